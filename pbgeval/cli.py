@@ -24,6 +24,7 @@ from pbgeval.command_line.options import (
     Cutoffs,
     Device,
     GpusPerNode,
+    LocalFolder,
     MemoryPerNode,
     OutputFolder,
     Overrides,
@@ -41,7 +42,7 @@ from pbgeval.command_line.options import (
 )
 from pbgeval.command_line.sharing import publish, verify
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
-from pbgeval.storage.text import is_url, plural, printable
+from pbgeval.storage.text import is_url, plural, printable, without_secrets
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -151,6 +152,8 @@ def _evaluate(
         report = start(overwrite=overwrite, observer=observer)
     if not quiet:
         _print_result(report)
+        if output is not None and is_url(output) and report.path is not None:
+            print(printable(f"copied to {without_secrets(output, output)}"), flush=True)
     return 0 if report.document["complete"] else INCOMPLETE_STATUS
 
 
@@ -186,6 +189,7 @@ def submit(
     from pbgeval.cluster.submit import JobShape, SubmittedRun, flags_of, minutes_of, submit_run
     from pbgeval.config import load_config
     from pbgeval.evaluation import output_of
+    from pbgeval.report.output import check_url
 
     shape = JobShape(
         nodes=nodes,
@@ -199,13 +203,15 @@ def submit(
     )
     loaded = load_config(config, param or [])
     url = output if output is not None and is_url(output) else None
+    if url is not None:
+        check_url(url)
     folder = Path(output) if output is not None and url is None else None
     path = output_of(loaded, folder).absolute()  # checks the files now, so that errors do not wait in a queue
     run_ = partial(_evaluate, config.absolute(), param or [], url or str(path), shape.num_workers, device)
     logs = path.with_name(f"{path.name}.logs")
     job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, shape, loaded.name, logs)
     print(f"job {job.job_id}: {plural(shape.num_workers, 'worker')}, {scheduler}")
-    print(printable(f"output: {url or path}"))
+    print(printable(f"output: {without_secrets(url, url) if url else path}"))
     print(printable(f"logs: {logs}/{job.job_id}_*_log.err"), flush=True)
     if wait:
         _wait_for(job)
@@ -384,8 +390,8 @@ def types(
 
 @command()
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="Output directory of the first run, with saved ranks.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Second run, on the same queries. Differences are B - A.")],
+    a: Annotated[Path, LocalFolder(metavar="A", help="Output directory of the first run, with saved ranks.")],
+    b: Annotated[Path, LocalFolder(metavar="B", help="Second run, on the same queries. Differences are B - A.")],
     edges: Annotated[
         list[Path] | None,
         typer.Option(
@@ -473,8 +479,8 @@ def monitor(
     Prints a table and writes a page.
     """
     from pbgeval.config.explain import meanings
-    from pbgeval.report.figures import training_table
     from pbgeval.report.page import page_of, read_source
+    from pbgeval.report.training import training_table
 
     folder = records if records.is_dir() else records.parent
     source = read_source(folder, records, metric, _warn)
@@ -486,7 +492,7 @@ def monitor(
 @command()
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Output directory of an evaluation, of a monitor, or of both.")
+        Path, LocalFolder(metavar="DIR", help="Output directory of an evaluation, of a monitor, or of both.")
     ],
     form: Annotated[
         Literal["html", "md", "latex"],
@@ -532,13 +538,13 @@ def _warn(message: str) -> None:
 
 
 def _print_result(report: Report) -> None:
-    from pbgeval.report.figures import final_table
     from pbgeval.report.output import files_of
 
     if report.path is None:  # a worker of somebody else's group that does not own the output
         return
     try:
-        _show(final_table(report))
+        for table in report.shown():
+            _show(table)
         print(printable(f"{report.path}: {', '.join(files_of(report))}"), flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same
         return

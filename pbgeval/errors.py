@@ -7,6 +7,7 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 from __future__ import annotations
 
 INCOMPLETE_STATUS = 75  # EX_TEMPFAIL: run again to go on
+OVERWRITE = "--overwrite (in Python: overwrite=True)"  # what messages of both interfaces advise
 
 
 class EvalError(Exception):

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -34,9 +33,18 @@ from pbgeval.inputs.object_storage import local_copies, urls_of
 from pbgeval.inputs.opening import GivenModel, Inputs, open_in_memory, open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
+from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.progress import Observer
-from pbgeval.report.output import OutputDirectory, digest_of, send_result, send_to_sinks
-from pbgeval.report.report import METRICS, Report
+from pbgeval.report.output import (
+    OutputDirectory,
+    check_url,
+    digest_of,
+    refuse_another_result,
+    send_result,
+    send_to_sinks,
+)
+from pbgeval.report.recompute import with_popularity
+from pbgeval.report.report import METRICS, Report, warnings_of
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
 from pbgeval.storage.text import is_url
@@ -53,6 +61,7 @@ class _Launch:
     """How a run is carried out; none of it changes a number."""
 
     output: Path | None
+    url: str | None  # to which the result is copied
     workers: int | None
     device: str
     overwrite: bool
@@ -93,12 +102,12 @@ def evaluate(
     Raises:
         EvalError: all errors in the input, one per line; the output folder is left as it was.
     """
-    if isinstance(output, str) and is_url(output):
-        run = partial(evaluate, config, overrides=overrides, model=model, edges=edges, workers=workers, device=device)
-        run = partial(run, overwrite=overwrite, observer=observer)
-        return _evaluate_and_copy(run, output, overwrite=overwrite, is_in_memory=model is not None or edges is not None)
-    folder = None if output is None else Path(output)
-    launch = _Launch(folder, workers, device, overwrite, observer or Observer(), time.time())
+    url = output if isinstance(output, str) and is_url(output) else None
+    if url is not None:
+        check_url(url)
+        read_object(f"{url.rstrip('/')}/{METRICS}")  # faults of address and credentials do not wait for the end
+    folder = None if output is None or url is not None else Path(output)
+    launch = _Launch(folder, url, workers, device, overwrite, observer or Observer(), time.time())
     check_workers("workers", workers)
     if not isinstance(config, EvalConfig):
         config = load_config(config, overrides)
@@ -110,21 +119,13 @@ def evaluate(
         config = check_config(config)
     if is_worker_of_a_group() and (urls_of(config) or files_of_edges(config)):
         with inputs_of_group(config, folder, launch.observer) as (inputs, team):
-            return _evaluate(inputs, launch, team)
-    with local_copies(config) as local, buckets_of_files(local, folder, launch.observer) as split:
-        return _evaluate(open_inputs(split), launch)
-
-
-def _evaluate_and_copy(run: Callable[..., Report], url: str, *, overwrite: bool, is_in_memory: bool) -> Report:
-    """Evaluate into a folder, and copy the complete result below a URL."""
-    if not url.partition("://")[2].strip("/"):
-        raise OutputError(f"output: expected a bucket or folder after ://, got {url}")
-    read_object(f"{url.rstrip('/')}/{METRICS}")  # faults of address and credentials do not wait for the end
-    with temporary_folder() if is_in_memory else nullcontext() as made:
-        report = run(output=made and made / "result")
-        if report.path is not None:  # this process has written the result
-            send_result(report, url, overwrite=overwrite)
-        return evolve(report, path=None) if is_in_memory else report
+            report = _evaluate(inputs, launch, team)
+    else:
+        with local_copies(config) as local, buckets_of_files(local, folder, launch.observer) as split:
+            report = _evaluate(open_inputs(split), launch)
+    if url is not None and report.path is not None:  # this process has written the result
+        send_result(report, url, overwrite=overwrite)
+    return report
 
 
 def evaluate_triples(
@@ -154,6 +155,8 @@ def evaluate_triples(
     Raises:
         EvalError: all errors in the input, one per line.
     """
+    if "filtered" in settings:
+        raise ConfigError("filtered: unknown key; give the triples to filter out, known=[train, valid]")
     return evaluate(
         config_of_keys({"candidates": "all", **settings}, ("test", *(evaluate_triples.__kwdefaults__ or ()))),
         model=model,
@@ -177,12 +180,16 @@ def _evaluate_in_memory(inputs: Inputs, launch: _Launch) -> Report:
         return _evaluate(inputs, launch)
     if is_worker_of_a_group():
         raise LaunchError("output: give a folder that all workers of the group share")
-    if inputs.config.sinks:
-        raise LaunchError("sinks: give output=..., the folder that they write into")
-    unsaved = evolve(inputs.config, save_ranks=bool(inputs.config.save_ranks))  # they would go with the folder
-    inputs = evolve(inputs, config=unsaved)
+    if launch.url is None:
+        if inputs.config.sinks:
+            raise LaunchError("sinks: give output=..., the folder that they write into")
+        if inputs.config.save_ranks is None and POPULARITY not in inputs.config.breakdowns:
+            inputs = evolve(inputs, config=evolve(inputs.config, save_ranks=False))  # they would go with the folder
     with temporary_folder() as folder:
-        return evolve(_evaluate(inputs, evolve(launch, output=folder)), path=None)
+        report = _evaluate(inputs, evolve(launch, output=folder / "result"))
+        if launch.url is not None:
+            send_result(report, launch.url, overwrite=launch.overwrite, is_kept=False)
+        return evolve(report, path=None)
 
 
 def _evaluate(inputs: Inputs, launch: _Launch, team: Team | None = None) -> Report:
@@ -215,7 +222,11 @@ def _evaluate(inputs: Inputs, launch: _Launch, team: Team | None = None) -> Repo
         else:
             _keep_or_release(output)
         raise
-    return report if is_first else evolve(report, path=None)
+    if not is_first:
+        return evolve(report, path=None)
+    for warning in warnings_of(report.document):
+        launch.observer.warn(warning)
+    return report
 
 
 def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Report | None:
@@ -225,9 +236,11 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
         work.observer.warn(message)
     if in_group and launch.workers not in (None, team.size):
         raise LaunchError(f"--workers {launch.workers}: the group has {team.size} workers; leave out --workers")
+    if launch.url is not None:
+        refuse_another_result(launch.url, digest_of(work.provenance), overwrite=launch.overwrite)
     finished = output.claim(work.provenance, overwrite=launch.overwrite)
     if finished is not None:
-        work.observer.note(f"{output.path}: already complete; showing the saved result (--overwrite recomputes it)")
+        work.observer.note(f"{output.path}: already complete; showing the saved result (overwrite to recompute it)")
     return finished
 
 
@@ -295,8 +308,10 @@ def _conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
         raise (IncompleteError if outcome.incomplete else EvalError)(*outcome.faults)
     if outcome.report is None:
         raise RuntimeError("the evaluation ended without a report")
-    output.write(outcome.report)
     report = evolve(outcome.report, path=output.path)
+    if POPULARITY in work.inputs.config.breakdowns:
+        report = with_popularity(report, work.inputs.buckets, work.inputs.training_buckets)
+    output.write(report)
     try:
         if work.inputs.config.sinks:
             earlier = output.files_of_sinks()
@@ -325,8 +340,19 @@ def provenance_of_config(config: EvalConfig, output: Path | None = None) -> dict
     Raises:
         EvalError: faults of the user's, found in headers and in files of edges by name.
     """
+    with inputs_of_config(config, output) as inputs:
+        return provenance_of(inputs)
+
+
+@contextmanager
+def inputs_of_config(config: EvalConfig, output: Path | None = None) -> Iterator[Inputs]:
+    """Open what a config names, objects in place.
+
+    Raises:
+        EvalError: as `provenance_of_config`.
+    """
     with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
-        return provenance_of(open_inputs(split))
+        yield open_inputs(split)
 
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:

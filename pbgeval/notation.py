@@ -152,8 +152,7 @@ def slice_rows(num_edges: int, num_slices: int) -> int:
 # Integers -> the distinct ones, in order.
 #
 # By sorting: numpy 2.4's own `unique` hashes where nothing but the values is asked for, and took 45 times as long for
-# two
-# million of them.
+# two million of them.
 
 
 def sort_distinct(values: np.ndarray, kind: Literal["stable"] | None = None) -> np.ndarray:

@@ -72,6 +72,8 @@ def load_graph(folder: Path, types_path: Path | None = None) -> Graph:
     """Read the entities and the edges in `train`; without a file of types all entities have one type."""
     sizes = json.loads((folder / "import.json").read_text(encoding="utf-8"))["entities"]
     names = json.loads((folder / "entity" / "dynamic_rel_names.json").read_text(encoding="utf-8"))
+    if types_path is None and len(sizes) > 1:
+        raise SystemExit(f"--types: give the file of the entity types ({', '.join(sizes)}) that each relation connects")
     types_of = {name: (next(iter(sizes)),) * 2 for name in names}
     if types_path is not None:
         lines = [line.split("\t") for line in types_path.read_text(encoding="utf-8").splitlines() if line]

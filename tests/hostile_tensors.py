@@ -5,6 +5,8 @@ raw_pickle_in(FILE)      the same, as a bare pickle
 crushed(FILE)            an archive of torch.save whose records are compressed: small on the disk, large in memory
 huge_group(FILE)         Parquet whose one group of rows is larger than what is decoded at once
 lying_header(FILE, ...)  safetensors whose offsets are not those of its shapes
+state(FILE, ...)         an archive of torch.save whose values were changed: it holds itself, a name stands twice
+pipe(FILE)               what never ends where a file is expected
 metadata(FOLDER, ...)    a distributed checkpoint whose description was changed: overlaps, gaps, other folders
 """
 
@@ -88,6 +90,32 @@ def lying_header(file: str, change: Callable[[dict[str, Any]], object]) -> Damag
 
 def header_size(file: str, size: int) -> Damage:
     return lambda root: (root / file).write_bytes(size.to_bytes(8, "little") + (root / file).read_bytes()[8:])
+
+
+def pipe(file: str) -> Damage:
+    """Put a pipe in the place of a file; nobody writes to it."""
+
+    def act(root: Path) -> None:
+        (root / file).unlink()
+        os.mkfifo(root / file)
+
+    return act
+
+
+def state(file: str, change: Callable[[Any], object]) -> Damage:
+    """Change what an archive of torch.save holds; what comes back, if anything, takes its place."""
+
+    def act(root: Path) -> None:
+        found = torch.load(root / file)
+        changed = change(found)
+        torch.save(found if changed is None else changed, root / file)
+
+    return act
+
+
+def negated(found: torch.Tensor) -> torch.Tensor:
+    """Mark a tensor as the negative of the numbers that are saved."""
+    return torch._neg_view(found)
 
 
 def metadata(folder: str, change: Callable[[Any], object]) -> Damage:

@@ -218,13 +218,18 @@ def pbg_batches(edges: Sequence[Edge], dynamic: bool, slices: int, batch_size: i
 
 
 def chunks(
-    edges: Sequence[Edge], batches: Iterable[Sequence[int]], num_negs: tuple[int, int], draw: Draw, pbg: bool = False
+    edges: Sequence[Edge],
+    batches: Iterable[Sequence[int]],
+    num_negs: tuple[int, int],
+    draw: Draw,
+    pbg: bool = False,
+    size: int = 0,
 ) -> list[Chunk]:
-    """Cut batches into chunks; `num_negs` are `num_batch_negs` and `num_uniform_negs`."""
+    """Cut batches into chunks; `num_negs` are `num_batch_negs` and `num_uniform_negs`, `size` where both are 0."""
     num_batch_negs, num_uniform_negs = num_negs
     result = []
     for batch in batches:
-        for rows in cut(batch, num_batch_negs or num_uniform_negs):
+        for rows in cut(batch, num_batch_negs or num_uniform_negs or size):
             own = {"lhs": [edges[row][0] for row in rows], "rhs": [edges[row][2] for row in rows]}
             num_own = len(rows) if num_batch_negs else 0
             num_draws = num_uniform_negs + (0 if pbg else num_batch_negs - num_own)

@@ -333,15 +333,15 @@ class GraphStormFolder:
             options["relation_types"] = [[",".join(EDGE_TYPES[0]), "user", "item"]]
         return options
 
-    def write_id_maps(self, folder: Path) -> None:
-        """Write raw_id_mappings as gconstruct/id_map.py does."""
+    def write_id_maps(self, folder: Path, raw: str = "orig", new: str = "new") -> None:
+        """Write raw_id_mappings as gconstruct/id_map.py does, or with GSProcessing's names of columns."""
         import pyarrow
         from pyarrow import parquet
 
         for name, size in NODE_TYPES.items():
             (folder / name).mkdir(parents=True)
-            raw = {"orig": [raw_id(name, nid) for nid in range(size)], "new": list(range(size))}
-            parquet.write_table(pyarrow.table(raw), folder / name / "part-00000.parquet")
+            of = {raw: [raw_id(name, nid) for nid in range(size)], new: list(range(size))}
+            parquet.write_table(pyarrow.table(of), folder / name / "part-00000.parquet")
 
     def score(self, lhs: int, rel: int, rhs: int) -> float:
         left, _, right = self.edge_types[rel]

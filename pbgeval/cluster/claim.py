@@ -107,16 +107,16 @@ class Ownership(Claim):
         Raises:
             OutputError: somebody else works here, or the directory cannot be written.
         """
-        while not create_exclusively(self.folder / OWNER, json.dumps(self.me), advice="; choose another --output"):
+        while not create_exclusively(self.folder / OWNER, json.dumps(self.me), advice="; choose another output"):
             owner = _read(self.folder / OWNER)
             if owner is not None and self._is_alive(owner):
                 raise OutputError(
                     f"{self.folder}: another run is writing here (process {owner['process']} on {owner['host']}); wait "
-                    "for its end, or choose another --output"
+                    "for its end, or choose another output"
                 )
             if is_of_others(self.folder / OWNER):
                 raise OutputError(
-                    f"{self.folder / OWNER}: no run wrote this file; move it away, or choose another --output"
+                    f"{self.folder / OWNER}: no run wrote this file; move it away, or choose another output"
                 )
             self._depose(owner)
         try:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from pbgeval.errors import ConfigError
+from pbgeval.errors import ConfigError, OutputError
+from pbgeval.storage.text import is_url, without_secrets
 
 # The command line as it is typed -> arguments, or the nearest right spelling of what is wrong with it.
 
@@ -54,7 +55,7 @@ class CommandGroup(TyperGroup):
             return super().resolve_command(ctx, args)
         if name.endswith(_CONFIG_SUFFIXES) or Path(name).is_file():
             raise ConfigError(f"{name} is not a command; did you mean {ctx.command_path} run {shlex.join(args)}?")
-        near = difflib.get_close_matches(name, self.commands, n=1)
+        near = ["run"] if "evaluate".startswith(name) else difflib.get_close_matches(name, self.commands, n=1)
         hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(self.commands)}"
         raise ConfigError(f"{name} is not a command; {hint}")
 
@@ -125,6 +126,15 @@ def _misplaced(
     instead = shlex.join([*rest, *before])
     return ConfigError(f"{given[0]} must follow the command {rest[0]}: {ctx.command_path} {instead}")
 
+
+def local_path(text: str) -> Path:
+    """Take a path as it is typed; a URL is refused, which would lose a slash as a path."""
+    if is_url(text):
+        raise OutputError(f"{without_secrets(text, text)}: expected a local folder; copy the result here first")
+    return Path(text)
+
+
+LocalFolder = partial(typer.Argument, parser=local_path)
 
 app = typer.Typer(cls=CommandGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
 command = partial(app.command, cls=Command)

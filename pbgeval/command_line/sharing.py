@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from pbgeval.command_line.options import Device, Overrides, Quiet, Workers
+from pbgeval.command_line.options import Device, LocalFolder, Overrides, Quiet, Workers, local_path
 from pbgeval.errors import OutputError
 from pbgeval.storage.text import printable
 
-Result = Annotated[Path, typer.Argument(metavar="RESULT", help="Output directory of a finished evaluation.")]
+Result = Annotated[Path, LocalFolder(metavar="RESULT", help="Output directory of a finished evaluation.")]
 
 
 def publish(
@@ -19,7 +19,10 @@ def publish(
     dataset: Annotated[
         str, typer.Option("--dataset", metavar="OWNER/NAME", help="Dataset of the benchmark on the Hugging Face Hub.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Your copy of the model's repository.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", parser=local_path, help="Your copy of the model's repository."),
+    ],
     task: Annotated[
         str, typer.Option("--task", metavar="ID", help="Task of the benchmark, as its eval.yaml calls it.")
     ] = "default",

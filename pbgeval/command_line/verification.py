@@ -8,9 +8,10 @@ result with at most the same probability (Ville's inequality for the likelihood 
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,30 @@ from attrs import evolve, frozen
 
 from pbgeval.config import EvalConfig, check_config, load_config
 from pbgeval.errors import ConfigError, OutputError
-from pbgeval.evaluation import evaluate, provenance_of_config
+from pbgeval.evaluation import evaluate, inputs_of_config
+from pbgeval.inputs.edges import EdgeNumberer, kept_rows
+from pbgeval.inputs.names import relation_groups
+from pbgeval.inputs.opening import Inputs
+from pbgeval.inputs.provenance import provenance_of
+from pbgeval.metrics.names import CLASSIFICATION
+from pbgeval.metrics.popularity import POPULARITY
+from pbgeval.metrics.registry import NDCG_PREFIXES, find_metric
+from pbgeval.notation import Bucket
 from pbgeval.progress import Observer
-from pbgeval.report.report import Report
-from pbgeval.report.saved_run import SavedRun
+from pbgeval.ranking.edge_sample import BucketUnits, EdgeSample
+from pbgeval.report.output import digest_of
+from pbgeval.report.recompute import BREAKDOWNS, ReportQuery, recompute, with_popularity
+from pbgeval.report.report import HISTOGRAM, Report
+from pbgeval.report.saved_run import RowRange, SavedRun
+from pbgeval.storage.text import one_line
 from pbgeval.storage.writing import temporary_folder
 
 SHARE = 0.001  # of the edges, with wrong ranks, that is found
 ERROR = 0.001  # probability of either wrong answer, at most
+LEAST = 1e-12  # of either
 ROUNDING = 0.1  # of that share: ranks that may differ between machines where precision is not certified
+METRICS = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
+ABSENT = "nothing"  # as messages call it
 
 
 @frozen
@@ -98,61 +114,112 @@ def verify(
         EvalError: the result has no ranks, or checkpoint, edges or settings are not those that it names.
     """
     for name, value in (("share", share), ("error", error)):
-        if not 0 < value < 1:
-            raise ConfigError(f"{name}: expected a number between 0 and 1, got {value}")
+        if not LEAST <= value < 1:
+            raise ConfigError(f"{name}: expected a number from {LEAST} to less than 1, got {value}")
     report = Report.read(Path(result))
     saved = SavedRun.open(report, None)
     loaded = load_config(config, overrides)
-    _check_provenance(report, loaded, Path(result), Path(config))
     seed = secrets.randbits(31) if seed is None else seed
-    num_figures, fault = _figures_of_ranks(report)
-    if fault is not None:
-        return Verification(num_figures, 0, 0, seed, fault)
-    again = _Again(loaded, saved, workers, device, observer or Observer())
+    with inputs_of_config(loaded) as inputs:
+        _check_provenance(report, inputs, Path(result), Path(config))
+        num_figures, fault = _figures_of_ranks(report, inputs, saved)
+        if fault is not None:
+            return Verification(num_figures, 0, 0, seed, fault)
+        numberer = EdgeNumberer(inputs)
+        kept = {(index, bucket): kept_rows(numberer, inputs.buckets[index][bucket]) for index, bucket in saved.ranks}
+        is_fixed = _is_fixed(inputs)
+    again = _Again(loaded, saved, kept, is_fixed, workers, device, observer or Observer())
     honest = 0.0 if loaded.precision == "certified" else ROUNDING * share
     test = SequentialTest(share, error, honest)
-    num_wanted = again.num_edges if again.is_fixed else test.first_look
+    num_wanted = again.num_edges if is_fixed else test.first_look
     while True:
         num_edges, num_different, fault = again.look(num_wanted, seed)
         can_be_true = test.decide(num_edges, num_different)
-        if again.is_fixed or num_wanted >= again.num_edges:  # there is no more to see
+        if is_fixed or num_wanted >= again.num_edges:  # there is no more to see
             can_be_true = num_different <= honest * num_edges
         if can_be_true is not None:
             return Verification(num_figures, num_edges, num_different, seed, None if can_be_true else fault)
         num_wanted *= 2
 
 
-def _check_provenance(report: Report, config: EvalConfig, result: Path, path: Path) -> None:
+def _is_fixed(inputs: Inputs) -> bool:
+    """Whether edges cannot be ranked apart from others, or the seed of the result decides which are."""
+    config = inputs.config
+    is_sampled = config.sample_edges is not None or config.target_error is not None or "sampled" in inputs.candidates
+    return is_sampled or config.pbg_semantics or config.taxonomy_path is not None or inputs.featurized
+
+
+def _check_provenance(report: Report, inputs: Inputs, result: Path, path: Path) -> None:
     """Refuse a checkpoint, edges or settings that are not those of the result."""
-    claimed = report.document["provenance"]
-    found = provenance_of_config(config)
-    unlike = sorted(set(_differences({key: claimed.get(key) for key in found}, found, "")))
-    if unlike:
+    claimed, found = report.document["provenance"], provenance_of(inputs)
+    facts = {"headline": inputs.config.headline, "filter": "filtered" if inputs.config.filtered else "raw"}
+    pairs = [
+        *_differences({key: claimed.get(key) for key in found}, found),
+        *_differences({key: report.document.get(key) for key in facts}, facts),
+    ]
+    pairs = pairs or [*_differences({"digest": claimed.get("digest")}, {"digest": digest_of(found)})]
+    if pairs:
+        unlike = sorted(
+            where if where.startswith("data") else f"{where} ({own}, there {theirs})" for where, theirs, own in pairs
+        )
         shown = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3} more" if len(unlike) > 3 else "")
-        raise OutputError(f"{path}: this is not what {result} was made of: {shown}; give the config of that run")
+        raise OutputError(
+            f"{path}: this is not what {result} was made of: {shown}; give the config of that run, and its -p options"
+        )
 
 
-def _differences(claimed: Any, found: Any, where: str) -> Iterator[str]:  # noqa: ANN401 - JSON
+def _differences(claimed: Any, found: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401 - JSON
+    """Yield where two documents differ, and what both have there."""
     if isinstance(claimed, dict) and isinstance(found, dict):
-        for key in claimed.keys() | found.keys():
-            yield from _differences(claimed.get(key), found.get(key), f"{where}.{key}".lstrip("."))
+        for key in sorted(claimed.keys() | found.keys()):
+            yield from _differences(claimed.get(key, ABSENT), found.get(key, ABSENT), f"{where}.{key}".lstrip("."))
     elif isinstance(claimed, list) and isinstance(found, list) and len(claimed) == len(found):
         for index, pair in enumerate(zip(claimed, found, strict=True)):
             yield from _differences(*pair, f"{where}[{index}]")
     elif claimed != found:
-        yield where
+        yield where, claimed, found
 
 
-def _figures_of_ranks(report: Report) -> tuple[int, str | None]:
-    """Return how many figures follow from the saved ranks, and the first that does not."""
-    recomputed, num_figures = report.recompute().document, 0
-    for part in ("metrics", "raw_metrics"):
-        for name, value in (recomputed.get(part) or {}).items():
-            claimed = (report.document.get(part) or {}).get(name)
-            if value is not None and claimed != value:
-                return num_figures, f"{part}: {name} is {claimed}, and follows from the saved ranks as {value}"
-            num_figures += value is not None
-    return num_figures, None
+def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[int, str | None]:
+    """Return how many figures follow from the saved ranks and the edges, and the first that does not."""
+    config = inputs.config
+    files = {(index, bucket): file for index, of in enumerate(inputs.buckets) for bucket, file in of.items()}
+    for key, ranks in saved.ranks.items():
+        if ranks.num_edges != files[key].num_edges:
+            return 0, f"{ranks.path} has {ranks.num_edges} rows, and its bucket {files[key].num_edges} edges"
+    breakdowns = [name for name in config.breakdowns if name in BREAKDOWNS and name != POPULARITY]
+    groups = relation_groups(config, inputs.num_relations) if "groups" in breakdowns else None
+    query = ReportQuery(breakdowns=breakdowns, relation_groups=groups, edge_paths=config.edge_paths)
+    recomputed = recompute(report, query, evolve(saved, edges=files))
+    # Ranks do not tell edges that nobody may rank from those that were left out, so counts of edges may differ.
+    all_ranked = config.type_constraint != "observed" and not (config.head_candidates or config.tail_candidates)
+    tables = [name for name in recomputed.tables if name in report.rows and (all_ranked or name == HISTOGRAM)]
+    claimed, found = (_figures(of, tables, all_ranked=all_ranked) for of in (report, recomputed))
+    if POPULARITY in config.breakdowns:
+        follows = with_popularity(report, inputs.buckets, inputs.training_buckets).document[POPULARITY]
+        claimed[POPULARITY], found[POPULARITY] = report.document.get(POPULARITY), json.loads(json.dumps(follows))
+    for where, told, true in _differences(claimed, found):
+        name = where.rpartition(".")[2]
+        if true == ABSENT:
+            of_types = name.startswith(NDCG_PREFIXES) and inputs.types is not None
+            is_unknown = of_types or (name == "loss" and config.compute_loss)
+        elif name in METRICS:
+            is_unknown = told is None and name == "macro_metrics"  # the run did not count keys
+        else:  # of scores, or not saved
+            is_unknown = name in CLASSIFICATION or (true is None and find_metric(name) is None)
+        if not is_unknown:
+            return 0, f"{where} is {one_line(told)}, and follows from the saved ranks as {one_line(true)}"
+    return sum(value is not None for part in METRICS for value in (found.get(part) or {}).values()), None
+
+
+def _figures(report: Report, tables: Iterable[str], *, all_ranked: bool) -> dict[str, Any]:
+    """Return what ranks and edges tell of a report."""
+    document, counts = report.document, ("num_edges", "diagnostics") if all_ranked else ()
+    parts = {part: document.get(part) for part in (*METRICS, *counts) if all_ranked or part != "macro_metrics"}
+    keys = ("num_edges", "metrics") if all_ranked else ("metrics",)
+    paths = [{key: of_path.get(key) for key in keys} for of_path in document["edge_paths"]]
+    of_tables = {name: [dict(row) for row in report.rows[name]] for name in tables}
+    return {**parts, "num_queries": document.get("num_queries"), "edge_paths": paths, **of_tables}
 
 
 @frozen(eq=False)
@@ -161,31 +228,36 @@ class _Again:
 
     config: EvalConfig
     saved: SavedRun
+    kept: Mapping[tuple[int, Bucket], np.ndarray | None]  # rows that restrictions leave, None for all
+    is_fixed: bool
     workers: int | None
     device: str
     observer: Observer
 
     @property
-    def is_fixed(self) -> bool:
-        """Whether the seed of the result decides what is ranked."""
-        is_sampled = self.config.sample_edges is not None or self.config.target_error is not None
-        return is_sampled or any(self.config.candidates_of(of) == "sampled" for of in self.config.relations)
-
-    @property
     def num_edges(self) -> int:
-        return sum(file.num_edges for file in self.saved.ranks.values())
+        """All that may be ranked."""
+        return sum(of_bucket[2] for of_bucket in self._population())
+
+    def _population(self) -> list[BucketUnits]:
+        return [
+            (*key, self.saved.ranks[key].num_edges if rows is None else len(rows)) for key, rows in self.kept.items()
+        ]
 
     def look(self, num_wanted: int, seed: int) -> tuple[int, int, str | None]:
         """Rank edges again; return how many there were, how many differ, and the first that does."""
-        sample = {} if self.is_fixed or num_wanted >= self.num_edges else {"sample_edges": num_wanted, "seed": seed}
-        counted, differing = self._compare({**sample, "precision": "certified"})
+        sample, drawn = {}, None
+        if not self.is_fixed and num_wanted < self.num_edges:
+            sample = {"sample_edges": num_wanted, "seed": seed}
+            drawn = EdgeSample.of_size(self._population(), num_wanted, seed)
+        counted, differing = self._compare({**sample, "precision": "certified"}, drawn)
         if differing and self.config.precision != "certified":  # rounding as it was is honest, too
-            also = self._compare(sample)[1]
+            also = self._compare(sample, drawn)[1]
             differing = {edge: text for edge, text in differing.items() if edge in also}
         first = min(differing, default=None)
         return counted, len(differing), None if first is None else differing[first]
 
-    def _compare(self, changes: dict[str, Any]) -> tuple[int, dict[tuple[Any, ...], str]]:
+    def _compare(self, changes: dict[str, Any], drawn: EdgeSample | None) -> tuple[int, dict[tuple[Any, ...], str]]:
         plain: dict[str, Any] = {"save_ranks": True, "save_topk": None, "breakdowns": (), "sinks": (), "source": None}
         config = evolve(self.config, **plain, **changes)
         try:
@@ -193,7 +265,8 @@ class _Again:
         except ConfigError:
             if config.precision == self.config.precision:
                 raise
-            return self._compare({**changes, "precision": self.config.precision})  # it cannot be certified
+            changes = {**changes, "precision": self.config.precision}
+            return self._compare(changes, drawn)  # it cannot be certified
         num_edges = 0
         differing: dict[tuple[Any, ...], str] = {}
         with temporary_folder() as folder:
@@ -201,15 +274,34 @@ class _Again:
             report = evaluate(config, output=output, workers=self.workers, device=self.device, observer=self.observer)
             again = SavedRun.open(report, None)
             for rows in again.row_ranges():
-                sides = [(side, again.read_counts(rows, side)) for side in again.facts.sides]
-                ranked_E = np.logical_or.reduce([of["num_candidates"] > 0 for _, of in sides])
-                num_edges += int(ranked_E.sum())
-                for side, found in sides:
-                    claimed = self.saved.read_counts(rows, side)
-                    unlike_E = ranked_E & np.logical_or.reduce([claimed[name] != found[name] for name in found])
+                looked_E = self._looked_at(rows, drawn)
+                sides = {
+                    side: [run.read_counts(rows, side) for run in (self.saved, again)] for side in again.facts.sides
+                }
+                ranked_E = np.logical_or.reduce([of["num_candidates"] > 0 for both in sides.values() for of in both])
+                num_edges += int((looked_E & ranked_E).sum())
+                for side, (claimed, found) in sides.items():
+                    unlike_E = looked_E & np.logical_or.reduce([claimed[name] != found[name] for name in found])
                     for row in np.flatnonzero(unlike_E).tolist():
                         edge = (rows.path_index, rows.bucket, rows.start + row)
-                        told, true = (f"{of['better'][row]} better, {of['tied'][row]} tied" for of in (claimed, found))
+                        told, true = (_text_of(of, row) for of in (claimed, found))
                         where = f"bucket {rows.bucket.lhs}_{rows.bucket.rhs}, row {edge[2]}, {side.label}"
                         differing[edge] = f"{where}: the result says {told}, the checkpoint gives {true}"
         return num_edges, differing
+
+    def _looked_at(self, rows: RowRange, drawn: EdgeSample | None) -> np.ndarray:
+        """Return which edges of a block are known to be ranked or not, bool (E,): all but those that are not drawn."""
+        kept, num_rows = self.kept[rows[:2]], rows.stop - rows.start
+        if drawn is None:
+            return np.ones(num_rows, bool)
+        units = drawn.draw(*rows[:2]).units_U
+        looked_E = np.full(num_rows, kept is not None)
+        for row_n, is_looked_at in ((kept, False), (units if kept is None else kept[units], True)):
+            if row_n is not None:
+                looked_E[row_n[slice(*np.searchsorted(row_n, [rows.start, rows.stop]))] - rows.start] = is_looked_at
+        return looked_E
+
+
+def _text_of(columns: Mapping[str, np.ndarray], row: int) -> str:
+    better, tied, candidates = (columns[name][row] for name in ("better", "tied", "num_candidates"))
+    return f"{better} better, {tied} tied" + (f" of {candidates}" if candidates else " and no rank")

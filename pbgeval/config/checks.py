@@ -35,6 +35,7 @@ _BOUNDS: Mapping[str, tuple[int, int | None]] = {
     "batch_size": (1, 10**9),
     "num_batch_negs": (0, 10**6),  # of a chunk, whose scores are in memory at once; `candidates` ranks against more
     "num_uniform_negs": (0, 10**6),
+    "num_degree_negs": (0, 10**6),
     "workers": (1, 10_000),
     "dimension": (1, _MAX_DIMENSION),
     "margin": (0, None),
@@ -226,7 +227,7 @@ def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
 def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
     sampled = (index for index, of in enumerate(config.relations) if config.candidates_of(of) == "sampled")
     index = next(sampled, None)
-    if index is not None and config.num_batch_negs == config.num_uniform_negs == 0:
+    if index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0:
         message = (
             f"relations[{index}] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs are both"
             " 0; set one of them, or candidates = 'partition'"
@@ -348,7 +349,7 @@ CHECKS: tuple[Check, ...] = (
     # which candidates compete
     rule(
         "batch_size",
-        lambda c: c.num_batch_negs > 0 and c.batch_size > 0 and c.batch_size % c.num_batch_negs,
+        lambda c: c.pbg_semantics and c.num_batch_negs > 0 and c.batch_size > 0 and c.batch_size % c.num_batch_negs,
         "must be a multiple of num_batch_negs ({config.num_batch_negs}), got {found}",
         "num_batch_negs",
     ),
@@ -375,6 +376,23 @@ CHECKS: tuple[Check, ...] = (
         lambda c: c.relation_prediction and c.precision == "certified",
         "ranks of relations are not certified; use precision = 'float32' or 'float64'",
         "precision",
+    ),
+    rule(
+        "degree_power",
+        lambda c: not 0 < c.degree_power <= 16,  # beyond, degrees of millions overflow anyway
+        "expected a number > 0 and <= 16, got {found}",
+    ),
+    rule(
+        "num_degree_negs",
+        lambda c: c.num_degree_negs > 0 and not c.train_paths,
+        "counts training edges; set train_paths",
+        "train_paths",
+    ),
+    rule(
+        "num_degree_negs",
+        lambda c: c.num_degree_negs > 0 and c.pbg_semantics,
+        "pbg_semantics = True does not allow draws by degree, because PBG has none; remove one of the two",
+        "pbg_semantics",
     ),
     rule(
         "workers",

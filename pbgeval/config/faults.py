@@ -121,11 +121,12 @@ def not_one_of(choices: Iterable[str], value: object) -> str:
 
 def unknown_key(key: object, known: Iterable[str]) -> str:
     """Say that a key is unknown and name the nearest known one (also for mixedCase, which old PBG configs have)."""
-    if key in TRAINING_KEYS:
-        return "only PyTorch-BigGraph's training uses this key; remove it"
     names = sorted(known)
     snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(key)).lower()
+    if snake_case in TRAINING_KEYS:
+        return "only PyTorch-BigGraph's training uses this key; remove it"
     close = difflib.get_close_matches(snake_case, names, n=1)
+    close = close or difflib.get_close_matches(snake_case, TRAINING_KEYS, n=1, cutoff=0.8)
     if close:
         return f"unknown key; did you mean {close[0]!r}?"
     if len(names) <= 8:

@@ -89,7 +89,7 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
         message = "these are of a model, but there is none; set model, or remove the key"
         return config, [Fault(("model_options",), message)] if config.model_options else []
     unread = with_form(config, SCORER)[0]  # so that no fault is reported for what the model decides
-    if not Path(config.model).exists():  # which `resolve_paths` reports
+    if not os.path.exists(config.model):  # which `resolve_paths` reports
         return unread, []
     from pbgeval.models.opening import open_model  # here: it imports torch, which other configs need not wait for
 
@@ -102,7 +102,20 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
 
 def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fault]]:
     """Fill in what a model decides; and a fault for each key that says otherwise."""
-    faults: list[Fault] = []
+    message: str | None = None
+    types = list(dict.fromkeys(name for _, *ends in form.relations for name in ends))
+    has_features = any(entity.featurized for entity in config.entities.values())
+    if len(types) == 1 and (len(config.entities) > 1 or has_features):
+        message = "the model has one entity type without features; give one such type, or remove the key"
+    elif len(types) > 1 and (has_features or not config.entities.keys() <= set(types)):
+        message = f"the model has the entity types {listed(types)}, without features; give those, or remove the key"
+    faults = [] if message is None else [Fault(("entities",), message)]
+    # The one type of a model may have any name.
+    names = dict(zip(types, list(config.entities)[:1] or types if len(types) == 1 else types, strict=True))
+    relations = [
+        RelationSchema(name=relation or "unnamed", lhs=names[lhs], rhs=names[rhs], operator=form.operator)
+        for relation, lhs, rhs in form.relations
+    ]
     decided: dict[str, Any] = {
         "comparator": form.comparator,
         "dimension": form.dimension,
@@ -110,36 +123,20 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
         "global_emb": False,
         "max_norm": None,
         "bias": False,
-        "relations": [],
+        "relations": relations,
         "checkpoint_path": "",
     }
     for key, value in decided.items():
-        default = default_of(keys_of(EvalConfig)[key])
         found = getattr(config, key)
-        if found not in (default, value):
-            faults.append(
-                Fault((key,), f"the model has {show(value)}, but the config says {show(found)}; remove the key")
-            )
-    types = list(dict.fromkeys(name for _, *ends in form.relations for name in ends))
-    has_features = any(entity.featurized for entity in config.entities.values())
-    if len(types) == 1 and (len(config.entities) > 1 or has_features):
-        message = "the model has one entity type without features; give one such type, or remove the key"
-        faults.append(Fault(("entities",), message))
+        if found not in (default_of(keys_of(EvalConfig)[key]), value, [], ""):  # what was filled may be filled again
+            unlike = f"{show(value)}, but the config says {show(found)}" if key != "relations" else "its own relations"
+            faults.append(Fault((key,), f"the model has {unlike}; remove the key"))
+    if message is not None:
         return config, faults
-    if len(types) > 1 and (has_features or not config.entities.keys() <= set(types)):
-        message = f"the model has the entity types {listed(types)}, without features; give those, or remove the key"
-        faults.append(Fault(("entities",), message))
-        return config, faults
-    # The one type of a model may have any name.
-    names = dict(zip(types, config.entities if len(types) == 1 and config.entities else types, strict=True))
     entities = {name: config.entities.get(name, EntitySchema(num_partitions=1)) for name in names.values()}
-    relations = [
-        RelationSchema(name=relation or "unnamed", lhs=names[lhs], rhs=names[rhs], operator=form.operator)
-        for relation, lhs, rhs in form.relations
-    ]
     filled = attrs.evolve(
         config,
-        **decided | {"relations": relations},
+        **decided,
         entities={name: attrs.evolve(entity, dimension=None) for name, entity in entities.items()},
         entity_path=config.entity_path or form.entity_path,
     )
@@ -202,8 +199,7 @@ class _Structurer:
             elif spec.default is attrs.NOTHING:
                 values[key] = self._refuse((*path, key), "this key is required")
         for key in sorted(raw.keys() - known.keys(), key=str):
-            names = [*known, *TRAINING_KEYS] if schema is EvalConfig else known
-            values[key] = self._refuse((*path, key), unknown_key(key, names))
+            values[key] = self._refuse((*path, key), unknown_key(key, known))
         faulty = [key for key, value in values.items() if value is _FAULTY]
         self.blanks += [(*path, key) for key in faulty]
         for key in faulty:

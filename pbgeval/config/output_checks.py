@@ -20,6 +20,7 @@ from pbgeval.metrics.names import (
     UnknownMetricError,
     check_name,
 )
+from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.sinks import SINKS, missing_library
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 
@@ -104,6 +105,13 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
         yield Fault(
             where, f"'estimates' cannot draw entities of type {show(featurized[0])}, which is featurized", involved
         )
+    elif config.num_degree_negs:
+        yield Fault(
+            where,
+            f"'estimates' needs num_degree_negs = 0, got {config.num_degree_negs}: draws by degree are not uniform, and"
+            " ranks do not keep the weights that would correct for it",
+            (("num_degree_negs",),),
+        )
     elif config.num_batch_negs:
         yield Fault(
             where,
@@ -126,12 +134,15 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
         where: KeyPath = ("breakdowns", index)
         if name not in BREAKDOWNS:
             yield Fault(where, not_one_of(BREAKDOWNS, name))
-        if name in TRAINING_BREAKDOWNS and not config.train_paths:
+        if name in (*TRAINING_BREAKDOWNS, POPULARITY) and not config.train_paths:
             yield Fault(
                 where,
                 f"{show(name)} counts training edges; set train_paths, or remove {show(name)}",
                 (("train_paths",),),
             )
+        if name == POPULARITY and config.save_ranks is False:
+            message = "'popularity' follows from saved ranks; remove save_ranks = False, or remove 'popularity'"
+            yield Fault(where, message, (("save_ranks",),))
         if name == "groups" and config.relation_groups is None:
             yield Fault(where, "'groups' needs relation_groups; set it, or remove 'groups'", (("relation_groups",),))
 

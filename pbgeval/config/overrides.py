@@ -65,7 +65,7 @@ def _resolve(key: str) -> tuple[KeyPath, object]:
     """Find the place that a dotted key names, and its type."""
     head, *rest = key.split(".")
     if head not in keys_of(EvalConfig) and head not in TRAINING_KEYS:
-        raise OverrideError(unknown_key(head, [*keys_of(EvalConfig), *TRAINING_KEYS]))
+        raise OverrideError(unknown_key(head, keys_of(EvalConfig)))
     type_ = types_of(EvalConfig).get(head, str)
     container = typing.get_origin(without_none(type_))
     element = typing.get_args(without_none(type_))[-1] if container in (list, dict) else None
@@ -78,8 +78,8 @@ def _resolve(key: str) -> tuple[KeyPath, object]:
         if rest[-1] not in keys_of(element):
             raise OverrideError(unknown_key(rest[-1], keys_of(element)))
         return (head, *owner, rest[-1]), types_of(element)[rest[-1]]
-    if element is object:  # of any kind: JSON, or text
-        return (head, ".".join(rest)) if rest else (head,), element
+    if element is object and rest:
+        return (head, ".".join(rest)), element
     if element is not None and len(rest) == 1:
         return (head, _index(rest[0])), element
     if rest:
@@ -107,7 +107,9 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
 
 def _read(text: str, type_: object) -> object:
     """Read a value by its type; text that cannot be read is returned as it is."""
-    if type_ is object:
+    if typing.get_origin(type_) is dict and text.strip().lower() in _NONE:
+        return {}
+    if type_ is object or typing.get_origin(type_) is dict:  # of any kind: JSON, or text
         with suppress(ValueError, RecursionError):
             return json.loads(text)
         return text

@@ -135,7 +135,8 @@ def parse_memory(text: str) -> int:
 
 PRECISIONS = ("float32", "float64", "certified")
 TYPE_CONSTRAINTS = ("schema", "observed")
-BREAKDOWNS = ("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups")
+TABLES = ("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups")
+BREAKDOWNS = (*TABLES, "popularity")  # which is a section of metrics.json
 TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_frequency"})  # they count train_paths
 
 
@@ -274,6 +275,13 @@ class EvalConfig:
         EVALUATION,
         "Negatives per chunk that are drawn uniformly from the bucket's partition, for sampled candidates.",
     )
+    num_degree_negs: int = key(
+        0,
+        EVALUATION,
+        "Negatives per chunk that are drawn from the bucket's partition in proportion to degree_power of their degree "
+        "in train_paths, for sampled candidates.",
+    )
+    degree_power: float = key(1.0, EVALUATION, "Power of the degree for num_degree_negs, above 0 and at most 16.")
     disable_lhs_negs: bool = key(False, EVALUATION, "True: skip head queries, which hide the left-hand entity.")
     disable_rhs_negs: bool = key(False, EVALUATION, "True: skip tail queries, which hide the right-hand entity.")
     relation_prediction: bool = key(
@@ -423,8 +431,9 @@ class EvalConfig:
         factory=lambda: ["relation"],
         metadata=about(
             OUTPUT,
-            "Tables of metrics by group: relation, entity_types, cardinality, relation_frequency, entity_frequency or "
-            "groups. cardinality and the frequencies need train_paths. groups needs relation_groups.",
+            "Tables of metrics by group: relation, entity_types, cardinality, relation_frequency, entity_frequency, "
+            "groups or popularity. cardinality, popularity and the frequencies need train_paths. groups needs "
+            "relation_groups.",
         ),
     )
     relation_groups: str | None = key(

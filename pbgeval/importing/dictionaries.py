@@ -233,7 +233,11 @@ _NAMES_FILE = re.compile(r"entity_names_(.+)_(0|[1-9][0-9]*)\.json")
 
 
 def read_dictionaries(
-    engine: Engine, folder: Path, types: RelationTypes | None, relations: Sequence[str] | None = None
+    engine: Engine,
+    folder: Path,
+    types: RelationTypes | None,
+    relations: Sequence[str] | None = None,
+    made_of: Path | None = None,
 ) -> tuple[RelationTypes, Sizes]:
     """Read what an earlier import, or PyTorch-BigGraph's, wrote into its folder of entities.
 
@@ -242,6 +246,7 @@ def read_dictionaries(
         folder: with `entity_names_<type>_<part>.json` and `dynamic_rel_names.json`.
         types: of relations; None where there is one type.
         relations: their names, in the order of their ids; None: those of the folder.
+        made_of: the model whose labels the folder has, for errors.
 
     Raises:
         StorageError: a file is missing, damaged, or does not fit the others.
@@ -270,7 +275,8 @@ def read_dictionaries(
         again = engine.run(f"SELECT name FROM {table} GROUP BY {key} HAVING count(*) > 1 ORDER BY name LIMIT 7")
         if again:
             raise StorageError(
-                f"{folder}: these names of {table} occur more than once: {listed([str(row[0]) for row in again])}"
+                f"{made_of or folder}: these names of {table} occur more than once: "
+                f"{listed([str(row[0]) for row in again])}"
             )
     Partitioning(of_type=tuple((name, len(parts)) for name, parts in sizes.items())).check(types.entity_types)
     return types, sizes

@@ -157,7 +157,6 @@ def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str,
 # A folder that is made holds the buckets in a folder with the file's name, and `import.json` beside it.
 
 _COUNTS = "import.json"
-SKIPPING = "kgeval-dist import-graph --dictionary skips such edges and lists the names"  # for `refuse_unknown`
 
 
 @frozen
@@ -169,6 +168,12 @@ class Dictionary:
     types: RelationTypes
     relations: tuple[str, ...]  # their names, in the order of their ids
     sizes: Sizes  # how many entities of each partition must have a name
+
+    @property
+    def advice(self) -> str:
+        """What to do about edges whose names it does not have."""
+        command = "import-graph --dictionary" if self.folder == self.files else "import-model"
+        return f"kgeval-dist {command} skips such edges and lists the names"
 
 
 @frozen
@@ -194,7 +199,9 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
         scratch = next(iter(targets.values())) / _SCRATCH
         with Engine(scratch, memory_bytes, observer) as engine:
             observer.step(f"reading the dictionary {dictionary.folder}")
-            types, sizes = read_dictionaries(engine, dictionary.files, dictionary.types, dictionary.relations)
+            types, sizes = read_dictionaries(
+                engine, dictionary.files, dictionary.types, dictionary.relations, dictionary.folder
+            )
             _check_sizes(dictionary, sizes)
             for folder, path in files.of_folder.items():
                 observer.step(f"reading {path}")
@@ -202,7 +209,8 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
                 observer.step(f"writing edges {path.name}")
                 counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name)
                 if path in files.evaluated:
-                    refuse_unknown(str(path), counts, targets[folder] / path.name, dictionary.folder, SKIPPING, engine)
+                    made = targets[folder] / path.name
+                    refuse_unknown(str(path), counts, made, dictionary.folder, dictionary.advice, engine)
                 text = json.dumps(counts.to_dict(), indent=2, sort_keys=True)
                 write_atomically(targets[folder] / _COUNTS, f"{text}\n")
         remove_folder(scratch)

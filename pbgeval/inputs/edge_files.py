@@ -20,7 +20,7 @@ from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
 from pbgeval.importing.dictionaries import RelationTypes
 from pbgeval.importing.edge_files import ColumnForm
-from pbgeval.importing.graph import SKIPPING, Dictionary, NamedFiles, counts_of, is_made, split_files
+from pbgeval.importing.graph import Dictionary, NamedFiles, counts_of, is_made, split_files
 from pbgeval.importing.model import write_dictionary
 from pbgeval.importing.placement import UNKNOWN, refuse_unknown
 from pbgeval.inputs.opening import Inputs, edge_paths, open_inputs, with_edge_paths
@@ -73,7 +73,7 @@ def _buckets_of(
         config, paths, store, None if output is None else output.absolute().parent / IMPORTED, labels
     )
     if files.of_folder and output is not None and output.exists() and not output.is_dir():
-        raise OutputError(f"{output}: this is a file, not a directory; choose another --output")
+        raise OutputError(f"{output}: this is a file, not a directory; choose another output")
     try:
         if files.of_folder:
             _split(files, config.max_memory_bytes, observer)
@@ -226,7 +226,7 @@ def _look_at_unknown(files: NamedFiles, folder_of: Mapping[Path, Path], observer
     for path, folder in folder_of.items():
         counts = counts_of(folder, path.name)
         if path in files.evaluated:
-            refuse_unknown(str(path), counts, folder / path.name, files.dictionary.folder, SKIPPING)
+            refuse_unknown(str(path), counts, folder / path.name, files.dictionary.folder, files.dictionary.advice)
         elif counts.num_left_out:
             observer.warn(
                 f"{path}: {counts.num_left_out:,} of {counts.num_read:,} known edges are skipped: "

@@ -86,7 +86,8 @@ def _check_ids(
         stop, row = int(np.broadcast_to(size, id_n.shape)[at]), block.start + at
         fault = f"expected an id in 0..{stop - 1} ({label_of(at)} has {stop}), got {int(id_n[at])}"
         if isinstance(file, ArrayEdges):
-            raise DataError(f"{file.path}: row {row}, {name}: {fault}; number the edges as the model does")
+            column = {"lhs": "head", "rel": "relation", "rhs": "tail"}[name]
+            raise DataError(f"{file.path}: row {row}, {column}: {fault}; number the edges as the model does")
         advice = "check that edge_paths and entity_path belong to one graph"
         raise DataError(f"{file.path}: dataset {name}, row {row}: {fault}; {advice}")
 
@@ -173,6 +174,18 @@ def parts_of_file(file: EdgeSource) -> Iterator[tuple[EdgeSource, int, int]]:
     rows = _whole_chunks(file, ROWS_AT_A_TIME)
     for start in range(0, file.num_edges, rows):
         yield file, start, min(start + rows, file.num_edges)
+
+
+def kept_rows(numberer: EdgeNumberer, file: EdgeSource) -> np.ndarray | None:
+    """Return the rows of a file that restrictions leave, ascending; None for all."""
+    restrictions = numberer.inputs.restrictions
+    if not restrictions.drops_edges:
+        return None
+    parts = [np.empty(0, np.int64)]
+    for _, start, stop in parts_of_file(file):
+        block = numberer.numbered(file, file.read(start, stop))
+        parts.append(start + EvaluatedRows(restrictions).kept(block))
+    return np.concatenate(parts)
 
 
 def _whole_chunks(file: EdgeSource, rows: int) -> int:

@@ -67,7 +67,7 @@ def read_relations(
             else:
                 globals_[entity_type] = vector.to(device)
     if faults:
-        raise (StorageError if model is None else MismatchError)(*faults)
+        raise StorageError(faults[0]) if model is None else MismatchError(*faults)
     return _relations(config, read, device), globals_
 
 

@@ -24,6 +24,7 @@ from pbgeval.metrics.taxonomy import Taxonomy
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
 from pbgeval.ranking.type_gains import TypeEntities
 from pbgeval.storage.entities import read_entity_names, read_relation_names, wrong_number_of_names
+from pbgeval.storage.text import listed
 
 MAX_NEAREST = 5  # unknown names for which the nearest known one is sought: it takes a while
 
@@ -76,7 +77,7 @@ class RelationNames:
         if self.names is None:
             return f"unknown relation {name!r}: relations have no names (dynamic_rel_names.json); write 'rel:0'"
         nearest = difflib.get_close_matches(name, of_name, n=1) if with_nearest else []
-        advice = f"did you mean {nearest[0]!r}?" if nearest else "expected a name of a relation, or its index"
+        advice = f"did you mean {nearest[0]!r}?" if nearest else f"the relations are {listed(list(of_name))}"
         return f"unknown relation {name!r}; {advice}"
 
 

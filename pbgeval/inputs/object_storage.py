@@ -31,9 +31,8 @@ from pbgeval.storage.objects import (
     copy_object,
     find_object,
     list_objects,
-    without_secrets,
 )
-from pbgeval.storage.text import is_url
+from pbgeval.storage.text import is_url, without_secrets
 from pbgeval.storage.writing import make_folder, private_folder
 
 _SHARE_OF_FREE = 2  # without a limit, copies take at most this part of what is free

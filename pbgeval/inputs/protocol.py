@@ -12,6 +12,7 @@ from pbgeval.config import EvalConfig
 from pbgeval.config.schema import TRAINING_BREAKDOWNS
 from pbgeval.inputs.dispatch import best_order
 from pbgeval.inputs.opening import Inputs, enabled_sides
+from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, slice_units, window_units
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
@@ -53,7 +54,7 @@ class Protocol:
     groups: tuple[GroupKey, ...]
     sweeps: bool  # all entities compete: two sweeps over the partitions
     filtered: bool  # known edges are read
-    counts_training: bool  # a breakdown needs `train_paths`
+    counts_training: bool  # a breakdown or draws by degree need `train_paths`
     counts_keys: bool  # how often each query key occurs, for macro averages
     saves_ranks: bool
 
@@ -80,6 +81,7 @@ def make_protocol(inputs: Inputs) -> Protocol:
         num_uniform_negs=config.num_uniform_negs,
         pbg_semantics=config.pbg_semantics,
         batch_size=config.batch_size,
+        num_degree_negs=config.num_degree_negs,
     )
     sweeps = CandidatePolicy.ALL.value in inputs.candidates
     sides = enabled_sides(config)
@@ -97,7 +99,8 @@ def make_protocol(inputs: Inputs) -> Protocol:
         ),
         sweeps=sweeps,
         filtered=config.filtered,
-        counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns)),
+        counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns))
+        or (config.num_degree_negs > 0 and CandidatePolicy.SAMPLED.value in inputs.candidates),
         counts_keys=counts_keys(inputs),
         saves_ranks=_saves_ranks(inputs, len(sides)),
     )
@@ -115,6 +118,8 @@ def counts_keys(inputs: Inputs) -> bool:
 def _saves_ranks(inputs: Inputs, num_sides: int) -> bool:
     if inputs.config.save_ranks is not None:
         return inputs.config.save_ranks
+    if POPULARITY in inputs.config.breakdowns:
+        return True
     sampled = CandidatePolicy.SAMPLED.value in inputs.candidates
     most_buckets = MAX_SAMPLED_BUCKETS_SAVED if sampled else MAX_BUCKETS_SAVED
     return inputs.num_edges * num_sides <= MAX_QUERIES_SAVED and sum(map(len, inputs.buckets)) <= most_buckets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,8 @@ from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import counts_keys
 from pbgeval.models.model import EmbeddingModel
-from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint import model_path
-from pbgeval.storage.edges import EdgeSource
+from pbgeval.storage.edges import fingerprints_of
 from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.text import fingerprint, listed
 
@@ -48,6 +47,7 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
     keys = [*_AS_THEY_ARE]
     if any(config.candidates_of(relation) == "sampled" for relation in config.relations):
         keys += ["num_batch_negs", "num_uniform_negs"]
+        keys += ["num_degree_negs", "degree_power"] if config.num_degree_negs else []
     if config.pbg_semantics:
         keys += ["workers", "batch_size"]
     if config.compute_loss:
@@ -104,10 +104,6 @@ def _digest_of_model(inputs: Inputs) -> object:
     return fingerprint(model) if model.exists() else None
 
 
-def _fingerprints(files: Mapping[Bucket, EdgeSource]) -> dict[str, str]:
-    return {f"{bucket.lhs}_{bucket.rhs}": file.fingerprint() for bucket, file in sorted(files.items())}
-
-
 def _digest_of_groups(inputs: Inputs) -> str | None:
     """Return a digest of the groups of relations by which a breakdown is made, None if none is."""
     if "groups" not in inputs.config.breakdowns:
@@ -133,9 +129,9 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
             {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
             for files in inputs.candidate_files
         ],
-        "edges": [_fingerprints(files) for files in inputs.buckets],
-        "filter": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.filter_paths)],
-        "training": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.train_paths)],
+        "edges": [fingerprints_of(files) for files in inputs.buckets],
+        "filter": [fingerprints_of(known[path]) for path in dict.fromkeys(inputs.config.filter_paths)],
+        "training": [fingerprints_of(known[path]) for path in dict.fromkeys(inputs.config.train_paths)],
         "embeddings": {
             f"{entity_type}_{partition}": rows.fingerprint()
             for (entity_type, partition), rows in sorted(inputs.embeddings.items(), key=itemgetter(0))

@@ -38,16 +38,22 @@ from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsL
 from pbgeval.stats.ranks import IndexLists, RankCounts, RankType, from_scores
 
 Numbers = Tensor | np.ndarray | Sequence[Any]
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_DTYPES = (torch.bool, *_INTEGERS, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class RankMetric:
     """The rank of every true candidate among the candidates of its query, and all metrics of these ranks."""
 
     def __init__(self, hits_at: Iterable[int] = (1, 3, 10)) -> None:
-        self.hits_at = tuple(sorted(set(hits_at)))
-        if not self.hits_at or self.hits_at[0] < 1:
-            raise ConfigError(f"hits_at: expected whole numbers from 1, got {list(self.hits_at)}")
+        cutoffs = {_whole("hits_at", k) for k in hits_at} if isinstance(hits_at, Iterable) else set()
+        if not cutoffs:
+            raise ConfigError(f"hits_at: expected a list of whole numbers from 1, got {hits_at}")
+        self.hits_at = tuple(sorted(cutoffs))
         self.reset()
+
+    def __repr__(self) -> str:
+        return f"RankMetric(hits_at={self.hits_at}) of {self.num_queries} queries"
 
     @property
     def num_queries(self) -> int:
@@ -77,7 +83,7 @@ class RankMetric:
             indexes: of scores (n,): the row that each belongs to, integers, as torchmetrics has it. All scores of a
                 row must come in one call.
             excluded: with columns as `target`: candidates that do not compete, for example known answers; a bool mask
-                (queries, candidates) or lists of columns.
+                (queries, candidates) or lists of columns. The true column may be among them; it always competes.
 
         Raises:
             DataError: the shapes do not fit, an index is out of range, or a score that is compared is NaN.
@@ -102,7 +108,7 @@ class RankMetric:
 
         A metric is None where it is undefined, as all are without queries.
         """
-        of_processes = gather_over_processes((self._stats, self._histograms))
+        of_processes = _gathered(self.hits_at, (self._stats, self._histograms))
         stats, histograms = (reduce(add, parts) for parts in zip(*of_processes, strict=True))
         figures = all_rank_metrics(stats, histograms)
         return Figures({f"both.{name}": value for name, value in figures.items()}, RankType.REALISTIC.value)
@@ -143,8 +149,9 @@ class RankMetric:
         for name, of in (("y_pred_pos", true_Q), ("y_pred_neg", others)):
             if bool(of.isnan().any()):
                 raise DataError(f"eval: {name}: a score is NaN, which cannot be ranked")
-        sorted_QC = others.double().sort(dim=-1).values
-        true_Q1 = true_Q.double() if others.ndim == 1 else true_Q.double()[:, None]
+        dtype = _comparable(torch.promote_types(true_Q.dtype, others.dtype))
+        sorted_QC = others.to(dtype).sort(dim=-1).values
+        true_Q1 = true_Q.to(dtype) if others.ndim == 1 else true_Q.to(dtype)[:, None]
         below_Q, not_above_Q = (
             torch.searchsorted(sorted_QC, true_Q1.contiguous(), right=right).flatten() for right in (False, True)
         )
@@ -172,9 +179,30 @@ def _tensor(name: str, values: Numbers) -> Tensor:
         tensor = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{name}: expected numbers, got {type(values).__name__}: {error}") from None
-    if tensor.is_complex():
-        raise DataError(f"{name}: expected real numbers, got {tensor.dtype}")
+    if tensor.dtype not in _DTYPES or tensor.layout is not torch.strided or tensor.is_meta:
+        form = "" if tensor.layout is torch.strided else f" {tensor.layout}"
+        raise DataError(f"{name}: expected real numbers, got {tensor.dtype}{form} on {tensor.device}")
     return tensor
+
+
+def _comparable(dtype: torch.dtype) -> torch.dtype:
+    """Return the type in which numbers of a type are compared; integers would be rounded by float64."""
+    return torch.float64 if dtype.is_floating_point else torch.int64
+
+
+def _whole(name: str, value: object, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 1 << 62:
+        raise ConfigError(f"{name}: expected a whole number from {least}, got {value!r}")
+    return int(value)
+
+
+def _gathered(settings: object, sums: Any) -> list[Any]:  # noqa: ANN401 - of either metric
+    """Return the sums of all processes, whose metrics must be alike."""
+    of_processes = gather_over_processes((settings, sums))
+    unlike = [of_process for of_process, _ in of_processes if of_process != settings]
+    if unlike:
+        raise ConfigError(f"compute: the metrics of all processes must be alike, found {settings} and {unlike[0]}")
+    return [of_sums for _, of_sums in of_processes]
 
 
 def _cells(scores: Tensor, true: Tensor, row: Tensor | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -194,7 +222,7 @@ def _cells(scores: Tensor, true: Tensor, row: Tensor | None) -> tuple[np.ndarray
     if bool(scores.isnan().any()):
         raise DataError(f"{where}: preds: a score is NaN, which cannot be ranked")
     scores_N, true_N, row_N = (of.reshape(-1).cpu() for of in (scores, true, row))
-    return scores_N.double().numpy(), true_N.bool().numpy(), row_N.long().numpy()
+    return scores_N.to(_comparable(scores.dtype)).numpy(), true_N.bool().numpy(), row_N.long().numpy()
 
 
 def _counts_of_marked(scores_N: np.ndarray, true_N: np.ndarray, row_N: np.ndarray) -> RankCounts:
@@ -222,10 +250,12 @@ class TopKMetric:
 
     def __init__(self, k: int, num_items: int | None = None) -> None:
         """Start with no users; with `num_items`, the share of all items that is recommended to somebody is known."""
-        if k < 1:
-            raise ConfigError(f"k: expected a whole number from 1, got {k}")
-        self.k, self.num_items = k, num_items
+        self.k = _whole("k", k)
+        self.num_items = None if num_items is None else _whole("num_items", num_items)
         self.reset()
+
+    def __repr__(self) -> str:
+        return f"TopKMetric({self.k}, num_items={self.num_items}) of {self._num_users} users"
 
     def reset(self) -> None:
         """Forget all users."""
@@ -244,12 +274,18 @@ class TopKMetric:
             DataError: the shapes do not fit, an index is out of range, or an item is recommended twice to one user.
         """
         items_Uk = _integers("pred_index_mat", pred_index_mat, 2)[:, : self.k]
-        user_E, item_E = (_integers("edge_label_index", of, 1) for of in edge_label_index)
+        try:
+            user, item = edge_label_index
+        except (TypeError, ValueError):
+            raise DataError("edge_label_index: expected two rows: rows of users, and right items") from None
+        user_E, item_E = (_integers("edge_label_index", of, 1) for of in (user, item))
         self._check(items_Uk, user_E, item_E)
-        width = 1 + max(items_Uk.max(initial=0), item_E.max(initial=0))
-        right_E = distinct(user_E * width + item_E)
+        items = distinct(np.append(items_Uk, item_E))  # their places, as ids can be any integers
+        width = len(items) + 1
+        right_E = distinct(user_E * width + np.searchsorted(items, item_E))
         num_right_U = np.bincount(right_E // width, minlength=len(items_Uk))
-        is_hit_Uk = np.isin(np.arange(len(items_Uk))[:, None] * width + items_Uk, right_E) & (items_Uk >= 0)
+        place_Uk = np.arange(len(items_Uk))[:, None] * width + np.searchsorted(items, items_Uk)
+        is_hit_Uk = np.isin(place_Uk, right_E) & (items_Uk >= 0)
         asked_U = num_right_U > 0
         for name, value_U in _shares_of_hits(is_hit_Uk[asked_U], num_right_U[asked_U], self.k).items():
             self._sums[name] += _exact_sum(value_U)
@@ -263,7 +299,7 @@ class TopKMetric:
         Each is a mean over the users of all processes that have right items, None without any; coverage is the share
         of all items.
         """
-        of_processes = gather_over_processes((self._sums, self._num_users, self._is_recommended))
+        of_processes = _gathered((self.k, self.num_items), (self._sums, self._num_users, self._is_recommended))
         num_users = sum(of_process[1] for of_process in of_processes)
         found = {
             name: ratio(sum(of_process[0][name] for of_process in of_processes), num_users << FRACTION_BITS)
@@ -302,10 +338,11 @@ def _integers(name: str, values: Numbers, ndim: int) -> np.ndarray:
 
 def _shares_of_hits(is_hit_Uk: np.ndarray, num_right_U: np.ndarray, k: int) -> dict[str, np.ndarray]:
     """Return each figure of each user, float64 (U,) in [0, 1]; added along a row one after the other, always alike."""
-    place_k = np.arange(1, k + 1)
-    is_hit_Uk = np.pad(is_hit_Uk, ((0, 0), (0, k - is_hit_Uk.shape[1])))
-    num_hits_U = is_hit_Uk.sum(axis=1)
     best_U = np.minimum(num_right_U, k)  # hits that are possible
+    num_places = max(is_hit_Uk.shape[1], best_U.max(initial=1))
+    place_k = np.arange(1, num_places + 1)
+    is_hit_Uk = np.pad(is_hit_Uk, ((0, 0), (0, num_places - is_hit_Uk.shape[1])))
+    num_hits_U = is_hit_Uk.sum(axis=1)
     discount_k = 1 / np.log2(place_k + 1)
     gains_Uk = np.cumsum(is_hit_Uk * discount_k, axis=1)
     precision_Uk = np.cumsum(is_hit_Uk * (np.cumsum(is_hit_Uk, axis=1) / place_k), axis=1)

@@ -24,7 +24,7 @@ from attrs.converters import optional
 from pbgeval.config import EvalConfig, config_of_keys
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.evaluation import evaluate
-from pbgeval.metrics.names import resolve
+from pbgeval.metrics.names import DEFAULT, resolve
 from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
 from pbgeval.notation import ENDS, Side
 from pbgeval.progress import Observer
@@ -95,6 +95,7 @@ class RankBasedMetricResults:
 
 
 Triples: TypeAlias = Any  # a triples factory, or an `Array` of ids: head, relation, tail
+WITHOUT_EFFECT = {"use_tqdm", "tqdm_kwargs", "pre_filtered_triples", "do_time_consuming_checks"}
 _ID_MAPS = ("entity_to_id", "relation_to_id")
 
 
@@ -105,6 +106,9 @@ class RankBasedEvaluator:
     filtered: bool = True
     macro: bool = field(default=False, kw_only=True)  # every query key weighs alike
     hits_at: Sequence[int] = field(default=(1, 3, 5, 10), kw_only=True, converter=tuple)
+    ks: Sequence[int] | None = field(default=None, kw_only=True)  # PyKEEN's word for `hits_at`, which it replaces
+    metrics: Sequence[str] = field(default=(), kw_only=True)  # by any of their names; none: all that are usual
+    add_defaults: bool = field(default=True, kw_only=True)  # whether `metrics` come with all that are usual
     # Further keys of `EvalConfig`: {"save_ranks": True, "sample_edges": 20000, "type_constraint": "observed"}.
     settings: Mapping[str, Any] = field(factory=dict, kw_only=True)
     output: Path | None = field(default=None, kw_only=True, converter=optional(Path))  # folder of the result
@@ -124,7 +128,9 @@ class RankBasedEvaluator:
         batch_size: int | None = None,
         slice_size: int | None = None,
         mode: str | None = None,
+        device: Any = None,  # noqa: ANN401 - as torch takes it
         training: Triples | None = None,
+        **without_effect: Any,  # noqa: ANN401 - see `WITHOUT_EFFECT`
     ) -> RankBasedMetricResults:
         """Rank the triples against all entities.
 
@@ -132,29 +138,29 @@ class RankBasedEvaluator:
             model: a trained model, not a pipeline's result.
             mapped_triples: the triples to evaluate: a triples factory or ids (n, 3). They are always known.
             additional_filter_triples: known too, if this evaluator filters; one or several.
-            restrict_entities_to: ids, or labels where `mapped_triples` is a factory that has them. Only these entities
-                compete, and triples of other entities are dropped.
+            restrict_entities_to: ids, or labels if the factory has them; others are dropped, also as candidates.
             restrict_relations_to: ids or labels. Triples of other relations are dropped.
             targets: what is hidden: head, tail or both, and relation besides.
             batch_size: queries that a model without a formula of ours scores at once.
             slice_size: as in PyKEEN, for the same models.
             mode: as in PyKEEN, of inductive models; the entities are then those of the evaluated factory.
+            device: where the model is moved to; None: it stays.
             training: known too; frequencies, leakage and unseen entities are computed from it.
+            without_effect: PyKEEN's progress bar and checks; triples are always restricted.
 
         Raises:
-            EvalError: faults of the user's, a line each: no such model, ids out of range, factories that number
-                entities or relations in other ways, a score that is NaN.
+            EvalError: no such model, ids out of range, a score that is NaN, factories that number labels in other ways.
         """
+        for name in without_effect.keys() - WITHOUT_EFFECT:
+            raise ConfigError(f"evaluate: unknown argument {name}")
         filters = _as_list(additional_filter_triples)
         _check_id_maps([mapped_triples, *filters, *_as_list(training)])
-        num_entities = None
-        if mode is not None:
-            num_entities = getattr(mapped_triples, "num_entities", None)
-            if num_entities is None:
-                raise DataError("mapped_triples: an inductive model needs a triples factory of its mode")
-        scorer = pykeen_scorer(
-            model, num_entities=num_entities, batch_size=batch_size, slice_size=slice_size, mode=mode
-        )
+        num_entities = None if mode is None else getattr(mapped_triples, "num_entities", None)
+        if mode is not None and num_entities is None:
+            raise DataError("mapped_triples: an inductive model needs a triples factory of its mode")
+        model = model if device is None else model.to(device)
+        limits = {"num_entities": num_entities, "batch_size": batch_size, "slice_size": slice_size}
+        scorer = pykeen_scorer(model, mode=mode, **limits)
         evaluated = _array(mapped_triples)
         edges = Edges(evaluated)
         if self.filtered:
@@ -164,13 +170,18 @@ class RankBasedEvaluator:
             "restrict_entities": _names(restrict_entities_to, mapped_triples, "entity_to_id", "all:0:"),
             "restrict_relations": _names(restrict_relations_to, mapped_triples, "relation_to_id", "rel:"),
         }
-        own = {"candidates": "all", "hits_at": list(self.hits_at), **_hidden(targets), **restrictions}
-        config = config_of_keys({**own, **self.settings})
+        config = self._config({**_hidden(targets), **restrictions})
         vectors = pykeen_vectors(model, scorer) if mode is None else None
         run = partial(evaluate, model=vectors or scorer, edges=edges, observer=self.observer)
         with _with_labels(config, [mapped_triples, *filters, *_as_list(training)], scorer.num_relations) as labelled:
             report = run(labelled, output=self.output, device=self.device, overwrite=self.overwrite)
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
+
+    def _config(self, restrictions: Mapping[str, Any]) -> EvalConfig:
+        own = {"candidates": "all", "hits_at": list(self.ks or self.hits_at), **restrictions}
+        if self.metrics:
+            own["metrics"] = [*(DEFAULT if self.add_defaults else ()), *self.metrics]
+        return config_of_keys({**own, **self.settings})
 
 
 def _as_list(triples: Triples | Sequence[Triples] | None) -> list[Triples]:

@@ -9,11 +9,12 @@ Importing this module imports PyKEEN 1.11, and makes the class known to its reso
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-import torch
+from attrs import fields
 from pykeen.evaluation import Evaluator, RankBasedMetricResults, evaluator_resolver
+from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
 from pykeen.models import Model
 from torch import Tensor
 
@@ -21,13 +22,17 @@ from pbgeval.errors import ConfigError
 from pbgeval.integrations.metric_objects import RankMetric
 from pbgeval.integrations.pykeen import RankBasedEvaluator
 from pbgeval.notation import ENDS, Side
-from pbgeval.report.report import Report, items_of
+from pbgeval.report.report import Item, Report, items_of
 
 
 class ExactResults(RankBasedMetricResults):  # type: ignore[misc] # PyKEEN is not installed where types are checked
     """Figures by PyKEEN's keys; `report` has everything else, and is None for scores that PyKEEN handed over."""
 
     report: Report | None = None
+
+    def __init__(self, items: Iterable[Item], report: Report | None = None) -> None:
+        super().__init__({RankBasedMetricKey(*key): value for key, value in items})
+        self.report = report
 
 
 class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where types are checked
@@ -39,22 +44,29 @@ class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where typ
         self,
         filtered: bool = True,
         *,
-        macro: bool = False,
-        ks: Sequence[int] = (1, 3, 5, 10),
-        settings: Mapping[str, Any] | None = None,
-        **options: Any,  # noqa: ANN401 - PyKEEN's: batch_size, slice_size, mode
+        batch_size: int | None = None,
+        slice_size: int | None = None,
+        mode: str | None = None,
+        **options: Any,  # noqa: ANN401 - of RankBasedEvaluator
     ) -> None:
         """Take PyKEEN's arguments.
 
         Args:
             filtered: whether known triples are left out of the competitors.
-            macro: every query key weighs alike, as in PyKEEN's `MacroRankBasedEvaluator`.
-            ks: the k of hits at k.
-            settings: further keys of `EvalConfig`.
-            options: of PyKEEN's `Evaluator`: batch_size, slice_size, mode.
+            batch_size: as PyKEEN's `Evaluator` takes it, like `slice_size` and `mode`.
+            slice_size: the same.
+            mode: the same.
+            options: macro, ks, metrics, settings and others of `pbgeval.integrations.pykeen.RankBasedEvaluator`.
+
+        Raises:
+            ConfigError: an option is unknown.
         """
-        super().__init__(filtered=filtered, **options)
-        self._ours = RankBasedEvaluator(filtered, macro=macro, hits_at=ks, settings=settings or {})  # type: ignore[arg-type] # of attrs' converter
+        super().__init__(filtered=filtered, batch_size=batch_size, slice_size=slice_size, mode=mode)
+        known = [field.name for field in fields(RankBasedEvaluator)]
+        for key in options.keys() - known:
+            raise ConfigError(f"ExactEvaluator: unknown option {key}; the options are {', '.join(known)}")
+        self._ours = RankBasedEvaluator(filtered, **options)
+        self._cutoffs = tuple(self._ours.ks or self._ours.hits_at)
         self.clear()
 
     def evaluate(
@@ -63,32 +75,18 @@ class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where typ
         mapped_triples: Tensor,
         batch_size: int | None = None,
         slice_size: int | None = None,
-        *,
-        device: torch.device | None = None,
-        additional_filter_triples: Tensor | list[Tensor] | None = None,
-        restrict_entities_to: Collection[int] | None = None,
-        restrict_relations_to: Collection[int] | None = None,
-        targets: Collection[str] = ("head", "tail"),
-        **ignored: Any,  # noqa: ANN401 - use_tqdm, tqdm_kwargs, pre_filtered_triples, do_time_consuming_checks
+        **options: Any,  # noqa: ANN401 - of RankBasedEvaluator.evaluate
     ) -> ExactResults:
-        """Rank the triples against all entities, as `pbgeval.integrations.pykeen.RankBasedEvaluator.evaluate`.
-
-        Progress bars and checks of PyKEEN's are not needed and ignored; triples are always restricted.
-        """
+        """Rank the triples against all entities, as `pbgeval.integrations.pykeen.RankBasedEvaluator.evaluate`."""
         found = self._ours.evaluate(
-            model if device is None else model.to(device),
+            model,
             mapped_triples,
-            additional_filter_triples=additional_filter_triples,
-            restrict_entities_to=restrict_entities_to,
-            restrict_relations_to=restrict_relations_to,
-            targets=targets,
             batch_size=batch_size or self.batch_size,
             slice_size=slice_size or self.slice_size,
             mode=self.mode,
+            **options,
         )
-        results = ExactResults(found.data)
-        results.report = found.report
-        return results
+        return ExactResults(found.data.items(), found.report)
 
     def process_scores_(
         self,
@@ -100,27 +98,30 @@ class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where typ
     ) -> None:
         """Rank a batch of scores of all entities (b, N), as PyKEEN's evaluation loops hand them over.
 
-        Filtered entities have the score NaN there.
+        Filtered entities have the score NaN there, so another NaN among them passes for one: `evaluate` refuses it.
 
         Raises:
-            ConfigError: macro averages need all triples at once.
+            ConfigError: macro averages need all triples at once; or the target is no entity.
+            DataError: the score of a true entity is NaN; if nothing is filtered, any score.
         """
         if self._ours.macro:
             raise ConfigError("ExactEvaluator: macro averages need evaluate(), which has all triples at once")
-        side = next(side for side in ENDS if side.label == target)
+        side = next((side for side in ENDS if side.label == target), None)
+        if side is None:
+            raise ConfigError(f"ExactEvaluator: expected the target head or tail, got {target}")
         true_b = hrt_batch[:, 0 if side is Side.LHS else 2]
-        excluded_bN = scores.isnan()
+        excluded_bN = scores.isnan() if self.filtered else None
         if true_scores is not None:
             scores = scores.scatter(1, true_b[:, None], true_scores.reshape(-1, 1).to(scores.dtype))
         self._metrics[side].update(scores, true_b, excluded=excluded_bN)
 
     def clear(self) -> None:
         """Forget the scores so far."""
-        self._metrics = {side: RankMetric(self._ours.hits_at) for side in ENDS}
+        self._metrics = {side: RankMetric(self._cutoffs) for side in ENDS}
 
     def finalize(self) -> ExactResults:
         """Return the results of the scores so far, and forget them."""
-        both = RankMetric(self._ours.hits_at)
+        both = RankMetric(self._cutoffs)
         for metric in self._metrics.values():
             both.merge_state(metric)
         of_sides = {side.label: metric for side, metric in self._metrics.items()} | {"both": both}
@@ -131,7 +132,7 @@ class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where typ
             if metric.num_queries
         }
         self.clear()
-        return ExactResults(dict(items_of(figures, self._ours.hits_at)))
+        return ExactResults(items_of(figures, self._cutoffs))
 
 
 evaluator_resolver.register(ExactEvaluator, raise_on_conflict=False)

@@ -5,7 +5,7 @@
              training_kwargs={"callbacks": callback}, stopper=callback.stopper("mrr", patience=3))
 
 PyKEEN does not partition: all triples are one bucket, an epoch is a visit to it. So there is no gap between buckets to
-judge; held-out against training triples (`generalisation`) tells what is learned by heart. Any model can be watched: it
+judge; held-out against training triples (`generalization`) tells what is learned by heart. Any model can be watched: it
 is asked for its own predictions. Importing this module imports PyKEEN 1.11.
 """
 

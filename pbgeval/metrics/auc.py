@@ -141,8 +141,7 @@ def _variance_of_mean(shares: np.ndarray) -> float:
 # The pool of a side's true and competing scores -> a classifier's metrics, and hits among shared negatives.
 #
 # True scores are the positives, competitors' scores the negatives: one of each query, and all that compete with it.
-# Where
-# a pool is a sample, its scores stand for all by their weights, and the standard errors are those of a jackknife.
+# Where a pool is a sample, its scores stand for all by their weights, and the standard errors are those of a jackknife.
 
 Value = float | int | None
 

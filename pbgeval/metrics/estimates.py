@@ -23,11 +23,10 @@ class Estimate:
 
 # Counts of queries among uniform draws -> sums that are joined in any order -> unbiased estimates with their errors.
 #
-# Queries are never all in one place. Each estimate is affine in a ratio
-# of two sums over queries, weight x (share of the draws that score higher) and weight; its error needs the squares of
-# both, summed over lists of draws. Sums of a unit are taken in the order of its chunks and joined with `math.fsum`,
-# which
-# rounds once, so neither workers nor the order of units change a bit.
+# Queries are never all in one place. Each estimate is affine in a ratio of two sums over queries, weight x (share of
+# the draws that score higher) and weight; its error needs the squares of both, summed over lists of draws. Sums of a
+# unit are taken in the order of its chunks and joined with `math.fsum`, which rounds once, so neither workers nor the
+# order of units change a bit.
 
 LEVEL = 0.95  # of intervals
 QUERY_AUC = "query_auc"

@@ -189,8 +189,8 @@ def _weights(weights: ArrayLike, length: int) -> Floats:
 # Ranks in truncated lists, bounds where the true entity is not listed -> metrics, or the interval that they lie in.
 #
 # Where the true entity is not listed, its rank lies between the list's length + 1 and the number of candidates. A
-# metric
-# that grows or falls with every rank lies between its values at both ends; others cannot be known, and are refused.
+# metric that grows or falls with every rank lies between its values at both ends; others cannot be known, and are
+# refused.
 
 Bounds = tuple[float | int, float | int]  # low and high, both possible
 

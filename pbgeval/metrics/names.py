@@ -104,7 +104,7 @@ def resolve(name: str, headline: str, keys: Collection[str]) -> str:
         advice = "; set compute_loss = True"
     if cutoff:
         advice = f"; add {cutoff[1]} to hits_at{advice}"
-    raise UnknownMetricError(f"no metric '{name}' in this report{advice}")
+    raise UnknownMetricError(f"no metric '{name}' here{advice}")
 
 
 def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
@@ -112,8 +112,8 @@ def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
     metrics = {key.rpartition(".")[2] for key in keys}
     synonyms = {synonym for synonym, metric in SYNONYMS.items() if metric in metrics}
     known = sorted({*keys, *metrics, *synonyms, *(metric.replace("_at_", "@") for metric in metrics)})
-    nearest = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(parsed.key, known, n=3)
-    return f"; nearest: {', '.join(nearest)}" if nearest else ""
+    nearest = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(parsed.metric, known, n=3)
+    return f"; nearest: {', '.join(nearest)}" if nearest else "; kgeval-dist metrics lists them"
 
 
 # What the metrics are that have no rank type: of pools of scores, of a classifier, of graded gains, PBG's loss.

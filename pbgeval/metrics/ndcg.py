@@ -35,8 +35,7 @@ class Discount(Enum):
 # Levels of tied candidates with their gains, and how many candidates have which gain -> NDCG of each query.
 #
 # Every operation is one of IEEE, in an order that does not depend on how many queries there are, so a query has the
-# same
-# bits wherever it is computed.
+# same bits wherever it is computed.
 
 
 def ndcg_of_levels(
@@ -127,10 +126,9 @@ def type_metrics(stats: TypeStats, cutoffs: Sequence[int], relation: int | None 
 # Ranked lists of entity types and the true ones of each query -> NDCG with the gains of a hierarchy.
 #
 # What the published code leaves open is settled here: the root says nothing, so it gains nothing and is not a true
-# type;
-# a type that the hierarchy does not have gains nothing and keeps its place; a repeated type counts where it comes
-# first;
-# a query without a list has an empty one, which is worth 0; one without a true type in the hierarchy has no NDCG.
+# type; a type that the hierarchy does not have gains nothing and keeps its place; a repeated type counts where it comes
+# first; a query without a list has an empty one, which is worth 0; one without a true type in the hierarchy has no
+# NDCG.
 
 DEFAULT_CUTOFFS = (1, 3, 5, 10)
 

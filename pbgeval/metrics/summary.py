@@ -294,7 +294,7 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
         of_label = [(frequency, of_labels[label]) for frequency, of_labels in rows]
         metrics |= _metrics(label, grouped.layout, of_label, of_label)
-        exact = ExactSums(_weighted_sums(grouped.layout, of_label).__getitem__, grouped.layout)
+        exact = ExactSums(weighted_sums(grouped.layout, of_label).__getitem__, grouped.layout)
         of_sides = tuple(side for side in sides if side.is_in(label))
         weighted = all_weighted_metrics(exact, grouped, of_sides)
         metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
@@ -324,14 +324,14 @@ Divided = Sequence[tuple[int, RankStats]]  # (divisor, queries of which each wei
 
 def _metrics(label: str, layout: StatsLayout, queries: Divided, competing: Divided) -> Metrics:
     """Return the weighted means; those over queries with competitors have divisors of their own."""
-    sums, of_competing = _weighted_sums(layout, queries), _weighted_sums(layout, competing)
+    sums, of_competing = weighted_sums(layout, queries), weighted_sums(layout, competing)
     found = rank_metrics(sums.__getitem__, layout.cutoffs)
     found["query_auc"] = query_mean(of_competing.__getitem__, QUERY_AUC, RankType.REALISTIC)
     found |= {f"{rank_type.value}.count": sum(stats.total(QUERIES) for _, stats in queries) for rank_type in RankType}
     return {**{f"{label}.{name}": value for name, value in found.items()}, f"{label}.auc": None}
 
 
-def _weighted_sums(layout: StatsLayout, rows: Divided) -> dict[str, int]:
+def weighted_sums(layout: StatsLayout, rows: Divided) -> dict[str, int]:
     """Return the sum of each column over its rows' divisors, times one common multiple of the divisors."""
     by_divisor: dict[int, list[RankStats]] = defaultdict(list)  # few: the multiple has many digits
     for divisor, stats in rows:

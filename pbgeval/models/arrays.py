@@ -15,8 +15,10 @@ Complex vectors (complex, rotate) are real parts, then imaginary parts. A rotate
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from pbgeval.storage.arrays import Shard, ShardedRows, Table, sharded
 from pbgeval.storage.text import listed, one_line
 
 DESCRIPTION = "model.json"
+_PLACES = ("entities", "relations", "source_relations", "destination_relations", "id_maps")  # keys that name files
 EXAMPLE = '{"model": "complex"}'
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "model": str,
@@ -69,6 +72,16 @@ def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
                 raise StorageError(f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}")
             if key in ("norm", "unit_norm") and value not in (1, 2):
                 raise StorageError(f"{where}: {key} must be 1 or 2, got {value}")
+            if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:  # NaN, and integers beyond
+                raise StorageError(f"{where}: {key} must be a finite number, got {one_line(value)}")
+    named = [of_file.get(key) for key in _PLACES if key not in options]
+    for one in named:  # it grows
+        if isinstance(one, list | dict):
+            named.extend(one.values() if isinstance(one, dict) else one)
+        elif isinstance(one, str) and (os.path.isabs(one) or os.pardir in Path(one).parts):
+            raise StorageError(
+                f"{file}: expected files in its folder, found {one_line(one)}; name others in model_options"
+            )
     return {**of_file, **options}
 
 
@@ -109,15 +122,18 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     _check_relations(where, types, parameters)
     if types and formula.reciprocal:
         raise StorageError(f"{where}: reciprocal relations have one entity type; remove relation_types")
-    if tensors is not None or options.get("entities"):  # edges have the numbers of rows
-        names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
+    entity_names: dict[str, Path | Iterable[str]] = {}
+    relation_names: Path | tuple[str, ...] | None = None
+    if tensors is not None or options.get("entities"):  # without labels, edges by name have the numbers of rows
+        entity_names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
         num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
-        return EmbeddingModel(
-            str(path), system, formula, tables, parameters, names, tuple(map(str, range(num_relations))), types
-        )
-    labels = [existing_file(path, name) for name in ("entities.tsv", "relations.tsv")]
-    named = {} if labels[0] is None else {ENTITY_TYPE: labels[0]}
-    return EmbeddingModel(str(path), system, formula, tables, parameters, named, labels[1], types)
+        relation_names = tuple(map(str, range(num_relations)))
+    entity_labels, relation_labels = (existing_file(path, name) for name in ("entities.tsv", "relations.tsv"))
+    if entity_labels is not None and len(tables) == 1:
+        entity_names = dict.fromkeys(tables, entity_labels)
+    return EmbeddingModel(
+        str(path), system, formula, tables, parameters, entity_names, relation_labels or relation_names, types
+    )
 
 
 def _is_checkpoint(path: Path) -> bool:
@@ -195,9 +211,9 @@ def formula_of(where: str, options: Mapping[str, Any], dimension: int) -> Formul
         raise StorageError(f"{where}: model must be one of {', '.join(kinds)}, got {one_line(options.get('model'))}")
     phase_unit = float(options.get("phase_unit", 1.0))
     if "gamma" in options:
-        if not 0 < options["gamma"] < math.inf:
-            raise StorageError(f"{where}: gamma must be a finite number > 0, got {options['gamma']}")
-        phase_unit = math.pi * (dimension // 2) / options["gamma"]
+        phase_unit = math.pi * (dimension // 2) / options["gamma"] if options["gamma"] > 0 else math.inf
+        if phase_unit == math.inf:
+            raise StorageError(f"{where}: gamma must be > 0, and not tiny, got {options['gamma']}")
     return Formula(
         options["model"],
         norm=options.get("norm", 1),

@@ -78,8 +78,10 @@ class EdgeFunctionScorer:
         expected = shape if self.broadcasts else (shape[0] * shape[1],)
         if not isinstance(found, Tensor) or tuple(found.shape) not in (expected, (*expected, 1)):
             shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
-            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            advice = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
+            got, advice = type(found).__name__, "; return a torch tensor"
+            if isinstance(found, Tensor):
+                got = str(tuple(found.shape))
+                advice = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
             raise ScorerError(f"{_name(self.score)}: expected {expected} scores of ids {shapes}, got {got}{advice}")
         return _real(self.score, found).reshape(shape)
 

@@ -14,8 +14,10 @@ names it. Rows keep their order on the disk, so that a table is read from start 
 from __future__ import annotations
 
 import ast
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ DECODERS: Mapping[str, Mapping[str, object]] = {
     "rotate": {"model": "rotate", "norm": 1},
 }
 _ADVICE = "let GraphStorm save the embeddings again"
-_ID_COLUMNS = (("new", "orig"), ("node_int_id", "node_str_id"))  # of gconstruct and of GSProcessing
+_NODES, _RAW_IDS = ("new", "node_int_id"), ("orig", "node_str_id")  # columns of gconstruct, or of GSProcessing
 _IDS_AT_A_TIME = 1 << 20
 
 
@@ -112,7 +114,7 @@ def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
 
 def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table, SavedIds | RawIds | None]:
     """Open the vectors of a node type, and which node each row is where files say so."""
-    found = {name for name in os.listdir(folder)} if folder.is_dir() else set()
+    found = {name for name in os.listdir(folder)} if os.path.isdir(folder) else set()
     saved = sorted(name for name in found if name.startswith("embed-") and name.endswith(".pt"))
     if not saved:
         paths = [path for path in parquet_files(folder) if path.name.startswith("embed-")]
@@ -120,14 +122,12 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
             raise StorageError(f"{folder}: expected embed-00000.pt or embed-*.parquet, found neither; {_ADVICE}")
         table: Table = parquet_rows(paths, "emb")
         _check_dimension(folder, table, dimension)
+        names = [path.name for path in paths]
+        counts = Counter(name.partition("_")[0] for name in names)  # of the files of each process
+        whole = [f"{process}_{index:05d}.parquet" for process, count in counts.items() for index in range(count)]
+        _check_parts(folder, info, names, whole, len(counts), table.num_rows)
         return table, RawIds(tuple(paths))
-    num_parts = info.get("world_size")
-    expected = [f"embed-{index:05d}.pt" for index in range(num_parts)] if isinstance(num_parts, int) else []
-    if saved != expected:
-        raise StorageError(
-            f"{folder}: expected {len(expected)} parts (world_size in {INFO}), embed-00000.pt and so on, found "
-            f"{listed(saved)}; copy the folder again"
-        )
+    _check_parts(folder, info, saved, [f"embed-{index:05d}.pt" for index in range(len(saved))], len(saved))
     parts = [_tensor_rows(folder / name) for name in saved]
     for part in parts:
         _check_dimension(folder, part, dimension)
@@ -143,6 +143,22 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
     ids = SavedIds(tuple(_id_piece(folder / name, part.num_rows) for name, part in zip(nids, parts, strict=True)))
     ids.check()
     return table, ids
+
+
+def _check_parts(
+    folder: Path,
+    info: Mapping[str, Any],
+    names: Sequence[str],
+    whole: Sequence[str],
+    num_processes: int,
+    num_rows: float = math.inf,  # a process that has no node writes no Parquet
+) -> None:
+    size = info.get("world_size")
+    if type(size) is not int or names != whole or not min(size, num_rows) <= num_processes <= size:
+        raise StorageError(
+            f"{folder}: expected {one_line(size)} parts (world_size in {INFO}), embed-00000 and so on, found "
+            f"{listed(names)}; copy the folder again"
+        )
 
 
 def _check_dimension(folder: Path, table: Table, dimension: int) -> None:
@@ -239,7 +255,7 @@ class RawIds:
         """Return the row of each raw id that is a number; -1 where there is none.
 
         Raises:
-            StorageError: raw ids are texts.
+            StorageError: raw ids are texts, or one has two rows.
         """
         row_of: dict[int, int] = {}
         for row, name in enumerate(parquet_column(self.paths, "nid")):
@@ -248,7 +264,10 @@ class RawIds:
                     f"{self.paths[0]}: nodes have raw ids that are texts, such as {one_line(name)}, but edges have "
                     "numbers; give edges by name, as .tsv, .csv or .parquet"
                 )
-            row_of[name] = row
+            if row_of.setdefault(name, row) != row:
+                raise StorageError(
+                    f"{self.paths[0].parent}: expected each raw id (nid) once, found {name} again; {_ADVICE}"
+                )
         return np.array([row_of.get(node, -1) for node in ids_E.tolist()], np.int64)
 
 
@@ -277,12 +296,11 @@ class SavedNames:
 
 def _raw_ids(folder: Path, num_nodes: int) -> list[str]:
     """Return the raw id of each node."""
-    paths = sorted(folder.rglob("*.parquet")) if folder.is_dir() else []
+    paths = parquet_files(folder, "**/*.parquet") if os.path.isdir(folder) else ()
     if not paths:
         raise StorageError(f"{folder}: expected Parquet files that map raw ids, found none; check id_maps")
     raw: list[str | None] = [None] * num_nodes
-    numbers, names = _ID_COLUMNS[0] if _has_column(paths[0], _ID_COLUMNS[0][0]) else _ID_COLUMNS[1]
-    for node, name in zip(parquet_column(paths, numbers), parquet_column(paths, names), strict=True):
+    for node, name in zip(parquet_column(paths, *_NODES), parquet_column(paths, *_RAW_IDS), strict=True):
         if not isinstance(node, int) or not 0 <= node < num_nodes or raw[node] is not None:
             raise StorageError(f"{folder}: expected each node from 0 to {num_nodes - 1} once, found {one_line(node)}")
         raw[node] = str(name)
@@ -290,14 +308,6 @@ def _raw_ids(folder: Path, num_nodes: int) -> list[str]:
     if missing is not None:
         raise StorageError(f"{folder}: node {missing} of {num_nodes:,} has no raw id; check id_maps")
     return [str(name) for name in raw]
-
-
-def _has_column(path: Path, column: str) -> bool:
-    try:
-        next(parquet_column([path], column), None)
-    except StorageError:
-        return False
-    return True
 
 
 def _relations(path: Path, num_rows: int, types: list[str]) -> TypedRelations:

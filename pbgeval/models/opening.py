@@ -18,7 +18,7 @@ from pbgeval.storage.text import did_you_mean
 
 EXPECTED = (
     "a folder that DGL-KE (config.json, *_entity.npy) or GraphStorm (emb_info.json) saved, a checkpoint of LibKGE "
-    "(.pt) or of torch.distributed (.metadata), or tables of vectors with model_options or a folder's model.json"
+    "(.pt) or of torch.distributed (.metadata), or tables of vectors that model_options or a model.json describes"
 )
 OF_PYKEEN = "trained_model.pkl"
 _TABLES = (".npy", ".safetensors", ".parquet", *SAVED)

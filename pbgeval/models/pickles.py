@@ -178,8 +178,13 @@ def stored_at(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) 
     """Return the byte of a file at which the numbers of a tensor begin.
 
     Raises:
-        StorageError: they are not next to each other, or not all in their record of the file.
+        StorageError: they are to be negated, not next to each other, or not all in their record of the file.
     """
+    if tensor.is_neg() or tensor.is_conj():
+        raise StorageError(
+            f"{path}: expected numbers as they are, found a tensor that is marked to be negated or conjugated; save "
+            "tensor.resolve_neg().resolve_conj()"
+        )
     if not tensor.is_contiguous():
         raise StorageError(f"{path}: expected a tensor of vectors, found one whose numbers are not next to each other")
     storage = tensor.untyped_storage()

@@ -17,7 +17,7 @@ from pbgeval.models.formulas import Formula
 from pbgeval.models.functions import BatchScorer, side_scorer
 from pbgeval.models.model import EmbeddingModel, of_one_type
 from pbgeval.notation import ENDS, Side
-from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.comparators import Comparator, UnrankableRowsError
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.storage.arrays import TensorRows
@@ -171,8 +171,11 @@ def _agrees(found: EmbeddingModel, theirs: BatchScorer) -> bool:
             torch.randint(size, (ROWS_COMPARED,), generator=source)
             for size in (found.num_entities, found.num_relations)
         )
-        queries_QD = scorer.queries(hidden, entity_ND[known_Q], rel_Q)
-        candidates_ND = scorer.candidates(hidden, entity_ND)
+        try:
+            queries_QD = scorer.queries(hidden, entity_ND[known_Q], rel_Q)
+            candidates_ND = scorer.candidates(hidden, entity_ND)
+        except UnrankableRowsError:  # NaN: the model's own scores tell of which edge
+            return False
         ours_QN = comparator.real_scores(comparator.scores(queries_QD.unsqueeze(0), candidates_ND.unsqueeze(0)))[0]
         with torch.no_grad():
             theirs_QN = theirs.scores(hidden, known_Q.to(theirs.device), rel_Q.to(theirs.device), every_N).cpu()

@@ -25,7 +25,7 @@ from pbgeval.errors import StorageError
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.storage.arrays import MappedRows, Shard, Table, npy_rows, sharded
 from pbgeval.storage.parquet import parquet_files, parquet_rows
-from pbgeval.storage.text import listed, one_line
+from pbgeval.storage.text import check_regular, listed, one_line
 
 Tensors: TypeAlias = Mapping[str, Callable[[], Table]]  # by name; calling one opens its table
 METADATA = ".metadata"
@@ -46,11 +46,12 @@ def table_at(place: Path, address: str, tensors: Tensors | None = None) -> Table
     Raises:
         StorageError: there is no such table, or it has the wrong form.
     """
-    file, _, name = address.rpartition("#") if "#" in address or tensors is not None else (address, "", "")
+    is_file = tensors is None and ("#" not in address or os.path.exists(place / address))
+    file, _, name = (address, "", "") if is_file else address.rpartition("#")
     if tensors is not None and not file:
         return named(str(place), tensors, name)
     path = (place.parent if place.is_file() else place) / file
-    if path.suffix == ".parquet" or (path.is_dir() and not (path / METADATA).exists()):
+    if path.suffix == ".parquet" or (os.path.isdir(path) and not (path / METADATA).exists()):
         files = parquet_files(path)
         if not files:
             raise StorageError(f"{path}: expected Parquet files, found none in this folder")
@@ -77,7 +78,7 @@ def tensors_of(path: Path) -> Tensors:
     Raises:
         StorageError: it is missing, damaged, or none of the forms.
     """
-    if not path.exists():
+    if not os.path.exists(path):  # False too where a name is too long
         raise StorageError(f"{path}: no such file; check the path")
     if path.is_dir():
         return _distributed(path)
@@ -86,9 +87,19 @@ def tensors_of(path: Path) -> Tensors:
     if path.suffix == ".safetensors":
         return _safetensors(path)
     if path.suffix in SAVED:
-        found = read_saved(path, ADVICE, check_data=False)
-        return {name or path.stem: partial(stored_rows, path, tensor) for name, tensor in _flattened(found)}
+        return _saved(path)
     raise StorageError(f"{path}: expected tables of vectors ({FORMS}), found another kind of file")
+
+
+def _saved(path: Path) -> Tensors:
+    tables: dict[str, Callable[[], Table]] = {}
+    try:
+        for name, tensor in _flattened(read_saved(path, ADVICE, check_data=False)):
+            if tables.setdefault(name or path.stem, table := partial(stored_rows, path, tensor)) is not table:
+                raise StorageError(f"{path}: expected a tensor per name, found {one_line(name)} again; {ADVICE}")
+    except RecursionError:
+        raise StorageError(f"{path}: expected nested dicts of tensors, found one that holds itself; {ADVICE}") from None
+    return tables
 
 
 def _flattened(value: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -107,13 +118,15 @@ def _safetensors(path: Path) -> Tensors:
             f"{path}: safetensors is required to read this file: pip install 'pbgeval[tables]'"
         ) from None
     try:
+        check_regular(path)
         with safe_open(path, framework="numpy"):  # it checks that offsets are those of the shapes, without gaps
             pass
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size))
     except (OSError, SafetensorError, ValueError) as error:
-        raise StorageError(f"{path}: cannot read this safetensors file: {one_line(error)}; copy it again") from error
+        reason = one_line(getattr(error, "strerror", None) or error)
+        raise StorageError(f"{path}: cannot read this safetensors file: {reason}; copy it again") from error
     header.pop("__metadata__", None)
 
     def table(name: str) -> Table:
@@ -143,9 +156,11 @@ def _distributed(folder: Path) -> Tensors:
             path, place, "_StorageInfo"
         )
     return {
-        str(name): partial(_sharded_tensor, folder, str(name), of.state, places)
+        name: partial(_sharded_tensor, folder, name, of.state, places)
         for name, of in described.items()
-        if type(of).__name__.rpartition(".")[2] == "TensorStorageMetadata" and isinstance(of, StandIn)
+        if isinstance(name, str)
+        and type(of).__name__.rpartition(".")[2] == "TensorStorageMetadata"
+        and isinstance(of, StandIn)
     }
 
 
@@ -193,12 +208,12 @@ def _chunk(folder: Path, where: str, sizes: list[int], place: Mapping[str, objec
     file, offset, length = (place.get(key) for key in ("relative_path", "offset", "length"))
     if place.get("transform_descriptors"):
         raise StorageError(f"{where}: expected parts as they are, found compressed ones; save without extensions")
-    if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", ".."):
+    if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", "..") or "\0" in file:
         raise StorageError(f"{where}: expected a file of this folder, found {one_line(file)}")
     (start, size) = _ints(folder / METADATA, (offset, length))
     path = folder / file
-    if not path.is_file() or path.stat().st_size < start + size:
-        found = f"{path.stat().st_size:,} bytes" if path.is_file() else "no such file"
+    if not os.path.isfile(path) or path.stat().st_size < start + size:
+        found = f"{path.stat().st_size:,} bytes" if os.path.isfile(path) else "no such file"
         raise StorageError(
             f"{path}: expected at least {start + size:,} bytes, found {found}; copy the checkpoint again"
         )

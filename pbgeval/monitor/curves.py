@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
-from attrs import frozen
+import numpy as np
+from attrs import field, frozen
 
 from pbgeval.errors import DataError
+from pbgeval.metrics.estimates import Estimate
+from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import split
-from pbgeval.monitor.persistence import BucketVisit, GapTest, Judgement
+from pbgeval.monitor.persistence import BucketVisit, Change, GapTest, Judgement
 from pbgeval.monitor.records import PBG_NAMES, Figures, History, PassKey, PassRecord, VisitRecord, read_history
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> whether the gap persists, pass by pass.
@@ -44,6 +49,7 @@ METRICS = {
     "auc": "AUC",
     "loss": "loss",
 }
+_MANY = 1_000_000  # degrees of freedom: errors of edges or chunks are of many
 
 
 @frozen
@@ -58,10 +64,15 @@ class PassRow:
     verdict: str  # decision 0017's
     num_visits: int
     num_diverged: int
+    generalization_error: float | None = None  # standard error of training - after
 
     @property
     def gap(self) -> float | None:
         return None if self.before is None or self.after is None else self.after - self.before
+
+    @property
+    def generalization(self) -> float | None:
+        return None if self.training is None or self.after is None else self.training - self.after
 
 
 @frozen
@@ -72,6 +83,57 @@ class Curves:
     passes: tuple[PassRow, ...]
     # Of each bucket (and chunk and edge path): at each visit the number of the pass, before and after.
     teeth: Mapping[tuple[int, ...], tuple[tuple[int, float, float], ...]]
+    counts: Mapping[tuple[int, ...], int] = field(factory=dict)  # of held-out edges, by the same keys
+
+    @property
+    def has_one_bucket(self) -> bool:
+        return len({place[-2:] for place in self.teeth}) == 1
+
+    @property
+    def best(self) -> PassRow | None:
+        """The pass after which held-out edges were best, of those with the edges of the last one; None: no figures."""
+        last = self.passes[-1].key
+        ranked = [
+            (self._sign * row.after, -at)
+            for at, row in enumerate(self.passes)
+            if (row.key.edge_path, row.key.edge_chunk) == (last.edge_path, last.edge_chunk)
+            and row.after is not None
+            and math.isfinite(row.after)
+        ]
+        return self.passes[-max(ranked)[1]] if ranked else None
+
+    @property
+    def overfits(self) -> bool:
+        """Whether held-out edges got worse since the best pass, beyond the errors, and training edges better.
+
+        The error is that between buckets, which have the same edges in each pass; one-sided at `ERROR_RATE` over the
+        number of passes that could have been best. For few buckets two bounds of it are known, so large that they need
+        no such correction: both passes' errors as if independent; and where each pass begins as the last one ended (a
+        single bucket), so that gaps add up, the sum of their errors.
+        """
+        best, last = self.best, self.passes[-1]
+        if best is None or best is last or best.after is None or last.after is None:
+            return False
+        if best.training is None or last.training is None or self._sign * (last.training - best.training) <= 0:
+            return False
+        ends = (self.passes.index(best), len(self.passes) - 1)
+        visits = {place: {at: after for at, _, after in of_place} for place, of_place in self.teeth.items()}
+        shared = [(self.counts[place], of) for place, of in visits.items() if of.keys() >= set(ends)]
+        counts_B = np.array([count for count, _ in shared])
+        falls = [self._sign * (of[ends[0]] - of[ends[1]]) for _, of in shared]
+        fall = Change.from_buckets(counts_B / counts_B.sum(), falls)
+        level = ERROR_RATE / ends[1]
+        if fall.error is None:
+            since = self.passes[ends[0] :]
+            error = math.hypot(*(of.generalization_error or math.inf for of in (best, last)))
+            if all(row.after == following.before for row, following in pairwise(since)):
+                error = min(error, sum(math.inf if row.gap_error is None else row.gap_error for row in since[1:]))
+            fall, level = Change(self._sign * (best.after - last.after), error, _MANY), ERROR_RATE
+        return fall.exceeds(0.0, level)
+
+    @property
+    def _sign(self) -> int:
+        return -1 if self.metric in ("pos_rank", "loss") else 1
 
 
 def pbg_name(metric: str) -> str | None:
@@ -96,19 +158,21 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     records = {of_pass.key: of_pass for of_pass in history.passes}
     rows: list[PassRow] = []
     teeth: dict[tuple[int, ...], list[tuple[int, float, float]]] = {}
+    counts: dict[tuple[int, ...], int] = {}
     for number, (key, visits) in enumerate(history.passes_of_visits.items()):
         rows.append(_row(key, visits, records.get(key), verdicts.get(key, "too_early"), metric))
         for visit in visits:
             before, after = _value(visit.before, metric), _value(visit.after, metric)
-            if before is not None and after is not None:
+            if before is not None and after is not None and visit.after is not None:
                 place = (key.edge_path, key.edge_chunk, *visit.bucket)
+                counts[place] = visit.after.count
                 teeth.setdefault(place, []).append((number, before, after))
     if not teeth:
         measured = (visit.after.metrics for visit in history.visits if visit.after is not None)
         found = sorted({name for metrics in measured for name in metrics if name in METRICS})
         names = ", ".join(found) or "no held-out edges at all"
         raise DataError(f"expected records of held-out edges with '{metric}', found {names}")
-    return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()})
+    return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()}, counts)
 
 
 def _row(key: PassKey, visits: Sequence[VisitRecord], record: PassRecord | None, verdict: str, metric: str) -> PassRow:
@@ -119,11 +183,16 @@ def _row(key: PassKey, visits: Sequence[VisitRecord], record: PassRecord | None,
         _mean((visit.before for visit in measured), metric),
         _mean((visit.after for visit in measured), metric),
         None if details is None or details.training is None else _of_both(details.training, metric),
-        None if details is None else _of_both({name: of.standard_error for name, of in details.gap.items()}, metric),
+        None if details is None else _error(details.gap, metric),
         verdict if details is None else details.verdict,
         len(visits),
         sum(visit.details is not None and visit.details.diverged for visit in visits),
+        None if details is None else _error(details.generalization, metric),
     )
+
+
+def _error(differences: Mapping[str, Estimate], metric: str) -> float | None:
+    return _of_both({name: of.standard_error for name, of in differences.items()}, metric)
 
 
 def _mean(figures: Iterable[Figures | None], metric: str) -> float | None:

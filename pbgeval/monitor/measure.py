@@ -149,6 +149,7 @@ def measure(protocol: MonitorProtocol, edges: BucketEdges, edge_path: int, bucke
         DataError: ids out of range, tables or parameters that do not fit the schema.
     """
     tables = _tables(protocol.schema, bucket, model)
+    _check_ids(protocol.schema, edges, bucket, tables)
     settings = _settings(protocol, model, tables)
     stats = {side: RankStats.zero(protocol.layout) for side in protocol.sides}
     counts = {side: torch.zeros((3, edges.num_edges), dtype=torch.int64) for side in protocol.sides}
@@ -168,6 +169,24 @@ def measure(protocol: MonitorProtocol, edges: BucketEdges, edge_path: int, bucke
     auc = pooled_auc([pool.sort() for pool in pools.values()], all_true=True, all_competing=False)
     by_side = {side: RankCounts(*columns.unbind()) for side, columns in counts.items()}
     return Measurement(stats, by_side, None if auc is None else auc.value)
+
+
+def _check_ids(schema: ModelSchema, edges: BucketEdges, bucket: Bucket, tables: Tables) -> None:
+    """Refuse ids out of range by the edge: which row it was in the trainer's own edges is not known here."""
+    rel_E, known_E = edges.rel, edges.rel.clamp(0, len(schema.relations) - 1)  # of dynamic relations the only one
+    limits = {"rel": (rel_E, torch.full_like(rel_E, schema.num_relations))}
+    for name, side, ids_E in (("lhs", Side.LHS, edges.lhs), ("rhs", Side.RHS, edges.rhs)):
+        sizes = [tables[side.pick(of.lhs, of.rhs), side].num_rows for of in schema.relations]
+        limits[name] = (ids_E, torch.tensor(sizes)[known_E])
+    for name, (ids_E, sizes_E) in limits.items():
+        wrong = ((ids_E < 0) | (ids_E >= sizes_E)).nonzero()
+        if len(wrong):
+            at = int(wrong[0])
+            edge = tuple(int(of[at]) for of in (edges.lhs, edges.rel, edges.rhs))
+            raise DataError(
+                f"bucket {tuple(bucket)}, edge {edge}: expected an id in 0..{int(sizes_E[at]) - 1} as {name}, "
+                f"got {int(ids_E[at])}; rows are those within the bucket's partitions"
+            )
 
 
 def chunks_of_edges(protocol: MonitorProtocol, edges: BucketEdges) -> tuple[np.ndarray, np.ndarray]:
@@ -440,7 +459,7 @@ class Visit:
                 after=after.values(with_loss=with_loss),
                 training=training.values(with_loss=with_loss) if training.num_edges else None,
                 gap=self.sums.gaps(self.protocol.headline),
-                generalisation=self.sums.generalisation(self.protocol.headline),
+                generalization=self.sums.generalization(self.protocol.headline),
                 cluster=self.sums.gap.unit,
                 num_clusters=self.sums.gap.num_clusters,
                 seconds=round(self.seconds, 6),

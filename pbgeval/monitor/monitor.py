@@ -16,7 +16,6 @@ full is a warning. Only what the loop itself gets wrong raises: ids out of range
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -30,11 +29,12 @@ from torch import Tensor
 from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics import names
-from pbgeval.metrics.registry import find_metric
+from pbgeval.metrics.registry import find_metric, rank_metrics
 from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, sample_of_rest, threshold_of
 from pbgeval.monitor.measure import BucketEdges, Followed, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, BEFORE, TRAINING, BucketVisit, GapTest, Judgement, PassSums, Verdict
 from pbgeval.monitor.records import (
+    LOGGER,
     History,
     PassDetails,
     PassKey,
@@ -54,10 +54,27 @@ from pbgeval.scoring.loss import LOSSES
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.text import plural
 
 # Visits of a pass, on any number of workers -> its summary, and whether the gap persists.
 
 Place = tuple[int, int, int]  # edge path, edge chunk, number of the bucket: where the same edges come again
+
+
+@frozen
+class PastPass:
+    """What is remembered of a pass; one of which some visit diverged has no figures to compare with another's."""
+
+    key: PassKey
+    before: Values
+    after: Values
+    visits: Mapping[Place, BucketVisit] = field(factory=dict)
+    was_tested: bool = False
+
+    @classmethod
+    def from_details(cls, key: PassKey, details: PassDetails, visits: Mapping[Place, BucketVisit]) -> PastPass:
+        figures: tuple[Values, Values] = ({}, {}) if details.num_diverged else (details.before, details.after)
+        return cls(key, *figures, visits, details.level is not None)
 
 
 @define
@@ -67,9 +84,7 @@ class Passes:
     headline: RankType
     with_loss: bool
     test: GapTest
-    keys: list[PassKey] = field(factory=list, init=False)  # of each pass, in order; so are the next two
-    before: list[Values] = field(factory=list, init=False)
-    after: list[Values] = field(factory=list, init=False)
+    past: list[PastPass] = field(factory=list, init=False)  # in order
 
     def close(self, key: PassKey, index: int, sums: PassSums) -> tuple[PassRecord, Judgement]:
         """Summarise a pass from its sums over all workers; each is closed once, in order."""
@@ -89,42 +104,52 @@ class Passes:
             after=phases[AFTER],
             training=phases[TRAINING] if sums.phases[TRAINING].num_edges else None,
             gap=gap,
-            generalisation=sums.generalisation(self.headline),
+            generalization=sums.generalization(self.headline),
             verdict=judgement.verdict.value,
             lost=judgement.lost,
             level=judgement.level,
         )
-        # A pass of which some visit diverged has no figures that could be compared with another's.
-        self.keys.append(key)
-        self.before.append({} if sums.num_diverged else phases[BEFORE])
-        self.after.append({} if sums.num_diverged else phases[AFTER])
+        self.past.append(PastPass.from_details(key, details, visits))
         average = sums.phases[AFTER].figures(with_loss=self.with_loss)
         return PassRecord(key, index, average, details), judgement
 
     def resume(self, history: History, num_rhs: int) -> None:
         """Go on from what an earlier process of the same run has recorded; of its errors only those between buckets."""
         name = f"both.{self.headline.value}.mean_reciprocal_rank"
-        closed = {of.key for of in history.passes}
+        visits: dict[PassKey, dict[Place, BucketVisit]] = {}
         for visit in history.visits:
             ours = visit.details
-            if visit.key not in closed or ours is None or ours.diverged:
+            if ours is None or ours.diverged:
                 continue
             before, after = ours.before.get(name), ours.after.get(name)
             if before is None or after is None:
                 continue
             place = (visit.key.edge_path, visit.key.edge_chunk, visit.bucket.lhs * num_rhs + visit.bucket.rhs)
             num_queries = int(ours.after[f"both.{self.headline.value}.count"] or 0)
-            self.test.add({place: BucketVisit(num_queries, before, after)})
-        for of_pass in {of.key: of for of in history.passes}.values():
+            visits.setdefault(visit.key, {})[place] = BucketVisit(num_queries, before, after)
+        for key, of_pass in {of.key: of for of in history.passes}.items():
             if of_pass.details is not None:
-                self.keys.append(of_pass.key)
-                self.before.append({} if of_pass.details.num_diverged else of_pass.details.before)
-                self.after.append({} if of_pass.details.num_diverged else of_pass.details.after)
-                self.test.num_tests += of_pass.details.level is not None
+                self._remember(PastPass.from_details(key, of_pass.details, visits.get(key, {})))
+
+    def rewind(self, key: PassKey) -> int:
+        """Forget the passes from this one on if it is over or of an earlier epoch; return how many they are."""
+        if all(of.key != key and of.key.epoch <= key.epoch for of in self.past):
+            return 0
+        kept, num_past = [of for of in self.past if of.key < key], len(self.past)
+        self.test, self.past = GapTest(self.test.alarm_rate, self.test.tolerance), []
+        for of_pass in kept:
+            self._remember(of_pass)
+        return num_past - len(kept)
+
+    def _remember(self, of_pass: PastPass) -> None:
+        self.past.append(of_pass)
+        self.test.add(of_pass.visits)
+        self.test.num_tests += of_pass.was_tested
 
 
 # Figures of one pass after the other -> whether training may end.
 
+CUTOFFS = (1, 3, 5, 10, 50)
 _HIGHER_IS_BETTER = {"query_auc": 1, "loss": -1}
 
 
@@ -149,7 +174,9 @@ def best_pass(figures: Sequence[Values], metric: str, headline: str, relative_de
     found = find_metric(name)
     direction = _HIGHER_IS_BETTER.get(name, None if found is None else found.direction)
     if direction is None:
-        raise ConfigError(f"should_stop: expected a metric that is better high or low, got '{metric}'")
+        known = [] if found else [of.name for of in rank_metrics(CUTOFFS)]
+        nearest = names.nearest_names(metric, names.parse(metric, headline), known)
+        raise ConfigError(f"should_stop: expected a metric that is better high or low, got '{metric}'{nearest}")
     keys = {key for values in figures for key in values}
     try:
         key = names.resolve(metric, headline, keys) if keys else ""
@@ -247,9 +274,6 @@ def _bucket_edges(columns: list[np.ndarray], rows: np.ndarray) -> BucketEdges:
     return BucketEdges(lhs, rel, rhs)
 
 
-CUTOFFS = (1, 3, 5, 10, 50)
-
-
 class Monitor:
     """Watches the training of a partitioned model; one for each worker."""
 
@@ -301,7 +325,7 @@ class Monitor:
         loss = _loss(loss_fn, margin)
         self._protocol = MonitorProtocol(schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), loss)
         self._compares, self._team = compare_with_training, team or Team()
-        self._warn = warn or logging.getLogger("pbgeval.monitor").warning
+        self._warn = warn or LOGGER.warning
         self._passes = Passes(self.headline, loss_fn is not None, GapTest(alarm_rate, tolerance))
         self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
         self._held_out: dict[tuple[int, int, Bucket], tuple[BucketEdges, BucketEdges]] = {}  # and training edges
@@ -345,7 +369,7 @@ class Monitor:
         Raises:
             DataError: edges of another form, a bucket that is not on the grid.
         """
-        place = Bucket(*bucket)
+        place = _bucket(bucket)
         if not (0 <= place.lhs < self.schema.grid.lhs and 0 <= place.rhs < self.schema.grid.rhs):
             raise DataError(
                 f"bucket {tuple(place)}: expected partitions below {tuple(self.schema.grid)}, as num_partitions says"
@@ -375,7 +399,7 @@ class Monitor:
             ConfigError: the bucket has not been split.
             DataError: the model's tensors do not fit the schema or the edges.
         """
-        key, place = PassKey(epoch, edge_path, edge_chunk), Bucket(*bucket)
+        key, place = PassKey(epoch, edge_path, edge_chunk), _bucket(bucket)
         if not self.is_on:
             none = torch.empty(0, dtype=torch.int64)
             nothing = BucketEdges(none, none, none)
@@ -389,6 +413,8 @@ class Monitor:
             if self._team.size > 1:
                 raise ConfigError(f"expected Monitor.end_pass of {self._key} on all workers before {key} begins")
             self._close()
+        if self._key is None:
+            self._rewind(key)
         self._key = key
         followed = self._followed.get((edge_path, edge_chunk, place))
         if self._team.size > 1 and followed is not None and followed.epoch != epoch - 1:
@@ -423,7 +449,7 @@ class Monitor:
         """
         if when not in ("before", "after"):
             raise ConfigError(f"should_stop: expected when = before or after, got {when!r}")
-        figures = self._passes.before if when == "before" else self._passes.after
+        figures = [of.before if when == "before" else of.after for of in self._passes.past]
         if patience < 1:
             raise ConfigError(f"should_stop: expected patience >= 1, got {patience}")
         best = best_pass(figures, metric, self.headline.value, relative_delta)
@@ -436,8 +462,9 @@ class Monitor:
         Raises:
             ConfigError: no such metric, or an argument out of range.
         """
-        best = best_pass(self._passes.after, metric, self.headline.value, relative_delta)
-        return None if best is None else self._passes.keys[best].epoch
+        past = self._passes.past
+        best = best_pass([of.after for of in past], metric, self.headline.value, relative_delta)
+        return None if best is None else past[best].key.epoch
 
     def _keep(self, edge_path: int, edge_chunk: int, bucket: Bucket, split: Split[E]) -> None:
         """Keep what the next visits measure; other edges than the last time cannot be compared with those."""
@@ -472,6 +499,8 @@ class Monitor:
         protocol = self._protocol
         tensor = self._team.sum_(self._sums.tensor)
         sums = PassSums(protocol.layout, protocol.sides, tensor)
+        if sums.num_visits:  # of others, perhaps, while this worker had none that could have told
+            self._rewind(self._key)
         record, judgement = self._passes.close(self._key, max(self._next_index - 1, 0), sums)
         self._key, self._sums = None, self._no_sums()
         if self._team.rank_in_team == 0:
@@ -479,6 +508,15 @@ class Monitor:
             if judgement.verdict is Verdict.PERSISTS:
                 self._warn_once("persists", _warning(record.key, judgement))
         return record
+
+    def _rewind(self, key: PassKey) -> None:
+        num_passes = self._passes.rewind(key)
+        if num_passes:
+            self._followed.clear()
+            self._warn(
+                f"epoch {key.epoch} is trained again: what was recorded of it and of later passes "
+                f"({plural(num_passes, 'pass', 'passes')}) is left out; a folder for each run keeps both"
+            )
 
     def _no_sums(self) -> PassSums:
         grid, protocol = self.schema.grid, self._protocol
@@ -504,6 +542,13 @@ class Monitor:
         history = self._team.broadcast_object(history)
         self._passes.resume(history, self.schema.grid.rhs)
         self._next_index = max((visit.index + 1 for visit in history.visits), default=0)
+
+
+def _bucket(bucket: tuple[int, int]) -> Bucket:
+    try:
+        return Bucket(*bucket)
+    except TypeError as error:
+        raise DataError(f"expected a bucket (lhs, rhs), the partitions of its sides, got {bucket!r}") from error
 
 
 def _lists(num_batch_negs: int, num_uniform_negs: int, batch_size: int, *, pbg_semantics: bool) -> SampledLists:

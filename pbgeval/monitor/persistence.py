@@ -31,8 +31,7 @@ from pbgeval.stats.ranks import RankCounts, RankType
 # Values per query, kept together by cluster -> int64 sums that add, and from them a mean with its standard error.
 #
 # A cluster is what is drawn as a whole: an edge with its two queries, or a chunk, whose edges share their negatives.
-# The
-# mean is that of all queries, sum(values) / sum(queries), and its error that of a ratio of cluster sums (Cochran,
+# The mean is that of all queries, sum(values) / sum(queries), and its error that of a ratio of cluster sums (Cochran,
 # Sampling Techniques, 1977, 6.4). Squares are rounded once, per cluster, to whole units, so that sums are exact and
 # their order does not matter (decision 0001).
 
@@ -251,21 +250,21 @@ class GapTest:
         level = self.alarm_rate / (self.num_tests * (self.num_tests + 1))  # over all passes: alarm_rate
         shares_B = np.array([of.visit.num_queries for of in teeth], np.float64)
         shares_B /= shares_B.sum()
-        gained = _Change.from_buckets(shares_B, [of.gained for of in teeth], pooled_gained)
-        lost = _Change.from_buckets(shares_B, [of.lost for of in teeth], pooled_lost)
+        gained = Change.from_buckets(shares_B, [of.gained for of in teeth], pooled_gained)
+        lost = Change.from_buckets(shares_B, [of.lost for of in teeth], pooled_lost)
         margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
         verdict = self._verdict(teeth, shares_B, (gained, lost), (margin, level))
         return Judgement(verdict, gained.value, lost.value, margin, level)
 
     def _verdict(
-        self, teeth: list[_Teeth], shares_B: np.ndarray, means: tuple[_Change, _Change], bounds: tuple[float, float]
+        self, teeth: list[_Teeth], shares_B: np.ndarray, means: tuple[Change, Change], bounds: tuple[float, float]
     ) -> Verdict:
         gained, (margin, level) = means[0], bounds
         if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
             return Verdict.VANISHED
         sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
-        if _Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
+        if Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
             return Verdict.SHRINKING
         for direction in (1.0, -1.0):
             # Both have to be significant, so the level is that of either; half of it for each direction.
@@ -275,13 +274,15 @@ class GapTest:
 
 
 @frozen
-class _Change:
+class Change:
+    """A mean change, and what tells whether it is more than noise."""
+
     value: float
     error: float | None
     degrees_of_freedom: int
 
     @classmethod
-    def from_buckets(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> _Change:
+    def from_buckets(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> Change:
         """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
         values_B = np.array(values)
         mean = float(shares_B @ values_B)
@@ -456,6 +457,10 @@ class PassSums:
         return self.tensor[first:].view(-1, len(_COLUMNS_OF_BUCKET))
 
     @property
+    def num_visits(self) -> int:
+        return int(self.buckets[:, 0].sum())
+
+    @property
     def num_diverged(self) -> int:
         return int(self.buckets[:, 1].sum())
 
@@ -463,7 +468,7 @@ class PassSums:
         """Return after - before of METRICS with their errors."""
         return {_key(metric, headline): self.gap.estimate(metric) for metric in METRICS}
 
-    def generalisation(self, headline: RankType) -> dict[str, Estimate]:
+    def generalization(self, headline: RankType) -> dict[str, Estimate]:
         """Return training - held-out edges of METRICS, both after, with the errors of two independent samples."""
         held_out, training = self.phases[AFTER].errors, self.phases[TRAINING].errors
         found = {}

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -25,6 +27,7 @@ from pbgeval.storage.text import read_bytes
 from pbgeval.storage.writing import append_line, make_folder
 
 FILE_NAME = "training_stats.json"
+LOGGER = logging.getLogger("pbgeval.monitor")
 VERSION = 1  # of what stands under `pbgeval`
 OURS = "pbgeval"
 AVERAGE = "eval_stats_chunk_avg"  # the key that tells the summary of a pass from a visit
@@ -73,7 +76,7 @@ class VisitDetails:
     after: Values = field(factory=dict)
     training: Values | None = None  # of as many training edges, after; None: not measured
     gap: Mapping[str, Estimate] = field(factory=dict)  # after - before on the same edges and negatives
-    generalisation: Mapping[str, Estimate] = field(factory=dict)  # training - held-out edges, both after
+    generalization: Mapping[str, Estimate] = field(factory=dict)  # training - held-out edges, both after
     cluster: str = "edge"  # what the standard errors take for independent: edge or chunk
     num_clusters: int = 0
     seconds: float = 0.0  # that measuring took
@@ -89,7 +92,7 @@ class PassDetails:
     after: Values = field(factory=dict)
     training: Values | None = None
     gap: Mapping[str, Estimate] = field(factory=dict)
-    generalisation: Mapping[str, Estimate] = field(factory=dict)
+    generalization: Mapping[str, Estimate] = field(factory=dict)
     verdict: str = "too_early"  # too_early, vanished, shrinking, persists, undecided
     lost: float | None = None  # of what the last pass gained in a bucket, until its visit in this one
     level: float | None = None  # at which this verdict was tested
@@ -142,7 +145,8 @@ class PassRecord:
         told += "" if training is None else f", {training:.4f} of training edges"
         error = "" if gap.standard_error is None else f" ± {gap.standard_error:.4f}"
         change = f"{gap.value:+.4f}".replace("-", "−")
-        return f"{epoch}: {told}; gap {change}{error}: {details.verdict.replace('_', ' ')}"
+        verdict = f": {details.verdict.replace('_', ' ')}" if details.num_buckets > 1 else ""
+        return f"{epoch}: {told}; gap {change}{error}{verdict}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""
@@ -181,7 +185,7 @@ def _details_of(kind: type[Details], ours: Mapping[str, Any] | None) -> Details 
     if ours is None:
         return None
     known = {of.name: ours[of.name] for of in fields(kind) if of.name in ours}
-    for name in ("gap", "generalisation"):
+    for name in ("gap", "generalization"):
         known[name] = {key: Estimate(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
     return kind(**known)
 
@@ -274,20 +278,27 @@ class History:
         return {key: tuple(visits.values()) for key, visits in found.items()}
 
 
-def read_history(path: Path, warn: Callable[[str], None]) -> History:
+def read_history(path: str | os.PathLike[str], warn: Callable[[str], None] = LOGGER.warning) -> History:
     """Read a file, or all files of a folder: that of worker 0, and those of others beside it.
+
+    Passes that training has gone back behind, to begin anew or at a checkpoint, are left out.
 
     Args:
         path: a file of records, or the folder where it is (a checkpoint of PBG's, the `output` of a monitor).
-        warn: is told of lines that are no records, a line each.
+        warn: is told of lines that are no records, a line each; default: the logger `pbgeval.monitor`.
 
     Raises:
         StorageError: there is no such file, it cannot be read, or not one line of it is a record.
     """
+    files = [_records(file, warn) for file in _files(Path(path))]
+    restarts = [list(_restarts(records)) for records in files]
+    of_any = [*chain(*restarts)]  # for workers of an earlier run alone
     visits: list[VisitRecord] = []
     passes: list[PassRecord] = []
-    for file in _files(path):
-        for record in _records(file, warn):
+    for records, own in zip(files, restarts, strict=True):
+        for record in records:
+            if any(key <= record.key and record.index < index for key, index in own or of_any):
+                continue
             if isinstance(record, VisitRecord):
                 visits.append(record)
             else:
@@ -295,6 +306,17 @@ def read_history(path: Path, warn: Callable[[str], None]) -> History:
     visits.sort(key=lambda visit: (visit.key, visit.index))
     passes.sort(key=lambda of_pass: of_pass.key)
     return History(tuple(visits), tuple(passes))
+
+
+def _restarts(records: list[VisitRecord | PassRecord]) -> Iterator[tuple[PassKey, int]]:
+    """Yield each visit, by its pass and number, with which training has gone back to a pass that was over."""
+    done: set[PassKey] = set()
+    for last, record in pairwise(records):
+        if isinstance(last, PassRecord):
+            done.add(last.key)
+        if isinstance(record, VisitRecord) and (record.key in done or record.key.epoch < last.key.epoch):
+            yield record.key, record.index
+            done.clear()
 
 
 def file_of_worker(folder: Path, worker: int) -> Path:
@@ -343,7 +365,7 @@ def _parsed(line: str) -> dict[str, object]:
 #     visit/<metric>/<before, after>              of each visit, at its running number; PBG's names of metrics
 #     bucket_<l>_<r>/mrr/<before, after>          the same for the visits to one bucket
 #     pass/<metric>/<before, after, training>     of each pass, at the number of its last visit; names of metrics.json
-#     pass/<metric>/<gap, generalisation>         the same, and `_error`: its standard error
+#     pass/<metric>/<gap, generalization>         the same, and `_error`: its standard error
 #     pass/<diverged, lost>                       visits that diverged; what buckets have lost since their last visit
 #
 # Of a pass the figures of both sides together; of edge paths and chunks but the first with
@@ -381,7 +403,7 @@ def _of_pass(record: PassRecord) -> Scalars:
         for metric, value in (values or {}).items():
             if metric.startswith(_BOTH):
                 yield f"pass/{metric.removeprefix(_BOTH)}/{when}", value
-    for name, of_metrics in (("gap", details.gap), ("generalisation", details.generalisation)):
+    for name, of_metrics in (("gap", details.gap), ("generalization", details.generalization)):
         for metric, difference in of_metrics.items():
             yield f"pass/{metric.removeprefix(_BOTH)}/{name}", difference.value
             yield f"pass/{metric.removeprefix(_BOTH)}/{name}_error", difference.standard_error

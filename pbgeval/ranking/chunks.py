@@ -1,16 +1,15 @@
 """Rows of a work unit -> relation groups -> blocks of chunks: who shares a list of sampled candidates.
 
 A chunk holds consecutive edges of a group; its candidates are the chunk's own entities of the hidden side (batch
-negatives), then uniform draws. Two layouts:
+negatives), then uniform draws, then draws by degree. Two layouts:
 
     ours            a group is a relation within a window of WINDOW_ROWS rows (the whole window when relations are
                     dynamic); a short chunk is topped up with draws, so every list has the same length
     pbg_semantics   a group is a relation within one of the protocol's slices of a bucket; batches of `batch_size`,
                     chunks within a batch, short chunks stay short
 
-Draws are addressed (see `draws`): the words of a window begin at first row x (chunk size + uniform negatives), so
-windows never overlap,
-and within a window the chunks' words follow each other.
+Draws are addressed (see `draws`): the words of a window begin at first row x (chunk size + negatives drawn), so
+windows never overlap, and within a window the chunks' words follow each other.
 """
 
 from __future__ import annotations
@@ -35,20 +34,21 @@ class SampledLists:
     num_uniform_negs: int
     pbg_semantics: bool = False
     batch_size: int = 0  # under pbg_semantics only
+    num_degree_negs: int = 0
 
     @property
     def chunk_size(self) -> int:
         """Edges that share a list. Without batch negatives PBG takes the number of uniform ones."""
-        return self.num_batch_negs or self.num_uniform_negs or 1  # 1 where nothing is sampled
+        return self.num_batch_negs or self.num_uniform_negs or self.num_degree_negs or 1  # 1 where nothing is sampled
 
     @property
     def longest_list(self) -> int:
-        return self.num_batch_negs + self.num_uniform_negs
+        return self.num_batch_negs + self.num_uniform_negs + self.num_degree_negs
 
     @property
     def words_per_row(self) -> int:
         """Upper bound of the draws that the chunks of a row range need, per row."""
-        return self.chunk_size + self.num_uniform_negs
+        return self.chunk_size + self.num_uniform_negs + self.num_degree_negs
 
     def window_rows(self) -> int:
         """Rows of a window: a multiple of the chunk, so only the last chunk of a dynamic bucket is short."""
@@ -72,7 +72,13 @@ class ChunkBlock:
     num_draws: int  # candidates that are uniform draws, where entities can be drawn
     num_topped_up: int  # how many of the draws stand in for missing edges of a short chunk
     num_masked: int  # cells that PBG masks but counts in a list's length, as a short chunk's padding
+    num_degree: int  # candidates that are drawn by degree, after the uniform ones
     runs: tuple[tuple[int, int], ...]  # (address of draws, chunks that they are of), in the order of the chunks
+
+    @property
+    def num_words(self) -> int:
+        """How many draws a chunk has."""
+        return self.num_draws + self.num_degree
 
 
 def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> list[RelationGroup]:
@@ -112,7 +118,7 @@ def chunk_blocks(
                 part = _chosen_part(block, word, chosen[group.relation] - first)
                 if part is not None:
                     yield group, part
-            word += block.rows_BQ.shape[0] * block.num_draws
+            word += block.rows_BQ.shape[0] * block.num_words
 
 
 def _chosen_part(block: ChunkBlock, first_word: int, chunks: np.ndarray) -> ChunkBlock | None:
@@ -121,7 +127,7 @@ def _chosen_part(block: ChunkBlock, first_word: int, chunks: np.ndarray) -> Chun
     if not here.size:
         return None
     runs = np.split(here, np.flatnonzero(np.diff(here) > 1) + 1)
-    words = tuple((first_word + int(run[0]) * block.num_draws, len(run)) for run in runs)
+    words = tuple((first_word + int(run[0]) * block.num_words, len(run)) for run in runs)
     return evolve(block, rows_BQ=block.rows_BQ[torch.from_numpy(here)], runs=words)
 
 
@@ -179,6 +185,7 @@ def _block(rows_E: Tensor, lists: SampledLists, word: int, longest_chunk: int) -
         num_draws=lists.num_uniform_negs + num_topped_up,
         num_topped_up=num_topped_up,
         num_masked=longest_chunk - chunk_size if num_batch and lists.pbg_semantics else 0,
+        num_degree=lists.num_degree_negs,
         runs=((word, rows_BQ.shape[0]),),
     )
 

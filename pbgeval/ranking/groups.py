@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.notation import ENDS, Side
+from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, Features, Relation, Tables
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -82,6 +83,12 @@ class Group:
         if self.competition.first_number is None:
             raise ValueError("constraints need the numbering of entities")
         return self.competition.first_number(self.side(side).table.entity_type, side)
+
+    def degree_weights(self, side: Side) -> DegreeWeights:
+        """Return what the entities of a side's partition are drawn by."""
+        if self.competition.degree_weights is None:
+            raise ValueError("draws by degree need the degrees of entities")
+        return self.competition.degree_weights(self.side(side).table.entity_type, side)
 
     def weights(self, rows_E: Tensor) -> Tensor:
         """Return what each query's loss counts, float64."""
@@ -199,8 +206,7 @@ def _featurized_side(
 # Finite rows can overflow: inf - inf is NaN, and NaN compares as false with everything, which would rank first. Kernels
 # that round a product and its sum only once return the first infinity instead, so a score also counts as NaN where its
 # positive terms and its negative terms both overflow, whatever the kernel returned. Most blocks are not searched: a
-# bound
-# on the rows excludes overflow (no partial sum exceeds D' * max|q| * max|c|), or all scores have a finite sum.
+# bound on the rows excludes overflow (no partial sum exceeds D' * max|q| * max|c|), or all scores have a finite sum.
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that rounding cannot reach it
 NUMBERS_AT_A_TIME = 1 << 22  # in float64, where overflow is searched for

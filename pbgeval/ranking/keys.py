@@ -146,7 +146,7 @@ class CodeCounts:
     """How often each code occurs; codes that do not occur are absent."""
 
     codes: np.ndarray  # int64, increasing
-    counts: np.ndarray  # int64, positive
+    counts: np.ndarray  # int64, positive; of `zeros` not negative
 
     @classmethod
     def zero(cls) -> CodeCounts:
@@ -161,12 +161,23 @@ class CodeCounts:
         begins = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
         return cls(codes[begins], np.diff(np.r_[begins, len(codes)]))
 
+    @classmethod
+    def zeros(cls, codes: np.ndarray) -> CodeCounts:
+        """Return counts of 0 for the distinct ones of some codes, to be counted; the array is sorted in place."""
+        codes = sort_distinct(codes)
+        return cls(codes, np.zeros(len(codes), np.int64))
+
     def __add__(self, other: CodeCounts) -> CodeCounts:
         """Add counts: of a code that occurs in both, the sum."""
         codes, where = np.unique(np.concatenate([self.codes, other.codes]), return_inverse=True)
         counts = np.zeros(len(codes), np.int64)
         np.add.at(counts, where, np.concatenate([self.counts, other.counts]))
         return CodeCounts(codes, counts)
+
+    def count(self, codes: np.ndarray) -> None:
+        """Count further int64 codes, those that are here already; in place."""
+        index = self._table.index_of(codes)
+        np.add(self.counts, np.bincount(index[index >= 0], minlength=len(self.codes)), out=self.counts)
 
     def of(self, codes: np.ndarray) -> np.ndarray:
         """Return the count of each code, int64, 0 where it does not occur."""

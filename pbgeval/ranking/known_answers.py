@@ -202,8 +202,7 @@ class KnownByBlock:
 # Pairs (query key, known answer) -> the distinct ones, by the slot of the answer, where candidates are ranked.
 #
 # A pair is one int64: the answer's row in its slot, then the key. So the pairs of a range of candidates are one slice
-# of
-# the sorted array, and a hub key with a million answers costs eight bytes for each.
+# of the sorted array, and a hub key with a million answers costs eight bytes for each.
 
 KEY_BITS = 31
 _KEY_MASK = (1 << KEY_BITS) - 1

@@ -19,7 +19,7 @@ from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
 from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count
-from pbgeval.ranking.draws import DrawStream
+from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
 from pbgeval.ranking.list_cells import copies_of_true, known_cells, num_competitors
@@ -66,12 +66,15 @@ def make_list(
     """Make the lists of a block's chunks that hide one side, and find their copies and the cells of the AUC."""
     ends = group.side(side)
     num_chunks, num_queries = block.rows_BQ.shape
-    num_draws = 0 if ends.featurized else block.num_draws  # features cannot be drawn
+    num_draws = 0 if ends.featurized else block.num_words  # features cannot be drawn
     true_BQ = ends.ids_E[block.rows_BQ]
     parts = [true_BQ] if block.num_batch else []
     if num_draws:
-        draws = [stream.offsets(word, chunks * num_draws, ends.table.num_rows) for word, chunks in block.runs]
-        parts.append(torch.cat(draws).view(num_chunks, num_draws))
+        words = np.concatenate([stream.words(word, chunks * num_draws) for word, chunks in block.runs])
+        words_BN = words.reshape(num_chunks, num_draws)
+        parts.append(torch.from_numpy(uniform_below(words_BN[:, : block.num_draws], ends.table.num_rows)))
+        if block.num_degree:
+            parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
     copies = (NONE, NONE) if settings.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
     drawn_from = _drawn_from(group, block, side) if settings.count_competitors else None

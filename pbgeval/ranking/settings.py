@@ -14,6 +14,7 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.constraints import CandidateSets
+from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.known_answers import KnownAnswers
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import EdgeScorer
@@ -120,6 +121,7 @@ class Competition:
     chunks: np.ndarray | None = None  # int64, ascending: the only chunks of the window that are evaluated; None: all
     cluster_E: np.ndarray | None = None  # int64: the cluster of each edge that is evaluated, if edges are sampled
     first_number: Callable[[str, Side], int] | None = None  # (entity type, side) -> number of its partition's row 0
+    degree_weights: Callable[[str, Side], DegreeWeights] | None = None  # of the same partition; None: nothing is drawn
 
     @property
     def filtered(self) -> bool:

@@ -141,6 +141,13 @@ class SlotCounts:
         """Return how often each evaluated entity stands at a side of a training edge, int64."""
         return self.frequencies[side.value].of(numbers)
 
+    def degrees(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the evaluated entities from `first` to `stop` that training edges touch, and how often, int64."""
+        parts = [(of, slice(*np.searchsorted(of.codes, [first, stop]))) for of in self.frequencies]
+        left, right = (CodeCounts(of.codes[part], of.counts[part]) for of, part in parts)
+        both = left + right
+        return both.codes, both.counts
+
     def entity_classes(self, side: Side, entity_type: str) -> FrequencyClasses:
         """Return the classes of a type's entities by their frequency at a side."""
         histogram = self.histograms[side.value]

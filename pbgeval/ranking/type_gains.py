@@ -22,10 +22,8 @@ from pbgeval.ranking.query_edges import ContestQueries
 # Scored candidates with gains -> what NDCG at k needs of each key, the same for any order of blocks.
 #
 # Candidates of one score are a *level*: only their number and the sum of their gains count, as NDCG is the mean over
-# all
-# orders of ties. A level counts while fewer than k candidates score higher, so a key has at most k. Levels add: gains
-# are
-# integers, and whoever drops out of a part drops out of the whole.
+# all orders of ties. A level counts while fewer than k candidates score higher, so a key has at most k. Levels add:
+# gains are integers, and whoever drops out of a part drops out of the whole.
 
 
 @define(eq=False)

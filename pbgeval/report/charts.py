@@ -13,9 +13,9 @@ from attrs import frozen
 
 from pbgeval.metrics.paired import Difference
 from pbgeval.monitor.curves import METRICS, Curves
-from pbgeval.report.figures import Z, capital, left_out, number, rounded, short_title, text_of
+from pbgeval.report.figures import Z, capital, number, rounded, short_title, text_of
 from pbgeval.report.report import SIDES
-from pbgeval.report.tables import DataTable, fitting
+from pbgeval.report.tables import DataTable, fitting, left_out
 
 WIDTH, HEIGHT = 520.0, 300.0  # a phone shows these at two thirds of their size, with larger letters
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 26.0, 34.0, 54.0

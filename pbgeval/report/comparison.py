@@ -133,7 +133,11 @@ def sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
         return None
     is_pbg = settings["pbg_semantics"]
     return SampledLists(
-        settings["num_batch_negs"], settings["num_uniform_negs"], is_pbg, settings["batch_size"] if is_pbg else 0
+        settings["num_batch_negs"],
+        settings["num_uniform_negs"],
+        is_pbg,
+        settings["batch_size"] if is_pbg else 0,
+        settings.get("num_degree_negs", 0),
     )
 
 
@@ -156,7 +160,10 @@ QUERY_SETTINGS = (
 # Settings that decide which candidates compete.
 CANDIDATE_SETTINGS = ("pbg_semantics", "type_constraint", "head_candidates", "tail_candidates")
 # And those that decide it where lists are sampled: the same draws.
-LIST_SETTINGS = ("num_batch_negs", "num_uniform_negs", "seed", "workers", "batch_size")
+LIST_SETTINGS = (
+    *("num_batch_negs", "num_uniform_negs", "num_degree_negs", "degree_power"),
+    *("seed", "workers", "batch_size"),
+)
 # Digests that tell of other queries or competitors.
 DIGESTS = {
     "restrictions": "restrict_entities or restrict_relations: names stand for others",
@@ -183,7 +190,7 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     found = [*_edges(a["data"]["edges"], b["data"]["edges"]), *_schema(of_a, of_b)]
     found += [_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)]
     found += [text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)]
-    if filtered or OBSERVED in (of.get("type_constraint") for of in (of_a, of_b)):
+    if filtered or "num_degree_negs" in of_a or OBSERVED in (of.get("type_constraint") for of in (of_a, of_b)):
         found += _known(a["data"], b["data"])
     return found
 

@@ -252,6 +252,7 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
             for row in breakdown_rows(name, results.grouped, context.classes, context.sides)
         )
         for name in context.breakdowns
+        if name in BREAKDOWN_FILES
     }
 
 

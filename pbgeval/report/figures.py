@@ -12,9 +12,8 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
-from pbgeval.monitor.curves import METRICS, Curves, PassRow
 from pbgeval.report.report import Report
-from pbgeval.report.tables import DataTable, clipped, fitting, without
+from pbgeval.report.tables import DataTable, clipped, fitting, left_out, without
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.text import plural
 
@@ -219,6 +218,32 @@ def types_of(document: Mapping[str, Any]) -> DataTable:
     return DataTable("Queries for entity types", ("metric", "value"), rows, note, "types")
 
 
+def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
+    """Return how much popular entities give to the figures of both sides; nothing where it was not asked for."""
+    measures, rows = document.get("popularity") or {"answer_degree": {"half": None}}, []
+    half = measures["answer_degree"]["half"]
+    if half is None:
+        return []
+    prefix = f"both.{document['headline']}."
+    hits = [*_at_cutoffs(measures["answer_degree"]["strata"][0]["metrics"], f"{prefix}hits_at_", "")]
+    keys = [f"{prefix}mean_reciprocal_rank", *([key for key in hits if key.endswith("_10")] or hits[-1:])]
+    for measure, of in sorted(measures.items()):
+        for row in of["strata"]:
+            cells = [f"{row['at_least']:,}" + (f" to {row['at_most']:,}" if row["at_most"] else "")]
+            cells += [text_of(key, row[form][key]) for key in keys for form in ("metrics", "macro_metrics")]
+            rows.append((measure, *cells, f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"))
+        for beta, values in of["stratified"].items():
+            cells = [cell for key in keys for cell in (text_of(key, values[key]), "")]
+            rows.append((measure, f"all, β = {beta}", *cells, "", ""))
+    note = (
+        f"The {half['query_share']:.1%} of queries whose answers have {half['at_least']:,} or more training edges make "
+        f"{half['mrr_share']:.1%} of MRR.\nWith β, queries weigh (1 + training edges) to the power −β."
+    )
+    columns = [f"{short_title(key)}{macro}" for key in keys for macro in ("", ", macro")]
+    heads = ("queries by", "training edges", *columns, "of queries", "of MRR")
+    return [DataTable("Popularity", heads, rows, note, "popularity", "ll" + "r" * (len(heads) - 2))]
+
+
 def breakdowns_of(report: Report) -> list[DataTable]:
     """Return the tables of breakdowns, each with its most frequent groups first where not all fit."""
     return [
@@ -230,7 +255,6 @@ def breakdowns_of(report: Report) -> list[DataTable]:
 
 def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
     groups = _telling([column for column in GROUP_COLUMNS[name] if column in rows[0]], rows)
-    # The columns of figures that are worth their width.
     count = f"both.{headline}.count"
     wanted = [count, *(f"{side}.{headline}.mean_reciprocal_rank" for side in SHOWN_SIDES)]
     wanted += [key for key in rows[0] if key.startswith(f"both.{headline}.hits_at_")]
@@ -285,11 +309,6 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
     others = [name for name, kind in kinds_of if kind == "r" and name not in _PRINTED]
     table = evolve(table, rows=table.rows[:MAX_PRINTED], note=note)
     return without(table, others if len(table.columns) > MAX_COLUMNS_PRINTED else ())
-
-
-def left_out(shown: int, total: int, what: str, file: str) -> str:
-    """Return the note on rows that did not fit; empty where all did."""
-    return "" if shown == total else f"{shown:,} of {total:,} {what} are shown; {file} has all."
 
 
 def capital(text: str) -> str:
@@ -432,54 +451,6 @@ def _leaf(value: Any) -> str:  # noqa: ANN401 (any JSON)
     return "none" if value is None or value == {} else json.dumps(value)
 
 
-# What a training run has recorded of held-out edges
-
-_PASS_COLUMNS = ("pass", "before", "after", "gap", "training", "diverged", "verdict")
-_VERDICTS = {
-    "too_early": "Too early to tell: some bucket was visited fewer than three times.",
-    "vanished": "No overfitting to buckets: what a visit gains is still there at the next one.",
-    "shrinking": "The gap is shrinking: a visit gains less and less.",
-    "persists": "Training overfits to buckets: what a visit gains is lost before the next one.",
-    "undecided": "Undecided: more passes are needed to tell.",
-}
-
-
-def verdict_of(curves: Curves) -> str:
-    """Return what the last pass says, in words."""
-    return _VERDICTS[curves.passes[-1].verdict]
-
-
-def passes_of(curves: Curves) -> DataTable:
-    """Return a row per pass."""
-    decimals = max((decimals_of(row.gap_error) for row in curves.passes if row.gap_error), default=4)
-    rows = fitting((_pass_row(row, decimals) for row in curves.passes), MAX_BYTES_OF_OTHERS)
-    note = ESTIMATED if any("±" in row[3] for row in rows) else ""
-    table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrl")
-    empty = {"training": {UNDEFINED}, "diverged": {"0"}}  # columns that most runs do not need
-    return without(table, [name for name in empty if {row[_PASS_COLUMNS.index(name)] for row in rows} == empty[name]])
-
-
-def training_table(curves: Curves) -> DataTable:
-    """Return the same for the terminal, with what the last verdict means."""
-    title = f"{METRICS[curves.metric]} of held-out edges"
-    return evolve(passes_of(curves), title=title, note=verdict_of(curves))
-
-
-def _pass_row(row: PassRow, decimals: int) -> tuple[str, ...]:
-    key, gap = row.key, UNDEFINED if row.gap is None else rounded(row.gap, decimals, "+")
-    if row.gap is not None and row.gap_error:
-        gap += f" ± {rounded(row.gap_error, decimals)}"
-    name = (
-        f"{key.epoch}, path {key.edge_path}, chunk {key.edge_chunk}" if key.edge_path or key.edge_chunk else key.epoch
-    )
-    figures = _fixed(row.before), _fixed(row.after), gap, _fixed(row.training)
-    return str(name), *figures, str(row.num_diverged), row.verdict.replace("_", " ")
-
-
-def _fixed(value: float | None) -> str:
-    return UNDEFINED if value is None else rounded(value, 4)
-
-
 # What stands above everything else: what was evaluated, under which conditions, and the figures in large type
 
 _MODELS = {
@@ -559,21 +530,3 @@ def _tile(report: Report, key: str) -> Tile:
     sides = [side for side in ("head", "tail") if metrics.get(f"{side}.{key}") is not None]
     lines += [", ".join(f"{side}\u00a0{_with_error(report, f'{side}.{key}').partition(' ±')[0]}" for side in sides)]
     return Tile(short_title(f"both.{key}"), _with_error(report, f"both.{key}"), [line for line in lines if line])
-
-
-def training_tiles(curves: Curves) -> list[Tile]:
-    """Return the figures of the last pass."""
-    metric, last = METRICS[curves.metric], curves.passes[-1]
-    error, where = last.gap_error or 0.0, [f"in pass {last.key.epoch}"]
-    interval = []
-    if last.gap is not None and error:
-        ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
-        interval = [interval_line(*ends)]
-    _, before, after, gap, training, *_ = _pass_row(last, decimals_of(error) if error else 4)
-    tiles = (
-        Tile(f"{metric} before visits", before, where),
-        Tile(f"{metric} after visits", after, where),
-        Tile("gap", gap, [*interval, "after − before"]),
-        Tile(f"{metric} of training edges", training, where),
-    )
-    return [tile for tile in tiles if tile.value != UNDEFINED]

@@ -25,7 +25,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
-from pbgeval.errors import OutputError, StorageError
+from pbgeval.errors import OVERWRITE, OutputError, StorageError
 from pbgeval.notation import Side
 from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, json_text
 from pbgeval.report.tables import to_csv
@@ -33,8 +33,8 @@ from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.objects import put_object, read_object
-from pbgeval.storage.text import listed, open_input
+from pbgeval.storage.objects import names_below, put_object, read_object, remove_object
+from pbgeval.storage.text import listed, open_input, without_secrets
 from pbgeval.storage.writing import files_below, move_files, remove_files, remove_scratch, write_atomically
 
 # A report -> what sinks get of it: the run, a step, and its headline figures as named values.
@@ -157,24 +157,83 @@ def files_of(report: Report) -> list[str]:
     return [name for name in wanted if (report.path / name).exists()]
 
 
-def send_result(report: Report, url: str, *, overwrite: bool) -> None:
-    """Copy a finished result below a URL. metrics.json comes last: where it is, the rest is.
+def check_url(url: str) -> None:
+    """Refuse a URL below which nothing can be written.
 
     Raises:
-        OutputError: another result is there, or it cannot be written; the result stays where it is.
+        OutputError: it names no place.
+    """
+    place = re.split("[?#]", url)[0]
+    shown = without_secrets(place, place)
+    if place != url:
+        raise OutputError(f"output: expected a URL without ? and #, got {shown} and more; leave that out")
+    if not url.partition("://")[2].strip("/"):
+        raise OutputError(f"output: expected a bucket or folder after ://, got {shown}")
+
+
+def refuse_another_result(url: str, digest: str, *, overwrite: bool) -> None:
+    """Look at what is below a URL.
+
+    Raises:
+        OutputError: another result is there, or what a run would write over and is of no result.
+        StorageError: it cannot be read.
+    """
+    shown, found = without_secrets(url, url), read_object(f"{url.rstrip('/')}/{METRICS}")
+    if found is None:
+        in_the_way = names_below(url) & {*_FILES, "ranks", "topk"}
+        if in_the_way:
+            raise OutputError(
+                f"{shown}: found {listed(sorted(in_the_way))}, which a run writes, and no result; move them away, or "
+                "choose another output"
+            )
+        return
+    try:
+        its_digest = json.loads(found)["provenance"]["digest"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise OutputError(
+            f"{shown}/{METRICS}: expected a result of pbgeval, got something else; move it away, or choose another "
+            "output"
+        ) from error
+    if its_digest != digest and not overwrite:
+        raise OutputError(f"{shown}: found another result; choose another output, or {OVERWRITE} to replace it")
+
+
+def send_result(report: Report, url: str, *, overwrite: bool, is_kept: bool = True) -> None:
+    """Copy a finished result below a URL, in place of an earlier one; until all is there, metrics.json is incomplete.
+
+    Args:
+        report: with its output directory.
+        url: of the folder.
+        overwrite: whether the earlier result may be another one.
+        is_kept: whether the output directory outlasts a fault.
+
+    Raises:
+        OutputError: another result is there, or it cannot be written.
     """
     if report.path is None:
         raise RuntimeError("a report without an output directory has no files to send")
     url = url.rstrip("/")
     try:
-        found = read_object(f"{url}/{METRICS}")
-        if found is not None and found != (report.path / METRICS).read_bytes() and not overwrite:
-            raise OutputError(f"{url}: found another result; choose another --output, or --overwrite to replace it")
-        names = (report.path / FILES).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        for name in [*(name for name in names if name != METRICS), METRICS]:
+        refuse_another_result(url, report.document["provenance"]["digest"], overwrite=overwrite)
+        names = _listed((report.path / FILES).read_bytes())
+        earlier = _listed(read_object(f"{url}/{FILES}") or b"")
+        put_object(json_text({**report.document, "complete": False}).encode(), f"{url}/{METRICS}")
+        for name in sorted(earlier - names):
+            remove_object(f"{url}/{name}")
+        for name in [*sorted(names - {METRICS}), METRICS]:
             put_object(report.path / name, f"{url}/{name}")
     except StorageError as error:
-        raise OutputError(f"{error}; the result is in {report.path}: run the same command again to copy it") from error
+        advice = "evaluate again, with a folder as output"
+        if is_kept:
+            advice = f"the result is in {report.path}: run the same command again to copy it"
+        raise OutputError(f"{error}; {advice}") from error
+
+
+def _listed(text: bytes) -> set[str]:
+    """Return the paths in files.txt, as far as a run can have written them."""
+    names = text.decode("utf-8", "surrogateescape").split("\n")
+    of_sinks = {name for name in names if name.startswith(f"{SINK_FOLDER}/") and ".." not in name.split("/")}
+    return of_sinks | set(filter(_RESULT.fullmatch, names))
 
 
 def write_incomplete(
@@ -220,13 +279,13 @@ class OutputDirectory:
             return self._claim(provenance, overwrite=overwrite)
         except OSError as error:
             raise OutputError(
-                f"{self.path}: cannot write into this directory: {error.strerror or error}; choose another --output"
+                f"{self.path}: cannot write into this directory: {error.strerror or error}; choose another output"
             ) from error
 
     def _claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
         digest = digest_of(provenance)
         if self.path.exists() and not self.path.is_dir():
-            raise OutputError(f"{self.path}: this is a file, not a directory; choose another --output")
+            raise OutputError(f"{self.path}: this is a file, not a directory; choose another output")
         if not self._must_put_back:
             finished = self._look(digest, overwrite=overwrite)
             if finished is not None:
@@ -247,8 +306,8 @@ class OutputDirectory:
                     self._put_back()
             finally:
                 self._give_up()
-            if isinstance(error, OutputError) and "choose another --output" not in str(error):
-                raise OutputError(f"{error}; choose another --output") from error
+            if isinstance(error, OutputError) and "choose another output" not in str(error):
+                raise OutputError(f"{error}; choose another output") from error
             raise
         self.owner.release()
         return finished
@@ -263,17 +322,17 @@ class OutputDirectory:
         if not_ours:
             raise OutputError(
                 f"{self.path}: found {listed(not_ours)}, which a run writes and no result here lists as its own; "
-                "move them away, or choose another --output"
+                "move them away, or choose another output"
             )
         if found is not None and not overwrite:
             raise OutputError(
                 f"{self.path}: expected this run (digest {digest[:8]}), found the output of another "
-                f"(digest {its_digest[:8]}); choose another --output, or --overwrite to replace it"
+                f"(digest {its_digest[:8]}); choose another output, or {OVERWRITE} to replace it"
             )
         if found is None and self.path.is_dir() and not overwrite and not self._holds_nothing_else():
             raise OutputError(
                 f"{self.path}: expected an empty directory or one of an earlier run, found other files; "
-                "choose another --output, or --overwrite to put the result beside them"
+                f"choose another output, or {OVERWRITE} to put the result beside them"
             )
         return None
 
@@ -293,12 +352,12 @@ class OutputDirectory:
         try:
             found = Report.read(self.path)
         except OutputError as error:
-            raise OutputError(f"{error}; move it away, or choose another --output") from error
+            raise OutputError(f"{error}; move it away, or choose another output") from error
         provenance = found.document.get("provenance")
         if not isinstance(provenance, dict) or not isinstance(provenance.get("digest"), str):
             raise OutputError(
                 f"{self.path / METRICS}: expected a result of pbgeval, got other JSON; move it away, or choose another "
-                "--output"
+                "output"
             )
         return found
 
@@ -329,10 +388,9 @@ class OutputDirectory:
     def _files_listed(self) -> set[str]:
         """Return what files.txt lists, as far as a run can have written it."""
         try:
-            names = (self.path / FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+            return _listed((self.path / FILES).read_bytes())
         except OSError:
             return set()
-        return {name for name in names if _RESULT.fullmatch(name) or name.startswith(f"{SINK_FOLDER}/")}
 
     def _prepare(self, provenance: Mapping[str, Any], *, overwrite: bool) -> None:
         """Put earlier results aside, and say that a run is not complete."""

@@ -49,18 +49,16 @@ from pbgeval.report.figures import (
     every_metric,
     headline_of,
     name_of,
-    passes_of,
+    popularity_of,
     run_of,
     settings_of,
     tags_of,
     ties_of,
     tiles_of,
     title_of,
-    training_tiles,
     types_of,
-    verdict_of,
 )
-from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
+from pbgeval.report.output import PAGE, PAGE_MARK, check_url, refuse_others
 from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result, warnings_of
 from pbgeval.report.tables import (
     DataTable,
@@ -71,19 +69,20 @@ from pbgeval.report.tables import (
     to_markdown,
     without,
 )
+from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.storage.objects import put_object
-from pbgeval.storage.text import is_url, plural
-from pbgeval.storage.writing import temporary_folder, write_atomically
+from pbgeval.storage.text import is_url, plural, without_secrets
+from pbgeval.storage.writing import write_atomically
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 DEFAULT_METRIC = "mrr"
+WARNINGS = "Before you quote these figures"
 MAX_ROWS = 20  # of a breakdown in a paper
 _TOO_MUCH = ("id", "MRR, head", "MRR, tail", "AMRI", "AUC per query")  # columns, for the width of a page of paper
 _NOTHING_ALLOWED = "default-src 'none'; base-uri 'none'; form-action 'none'"
-_KEYS = ("complete", "filter", "headline", "num_edges", "num_queries", "metrics", "diagnostics", "intervals")
 
 
 @frozen(eq=False)
@@ -98,6 +97,11 @@ class Source:
     def is_complete(self) -> bool:
         """Whether nothing is going to be added; records of a training run do not tell."""
         return self.report is None or bool(self.report.document["complete"])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before the figures of an evaluation are quoted."""
+        return [] if self.report is None else warnings_of(self.report.document)
 
     @property
     def title(self) -> str:
@@ -155,13 +159,8 @@ def read_result(folder: Path) -> Report:
         OutputError: there is no result, or a file is not as it was written.
     """
     report = Report.read(folder)
-    document = report.document
-    missing = [key for key in (_KEYS if document.get("complete") else ("complete",)) if key not in document]
-    if missing:
-        raise OutputError(
-            f"{folder / METRICS}: expected the result of an evaluation, found none of the keys "
-            f"{', '.join(missing)}; evaluate again"
-        )
+    if "complete" not in report.document:
+        raise OutputError(f"{folder / METRICS}: complete is missing; evaluate again")
     return report
 
 
@@ -235,11 +234,10 @@ def save(text: str, name: str, output: Path | str) -> str:
         StorageError: it cannot be written to the URL.
     """
     if isinstance(output, str) and is_url(output):
+        check_url(output)
         url = output if Path(output).suffix == Path(name).suffix else f"{output.rstrip('/')}/{name}"
-        with temporary_folder() as folder:
-            write_atomically(folder / name, text)
-            put_object(folder / name, url)
-        return url
+        put_object(text.encode(), url)
+        return without_secrets(url, url)
     target = Path(output)
     if target.is_dir():
         target = target / name
@@ -320,15 +318,16 @@ def _visits(curves: Curves) -> Section:
     table = passes_of(curves)
     if "training" in table.columns:
         means += (
-            " Training: as many training edges of the same buckets, ranked after the visit. How far it is above after "
-            "is the generalization gap, which tells ordinary overfitting."
+            " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
+            "− after, which grows where a model overfits to its training edges."
         )
     shown = (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip()))
     return Section("gap", "Before and after each visit", shown, sortable=True)
 
 
 def _verdict(curves: Curves) -> Notice:
-    return Notice([verdict_of(curves)], is_good=curves.passes[-1].verdict in ("vanished", "shrinking"))
+    is_good = curves.passes[-1].verdict in ("vanished", "shrinking") and not curves.overfits
+    return Notice(verdicts_of(curves), is_good)
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:
@@ -336,9 +335,9 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
     document, sections = report.document, []
     if "metrics" in document:
         headline, is_complete = document["headline"], document["complete"]
-        warnings = warnings_of(document) if is_complete else []
+        warnings = warnings_of(document)
         if warnings:
-            sections.append(Section("warnings", "Before you quote these figures", [Notice(warnings)], layout="wide"))
+            sections.append(Section("warnings", WARNINGS, [Notice(warnings)], layout="wide"))
         figures = (edge_paths_of(document), types_of(document), estimates_of(document), every_metric(document))
         sides = "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
         table = headline_of(report)
@@ -353,6 +352,8 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
             sections += _buckets(report, metric)
             for table in breakdowns_of(report):
                 sections.append(Section(table.anchor, table.title, [table], sortable=True, layout="wide"))
+            popularity = popularity_of(document)
+            sections.append(Section("popularity", "Popularity in training", popularity, layout="wide"))
             soundness = _with_rows(diagnostics_of(document), edges_of(document))
             sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
     origin = _with_rows(settings_of(document, meanings), data_of(document), run_of(report))
@@ -421,6 +422,8 @@ def _environment() -> Environment:
 def markdown(source: Source) -> str:
     """Return tables in GitHub's Markdown."""
     parts = [f"# {escape_markdown(clipped(source.name))}", escape_markdown(f"{source.title}.")]
+    if source.warnings:
+        parts += [f"## {WARNINGS}", "\n".join(f"- {escape_markdown(warning)}." for warning in source.warnings)]
     for table in tables_of(source):
         parts += [f"## {escape_markdown(table.title)}", to_markdown(table), escape_markdown(table.note)]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -428,7 +431,7 @@ def markdown(source: Source) -> str:
 
 def latex(source: Source) -> str:
     r"""Return tables in LaTeX, for a document with \usepackage{booktabs}."""
-    parts = ["% needs \\usepackage{booktabs}"]
+    parts = ["% needs \\usepackage{booktabs}", *(f"% warning: {warning}" for warning in source.warnings)]
     for table in tables_of(source):
         caption = escape_latex(f"{table.title}. {source.title}. {table.note}".rstrip())
         parts += [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{table.anchor}}}"]

@@ -14,11 +14,14 @@ from pathlib import Path
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.metrics.names import UnknownMetricError, resolve
 from pbgeval.report.figures import final_table, title_of
+from pbgeval.report.output import refuse_others
 from pbgeval.report.report import Report
 from pbgeval.report.tables import to_markdown
-from pbgeval.storage.writing import write_atomically
+from pbgeval.storage.text import without_secrets
+from pbgeval.storage.writing import output_faults, write_atomically
 
 RESULTS, CARD = ".eval_results", "evaluation.md"
+MARK = "Written by pbgeval."  # in files that are ours to replace
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _TASK = re.compile(r"[\w.-]+")
 
@@ -48,6 +51,9 @@ def publish(
         raise ConfigError(f"task {task!r}: expected letters, digits, '.', '_' and '-'")
     if source is not None and not source.startswith(("https://", "http://")):
         raise ConfigError(f"source {source!r}: expected an address that starts with https://")
+    if source is not None and source != without_secrets(source):
+        shown = without_secrets(source, source)
+        raise ConfigError(f"source: expected an address without a user and a query, which all would see, got {shown}")
     figures, headline = report.document["metrics"], report.document["headline"]
     try:
         key = resolve(metric, headline, figures.keys())
@@ -63,10 +69,13 @@ def publish(
         **({} if source is None else {"source": {"url": source, "name": "pbgeval result"}}),
         "notes": f"{key}: {title}; digest {report.document['provenance']['digest']}",
     }
-    card = f"## Evaluation\n\n{title}. Written by pbgeval.\n\n{to_markdown(final_table(report))}\n"
-    texts = {folder / RESULTS / f"{task}.yaml": f"- {_yaml(entry, '  ')[2:]}", folder / CARD: card}
+    card = f"## Evaluation\n\n{title}. {MARK}\n\n{to_markdown(final_table(report))}\n"
+    texts = {folder / RESULTS / f"{task}.yaml": f"# {MARK}\n- {_yaml(entry, '  ')[2:]}", folder / CARD: card}
+    for path in texts:
+        refuse_others(path, MARK, "one that publish has written, and may hold more")
     for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with output_faults(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
     return list(texts)
 

@@ -23,8 +23,17 @@ from pbgeval.errors import OutputError
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses
 from pbgeval.metrics.names import DEFAULT, RANK, Selection
-from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.keys import EdgeColumns
+from pbgeval.metrics.popularity import (
+    ANSWER_DEGREE,
+    ANSWER_HALF_LINK,
+    POPULARITY,
+    QUERY_DEGREE,
+    QUERY_HALF_LINK,
+    popularity_groups,
+    popularity_section,
+)
+from pbgeval.notation import ENDS, Bucket, Side
+from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.ranking.known_answers import KeyFrequency
 from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
@@ -34,16 +43,21 @@ from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, Typ
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, QueryCounts, RankCounts
+from pbgeval.storage.edges import EdgeFiles, fingerprints_of
 from pbgeval.version import __version__
 
 # (index of the edge path, bucket, lhs, rel, rhs) -> which of these edges count, bool; entities are rows
 Keep = Callable[[int, Bucket, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-BREAKDOWNS = ("relation", "entity_types", "groups")  # those that follow from the relation
+BREAKDOWNS = ("relation", "entity_types", "groups", POPULARITY)  # those that follow from saved ranks and edges
 MAX_CUTOFF = 1 << 40
+OPENED = (Path("opened"),)  # in place of folders, where what the run has opened is at hand
+TRAINING_ROWS = 1 << 20  # that are read at a time
 NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_losses")  # diagnostics
 
 
 def _cutoffs(hits_at: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(hits_at, int):
+        raise ValueError(f"hits_at: expected a list, got {hits_at}")
     given = tuple(hits_at)
     for k in given:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MAX_CUTOFF:
@@ -57,10 +71,10 @@ def _headline(name: str) -> str:
     return RANK_TYPE_SYNONYMS[name].value
 
 
-def _folders(edge_paths: Sequence[str | PathLike[str]]) -> tuple[Path, ...]:
-    if isinstance(edge_paths, str | PathLike):
-        raise ValueError(f"edge_paths: expected a list of folders, got {str(edge_paths)!r}; write it in brackets")
-    return tuple(map(Path, edge_paths))
+def _folders(paths: Sequence[str | PathLike[str]]) -> tuple[Path, ...]:
+    if isinstance(paths, str | PathLike):
+        raise ValueError(f"edge_paths, train_paths: expected a list of folders, got {str(paths)!r}; add brackets")
+    return tuple(map(Path, paths))
 
 
 def _groups(groups: Mapping[str, Iterable[int]]) -> dict[str, tuple[int, ...]]:
@@ -83,6 +97,7 @@ class ReportQuery:
     filter: str | None = None
     headline: str | None = field(default=None, converter=optional(_headline))
     edge_paths: tuple[Path, ...] | None = field(default=None, converter=optional(_folders))
+    train_paths: tuple[Path, ...] | None = field(default=None, converter=optional(_folders))
     keep: Keep | None = None
     breakdowns: Sequence[str] = field(default=(), validator=_not_a_text)
     relation_groups: Mapping[str, tuple[int, ...]] | None = field(default=None, converter=optional(_groups))
@@ -93,8 +108,11 @@ class ReportQuery:
             raise ValueError(f"filter: expected 'raw' or 'filtered', got {self.filter!r}")
         if self.keep is not None and self.edge_paths is None:
             raise ValueError("keep: needs edge_paths, as ranks files do not hold the edges; give the evaluated ones")
+        self._check_breakdowns()
+
+    def _check_breakdowns(self) -> None:
         for name in self.breakdowns:
-            if name not in BREAKDOWN_FILES:
+            if name not in (*BREAKDOWN_FILES, POPULARITY):
                 raise ValueError(f"breakdowns: expected {' or '.join(BREAKDOWNS)}, got {name!r}")
             if name not in BREAKDOWNS:
                 raise ValueError(
@@ -103,8 +121,12 @@ class ReportQuery:
                 )
         if self.breakdowns and self.edge_paths is None:
             raise ValueError(
-                f"breakdowns: {self.breakdowns[0]!r} needs edge_paths, as ranks files do not hold the relations"
+                f"breakdowns: {self.breakdowns[0]!r} needs edge_paths, as ranks files do not hold the edges"
             )
+        if POPULARITY in self.breakdowns and not self.train_paths:
+            raise ValueError(f"breakdowns: {POPULARITY!r} needs train_paths; give the folders of the training edges")
+        if POPULARITY not in self.breakdowns and self.train_paths is not None:
+            raise ValueError(f"train_paths: has no effect without {POPULARITY!r} in breakdowns; add it")
         if "groups" in self.breakdowns and self.relation_groups is None:
             raise ValueError("breakdowns: 'groups' needs relation_groups, got None; give the ids of each group")
         if "groups" not in self.breakdowns and self.relation_groups is not None:
@@ -135,6 +157,8 @@ class ReportQuery:
                 f"{run.folder}: expected a filtered run, found a raw one, for which no known edges were read; evaluate"
                 " with filter_paths or train_paths"
             )
+        if POPULARITY in self.breakdowns and run.facts.featurized:
+            raise ValueError(f"breakdowns: {POPULARITY!r} needs entities with ids, but some of this run are featurized")
         num_relations = run.facts.num_relations
         for name, relations in (self.relation_groups or {}).items():
             for relation in relations:
@@ -196,23 +220,45 @@ def _add(groups: GroupStats, key: GroupKey, counts: RankCounts, num_outside: int
     groups.add(key, SideStats(stats, RankHistograms.from_queries(counts), ScorePool()))
 
 
-def recompute(report: Report, query: ReportQuery) -> Report:
+def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -> Report:
     """Compute the figures of a part of a run's queries, or others of all; `Report.recompute` says what and how.
+
+    Args:
+        report: the run's.
+        query: what is asked for.
+        run: what has been opened; None: what report and query name.
 
     Raises:
         ValueError: an argument does not fit the run.
         EvalError: what is on the disk does not have what is asked for.
     """
-    started = time.time()
-    run = SavedRun.open(report, query.folders_for(report))
-    facts = run.facts
+    run = run or SavedRun.open(report, query.folders_for(report))
     query.check(run)
+    return _recompute(report, query, run, run.open_training(query.train_paths or ()))
+
+
+def with_popularity(report: Report, edges: Sequence[EdgeFiles], training: Sequence[EdgeFiles]) -> Report:
+    """Return the report of a run that has saved its ranks, with the section `popularity`.
+
+    Args:
+        report: with the output directory.
+        edges: evaluated edges, by edge path.
+        training: those of `train_paths`.
+    """
+    query = ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,))
+    found = _recompute(report, query, SavedRun.of_files(report, edges), training)
+    return evolve(report, document={**report.document, POPULARITY: found.document[POPULARITY]})
+
+
+def _recompute(report: Report, query: ReportQuery, run: SavedRun, training: Sequence[EdgeFiles]) -> Report:
+    started, facts = time.time(), run.facts
     filtered = facts.filtered if query.filter is None else query.filter == "filtered"
     keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in facts.sides]
     layout = StatsLayout(facts.hits_at if query.hits_at is None else query.hits_at)
     stats = SavedStats.zero(layout, keys, filtered=filtered)
     kept = _Kept.ask(run, query.keep) if query.keep is not None else None
-    _add_all(run, stats, kept)
+    popularity = _TrainingCounts.count(run, training) if POPULARITY in query.breakdowns else None
+    _add_all(run, stats, kept, popularity)
     context = ReportContext(
         edge_paths=facts.edge_paths,
         buckets=facts.grid,
@@ -233,10 +279,13 @@ def recompute(report: Report, query: ReportQuery) -> Report:
         "hits_at": list(layout.cutoffs),
         "metrics": context.selection.names,
         "breakdowns": sorted(set(query.breakdowns)),
+        **({} if popularity is None else {"training": [fingerprints_of(files) for files in training]}),
     }
     its_provenance = {name: value for name, value in report.document["provenance"].items() if name != "digest"}
     made = make_report(stats, context, {**its_provenance, "recomputed": asked}, _run(report.run, started))
     document = _without_unknown(made.document, has_edges=run.edges is not None)
+    if popularity is not None:
+        document[POPULARITY] = popularity_section(stats.grouped, facts.sides, context.headline)
     if "sample" in report.document:
         document["sample"] = report.document["sample"]  # the run's edges are still no more than a sample
     return evolve(made, document=document)
@@ -341,15 +390,72 @@ def _num_rows(hidden: Side) -> int:
     return MAX_ROWS if hidden is not Side.REL else 1 << 31
 
 
-def _in_places(of_schemas: Sequence[Places], places: Places, rel_E: np.ndarray) -> np.ndarray:
-    """Return which edges' known entities are in a place, bool (E,); `of_schemas`: by relation of the config."""
+def _in_places(of_schemas: Sequence[object], places: object, rel_E: np.ndarray) -> np.ndarray:
+    """Return which edges have a type, or entities in places, bool (E,); `of_schemas`: by relation of the config."""
     if set(of_schemas) == {places}:
         return np.ones(len(rel_E), bool)
     in_places_E: np.ndarray = np.array([of_schema == places for of_schema in of_schemas])[rel_E]
     return in_places_E
 
 
-def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None) -> None:
+@frozen(eq=False)
+class _TrainingCounts:
+    """How many training edges have the entities and half-links of the evaluated edges, a partition after another."""
+
+    facts: RunFacts
+    degrees: dict[tuple[str, int], CodeCounts]  # by type and partition: of entities, at either side
+    half_links: dict[tuple[str, int, Side], CodeCounts]  # of (relation, entity at this side)
+
+    @classmethod
+    def count(cls, run: SavedRun, training: Sequence[EdgeFiles]) -> _TrainingCounts:
+        """Count; memory follows the distinct half-links of the evaluated edges."""
+        found = cls(run.facts, {}, {})
+        for slot in sorted({slot for _, bucket in run.ranks for side in ENDS for slot in found._slots(side, bucket)}):
+            for side in ENDS:
+                blocks = (run.read_edges(rows) for rows in run.row_ranges() if slot in found._slots(side, rows.bucket))
+                codes = [np.empty(0, np.int64), *(found._codes(slot, side, edges)[1] for edges in blocks)]
+                found.half_links[*slot, side] = CodeCounts.zeros(np.concatenate(codes))
+            evaluated = np.concatenate([found.half_links[*slot, side].codes % MAX_ROWS for side in ENDS])
+            found.degrees[slot] = CodeCounts.zeros(evaluated)
+            found._count(run, slot, training)
+        return found
+
+    def _count(self, run: SavedRun, slot: tuple[str, int], training: Sequence[EdgeFiles]) -> None:
+        for file in (file for files in training for file in files.values()):
+            sides = [side for side in ENDS if slot in self._slots(side, file.bucket)]
+            for start in range(0, file.num_edges if sides else 0, TRAINING_ROWS):
+                edges = run.read_file(file, start, min(start + TRAINING_ROWS, file.num_edges))
+                for side in sides:
+                    _, codes = self._codes(slot, side, edges)
+                    self.half_links[*slot, side].count(codes)
+                    self.degrees[slot].count(codes % MAX_ROWS)
+
+    def _slots(self, side: Side, bucket: Bucket) -> set[tuple[str, int]]:
+        return {(name, self.facts.partition_of(name, side, bucket)) for name in self.facts.types(side)}
+
+    def _codes(self, slot: tuple[str, int], side: Side, edges: EdgeColumns) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of the edges whose entity at a side is of a slot's type, and their half-links."""
+        at = np.flatnonzero(_in_places(self.facts.types(side), slot[0], edges.rel_n))
+        return at, key_codes(edges.rel_n[at], edges.entity(side)[at], MAX_ROWS)
+
+    def groups(
+        self, hidden: Side, bucket: Bucket, edges: EdgeColumns, frequency_E: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Return the groups of the queries that hide a side, by dimension."""
+        groups: dict[str, np.ndarray] = {}
+        names = {hidden: (ANSWER_DEGREE, ANSWER_HALF_LINK), hidden.other: (QUERY_DEGREE, QUERY_HALF_LINK)}
+        for side, (degree, half_link) in names.items():
+            count_of = {name: np.zeros(edges.num_edges, np.int64) for name in (degree, half_link)}
+            for slot in self._slots(side, bucket):
+                at, codes = self._codes(slot, side, edges)
+                count_of[degree][at] = self.degrees[slot].of(codes % MAX_ROWS)
+                count_of[half_link][at] = self.half_links[*slot, side].of(codes)
+            for name, count_E in count_of.items():
+                groups |= popularity_groups(name, count_E, frequency_E)
+        return groups
+
+
+def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None, popularity: _TrainingCounts | None) -> None:
     """Add the queries of all edges that count."""
     frequencies = None if run.edges is None or run.facts.featurized else _KeyTables.count(run, kept)
     for rows in run.row_ranges():
@@ -365,7 +471,9 @@ def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None) -> None:
                 of_queries = edges.select(at)
                 dimensions[RELATION] = of_queries.rel_n
                 if frequencies is not None:
-                    dimensions[KEY_FREQUENCY] = frequencies.of(side, rows.bucket, of_queries)
+                    frequency_Q = dimensions[KEY_FREQUENCY] = frequencies.of(side, rows.bucket, of_queries)
+                    if popularity is not None and side is not Side.REL:  # it is of entities
+                        dimensions |= popularity.groups(side, rows.bucket, of_queries, frequency_Q)
             stats.add(
                 GroupKey(rows.path_index, rows.bucket, side),
                 {name: values[at] for name, values in of_side.items()},

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SIDES = ("head", "tail", "relation", "both")
 COLUMNS = ("Side", "Rank_type", "Metric", "Value")
-# PyKEEN's own keys, but for hits at k. It has one key for adjusted hits at any k, and so the last one's value.
+# PyKEEN's own keys, but for those of a k. It has one key for adjusted hits at any k, and so the last one's value.
 PYKEEN_METRICS = (
     "arithmetic_mean_rank",
     "inverse_arithmetic_mean_rank",
@@ -75,7 +75,7 @@ def items_of(figures: Mapping[str, Value], hits_at: Sequence[int]) -> Iterator[I
         hits_at: the k of hits at k, the last of which stands for adjusted hits.
     """
     names = {metric: metric_key(metric) for metric in PYKEEN_METRICS}
-    names |= {f"hits_at_{cutoff}": f"hits_at_{cutoff}" for cutoff in hits_at}
+    names |= {name: name for prefix in ("hits_at_", *OF_LAST_CUTOFF) for name in (f"{prefix}{k}" for k in hits_at)}
     if hits_at:
         names |= {f"{prefix}k": f"{prefix}{hits_at[-1]}" for prefix in OF_LAST_CUTOFF}
     for name, ours in names.items():
@@ -105,9 +105,12 @@ TABLES = (BUCKETS, HISTOGRAM, *(file.removesuffix(".csv") for file in BREAKDOWN_
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Figures(Mapping[str, Value]):
-    """Figures by the report's keys, and by any other name: `figures["mrr"]`, `figures["both.realistic.hits@10"]`."""
+    """Figures by the report's keys, and by any other name: `figures["mrr"]`, `figures["both.realistic.hits@10"]`.
+
+    They print as the table of the usual ones.
+    """
 
     by_key: Mapping[str, Value]
     headline: str  # the rank type that a name without one means
@@ -125,6 +128,11 @@ class Figures(Mapping[str, Value]):
 
     def __len__(self) -> int:
         return len(self.by_key)
+
+    def __repr__(self) -> str:
+        document = {"metrics": self.by_key, "headline": self.headline, "intervals": {}}
+        table = import_module("pbgeval.report.figures").headline_of(Report(document))
+        return to_text(evolve(table, title=f"The usual of {len(self)} figures, {self.headline} ranks"))
 
 
 @frozen(eq=False)
@@ -215,18 +223,28 @@ class Report:
         """Return a module that is made of reports, and so imports this one."""
         return import_module(f"pbgeval.report.{module}")
 
-    def _shown(self) -> DataTable:
-        table: DataTable = self._made("figures").final_table(self)
-        return table
+    def shown(self) -> list[DataTable]:
+        """Return the tables that are printed: the headline metrics and, where it was asked for, popularity."""
+        figures = self._made("figures")
+        return [figures.final_table(self), *figures.popularity_of(self.document)]
+
+    def _with_warnings(self) -> list[DataTable]:
+        first, *others = self.shown()
+        warnings = (f"Warning: {warning}." for warning in warnings_of(self.document))
+        return [evolve(first, note="\n".join(filter(None, (first.note, *warnings)))), *others]
 
     def __repr__(self) -> str:
-        return to_text(self._shown()) if "metrics" in self.document else "a report without figures yet"
+        if "metrics" not in self.document:
+            return "a report without figures yet"
+        return "\n\n".join(map(to_text, self._with_warnings()))
 
     def __rich__(self) -> Group:
-        return to_terminal(self._shown())
+        from rich.console import Group
+
+        return Group(*map(to_terminal, self._with_warnings()))
 
     def _repr_html_(self) -> str:
-        return to_html(self._shown())
+        return "".join(map(to_html, self._with_warnings()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a copy of the content of metrics.json."""
@@ -256,6 +274,7 @@ class Report:
         filter: str | None = None,  # noqa: A002 - the word of metrics.json
         headline: str | None = None,
         edge_paths: Sequence[str | PathLike[str]] | None = None,
+        train_paths: Sequence[str | PathLike[str]] | None = None,
         keep: Callable[[int, Bucket, np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None,
         breakdowns: Sequence[str] = (),
         relation_groups: Mapping[str, Iterable[int]] | None = None,
@@ -275,10 +294,11 @@ class Report:
             headline: a rank type; default: as here.
             edge_paths: folders of the evaluated edges, in the order of the run. What follows needs them, and so do
                 the macro averages, which are None without.
+            train_paths: folders of training edges, for the breakdown popularity: those of the run, if it had any.
             keep: (index of the edge path, bucket, lhs, rel, rhs) -> bool, all arrays with an element per edge, int64,
                 entities as rows of their partitions: only edges where it is true count. It is asked once per edge.
-            breakdowns: of relation, entity_types, groups. Relations are called as in relations.csv of the run; those
-                that it does not have, by their ids.
+            breakdowns: of relation, entity_types, groups, popularity. Relations are called as in relations.csv of the
+                run; those that it does not have, by their ids.
             relation_groups: ids of the relations of each group.
             metrics: families or names, as the key of the config; default: as here, and hits at `hits_at`.
 
@@ -294,6 +314,7 @@ class Report:
             filter=filter,
             headline=headline,
             edge_paths=edge_paths,
+            train_paths=train_paths,
             keep=keep,
             breakdowns=breakdowns,
             relation_groups=relation_groups,
@@ -320,6 +341,8 @@ class Report:
             raise OutputError(
                 f"{path}: expected schema_version {SCHEMA_VERSION}, got {version}; evaluate again with this version"
             )
+        if document.get("complete"):
+            _check_kinds(path, document)
         run = Path(folder) / RUN
         return cls(document, _read_object(run) if run.exists() else {}, SavedTables(Path(folder)), Path(folder))
 
@@ -341,6 +364,24 @@ def no_result(folder: Path, expected: str = METRICS) -> str:
 def json_text(document: Mapping[str, Any]) -> str:
     """Return JSON as all our files have it."""
     return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+
+
+_TEXTS, _NUMBERS, _OBJECTS = ("filter", "headline"), ("num_edges", "num_queries"), ("intervals", "diagnostics")
+_KINDS = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_NUMBERS, int), **dict.fromkeys(_OBJECTS, dict)}
+_KINDS |= {"metrics": dict, "edge_paths": list, "provenance": dict}  # of a finished result
+_FIGURES = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
+
+
+def _check_kinds(path: Path, document: Mapping[str, Any]) -> None:
+    """Refuse a finished result whose parts are not of the kinds that an evaluation writes."""
+    wrong = [key for key, kind in _KINDS.items() if not isinstance(document.get(key), kind)]
+    for key in _FIGURES:
+        of_key = document.get(key) or {}
+        if not (isinstance(of_key, dict) and all(isinstance(of, int | float | None) for of in of_key.values())):
+            wrong.append(key)
+    if wrong or not isinstance(document["provenance"].get("digest"), str):
+        what = [*wrong, "provenance"][0]
+        raise OutputError(f"{path}: {what} is missing or damaged; copy the result again, or evaluate again")
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -365,6 +406,10 @@ MUCH_REPEATED = 0.1  # share of the evaluated edges; fewer are a matter of chanc
 
 def warnings_of(document: Mapping[str, Any]) -> list[str]:
     """Return warnings about ties, leaked and repeated edges, and what was not drawn; none for a sound evaluation."""
+    if not document["complete"]:
+        return []
+    if not document["num_edges"]:
+        return ["no edges to evaluate, so the figures are undefined: the evaluated edges are empty, or all left out"]
     warnings = []
     diagnosis, metrics = document["diagnostics"]["both"], document["metrics"]
     ties, candidates = diagnosis["mean_num_ties"], diagnosis["num_candidates"]["mean"]

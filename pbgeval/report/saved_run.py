@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from attrs import frozen
 
-from pbgeval.errors import DataError, EvalError, OutputError, StorageError
+from pbgeval.errors import OVERWRITE, DataError, EvalError, OutputError, StorageError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
-from pbgeval.storage.edges import EdgeSource, find_buckets
+from pbgeval.storage.edges import EdgeFiles, EdgeSource, find_buckets, fingerprints_of
 from pbgeval.storage.row_files import QueryFile, find_ranks, open_query_file
-from pbgeval.storage.text import fingerprint
+from pbgeval.storage.text import fingerprint, listed
 
 ROWS_AT_A_TIME = 1 << 17
 MAX_ROWS = 1 << 36  # of a partition, and
@@ -51,6 +51,7 @@ class RunFacts:
     num_partitions: Mapping[str, int]  # by entity type
     edge_paths: tuple[str, ...]  # last components
     edges: tuple[Mapping[Bucket, str], ...]  # fingerprint of each bucket's edges, by edge path
+    training: tuple[Mapping[str, str], ...]  # the same of its training edges, buckets as text
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> RunFacts:
@@ -76,6 +77,7 @@ class RunFacts:
                 {Bucket(*map(int, name.split("_"))): digest for name, digest in of_path.items()}
                 for of_path in provenance["data"]["edges"]
             ),
+            training=tuple(provenance["data"]["training"]),
         )
 
     @property
@@ -142,6 +144,34 @@ class SavedRun:
         edges = None if edge_paths is None else _open_edges(edge_paths, facts, ranks)
         return cls(report.path, facts, ranks, edges)
 
+    @classmethod
+    def of_files(cls, report: Report, edges: Sequence[EdgeFiles]) -> SavedRun:
+        """Return a run that has just been evaluated, with its edges, by edge path.
+
+        Raises:
+            StorageError: a file of ranks is missing or damaged.
+        """
+        if report.path is None:
+            raise RuntimeError("the ranks of a run are in its output directory")
+        facts = RunFacts.from_document(report.document)
+        of_buckets = {(index, bucket): file for index, files in enumerate(edges) for bucket, file in files.items()}
+        return cls(report.path, facts, _open_ranks(report.path, facts), of_buckets)
+
+    def open_training(self, paths: Sequence[Path]) -> Sequence[EdgeFiles]:
+        """Open the headers of training edges: those of the run, if it had any.
+
+        Raises:
+            StorageError: a file is missing or damaged, or not what the run read.
+        """
+        extent = self.facts.grid[-1]
+        opened = [find_buckets(path, extent.lhs + 1, extent.rhs + 1) for path in paths]
+        if paths and self.facts.training and [fingerprints_of(files) for files in opened] != [*self.facts.training]:
+            raise StorageError(
+                f"train_paths: expected the training edges of the run, found others in {listed([*map(str, paths)])}; "
+                "give its own, in its order"
+            )
+        return opened
+
     def row_ranges(self, window_rows: Callable[[int], int] | None = None) -> Iterator[RowRange]:
         """Yield all rows of all buckets, in blocks.
 
@@ -184,8 +214,16 @@ class SavedRun:
         """
         if self.edges is None:
             raise RuntimeError("a run that was opened without edges has none to read")
-        file = self.edges[rows.path_index, rows.bucket]
-        block = file.read(rows.start, rows.stop)
+        return self.read_file(self.edges[rows.path_index, rows.bucket], rows.start, rows.stop)
+
+    def read_file(self, file: EdgeSource, start: int, stop: int) -> EdgeColumns:
+        """Return the same of any edges of the graph.
+
+        Raises:
+            DataError: an id is out of range.
+            StorageError: the file is damaged.
+        """
+        block = file.read(start, stop)
         edges = EdgeColumns(block.lhs.numpy(), block.rel.numpy(), block.rhs.numpy())
         lowest = -1 if self.facts.featurized else 0
         sizes = {"rel": self.facts.num_relations or MAX_RELATIONS, "lhs": MAX_ROWS, "rhs": MAX_ROWS}
@@ -194,7 +232,7 @@ class SavedRun:
             if wrong_E.any():
                 at = int(np.flatnonzero(wrong_E)[0])
                 raise DataError(
-                    f"{file.path}: dataset {name}, row {rows.start + at}: expected an id in 0..{sizes[name] - 1}, "
+                    f"{file.path}: dataset {name}, row {start + at}: expected an id in 0..{sizes[name] - 1}, "
                     f"found {int(id_E[at])}; give the edges that were evaluated"
                 )
         return edges
@@ -221,7 +259,7 @@ class SavedRun:
 
 def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], QueryFile]:
     if not find_ranks(folder):
-        raise OutputError(f"{folder}: this result has no ranks; evaluate again with -p save_ranks=True --overwrite")
+        raise OutputError(f"{folder}: this result has no ranks; evaluate again with save_ranks=True, and {OVERWRITE}")
     files: dict[tuple[int, Bucket], QueryFile] = {}
     faults: list[str] = []
     for path_index, of_path in enumerate(facts.edges):

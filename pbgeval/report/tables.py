@@ -52,6 +52,11 @@ def fitting(rows: Iterable[Sequence[str]], num_bytes: int) -> tuple[tuple[str, .
     return tuple(chosen)
 
 
+def left_out(shown: int, total: int, what: str, file: str) -> str:
+    """Return the note on rows that did not fit; empty where all did."""
+    return "" if shown == total else f"{shown:,} of {total:,} {what} are shown; {file} has all."
+
+
 def without(table: DataTable, names: Collection[str]) -> DataTable:
     """Return a table without some of its columns."""
     kept = [at for at, name in enumerate(table.columns) if name not in names]

@@ -23,9 +23,8 @@ from pbgeval.scoring.product import BlockRule
 #
 # torch takes them from MKL's vector library on a CPU. When that is first called in a process it stores the kind of
 # processor twice, first in one numbering and then in another; a thread that reads in between takes kernels of the
-# lowest
-# accuracy for its share of the numbers (relative errors up to 1.5e-4 where 1e-7 was asked for). So one thread calls it
-# before any others may.
+# lowest accuracy for its share of the numbers (relative errors up to 1.5e-4 where 1e-7 was asked for). So one thread
+# calls it before any others may.
 
 
 @functools.cache

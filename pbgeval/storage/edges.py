@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import TypeAlias
@@ -318,7 +318,7 @@ def _check_one_identity(path: Path, block: EdgeBlock, side: Side) -> None:
 # Edges in an array, in memory or in a .npy file -> what a bucket file is: of a graph in one partition.
 
 WHOLE = Bucket(0, 0)
-FORM = "integers of shape (edges, 3): lhs, rel, rhs"
+FORM = "integers of shape (edges, 3): head, relation, tail"
 
 
 @attrs.frozen(eq=False)
@@ -355,6 +355,7 @@ class ArrayEdges:
 
 
 EdgeSource: TypeAlias = BucketFile | ArrayEdges
+EdgeFiles: TypeAlias = Mapping[Bucket, EdgeSource]  # of one path
 Array: TypeAlias = np.ndarray | Tensor | Sequence[Sequence[int]]
 
 
@@ -384,6 +385,11 @@ class Edges:
             labels = [label, *(f"{label} {index}" for index in range(1, len(of_key)))]
             named[key] = {name: _edges_of_array(array, name) for name, array in zip(labels, of_key, strict=False)}
         return named
+
+
+def fingerprints_of(files: EdgeFiles) -> dict[str, str]:
+    """Return a short text for each bucket that changes when its edges do."""
+    return {f"{bucket.lhs}_{bucket.rhs}": file.fingerprint() for bucket, file in sorted(files.items())}
 
 
 def _edges_of_array(edges: Array, label: str) -> ArrayEdges:

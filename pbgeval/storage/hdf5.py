@@ -69,7 +69,7 @@ class Hdf5File:
         found = self.attribute("format_version")
         expected = f"{self.path}: attribute format_version: expected {FORMAT_VERSION}"
         if found is None:
-            raise StorageError(f"{expected}, found none; check that PyTorch-BigGraph wrote this file")
+            raise StorageError(f"{expected}, found none; if PyTorch-BigGraph did not write the file, set the attribute")
         if not isinstance(found, int | np.integer) or int(found) != FORMAT_VERSION:
             raise StorageError(f"{expected}, found {one_line(found)}; write the file again in that format")
 

@@ -120,7 +120,8 @@ def operator_parameters(
     if model is None and expected:
         file = "model.v<version>.h5 of the checkpoint" if expected_path is None else str(expected_path)
         raise StorageError(
-            f"{file}: no such file; {operator} needs its parameters; copy it from where the checkpoint was trained"
+            f"{file}: no such file; {operator} needs its parameters; check checkpoint_version.txt, or copy it from "
+            "where the checkpoint was trained"
         )
     shapes = {name: tuple(parameter.shape) for name, parameter in found.items()}
     if model is not None and shapes != {**expected}:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from attrs import asdict, frozen
 
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
-from pbgeval.storage.text import blocks_of, fingerprint, fingerprint_of, one_line
+from pbgeval.storage.text import blocks_of, fingerprint, fingerprint_of, one_line, without_secrets
 from pbgeval.storage.writing import make_folder, write_new
 
 INSTALL = "pip install 'pbgeval[s3]'"
@@ -144,8 +143,8 @@ def copy_object(of: RemoteObject, path: Path) -> None:
     check_unchanged(of)
 
 
-def put_object(path: Path, url: str) -> None:
-    """Write a file's content as an object, in place of one that is there.
+def put_object(content: Path | bytes, url: str) -> None:
+    """Write a file's content, or bytes, as an object, in place of one that is there.
 
     Raises:
         StorageError: it cannot be written.
@@ -154,7 +153,33 @@ def put_object(path: Path, url: str) -> None:
         system, key = _file_system(url)
         if getattr(system, "auto_mkdir", True) is False:  # of local folders, which objects do without
             system.makedirs(key.rpartition("/")[0], exist_ok=True)
-        system.put_file(str(path), key)
+        if isinstance(content, bytes):
+            system.pipe_file(key, content)
+        else:
+            system.put_file(str(content), key)
+
+
+def remove_object(url: str) -> None:
+    """Remove an object, if there is one.
+
+    Raises:
+        StorageError: it cannot be removed.
+    """
+    with object_faults(url), suppress(FileNotFoundError):
+        system, key = _file_system(url)
+        system.rm_file(key)
+
+
+def names_below(url: str) -> set[str]:
+    """Return the last components of what is directly below a prefix, of objects and prefixes.
+
+    Raises:
+        StorageError: they cannot be listed.
+    """
+    with object_faults(url), suppress(FileNotFoundError):
+        system, path = _file_system(url)
+        return {str(name).rstrip("/").rpartition("/")[2] for name in system.ls(path, detail=False, refresh=True)}
+    return set()
 
 
 def read_object(url: str) -> bytes | None:
@@ -193,7 +218,7 @@ def open_hdf5_at(path: Path, of: RemoteObject | None) -> Iterator[Hdf5File]:
         check_unchanged(of)  # says it better where it is gone, another one, or the network does not answer
         cause = error.__cause__ if isinstance(error, EvalError) else error
         if isinstance(cause, _errors_of_libraries(ConnectionError, TimeoutError)):  # nothing is wrong with the file
-            raise StorageError(f"{of.url}: {_fault(cause)}") from cause
+            raise _fault(of.url, cause) from cause
         raise
     check_unchanged(of)
 
@@ -234,11 +259,6 @@ def read_object_folder(path: Path) -> ObjectFolder | None:
     return ObjectFolder(said["url"], {name: RemoteObject(**of) for name, of in said["objects"].items()})
 
 
-def without_secrets(text: str) -> str:
-    """Leave out of every URL of a text what may be a password or a signature."""
-    return re.sub(r"(://[^\s?]*)\?[^\s:;,]*", r"\1", re.sub(r"://[^/\s]*@", "://", text))
-
-
 @contextmanager
 def object_faults(url: str) -> Iterator[None]:
     """Turn what a file system's library raises about an object into a `StorageError`.
@@ -248,7 +268,7 @@ def object_faults(url: str) -> Iterator[None]:
     try:
         yield
     except _errors_of_libraries(OSError, ValueError, ImportError) as error:
-        raise StorageError(f"{url}: {_fault(error)}") from error
+        raise _fault(url, error) from error
 
 
 def _errors_of_libraries(*others: type[Exception]) -> tuple[type[Exception], ...]:
@@ -265,7 +285,13 @@ def _file_system(url: str) -> tuple[Any, str]:
     """
     from fsspec.core import url_to_fs  # here: only URLs need it
 
-    system, path = url_to_fs(url)
+    if url.startswith("file://") and not url.startswith("file:///"):
+        raise StorageError(f"{url}: expected an absolute path: file:///folder")
+    try:
+        system, path = url_to_fs(url)
+    except (ValueError, TypeError) as error:  # no such kind, or one that needs more than a URL
+        text = without_secrets(f"{url}: this URL cannot be used: {one_line(error)}", url)
+        raise StorageError(f"{text}; use s3://, gs://, abfs:// or file:///") from error
     kind, environment = type(system), dict(os.environ)
     if _environment_of.setdefault(kind, environment) != environment:
         _environment_of[kind] = environment
@@ -281,8 +307,8 @@ def _object(url: str, info: Mapping[str, Any]) -> RemoteObject:
     return RemoteObject(url, int(info["size"]), str(version).strip('"'))
 
 
-def _fault(error: Exception) -> str:
+def _fault(url: str, error: Exception) -> StorageError:
     names = {kind.__name__ for kind in type(error).__mro__}
-    return next(
-        text.format(one_line(error)) for kinds, known, text in _FAULTS if isinstance(error, kinds) or names & {*known}
-    )
+    text = one_line(without_secrets(str(error), url))
+    fault = next(what.format(text) for kinds, known, what in _FAULTS if isinstance(error, kinds) or names & {*known})
+    return StorageError(f"{without_secrets(url, url)}: {fault}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -60,7 +61,8 @@ class ParquetRows:
         at = bisect_right(self.groups, low, key=lambda group: group[0]) - 1
         while low < end:
             first, file, group = self.groups[at]
-            values = _decoded(self.paths[file], group, self.columns, self.dimension)
+            path = self.paths[file]
+            values = _decoded(path, _state(path), group, self.columns, self.dimension)
             high = min(end, first + len(values))
             rows[low - start - self.first : high - start - self.first] = torch.from_numpy(
                 values[low - first : high - first]
@@ -74,9 +76,20 @@ class ParquetRows:
         return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
-def parquet_files(path: Path) -> tuple[Path, ...]:
-    """Return a file, or the Parquet files of a folder in the order of their names."""
-    return tuple(sorted(path.glob("*.parquet"))) if path.is_dir() else (path,)
+def parquet_files(path: Path, pattern: str = "*.parquet") -> tuple[Path, ...]:
+    """Return a file, or the Parquet files of a folder in the order of their names: part-2, then part-10.
+
+    As for pyarrow and Spark, names that begin with a dot or an underscore are of temporary files.
+    """
+    if not os.path.isdir(path):
+        return (path,)
+    names = [str(found.relative_to(path)) for found in path.glob(pattern)]
+    given = [name for name in names if not any(part[0] in "._" for part in name.split(os.sep))]
+    return tuple(path / name for name in sorted(sorted(given), key=_by_numbers))
+
+
+def _by_numbers(name: str) -> list[str | int]:
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def parquet_rows(paths: Sequence[Path], column: str | None = None) -> ParquetRows:
@@ -109,16 +122,26 @@ def parquet_rows(paths: Sequence[Path], column: str | None = None) -> ParquetRow
     return ParquetRows(tuple(paths), columns, tuple(groups), num_rows, dimension)
 
 
-def parquet_column(paths: Sequence[Path], column: str) -> Iterator[Any]:
+def parquet_column(paths: Sequence[Path], *columns: str) -> Iterator[Any]:
     """Yield the values of a column of names or integers, one after the other.
+
+    Args:
+        paths: the files.
+        *columns: what it may be called.
 
     Raises:
         StorageError: a file is missing or damaged, or a value is.
     """
     for path in paths:
+        with _opened(path) as file:
+            schema = file.schema_arrow
+        column = next((name for name in columns if schema.names.count(name) == 1), None)
+        if column is None:
+            raise StorageError(f"{path}: expected a column {' or '.join(columns)}, found {listed(schema.names)}")
+        kind = schema.field(column).type
+        if kind.num_fields or "binary" in str(kind):
+            raise StorageError(f"{path}: expected names or integers in column {column}, found {one_line(kind)}")
         with _opened(path, column) as file:
-            if column not in file.schema_arrow.names:
-                raise StorageError(f"{path}: expected a column {column}, found {listed(file.schema_arrow.names)}")
             for number in range(file.metadata.num_row_groups):
                 _check_size(path, number, file.metadata.row_group(number))
             for batch in file.iter_batches(_BATCH_ROWS, columns=[column]):
@@ -200,9 +223,20 @@ def _check_size(path: Path, number: int, group: Any) -> None:  # noqa: ANN401 - 
         )
 
 
+def _state(path: Path) -> tuple[int, int, int, int]:
+    """Return what changes when a file is written again."""
+    try:
+        of = os.stat(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot open the file: {error.strerror}; check the path") from error
+    return of.st_size, of.st_mtime_ns, of.st_ctime_ns, of.st_ino
+
+
 @lru_cache(maxsize=1)  # ranges of rows come one after the other
-def _decoded(path: Path, number: int, columns: tuple[str, ...], dimension: int) -> np.ndarray:
-    """Return the vectors of a group of rows, float32."""
+def _decoded(
+    path: Path, state: tuple[int, int, int, int], number: int, columns: tuple[str, ...], dimension: int
+) -> np.ndarray:
+    """Return the vectors of a group of rows of a file in some state, float32."""
     with _opened(path) as file:
         group = file.metadata.row_group(number)
         _check_size(path, number, group)

@@ -24,7 +24,7 @@ from pbgeval.storage.hdf5 import FORMAT_VERSION, Hdf5File, NewDataset, hdf5_piec
 from pbgeval.storage.text import one_line
 from pbgeval.storage.writing import Check, new_file, opened, output_faults, write_all
 
-MAKE_ROOM = "; make room or choose another --output"
+MAKE_ROOM = "; make room or choose another output"
 
 
 def write_pieces(path: Path, size: int, pieces: Iterable[tuple[int, bytes]], check: Check | None = None) -> None:

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import stat
 import unicodedata
 import zlib
@@ -373,3 +374,12 @@ def printable(text: str) -> str:
 def is_url(path: str) -> bool:
     """Tell a URL such as s3://bucket/prefix from a local path."""
     return "://" in path
+
+
+def without_secrets(text: str, url: str = "") -> str:
+    """Leave out of every URL of a text what may be a password or a signature; those of `url` wherever they stand."""
+    path, _, query = url.partition("://")[2].partition("?")
+    user = path.partition("/")[0].rpartition("@")[0]
+    for secret in (f"?{query}", query, f"{user}@", user.partition(":")[2]):
+        text = text.replace(secret, "") if len(secret) > 3 else text  # "" and "@" are no secrets
+    return re.sub(r"(://[^\s?]*)\?[^\s:;,]*", r"\1", re.sub(r"://[^/\s]*@", "://", text))

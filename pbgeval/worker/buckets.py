@@ -28,6 +28,7 @@ from pbgeval.notation import Side, WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.constraints import CandidateSets
+from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.relations import RelationCandidates
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Tables
@@ -40,7 +41,7 @@ from pbgeval.stats.ranks import RankType
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
-from pbgeval.worker.dimensions import QueryDimensions, group_classes, query_dimensions
+from pbgeval.worker.dimensions import QueryDimensions, degree_weights, group_classes, query_dimensions
 from pbgeval.worker.journal import share_names
 from pbgeval.worker.known import KeyFrequencies, KnownOfBuckets, candidate_sets, count_keys, relation_candidates
 from pbgeval.worker.per_edge import PerEdgeFiles
@@ -200,6 +201,7 @@ class BucketTools:
     sets: CandidateSets
     relations: RelationCandidates | None  # None: no relation is hidden
     dimensions: QueryDimensions
+    weights: dict[tuple[str, int], DegreeWeights]  # by type and partition; none where nothing is drawn by degree
     frequencies: KeyFrequencies | None  # None where keys are not counted
     known: KnownOfBuckets | None  # None: nothing is filtered
     files: PerEdgeFiles
@@ -265,11 +267,13 @@ def do_buckets(
 
 def _tools(context: WorkerContext, files: PerEdgeFiles, *, by_chunk: bool) -> BucketTools:
     counts_keys = context.work.protocol.counts_keys and context.evaluated.sample is None
+    dimensions = query_dimensions(context, np.arange(context.numberer.numbering.num_entities))
     sets = candidate_sets(context, np.arange(context.inputs.num_relations))
     return BucketTools(
         sets=sets,
         relations=relation_candidates(context, sets),
-        dimensions=query_dimensions(context, np.arange(context.numberer.numbering.num_entities)),
+        dimensions=dimensions,
+        weights=degree_weights(context, dimensions.training),
         frequencies=count_keys(context) if counts_keys else None,
         known=KnownOfBuckets(context) if context.work.protocol.filtered else None,
         files=files,
@@ -409,6 +413,9 @@ def _competition(
         first_number=lambda entity_type, side: numbering.offset(
             entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
         ),
+        degree_weights=lambda entity_type, side: tools.weights[
+            entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
+        ],
     )
 
 

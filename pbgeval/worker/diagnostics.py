@@ -43,8 +43,7 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
 # Evaluated edges, beside each other and beside `train_paths` -> repeated edges, leaked edges, entities never trained.
 #
 # Counts that no figure shows, and that change what a figure means. Every evaluated edge is held by every worker here
-# (the
-# sweeps do so anyway), so other evaluations are looked at up to MAX_EDGES.
+# (the sweeps do so anyway), so other evaluations are looked at up to MAX_EDGES.
 
 MAX_EDGES = 1 << 20  # where the evaluation itself does not hold all edges: some 100 bytes each
 TRAINING_ROWS_AT_A_TIME = 1 << 16  # few, so that `max_memory` is kept whatever it is; changes no number

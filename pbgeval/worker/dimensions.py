@@ -13,6 +13,8 @@ from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.names import relation_groups, relation_labels
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import ENDS, Side, distinct
+from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION
@@ -102,6 +104,30 @@ def _training_blocks(context: WorkerContext, side: Side, slot: int) -> Iterator[
         for bucket, file in sorted(buckets.items()):
             if context.inputs.partition_of(entity_type, side, bucket) == partition:
                 yield from numbered_blocks(context.numberer, parts_of_file(file))
+
+
+def degree_weights(context: WorkerContext, training: SlotCounts | None) -> dict[tuple[str, int], DegreeWeights]:
+    """Return what candidates are drawn by from each type and partition; nothing where none are drawn by degree.
+
+    Raises:
+        DataError: no training edge touches a partition, or the power overflows.
+    """
+    config, inputs, numbering = context.inputs.config, context.inputs, context.numberer.numbering
+    if training is None or not config.num_degree_negs:
+        return {}
+    sampled = [of for of in config.relations if config.candidates_of(of) == CandidatePolicy.SAMPLED.value]
+    places = {(side, unit.bucket) for side in context.settings.sides for unit in context.work.protocol.units}
+    slots = {
+        (name, inputs.partition_of(name, side, bucket))
+        for side, bucket in places
+        for name in {side.pick(relation.lhs, relation.rhs) for relation in sampled}
+    }
+    weights = {}
+    for slot in sorted(slots):
+        numbers, degrees = training.degrees(*numbering.range_of_slot(numbering.slots.index(slot)))
+        label = f"entity type '{slot[0]}', partition {slot[1]}"
+        weights[slot] = DegreeWeights.of_degrees(numbers - numbering.offset(*slot), degrees, config.degree_power, label)
+    return weights
 
 
 def group_classes(context: WorkerContext, training: SlotCounts | None) -> GroupClasses:

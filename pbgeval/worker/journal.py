@@ -14,7 +14,7 @@ from attrs import define, field
 
 from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
 from pbgeval.cluster.team import Team
-from pbgeval.errors import JournalError
+from pbgeval.errors import OVERWRITE, JournalError
 from pbgeval.progress import Observer
 from pbgeval.worker.collective import collectively
 
@@ -134,5 +134,5 @@ class RunJournal:
         except ForeignEntryError as error:
             raise JournalError(
                 f"{error}: expected units of this run and version (digest {self.journal.digest[:8]}); "
-                "--overwrite starts anew"
+                f"{OVERWRITE} starts anew"
             ) from error

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from pbgeval.cluster.resources import resident_bytes
 from pbgeval.errors import ConfigError
-from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, parts_of_file
+from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, kept_rows
 from pbgeval.inputs.partitions import BYTES_PER_SCORE, check_sample
 from pbgeval.metrics.intervals import Interval, round_level, round_needed, sample_intervals, should_stop
 from pbgeval.notation import Bucket
@@ -63,7 +63,7 @@ class Sampling:
                 if self.by_chunk:
                     chosen[path_index, bucket] = _rows_of_chunks(context, file, drawn.units_U, clusters)
                 else:
-                    rows = _kept_rows(context, file)
+                    rows = kept_rows(context.numberer, file)
                     units = drawn.units_U
                     chosen[path_index, bucket] = RowsOfBucket(units if rows is None else rows[units], clusters, {})
         return EvaluatedRows(context.inputs.restrictions, chosen)
@@ -105,18 +105,8 @@ def _num_units(context: WorkerContext, file: EdgeSource, *, by_chunk: bool) -> i
     if by_chunk:
         size = context.settings.lists.chunk_size
         return sum(_num_chunks(rows_E, size) for _, groups in _windows(context, file) for rows_E in groups)
-    rows = _kept_rows(context, file)
+    rows = kept_rows(context.numberer, file)
     return file.num_edges if rows is None else len(rows)
-
-
-def _kept_rows(context: WorkerContext, file: EdgeSource) -> np.ndarray | None:
-    """Return the rows that restrictions leave, None for all."""
-    if not context.inputs.restrictions.drops_edges:
-        return None
-    parts = [np.empty(0, np.int64)]
-    for _, start, stop in parts_of_file(file):
-        parts.append(_kept(context, file, start, stop)[0])
-    return np.concatenate(parts)
 
 
 def _kept(context: WorkerContext, file: EdgeSource, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:

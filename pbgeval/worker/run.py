@@ -23,7 +23,7 @@ from pbgeval.jit import announced_compiling
 from pbgeval.metrics.auc import AucSample
 from pbgeval.ranking import fused
 from pbgeval.report.document import Drawn, ReportContext, make_report
-from pbgeval.report.report import Report, warnings_of
+from pbgeval.report.report import Report
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.product import full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
@@ -210,7 +210,4 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),
     }
-    report = make_report(record, context, work.provenance, run)
-    for warning in warnings_of(report.document):
-        work.observer.warn(warning)
-    return report
+    return make_report(record, context, work.provenance, run)

@@ -5,21 +5,26 @@ metrics of both, or what was chosen by them.
 """
 
 import json
+import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from pykeen.datasets import Nations
 from pykeen.evaluation import (
     Evaluator,
     LCWAEvaluationLoop,
     MacroRankBasedEvaluator,
+    MetricResults,
     RankBasedEvaluator,
     evaluator_resolver,
 )
 from pykeen.hpo import hpo_pipeline
 from pykeen.pipeline import PipelineResult, pipeline
 
+from pbgeval import EvalError
 from pbgeval.integrations.pykeen_evaluator import ExactEvaluator
 
 Found = dict[str, Any]
@@ -40,8 +45,26 @@ def main(folder: Path) -> None:
         for name, of in both.items()
     }
     found["search"] = {name: search(of) for name, of in both.items()}
-    found["loop"] = {name: by_loop(of(), results["ours"]) for name, of in both.items()}
+    found["loop"] = {name: dict(by_loop(of(), results["ours"]).to_flat_dict()) for name, of in both.items()}
     found["report"] = results["ours"].metric_results.report["mrr"]
+    shapes = (results["ours"].metric_results, by_loop(ExactEvaluator(), results["ours"]))
+    found["frames"] = [
+        {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in of.to_df().itertuples()} for of in shapes
+    ]
+    found["dicts"] = [dict(of.to_flat_dict()) for of in shapes]
+    found["mrr"] = [of.get_metric("both.realistic.inverse_harmonic_mean_rank") for of in shapes]
+    results["ours"].save_to_directory(folder / "saved")
+    triple, scores = torch.tensor([[0, 0, 1]]), torch.tensor([[math.nan, 0.0, math.nan]])
+    faulty: dict[str, Callable[[], Any]] = {
+        "unknown": lambda: ExactEvaluator(kz=(1,)),
+        "NaN": lambda: ExactEvaluator(filtered=False).process_scores_(triple, "tail", scores),
+        "target": lambda: ExactEvaluator().process_scores_(triple, "relation", scores),
+    }
+    for name, call in faulty.items():
+        try:
+            call()
+        except EvalError as error:
+            found[name] = str(error)
     (folder / "found.json").write_text(json.dumps(found), encoding="ascii")
 
 
@@ -86,8 +109,8 @@ def search(evaluator: type[Evaluator]) -> Found:
     }
 
 
-def by_loop(evaluator: Evaluator, result: PipelineResult) -> Found:
-    """Return the metrics of PyKEEN's evaluation loop, which hands over scores batch by batch."""
+def by_loop(evaluator: Evaluator, result: PipelineResult) -> MetricResults:
+    """Return the results of PyKEEN's evaluation loop, which hands over scores batch by batch."""
     nations = Nations()
     loop = LCWAEvaluationLoop(
         model=result.model,
@@ -95,7 +118,7 @@ def by_loop(evaluator: Evaluator, result: PipelineResult) -> Found:
         evaluator=evaluator,
         additional_filter_triples=[nations.training, nations.validation],
     )
-    return dict(loop.evaluate(use_tqdm=False).to_flat_dict())
+    return loop.evaluate(use_tqdm=False)
 
 
 if __name__ == "__main__":

@@ -180,7 +180,11 @@ REFUSED = [
                 r"scores with int64 tensors: \(1, \d+\) of ids 0 to 52, \(\d+, 1\) of ids 0 to 2, .* of ids 0 to \d+$",
             ),
             (named_score, r"^named_score: KeyError in test_scorers.py:\d+: 'nothing'; asked for head scores"),
-            (lambda lhs, rel, rhs: 1.0, r"expected \(\d+, \d+\) scores of ids .*, got float"),
+            (lambda lhs, rel, rhs: 1.0, r"expected \(\d+, \d+\) scores of ids .*, got float; return a torch tensor$"),
+            (
+                lambda lhs, rel, rhs: zeros(lhs, rel, rhs).numpy(),
+                "got ndarray; return a torch tensor$",
+            ),
             (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) > 0, r"expected real numbers as scores, got torch.bool"),
             (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) + 1j, r"expected real numbers as scores, got torch.complex64"),
             (
@@ -216,9 +220,12 @@ REFUSED = [
     *(
         (lambda edges=edges: evaluation(scorer_of(zeros), edges), fault)
         for edges, fault in (
-            ([(0, 0, NUM_ENTITIES)], r"edges: row 0, rhs: expected an id in 0..52 .* got 53"),
-            ([(0, NUM_RELATIONS, 0)], r"edges: row 0, rel: expected an id in 0..2"),
-            ([(0, 0)], r"edges: expected integers of shape \(edges, 3\): lhs, rel, rhs, got int64 of shape \(1, 2\)"),
+            ([(0, 0, NUM_ENTITIES)], r"edges: row 0, tail: expected an id in 0..52 .* got 53"),
+            ([(0, NUM_RELATIONS, 0)], r"edges: row 0, relation: expected an id in 0..2"),
+            (
+                [(0, 0)],
+                r"edges: expected integers of shape \(edges, 3\): head, relation, tail, got int64",
+            ),
             ([(0.5, 0, 1)], r"edges: expected integers"),
         )
     ),

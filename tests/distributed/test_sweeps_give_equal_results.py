@@ -17,14 +17,14 @@ SETTINGS = {
     "all": ["candidates=all"],
     "observed": ["candidates=all", "type_constraint=observed"],
     "max_memory": ["candidates=all", "max_memory=2GB"],
-    "sampled": ["candidates=sampled"],
+    "sampled": ["candidates=sampled", "num_degree_negs=3", "degree_power=0.75"],
     "partition": ["candidates=partition"],
 }
 
 
 def results(case: TinyCase, setting: str, output: Path, workers: int, threads: int) -> tuple[object, object]:
     train = case.root.parent / "other" / "edges"
-    known = [f"train_paths={train}", "breakdowns=relation,cardinality,entity_frequency", "save_ranks=True"]
+    known = [f"train_paths={train}", "breakdowns=relation,cardinality,entity_frequency,popularity", "save_ranks=True"]
     numbers = evaluate(case, [*SETTINGS[setting], *known], output, workers=workers, threads=threads)
     ranks = {}
     for path in sorted((output / "ranks" / "0").iterdir()):
@@ -52,6 +52,7 @@ def test_two_processes_rank_all_entities_as_one_does(tmp_path: Path) -> None:
 
     assert alone == results(case, "all", tmp_path / "together", workers=2, threads=1)
     assert alone[0]["relations.csv"]
+    assert '"popularity"' in alone[0]["metrics.json"]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 from pbgeval.storage.writing import System
 from pbgeval.worker import journal as run_journal
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, run_command
+from tests.kit.commands import Done, flags, run_command
 
 CANDIDATES = ["sampled", "partition", "all"]
 
@@ -22,9 +22,10 @@ def write_case(folder: Path) -> TinyCase:
 
 
 def evaluate(case: TinyCase, output: Path, candidates: str) -> Done:
-    train = ["-p", f"train_paths={case.root / 'edges'}"] if candidates == "all" else []
+    more = {"all": ["breakdowns=relation,popularity"], "sampled": ["num_degree_negs=2"]}.get(candidates)
+    train = [f"train_paths={case.root / 'edges'}", *more] if more else []
     hidden = f"relation_prediction={candidates != 'sampled'}"
-    known = ["-p", f"candidates={candidates}", "-p", hidden, "-p", "save_ranks=True", *train]
+    known = flags([f"candidates={candidates}", hidden, "save_ranks=True", *train])
     return run_command(case, "--workers", "1", "--quiet", "--output", str(output), *known)
 
 

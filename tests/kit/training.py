@@ -78,8 +78,9 @@ def train(
     optimizer = torch.optim.Adagrad(tables, lr=learning_rate)
     warnings: list[str] = []
     schema = ModelSchema([MonitoredRelation("links", "e", "e")], {"e": num_partitions}, "dot")
-    keys = {"eval_fraction": 0.2, "eval_num_batch_negs": 25, "eval_num_uniform_negs": 25, "seed": seed, **settings}
-    monitor = Monitor(schema, output, warn=warnings.append, compare_with_training=False, **keys)
+    keys: dict[str, Any] = {"eval_fraction": 0.2, "eval_num_batch_negs": 25, "eval_num_uniform_negs": 25, "seed": seed}
+    keys |= {"compare_with_training": False, **settings}
+    monitor = Monitor(schema, output, warn=warnings.append, **keys)
     model = ModelTensors({("e", partition): table for partition, table in enumerate(tables)})
     training = {bucket: monitor.split(edges, bucket).training for bucket, edges in graph.items()}
     passes = []

@@ -120,7 +120,7 @@ def _of_bucket(
 ) -> list[Case]:
     edges = graph.buckets[bucket]
     evaluated = [row for row, edge in enumerate(edges) if _is_evaluated(graph, rules, bucket, edge)]
-    lists = _lists(graph, protocol, bucket, path_index, evaluated)
+    lists = _lists(graph, protocol, bucket, path_index, evaluated, rules.train_edges)
     cases = []
     for row in evaluated:
         ends = reference.true_entities(graph, bucket, edges[row])
@@ -166,7 +166,12 @@ def _may_compete(
 
 
 def _lists(
-    graph: TinyGraph, protocol: Protocol, bucket: Bucket, path_index: int, evaluated: list[int]
+    graph: TinyGraph,
+    protocol: Protocol,
+    bucket: Bucket,
+    path_index: int,
+    evaluated: list[int],
+    training: Sequence[Buckets],
 ) -> dict[tuple[int, str], list[Entity]]:
     """Who is listed for each query, by row and side; where lists are sampled, as often as drawn."""
     edges, lists = graph.buckets[bucket], {}
@@ -183,8 +188,8 @@ def _lists(
         [row for row in batch if row in sampled]
         for batch in reference.default_batches(edges, graph.dynamic, protocol.window)
     ]
-    draws = Draws(graph, protocol, bucket, path_index)
-    for chunk in reference.chunks(edges, filter(None, batches), protocol.num_negs, draws):
+    draws = Draws(graph, protocol, bucket, path_index, training)
+    for chunk in reference.chunks(edges, filter(None, batches), protocol.num_negs, draws, size=protocol.num_degree):
         for row in chunk.rows:
             for side, (part, _) in reference.true_entities(graph, bucket, edges[row]).items():
                 lists[row, side] = [(part, entry) for entry in chunk.lists[side]]

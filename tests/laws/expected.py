@@ -7,10 +7,12 @@ are an input. Their addresses are computed here, from the rule that `candidates/
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 from unittest import mock
 
@@ -18,7 +20,7 @@ from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
 from pbgeval.ranking.draws import DrawStream
 from tests import reference
-from tests.kit.graphs import Bucket, Entity, Row, TinyGraph
+from tests.kit.graphs import Bucket, Edge, Entity, Row, TinyGraph
 from tests.reference import Query
 
 SIDES = {"lhs": Side.LHS, "rhs": Side.RHS, "rel": Side.REL}
@@ -42,10 +44,12 @@ class Protocol:
     loss: str | None = None
     margin: float = 0.1
     precision: str = "float32"
+    num_degree: int = 0  # negatives drawn by degree, which the training edges of `Draws` tell
+    degree_power: float = 1.0
 
     @property
     def chunk_size(self) -> int:
-        return self.num_negs[0] or self.num_negs[1]
+        return self.num_negs[0] or self.num_negs[1] or self.num_degree
 
     @property
     def batch_size(self) -> int:
@@ -62,6 +66,8 @@ class Protocol:
             "candidates": self.candidates,
             "num_batch_negs": self.num_negs[0],
             "num_uniform_negs": self.num_negs[1],
+            "num_degree_negs": self.num_degree,
+            "degree_power": self.degree_power,
             "pbg_semantics": self.pbg,
             "workers": self.slices if self.pbg else None,
             "batch_size": self.batch_size,
@@ -82,11 +88,38 @@ def is_in(side: str, label: str) -> bool:
     return label == LABELS[side] or (label == "both" and side != "rel")
 
 
-class Draws:
-    """Uniform draws by address: a window's words begin at its first row times a bound, its chunks' words follow."""
+def degrees_of(graph: TinyGraph, training: Sequence[Mapping[Bucket, list[Edge]]]) -> Counter[tuple[str, Entity]]:
+    """How many ends of training edges each (entity type, entity) is."""
+    degrees: Counter[tuple[str, Entity]] = Counter()
+    for buckets in training:
+        for bucket, edges in buckets.items():
+            for edge in edges:
+                ends, relation = reference.true_entities(graph, bucket, edge), graph.relations[edge[1]]
+                degrees.update([(relation.lhs, ends["lhs"]), (relation.rhs, ends["rhs"])])
+    return degrees
 
-    def __init__(self, graph: TinyGraph, protocol: Protocol, bucket: Bucket, path_index: int) -> None:
+
+def weight_of(degree: int, power: float) -> int:
+    """A degree to a power; a root is rounded to the nearest 2^-24."""
+    return (math.isqrt(degree << 50) + 1) >> 1 if power == 0.5 else degree ** int(power)
+
+
+class Draws:
+    """Draws by address: a window's words begin at its first row times a bound, its chunks' words follow.
+
+    A chunk's words are those of its uniform draws, then those of its draws by degree.
+    """
+
+    def __init__(
+        self,
+        graph: TinyGraph,
+        protocol: Protocol,
+        bucket: Bucket,
+        path_index: int,
+        training: Sequence[Mapping[Bucket, list[Edge]]] = (),
+    ) -> None:
         self.graph, self.bucket, self.protocol = graph, bucket, protocol
+        self.degrees = degrees_of(graph, training)
         self.streams = {
             side: DrawStream.of(protocol.seed, path_index, PackageBucket(*bucket), of) for side, of in SIDES.items()
         }
@@ -96,12 +129,20 @@ class Draws:
         edges = self.graph.buckets[self.bucket]
         window = math.ceil(len(edges) / self.protocol.slices) if self.protocol.pbg else self.protocol.window
         start = rows[0] // window * window
-        address = start * (self.protocol.chunk_size + self.protocol.num_negs[1]) + self.used[side, start]
-        self.used[side, start] += count
+        per_row = self.protocol.chunk_size + self.protocol.num_negs[1] + self.protocol.num_degree
+        address = start * per_row + self.used[side, start]
+        self.used[side, start] += count + self.protocol.num_degree
         partition, _ = reference.true_entities(self.graph, self.bucket, edges[rows[0]])[side]
         relation = self.graph.relations[edges[rows[0]][1]]
-        size = len(self.graph.embeddings[relation.lhs if side == "lhs" else relation.rhs][partition])
-        return self.streams[side].offsets(address, count, size).tolist() if count else []
+        entity_type = relation.lhs if side == "lhs" else relation.rhs
+        size = len(self.graph.embeddings[entity_type][partition])
+        words = self.streams[side].words(address, count + self.protocol.num_degree).tolist()
+        weights = [
+            weight_of(self.degrees[entity_type, (partition, row)], self.protocol.degree_power) for row in range(size)
+        ]
+        sums = list(accumulate(weights))
+        by_degree = [bisect_right(sums, word * sums[-1] >> 64) for word in words[count:]]
+        return [word * size >> 64 for word in words[:count]] + by_degree
 
 
 class Judged(NamedTuple):

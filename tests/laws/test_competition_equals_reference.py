@@ -86,6 +86,18 @@ def all_rules(draw: st.DrawFn, graph: TinyGraph, restricted: bool) -> Rules:
     return Rules(filter_edges, train_edges, entities, relations, of_side, observed=draw(st.booleans()))
 
 
+@st.composite
+def by_degree(draw: st.DrawFn, graph: TinyGraph, rules: Rules, protocol: Protocol) -> tuple[Rules, Protocol]:
+    """Draw negatives by degree, too; an edge of every relation in every bucket is trained on, so all can be drawn."""
+    [training] = rules.train_edges or [{}]
+    each = [(0, relation, 0) for relation in range(len(graph.relations))]
+    training = {bucket: [*training.get(bucket, []), *each] for bucket in graph.buckets}
+    drawn = {"num_degree": draw(st.integers(1, 4)), "degree_power": draw(st.sampled_from([1.0, 2.0, 0.5]))}
+    num_negs = draw(st.sampled_from([protocol.num_negs, (0, 0)]))
+    rules = dataclasses.replace(rules, train_edges=[training])
+    return rules, dataclasses.replace(protocol, num_negs=num_negs, **drawn)
+
+
 @contextmanager
 def evaluated(
     graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules, small: bool
@@ -262,6 +274,14 @@ def test_where_float32_is_exact_every_count_is_the_references(candidates, restri
     graph = data.draw(tiny_graphs(exact=True, max_edges=among(16, 40)))
     rules, protocol = data.draw(all_rules(graph, restricted)), data.draw(protocols(candidates))
     assert_exactly([graph], protocol, rules, small=data.draw(st.booleans()))
+
+
+@settings(quick, max_examples=among(4, 24))
+@given(st.data())
+def test_draws_by_degree_are_those_of_exact_weights(data):
+    graph = data.draw(tiny_graphs(exact=True, max_edges=16, max_partitions=3))
+    rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols("sampled"))
+    assert_exactly([graph], *reversed(data.draw(by_degree(graph, rules, protocol))), small=data.draw(st.booleans()))
 
 
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])

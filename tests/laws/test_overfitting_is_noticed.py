@@ -8,8 +8,9 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from attrs import evolve
 
-from pbgeval.monitor.curves import judge_history
+from pbgeval.monitor.curves import judge_history, read_curves
 from pbgeval.monitor.persistence import BucketVisit, GapTest, Verdict
 from pbgeval.monitor.records import read_history
 from pbgeval.notation import Bucket
@@ -26,6 +27,17 @@ def test_training_a_bucket_for_long_is_noticed_and_a_step_at_a_time_is_not() -> 
     assert "\n" not in overfit.warnings[0]
     assert [] == mixed.warnings
     assert ["too_early", "too_early", "vanished", "vanished"] == [of.details.verdict for of in mixed.passes]
+
+
+def test_learning_by_heart_is_noticed_with_a_single_bucket_too(tmp_path: Path) -> None:
+    graph = {"edges_per_bucket": 2000, "num_entities": 96, "num_partitions": 1}
+    train(0, steps_per_visit=4, num_passes=10, output=tmp_path, eval_fraction=0.3, compare_with_training=True, **graph)
+
+    curves = read_curves(tmp_path, "mrr", pytest.fail)
+    assert curves.overfits
+    assert curves.best is not None
+    assert curves.best.key.epoch < 4
+    assert not evolve(curves, passes=curves.passes[:2]).overfits, "it still learns"
 
 
 @pytest.mark.slow

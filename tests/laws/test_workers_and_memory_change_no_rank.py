@@ -25,7 +25,15 @@ from tests.examples import examples
 from tests.kit.case import TinyCase
 from tests.kit.graphs import TinyGraph, tiny_graphs
 from tests.kit.on_disk import write_graph
-from tests.laws.test_competition_equals_reference import POLICIES, Ranks, all_rules, protocols, ranks_in, without_fsync
+from tests.laws.test_competition_equals_reference import (
+    POLICIES,
+    Ranks,
+    all_rules,
+    by_degree,
+    protocols,
+    ranks_in,
+    without_fsync,
+)
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_in, with_constants
 
 few = settings(max_examples=examples(3), suppress_health_check=list(HealthCheck))
@@ -49,6 +57,8 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
     graph = data.draw(tiny_graphs(max_edges=16, max_partitions=3))
     rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        if data.draw(st.booleans()):
+            rules, protocol = data.draw(by_degree(graph, rules, protocol))
         keys = protocol.settings() | rules.settings(graph)
         keys["breakdowns"] = ["relation", "entity_types"]
         if rules.train_edges:

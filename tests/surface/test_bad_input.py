@@ -203,16 +203,8 @@ HEADERS = [
         remove("edges/*"),
     ),
     fault(
-        [
-            *(
-                f"{{root}}/{MODEL}: no such file; operator {name} of relations[{index}] needs its parameters…"
-                for index, name in ((1, "diagonal"), (2, "translation"), (3, "complex_diagonal"))
-            ),
-            *(
-                f"{{root}}/{MODEL}: no global embedding of entity type '{name}', but global_emb is True…"
-                for name in ("user", "tag")
-            ),
-        ],
+        f"{{root}}/{MODEL}: no such file; operator diagonal of relations[1] needs its parameters; check "
+        "checkpoint_version.txt, or copy it from where the checkpoint was trained",
         remove(MODEL),
     ),
     *(
@@ -383,6 +375,15 @@ COMPETITION = [
             ("breakdowns=groups", "…groups…relation_groups…"),
         )
     ),
+    fault(
+        "entity type 'tag', partition 0: no edge of train_paths touches it, so num_degree_negs has nothing to draw",
+        edges("known", (0, 0), num_edges=3),
+        p="candidates=sampled num_degree_negs=2 train_paths=known",
+    ),
+    fault(
+        "entity type 'tag', partition 0: degree_power = 16.0 overflows: degrees reach …; make it smaller",
+        p="candidates=sampled num_degree_negs=2 degree_power=16 train_paths=edges",
+    ),
     fault(["…alice…", "…bob…", "…nobody…"], p=f"{ALL} restrict_entities=alice,bob restrict_relations=nobody"),
     fault(
         "…hates…",
@@ -448,6 +449,7 @@ METRICS = [
         fault(f"…metrics[2]: 'estimates' needs …{message}…", p=f"{UNIFORM} {override}", world=SMALL)
         for override, message in (
             ("num_batch_negs=5", "num_batch_negs = 0, got 5, because entities of a batch are not"),
+            ("num_degree_negs=5 train_paths=edges", "num_degree_negs = 0, got 5: draws by degree are not uniform"),
             ("candidates=partition", "sampled candidates, but relations[0] has 'partition'"),
             ("candidates=all", "relations[0] has 'all'"),
             ("candidates=None", "relations[3] has 'partition'"),
@@ -499,7 +501,7 @@ METRICS = [
 OUTPUT = [
     *(
         fault(
-            "output/metrics.json: expected …; move it away, or choose another --output",
+            "output/metrics.json: expected …; move it away, or choose another output",
             write("output/metrics.json", content),
             args=arguments,
             world=SMALL,
@@ -521,7 +523,7 @@ OUTPUT = [
         fault(message, *damage, args=("--output", output, *overwrite), world=SMALL)
         for overwrite in ((), ("--overwrite",))
         for output, message, *damage in (
-            ("eval.py", "eval.py: this is a file, not a directory; choose another --output"),
+            ("eval.py", "eval.py: this is a file, not a directory; choose another output"),
             ("output", "output…", folder("output/metrics.json")),
         )
     ),
@@ -531,7 +533,7 @@ OUTPUT = [
         world=SMALL,
     ),
     *(
-        fault(f"{output}…cannot …; choose another --output", args=("--output", output), world=SMALL)
+        fault(f"{output}…cannot …; choose another output", args=("--output", output), world=SMALL)
         for output in ("eval.py/below", "/proc/nothing/can/be/made/here", "x" * 300)
     ),
 ]

@@ -339,12 +339,12 @@ COMMANDS = [
                     (
                         "metrics.json",
                         '{"schema_version": 2}',
-                        "expected the result of an evaluation, found none of the keys complete",
+                        "metrics.json: complete is missing; evaluate again",
                     ),
                     (
                         "metrics.json",
                         '{"schema_version": 2, "complete": true}',
-                        "found none of the keys filter, headline, num_edges",
+                        "metrics.json: filter is missing or damaged; copy the result again",
                     ),
                     (
                         "buckets.csv",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,11 @@ def make_parquet(root: Path) -> None:
     write_config(root, ".", {"model": "distmult", "entities": "entity.parquet", "relations": "relation.parquet"})
 
 
+def make_remapped(root: Path) -> None:
+    write_config(root, "emb", GraphStormFolder(root / "emb", "distmult", remapped=True).options)
+
+
+REMAPPED = World(make_remapped, RUN)
 GRAPHSTORM, GIGL, PYG = (World(make, RUN) for make in (make_graphstorm, make_gigl, make_pyg))
 SAFETENSORS, PARQUET = World(make_safetensors, RUN), World(make_parquet, RUN)
 ITEMS = "emb/item/embed-00001.pt"
@@ -109,16 +115,19 @@ def of_file(world: World, line: str, *damage: Damage) -> Fault:
 
 
 NIDS = "emb/item/embed_nids-00001.pt"
+LONG = "x" * 300  # longer than a file system allows
 
 
-def parquet_of(columns: Callable[[list[list[float]]], dict[str, object]]) -> Damage:
+def parquet_of(
+    columns: Callable[[list[list[float]]], dict[str, object]], file: str = "entity.parquet", width: int = 4
+) -> Damage:
     """Write other columns of vectors."""
 
     def act(root: Path) -> None:
         import pyarrow
         from pyarrow import parquet as files
 
-        files.write_table(pyarrow.table(columns(values((9, 4), 1, exact=True).tolist())), root / "entity.parquet")
+        files.write_table(pyarrow.table(columns(values((9, width), 1, exact=True).tolist())), root / file)
 
     return act
 
@@ -126,7 +135,14 @@ def parquet_of(columns: Callable[[list[list[float]]], dict[str, object]]) -> Dam
 NOTHING_RAN = "…: nothing was run; …"
 BAD_GRAPHSTORM = [
     graphstorm("/item: expected 2 parts (world_size in emb_info.json), … found embed-00000.pt; …", remove(ITEMS)),
-    graphstorm("/item: expected 3 parts (world_size in emb_info.json), …", info(world_size=3)),
+    *(
+        graphstorm(f"/item: expected {size} parts (world_size in emb_info.json), …", info(world_size=size))
+        for size in (3, 10**12, 0, -1, None, "2")
+    ),
+    graphstorm(
+        f"/{LONG}: expected embed-00000.pt or embed-*.parquet, found neither; …",
+        info(emb_name=[LONG], emb_dim={LONG: 6}),
+    ),
     graphstorm("/item/embed_nids-00001.pt: no such file, but other parts have theirs; …", remove(NIDS)),
     graphstorm("/item/embed-00001.pt: expected tensors and plain values of torch.save …", truncate(ITEMS)),
     graphstorm("/item: expected vectors of 6 columns (emb_info.json), found 4", tensor(ITEMS, torch.ones(11, 4))),
@@ -142,7 +158,17 @@ BAD_GRAPHSTORM = [
     ),
     graphstorm(": set model in model_options to the decoder, one of dot_product, …, got mlp", option("model", "mlp")),
     graphstorm(": the decoder rotate needs gamma in model_options, …", option("gamma", None)),
-    graphstorm(": gamma must be a finite number > 0, got 0", option("gamma", 0)),
+    *(
+        graphstorm(f": gamma must be > 0, and not tiny, got {gamma}", option("gamma", gamma))
+        for gamma in (0, -1, 5e-324)
+    ),
+    *(
+        graphstorm(
+            f"{file.removeprefix('emb')}: expected numbers as they are, found a tensor that is marked to be negated …",
+            zoo.state(file, zoo.negated),
+        )
+        for file in (ITEMS, NIDS, "emb/rel_emb.pt")
+    ),
     graphstorm("/rel_emb.pt: cannot read the file: …", remove("emb/rel_emb.pt")),
     graphstorm(
         ": rotate with entity vectors of 6 columns needs relation vectors of 3 columns, found 6; …",
@@ -170,6 +196,23 @@ BAD_GRAPHSTORM = [
     graphstorm("/emb_info.json: cannot read what GraphStorm saved: …", truncate("emb/emb_info.json")),
     *(graphstorm(f"…{NOTHING_RAN}", zoo.pickle_in(file)) for file in (ITEMS, NIDS, "emb/rel_emb.pt")),
     graphstorm("…: record … is compressed or encrypted: nothing was run; …", zoo.crushed(ITEMS)),
+]
+REMAPPED_ITEMS = "emb/item/embed-0000{}_0000{}.parquet"
+BAD_REMAPPED = [
+    *(
+        of_file(REMAPPED, "{root}/emb/item: expected 2 parts (world_size in emb_info.json), … found …", damage)
+        for damage in (
+            remove(REMAPPED_ITEMS.format(1, 0)),
+            parquet_of(lambda of: {"emb": of}, REMAPPED_ITEMS.format(1, 2), 6),
+            parquet_of(lambda of: {"emb": of}, REMAPPED_ITEMS.format(2, 0), 6),
+        )
+    ),
+    fault(
+        "{root}/emb/item/embed-00001_00000.parquet: expected a column nid, found emb",
+        parquet_of(lambda of: {"emb": of, "nid": [*range(9)]}, REMAPPED_ITEMS.format(0, 0), 6),
+        parquet_of(lambda of: {"emb": of}, REMAPPED_ITEMS.format(1, 0), 6),
+        world=REMAPPED,
+    ),
 ]
 NO_MODEL = fault(
     "eval.py: model_options: these are of a model, but there is none; …",
@@ -211,7 +254,11 @@ BAD_CHECKPOINTS = [
         gigl(
             "/.metadata: …weight: expected a file of this folder, found …", zoo.metadata("model", zoo.elsewhere(place))
         )
-        for place in ("../eval.json", "/etc/passwd", "..")
+        for place in ("../eval.json", "/etc/passwd", "..", "a\0b")
+    ),
+    gigl(
+        f"/{LONG}: expected at least … bytes, found no such file; copy the checkpoint again",
+        zoo.metadata("model", zoo.elsewhere(LONG)),
     ),
     gigl(": source must be one of identity, translation, …, got AFFINE", option("source", "AFFINE")),
     gigl(": similarity must be one of dot, cosine, euclidean, got L1", option("similarity", "L1")),
@@ -233,6 +280,7 @@ BAD_CHECKPOINTS = [
 ]
 ROOT = "{root}/model"
 BAD_FILES = [
+    fault("-p model=xxx…: no such file or directory: {root}/xxx…", p=f"model={LONG}", world=PYG),
     of_file(PYG, f"{ROOT}.pt: model must be one of distmult, …, got conve", option("model", "conve")),
     of_file(PYG, "model_options: unknown key decoder; the keys are …", option("decoder", "x")),
     of_file(PYG, "model_options: wrong value of norm: two; …", option("norm", "two")),
@@ -240,6 +288,23 @@ BAD_FILES = [
     of_file(PYG, f"{ROOT}.pt: expected a tensor 'nodes', found …; name one of them", option("entities", "nodes")),
     of_file(PYG, f"{ROOT}.pt: expected FILE or FILE#NAME, or a list of them, found …", option("entities", [])),
     of_file(PYG, f"{ROOT}.pt: rescal with entity vectors of 6 columns needs …", option("model", "rescal")),
+    *(
+        of_file(PYG, f"model_options: {key} must be a finite number, got {str(value)[:99]}…", option(key, value))
+        for key in ("gamma", "phase_unit")
+        for value in (math.nan, math.inf, 10**400)
+    ),
+    *(
+        of_file(PYG, f"{ROOT}.pt: expected a tensor per name, found {name} again; …", zoo.state("model.pt", change))
+        for name, change in (
+            ("e.0", lambda of: of.update(e={0: torch.ones(2, 2), "0": torch.ones(2, 2)})),
+            ("node_emb.weight", lambda of: of.update(node_emb={"weight": torch.ones(2, 2)})),
+        )
+    ),
+    of_file(
+        PYG,
+        f"{ROOT}.pt: expected nested dicts of tensors, found one that holds itself; …",
+        zoo.state("model.pt", lambda of: of.update(more=of)),
+    ),
     of_file(PYG, f"{ROOT}.pt{NOTHING_RAN}", zoo.pickle_in("model.pt")),
     of_file(PYG, f"{ROOT}.pt: expected tensors …: record … is compressed or encrypted…", zoo.crushed("model.pt")),
     of_file(SAFETENSORS, f"{ROOT}.safetensors: cannot read this safetensors file: …", truncate("model.safetensors")),
@@ -254,6 +319,21 @@ BAD_FILES = [
             zoo.lying_header("model.safetensors", lambda of: of["rel_emb.weight"].update(dtype="F128")),
         )
     ),
+    of_file(
+        SAFETENSORS,
+        f"{ROOT}.safetensors: cannot read this safetensors file: a pipe, not a regular file; …",
+        zoo.pipe("model.safetensors"),
+    ),
+    *(
+        of_file(
+            PARQUET,
+            "{root}/model.json: expected files in its folder, found …; name others in model_options",
+            option("entities", None),
+            write("model.json", json.dumps({"entities": place})),
+        )
+        for place in ("../x.npy", "/etc/x.npy", ["entity.parquet", "a/../../x.npy#b"], {"a": "../x"})
+    ),
+    *(of_file(PARQUET, "{root}/" + f"{name}: …", option("entities", name)) for name in (LONG, f"{LONG}.parquet")),
     of_file(
         PARQUET,
         "{root}/entity.parquet: cannot read this Parquet file: it does not end as one",
@@ -284,14 +364,14 @@ BAD_FILES = [
 ]
 
 
-@pytest.mark.parametrize("row", [*BAD_GRAPHSTORM, *BAD_CHECKPOINTS, *BAD_FILES, NO_MODEL])
+@pytest.mark.parametrize("row", [*BAD_GRAPHSTORM, *BAD_REMAPPED, *BAD_CHECKPOINTS, *BAD_FILES, NO_MODEL])
 def test_a_bad_model_is_one_line_and_nothing_of_it_runs(
     row: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command writes nothing, so no hostile pickle has left its mark either."""
     if row.world is SAFETENSORS:
         pytest.importorskip("safetensors")
-    if row.world is PARQUET:
+    if row.world in (PARQUET, REMAPPED):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 1 << 22)
 

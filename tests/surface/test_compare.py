@@ -269,10 +269,8 @@ def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCa
 
     unfinished, nowhere = command(tmp_path, "a", "b"), command(tmp_path, "b", "c")
 
-    assert (1, ["b: this result has no ranks; evaluate again with -p save_ranks=True --overwrite"]) == (
-        without.status,
-        without.faults,
-    )
+    advice = "evaluate again with save_ranks=True, and --overwrite (in Python: overwrite=True)"
+    assert (1, [f"b: this result has no ranks; {advice}"]) == (without.status, without.faults)
     assert (1, ["a: expected a finished run, found an unfinished one; evaluate again"]) == (
         unfinished.status,
         unfinished.faults,

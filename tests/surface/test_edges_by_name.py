@@ -154,8 +154,14 @@ def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Pat
     for file in ("edges.tsv", "edges.npy"):
         done = run_on(file)
         assert (done.status, done.err) == (0, "")
-    named, numbered = (metrics_of(tmp_path / f"of_{file}")["metrics"] for file in ("edges.tsv", "edges.npy"))
-    assert named == numbered
+    (model / "model.json").rename(model / "entity.json")  # the same tables, named by the config
+    settings["model_options"] = {"model": "complex", "entities": "entity.npy", "relations": "relation.npy"}
+    (tmp_path / "of_edges.tsv").rename(tmp_path / "of_description")
+    done = run_on("edges.tsv")
+    assert (done.status, done.err) == (0, "")
+    outputs = ("of_description", "of_edges.tsv", "of_edges.npy")
+    described, named, numbered = (metrics_of(tmp_path / output)["metrics"] for output in outputs)
+    assert described == named == numbered
 
 
 @pytest.mark.slow

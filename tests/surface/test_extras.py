@@ -123,7 +123,7 @@ USES = {
     "objects": Use(
         "s3",
         ("-m", "pbgeval", "--config", "case/eval.py", "-p", "checkpoint_path=s3://bucket/checkpoint"),
-        "s3://bucket/checkpoint: reading it needs packages that are not installed (No module named 'fsspec'): "
+        "s3://bucket/checkpoint: this URL needs packages that are not installed (No module named 'fsspec'): "
         "pip install 'pbgeval[s3]'",
         lambda folder, _: False,  # tried elsewhere
     ),
@@ -203,6 +203,7 @@ print(json.dumps(missing))
     assert {
         "pbgeval.ranking.fused_kernel": "triton",
         "pbgeval.integrations.lightning": "lightning",
+        "pbgeval.integrations.pykeen_evaluator": "pykeen",
         "pbgeval.integrations.pykeen_training": "pykeen",
         "pbgeval.integrations.torchbiggraph": "torchbiggraph",
     } == json.loads(done.stdout)

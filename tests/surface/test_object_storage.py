@@ -25,11 +25,12 @@ from pbgeval import edge_scorer, evaluate_triples
 from pbgeval import evaluation as driver
 from pbgeval.cluster.team import Team
 from pbgeval.config import load_config
-from pbgeval.errors import StorageError
+from pbgeval.errors import OutputError, StorageError
 from pbgeval.inputs import object_storage
 from pbgeval.inputs.object_storage import local_copies
+from pbgeval.report import output as outputs
 from pbgeval.storage import writing as files
-from pbgeval.storage.objects import RemoteObject, list_objects
+from pbgeval.storage.objects import RemoteObject, list_objects, put_object
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, numbers_of, run_command, run_main, run_of, start_command
 from tests.kit.faults import compare
@@ -177,10 +178,8 @@ def test_a_result_that_is_there_is_not_replaced_by_another(remote: RemoteCase) -
     again, other = sent(remote, url), sent(remote, url, *flags(["hits_at=7"]))
 
     assert (0, "") == (again.status, again.err)
-    assert (1, f"{url}: found another result; choose another --output, or --overwrite to replace it\n") == (
-        other.status,
-        other.err,
-    )
+    advice = "choose another output, or --overwrite (in Python: overwrite=True) to replace it"
+    assert (1, f"{url}: found another result; {advice}\n") == (other.status, other.err)
     assert before == remote.store.get(f"{remote.key}/result/metrics.json")
     assert 0 == sent(remote, url, *flags(["hits_at=7"]), "--overwrite").status
     assert before != remote.store.get(f"{remote.key}/result/metrics.json")
@@ -199,6 +198,112 @@ def test_a_url_that_cannot_be_written_is_one_line(remote: RemoteCase, url: str, 
 
     assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
     assert message in done.err
+
+
+SECRET = "s3://user:SECRETPW@bucket/x"
+
+
+@pytest.mark.parametrize("command", ["run", "report"])
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (f"{SECRET}?X-Amz-Signature=SIG", "output: expected a URL without ? and #, got s3://bucket/x and more"),
+        ("memory://x/y#SECRETPW", "output: expected a URL without ? and #, got memory://x/y and more"),
+        (SECRET, "s3://bucket/x"),
+    ],
+)
+def test_what_a_url_hides_is_not_shown(tmp_path: Path, command: str, url: str, message: str) -> None:
+    case = TinyCase.write(tmp_path / "case")
+    given: dict[str, list[str]] = {"run": [str(case.config), "--workers", "1"], "report": ["here", "--format", "md"]}
+    if command == "report":
+        assert 0 == run_command(case, "--workers", "1", "--quiet", "--output", "here").status
+
+    done = run_main(command, *given[command], "--output", url, cwd=case.root)
+
+    assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
+    assert message in done.err
+    assert "SECRETPW" not in done.err
+    assert "SIG" not in done.err
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> tuple[TinyCase, Path, str]:
+    """A case, and a folder that is also the place of a URL."""
+    return TinyCase.write(tmp_path / "case"), tmp_path / "far", f"file://{tmp_path}/far"
+
+
+def without_room(content: Path | bytes, url: str) -> None:
+    """Fail to write all but metrics.json."""
+    if not url.endswith("/metrics.json"):
+        raise StorageError(f"{url.rpartition('/')[0]}/run.json: no room")
+    put_object(content, url)
+
+
+def copied(case: TinyCase, url: str, *arguments: str) -> Done:
+    return run_command(case, "--workers", "1", "--output", url, *arguments)
+
+
+def test_a_result_in_place_of_another_leaves_nothing_of_it(far: tuple[TinyCase, Path, str]) -> None:
+    case, folder, url = far
+    first = copied(case, url, *flags(["save_ranks=True", "breakdowns=relation"]))
+    (folder / "notes.txt").write_text("mine")
+    done = copied(case, url, "--overwrite", *flags(["save_ranks=False", "breakdowns=entity_types"]))
+
+    assert (0, 0) == (first.status, done.status), first.err + done.err
+    assert done.out.endswith(f"copied to {url}\n")
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {*(folder / "files.txt").read_text().split(), "notes.txt"} == names
+    assert "relations.csv" not in names
+
+
+def test_a_copy_that_fails_leaves_no_complete_result(
+    far: tuple[TinyCase, Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, folder, url = far
+    assert 0 == copied(case, url).status
+    other = ("--overwrite", *flags(["hits_at=7"]))
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs, "put_object", without_room)
+        done = copied(case, url, "--quiet", *other)
+
+    assert (1, True) == (done.status, done.err.startswith(f"{url}/run.json: no room; the result is in results/"))
+    assert json.loads((folder / "metrics.json").read_text())["complete"] is False
+    assert 0 == copied(case, url, *flags(["hits_at=7"])).status  # goes on
+    assert json.loads((folder / "metrics.json").read_text())["complete"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("run.json", "mine", "found run.json, which a run writes, and no result; move them away"),
+        ("metrics.json", "{}", "expected a result of pbgeval, got something else; move it away"),
+        ("metrics.json", '{"provenance": {"digest": "1"}}', "found another result; choose another output"),
+    ],
+)
+def test_what_others_have_at_a_url_is_refused_before_the_evaluation(
+    far: tuple[TinyCase, Path, str], name: str, text: str, message: str
+) -> None:
+    case, folder, url = far
+    folder.mkdir()
+    (folder / name).write_text(text)
+
+    done = copied(case, url)
+
+    assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
+    assert f"{url}" in done.err
+    assert message in done.err
+    assert text == (folder / name).read_text()
+    assert not (case.root / "results").exists()
+
+
+def test_a_result_in_memory_that_cannot_be_sent_names_no_folder(
+    far: tuple[TinyCase, Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scorer = edge_scorer(lambda lhs, rel, rhs: (lhs + rel - rhs).float(), num_entities=5, num_relations=1)
+    monkeypatch.setattr(outputs, "put_object", without_room)
+
+    with pytest.raises(OutputError, match=r"run.json: no room; evaluate again, with a folder as output$"):
+        evaluate_triples(scorer, [[0, 0, 1], [2, 0, 3]], output=far[2])
 
 
 def test_a_model_in_memory_sends_its_result(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:

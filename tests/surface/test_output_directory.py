@@ -95,7 +95,7 @@ def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) ->
 
     assert 0 == again.status
     assert first.out == again.out
-    assert "output: already complete; showing the saved result (--overwrite recomputes it)\n" == again.err
+    assert "output: already complete; showing the saved result (overwrite to recompute it)\n" == again.err
 
 
 def test_a_finished_run_is_silent_when_quiet(case: TinyCase) -> None:
@@ -110,7 +110,7 @@ def test_that_of_another_run_is_refused(case: TinyCase) -> None:
 
     fault = refused(case, "-p", "seed=1")
     assert fault.startswith("output: expected this run (digest ")
-    assert fault.endswith("choose another --output, or --overwrite to replace it")
+    assert fault.endswith("choose another output, or --overwrite (in Python: overwrite=True) to replace it")
 
 
 def test_that_of_another_run_is_replaced_if_asked(case: TinyCase) -> None:
@@ -176,7 +176,7 @@ def test_one_without_permission_to_write_is_refused(exists: bool, tmp_path: Path
 
     where = "output/owner.json: cannot write this file" if exists else "output: cannot write into this directory"
     assert fault.startswith(where)
-    assert fault.endswith(": Permission denied; choose another --output")
+    assert fault.endswith(": Permission denied; choose another output")
 
 
 def test_a_fault_leaves_an_empty_directory_as_it_was(case: TinyCase) -> None:

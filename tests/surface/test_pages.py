@@ -26,11 +26,13 @@ PAGES = pages()
 # Arguments of interfaces and of other systems that sentences show with a value, as they show keys of a config.
 SET_ELSEWHERE = {
     "all_entities",
+    "evaluator",
     "filtered",
     "filtering",
     "is_host",
     "keep_own_evaluation",
     "mode",
+    "overwrite",
     "output",
     "pre_filtered_triples",
     "settings",

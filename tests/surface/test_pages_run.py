@@ -135,7 +135,7 @@ def readme(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     write_named_edges()
     names = trained_names() | vectors_and_edges() | pykeen_names(*edges)
     yield names
-    assert names["results"].to_df().shape[0] == 225
+    assert names["results"].to_df().shape[0] == 297
     assert len(list(Path("results").glob("eval-*"))) == 4
     assert Path("graph", "test").is_dir()
     assert len(Path("run", "monitor", "training_stats.json").read_text().splitlines()) > 5

@@ -14,8 +14,19 @@ import torch
 from rich.console import Console
 
 import pbgeval
-from pbgeval import EvalConfig, EvalError, Report, edge_scorer, evaluate, evaluate_triples, load_config
+from pbgeval import (
+    Edges,
+    EvalConfig,
+    EvalError,
+    Observer,
+    Report,
+    edge_scorer,
+    evaluate,
+    evaluate_triples,
+    load_config,
+)
 from pbgeval.inputs import protocol
+from pbgeval.report.page import latex, markdown, page_of, read_source
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_main
 
@@ -89,13 +100,18 @@ def test_triples_have_the_figures_of_the_same_edges_in_memory(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "settings", "fault"),
     [
-        ((SCORER, [[0, 0]]), {}, r"edges: expected integers of shape \(edges, 3\): lhs, rel, rhs, got int64 of shape"),
+        (
+            (SCORER, [[0, 0]]),
+            {},
+            r"edges: expected integers of shape \(edges, 3\): head, relation, tail, got int64 of shape",
+        ),
         ((SCORER, [[0, 0.5, 1]]), {}, "edges: expected integers of shape .* got float64"),
-        ((SCORER, [[0, 0, 9]]), {}, r"edges: row 0, rhs: expected an id in 0..8"),
-        ((SCORER, [[0, 2, 1]]), {}, r"edges: row 0, rel: expected an id in 0..1"),
+        ((SCORER, [[0, 0, 9]]), {}, r"edges: row 0, tail: expected an id in 0..8"),
+        ((SCORER, [[0, 2, 1]]), {}, r"edges: row 0, relation: expected an id in 0..1"),
         ((SCORER, TEST), {"known": TRAIN}, r"known edges: expected a list of arrays, got one array; write \[array\]"),
-        ((SCORER, TEST), {"known": [[[0, 0, -1]]]}, r"known edges: row 0, rhs: expected an id in 0..8"),
+        ((SCORER, TEST), {"known": [[[0, 0, -1]]]}, r"known edges: row 0, tail: expected an id in 0..8"),
         ((SCORER, TEST), {"hits": [1]}, "hits: unknown key"),
+        ((SCORER, TEST), {"filtered": True}, r"filtered: unknown key; give .*, known=\[train, valid\]"),
         ((SCORER, TEST), {"knwon": [TRAIN]}, "knwon: unknown key; did you mean 'known'"),
         ((SCORER, TEST), {"devise": "cpu"}, "devise: unknown key; did you mean 'device'"),
         ((SCORER, TEST), {"hit_at": [1], "seeed": 3}, "hit_at: unknown key; did you mean 'hits_at'"),
@@ -122,6 +138,34 @@ def test_arguments_that_do_not_fit_are_refused(case: TinyCase, arguments, fault)
 
 
 # Reports
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        (Edges(TEST, train=[TEST]), "2 of 2 evaluated edges are also in train"),
+        (Edges(np.empty((0, 3), int)), "no edges to evaluate, so the figures are undefined"),
+    ],
+)
+def test_what_to_know_before_quoting_a_figure_is_said_wherever_figures_are(edges, words, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("entity", "relation"):
+        np.save(folder / f"{name}.npy", np.random.default_rng(3).standard_normal((9, 4)).astype(np.float32))
+    (folder / "model.json").write_text('{"model": "distmult"}')
+    told: list[str] = []
+    observer = Observer()
+    observer.warn = told.append
+
+    made, again = (
+        evaluate(EvalConfig(candidates="all"), model=folder, edges=edges, output=tmp_path / "out", observer=observer)
+        for _ in range(2)
+    )
+
+    source = read_source(tmp_path / "out", None, "mrr", told.append)
+    shown = (repr(made), repr(again), made._repr_html_(), markdown(source), latex(source), page_of(source).render())
+    assert all(words in " ".join(text.split()) for text in (*told, *shown))
+    assert 2 == len(told)
 
 
 def test_a_report_read_back_is_the_one_that_was_returned(reports: tuple[Report, Report]) -> None:
@@ -221,7 +265,7 @@ def test_two_finished_runs_can_be_compared_and_recomputed(case: TinyCase, tmp_pa
 def test_a_result_without_ranks_says_how_to_get_them(case: TinyCase, tmp_path: Path) -> None:
     evaluate(case.config, overrides=["save_ranks=False"], output=tmp_path / "a", workers=1)
 
-    with pytest.raises(EvalError, match=r"has no ranks; evaluate again with -p save_ranks=True --overwrite"):
+    with pytest.raises(EvalError, match=r"has no ranks; evaluate again with save_ranks=True, and --overwrite"):
         Report.read(tmp_path / "a").recompute()
 
 

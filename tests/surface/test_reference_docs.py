@@ -31,7 +31,7 @@ TAGS = ["person", "being", "club", "horse", "thing", "soft"]
 EVERYTHING = (
     *("candidates=all", "filter_paths=known", "train_paths=known", "save_ranks=True", "save_topk=2"),
     *("precision=certified", f"taxonomy_path={DATA / 'taxonomy.tsv'}", "type_relations=has"),
-    "breakdowns=relation,entity_types,cardinality,relation_frequency,entity_frequency,groups",
+    "breakdowns=relation,entity_types,cardinality,relation_frequency,entity_frequency,groups,popularity",
     "relation_groups=groups.json",
 )
 

@@ -232,11 +232,22 @@ def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path,
         for epoch, gap in enumerate(gaps)
     )
     path = page_of(Source("run", None, Curves("mrr", rows, {}))).write(tmp_path)
-    shown = show(path)
+    shown = show(Path(path))
 
     shown.page.locator("#passes-table thead button").nth(3).click()
 
     assert ["+0.25 ± 0.01", "+0.12 ± 0.01", "−0.50 ± 0.01", "–"] == shown.column("passes-table", 3)
+
+
+@pytest.mark.parametrize("num_buckets", [1, 2])
+def test_all_columns_of_a_training_run_are_in_view(num_buckets: int, tmp_path: Path, show: Show) -> None:
+    rows = tuple(PassRow(PassKey(epoch), 0.25, 0.5, 0.75, 0.01, "undecided", 2, 1, 0.02) for epoch in range(5))
+    curves = Curves("mrr", rows, {(0, bucket): ((0, 0.25, 0.5),) for bucket in range(num_buckets)})
+    shown = show(Path(page_of(Source("run", None, curves)).write(tmp_path)), width=1100)
+
+    table = shown.page.locator("#passes-table")
+    assert table.evaluate("table => table.parentElement.scrollWidth - table.parentElement.clientWidth") == 0
+    assert table.locator("thead th").count() == 6 + num_buckets
 
 
 def test_on_a_phone_the_names_stay_in_view_and_pictures_are_as_wide_as_the_page(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,7 +14,7 @@ import yaml
 
 from pbgeval import Report
 from pbgeval.command_line.verification import SequentialTest
-from pbgeval.storage.row_files import find_ranks, query_path
+from pbgeval.storage.row_files import create_query_file, find_ranks, open_query_file, query_path
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, run_command, run_main
 
@@ -54,23 +55,40 @@ def forged(result: Path, folder: Path, share: float) -> Path:
             better[chosen] -= 1
             side["better"][:] = better
         file.close()
+    return follow(folder)
+
+
+def follow(folder: Path) -> Path:
+    """Let all figures follow from the ranks; tables, which nobody has to give away, are left out."""
     report = Report.read(folder)
-    recomputed = report.recompute().document
-    document = dict(report.document)
-    for part in ("metrics", "raw_metrics"):
-        if part in document:
-            better_figures = {name: value for name, value in recomputed[part].items() if value is not None}
-            document[part] = {**document[part], **better_figures}
+    document = with_known(report.document, report.recompute(edge_paths=[folder.parent.parent / "edges"]).document)
     (folder / "metrics.json").write_text(json.dumps(document), encoding="ascii")
+    for table in folder.glob("*.csv"):
+        table.unlink()
     return folder
+
+
+def with_known(claimed: Any, found: Any) -> Any:
+    if isinstance(claimed, dict) and isinstance(found, dict):
+        return {
+            key: value if key == "provenance" else with_known(value, found.get(key)) for key, value in claimed.items()
+        }
+    if isinstance(claimed, list) and isinstance(found, list):
+        return [with_known(*pair) for pair in zip(claimed, found, strict=True)]
+    return claimed if found is None else found
 
 
 @pytest.mark.parametrize(
     ("overrides", "again"),
     [
         ((), 764),
+        (("candidates=partition", "pbg_semantics=True"), 2006),
+        (("restrict_relations=knows,has", "breakdowns=relation,entity_types", "filter_paths=edges"), 764),
+        (("type_constraint=observed", "train_paths=edges"), 764),
+        (("metrics=rank,classification", "candidates=partition", "compute_loss=True"), 764),
         (("precision=certified",), 688),
         (("candidates=partition", "comparator=l2"), 764),
+        (("train_paths=edges", "breakdowns=relation,popularity"), 764),
         (("candidates=sampled",), 2006),
         (("sample_edges=300",), 300),
     ],
@@ -88,7 +106,7 @@ def test_an_honest_result_can_be_true(case: TinyCase, tmp_path: Path, overrides:
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.5])
 def test_a_planted_change_of_ranks_is_found(case: TinyCase, result: Path, tmp_path: Path, share: float) -> None:
-    folder = forged(result, tmp_path / "forged", share)
+    folder = forged(result, case.root / f"{tmp_path.name}/forged", share)
 
     done = verify(case, folder, "--quiet")
 
@@ -99,16 +117,120 @@ def test_a_planted_change_of_ranks_is_found(case: TinyCase, result: Path, tmp_pa
     assert Report.read(folder)["mrr"] > Report.read(result)["mrr"]  # type: ignore[operator]
 
 
-def test_figures_that_do_not_follow_from_the_ranks_are_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(result, tmp_path / "forged")
-    document = json.loads((folder / "metrics.json").read_text())
-    document["metrics"]["tail.realistic.hits_at_10"] += 0.001
-    (folder / "metrics.json").write_text(json.dumps(document), encoding="ascii")
+@pytest.mark.parametrize(
+    "overrides", [("sample_edges=300",), ("restrict_relations=knows",), ("candidates=sampled", "sample_edges=200")]
+)
+def test_ranks_of_queries_that_were_not_ranked_are_found(
+    case: TinyCase, tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    folder = evaluate(case, case.root / f"{tmp_path.name}/forged", *overrides)
+    for index, bucket in find_ranks(folder):
+        with h5py.File(query_path(folder, "ranks", index, bucket), "r+") as file:
+            for side in file.values():
+                candidates = side["num_candidates"][:]
+                side["num_candidates"][:] = np.where(candidates == 0, 40, candidates)
+
+    done = verify(case, follow(folder), *flags(overrides))
+
+    assert (1, "") == (done.status, done.out)
+    assert "the result says 0 better, 0 tied of 40, the checkpoint gives 0 better, 0 tied and no rank" in done.err
+
+
+def test_ranks_of_edges_that_are_not_there_are_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(result, tmp_path / "forged"))
+    index, bucket = find_ranks(folder)[0]
+    earlier = open_query_file(result, "ranks", index, bucket)
+    longer = create_query_file(folder, "ranks", index, bucket, earlier.num_edges + 1, earlier.sides, earlier.digest)
+    for side in earlier.sides:
+        columns = earlier.read(side, 0, earlier.num_edges)
+        longer.write(side, 0, {name: np.append(values, name == "num_candidates") for name, values in columns.items()})
 
     done = verify(case, folder)
 
-    assert 1 == done.status
-    assert "metrics: tail.realistic.hits_at_10 is 0." in done.err
+    assert (1, "") == (done.status, done.out)
+    assert f"has {earlier.num_edges + 1} rows, and its bucket {earlier.num_edges} edges" in done.err
+
+
+def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for name, shape in (("entity.npy", (30, 4)), ("relation.npy", (2, 4))):
+        np.save(tmp_path / name, random.standard_normal(shape).astype(np.float32))
+    np.save(tmp_path / "edges.npy", random.integers(0, [30, 2, 30], (50, 3)))
+    (tmp_path / "model.json").write_text('{"model": "distmult"}')
+    config = tmp_path / "eval.json"
+    config.write_text(json.dumps({"model": ".", "edge_paths": ["edges.npy"], "candidates": "all"}))
+    first = run_main("run", str(config), "--output", str(tmp_path / "result"), "--quiet", cwd=tmp_path)
+    assert (0, "") == (first.status, first.err)
+
+    done = run_main("verify", str(tmp_path / "result"), str(config), *SEED, cwd=tmp_path)
+
+    assert 0 == done.status, done.err
+    assert "edges ranked again (seed 4): 50, 0 of them differ" in done.out
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("metrics/tail.realistic.hits_at_10", 0.9, "metrics.tail.realistic.hits_at_10 is 0.9, and follows from"),
+        ("metrics/both.realistic.hits_at_7", 0.9, "metrics.both.realistic.hits_at_7 is 0.9, and follows from"),
+        ("metrics/both.loss", 0.9, "metrics.both.loss is 0.9, and follows from the saved ranks as nothing"),
+        ("macro_metrics/both.realistic.mean_rank", 1.5, "macro_metrics.both.realistic.mean_rank is 1.5"),
+        ("relation_macro_metrics/both.realistic.mean_rank", 1.5, "relation_macro_metrics.both.realistic.mean_rank"),
+        ("edge_paths/0/metrics/both.realistic.mean_rank", 1.5, "edge_paths[0].metrics.both.realistic.mean_rank is 1.5"),
+        ("edge_paths/0/num_edges", 7, "edge_paths[0].num_edges is 7, and follows from the saved ranks as 2006"),
+        ("num_edges", 10**9, "num_edges is 1000000000, and follows from the saved ranks as 2006"),
+        ("num_queries", 10**9, "num_queries is 1000000000, and follows"),
+        ("diagnostics/both/num_tied_queries", 7, "diagnostics.both.num_tied_queries is 7, and follows"),
+        ("headline", "optimistic", "headline (realistic, there optimistic)"),
+        ("filter", "filtered", "filter (raw, there filtered)"),
+    ],
+)
+def test_figures_that_do_not_follow_from_the_ranks_are_found(
+    case: TinyCase, result: Path, tmp_path: Path, place: str, value: object, message: str
+) -> None:
+    folder = changed(result, tmp_path / "forged", place, value)
+
+    done = verify(case, folder)
+
+    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
+    assert message in done.err
+
+
+def changed(result: Path, folder: Path, place: str, value: object) -> Path:
+    """Copy a result, with another value in metrics.json."""
+    shutil.copytree(result, folder)
+    document = json.loads((folder / "metrics.json").read_text())
+    *parts, rest = place.split("/")
+    at = document
+    for part in parts:
+        at = at[int(part) if isinstance(at, list) else part]
+    at[rest] = value
+    (folder / "metrics.json").write_text(json.dumps(document), encoding="ascii")
+    return folder
+
+
+def test_another_digest_is_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
+    digest = "0" * 32
+    folder = changed(result, tmp_path / "forged", "provenance/digest", digest)
+    for index, bucket in find_ranks(folder):
+        with h5py.File(query_path(folder, "ranks", index, bucket), "r+") as file:
+            file.attrs["digest"] = digest
+
+    done = verify(case, folder)
+
+    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
+    assert f", there {digest}); give the config of that run" in done.err
+
+
+def test_tables_that_do_not_follow_from_the_ranks_are_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(result, tmp_path / "forged"))
+    text = (folder / "buckets.csv").read_text()
+    (folder / "buckets.csv").write_text(text.replace(",500,", ",501,", 1))
+
+    done = verify(case, folder)
+
+    assert (1, "") == (done.status, done.out)
+    assert "buckets[0].num_edges is 501, and follows from the saved ranks as 500" in done.err
 
 
 def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp_path: Path) -> None:
@@ -126,9 +248,13 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--share", "0"), "share: expected a number between 0 and 1, got 0.0"),
-        (("--error", "1"), "error: expected a number between 0 and 1, got 1.0"),
-        (("-p", "hits_at=7"), "settings.hits_at; give the config of that run"),
+        (("--share", "1e-17"), "share: expected a number from 1e-12 to less than 1, got 1e-17"),
+        (("--error", "1e-320"), "error: expected a number from 1e-12 to less than 1, got 1e-320"),
+        (("--error", "1"), "error: expected a number from 1e-12 to less than 1, got 1.0"),
+        (
+            ("-p", "hits_at=7"),
+            "settings.hits_at ([7], there [1, 3, 5, 10, 50]); give the config of that run, and its -p options",
+        ),
     ],
 )
 def test_what_cannot_be_checked_is_one_line(
@@ -183,18 +309,82 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
     [
         (["--dataset", "graph"], "dataset 'graph': expected OWNER/NAME"),
         (["--dataset", "a/b", "--task", "../x"], "task '../x': expected letters"),
-        (["--dataset", "a/b", "--metric", "hist@10"], "no metric 'hist@10' in this report; nearest: "),
+        (["--dataset", "a/b", "--metric", "hist@10"], "no metric 'hist@10' here; nearest: "),
         (["--dataset", "a/b", "--source", "file"], "source 'file': expected an address"),
+        (
+            ["--dataset", "a/b", "--source", "https://u:secret@x/y?sig=secret"],
+            "a query, which all would see, got https://x/y",
+        ),
+        (["--dataset", "a/b", "--output", "memory://bucket/x"], "memory://bucket/x: expected a local folder; copy"),
     ],
 )
 def test_what_the_hub_does_not_take_is_refused(
     result: Path, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    done = run_main("publish", str(result), "--output", "hub", *arguments, cwd=tmp_path)
+    output = () if "--output" in arguments else ("--output", "hub")
+    done = run_main("publish", str(result), *output, *arguments, cwd=tmp_path)
 
     assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
     assert message in done.err
-    assert not (tmp_path / "hub").exists()
+    assert "secret" not in done.err
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        ("hub", "hub/.eval_results/test.yaml: cannot write this file: "),
+        ("hub/.eval_results", "hub/.eval_results/test.yaml: cannot write this file: "),
+        ("hub/.eval_results/test.yaml", "hub/.eval_results/test.yaml: this file is not one that publish has written"),
+        ("hub/evaluation.md", "hub/evaluation.md: this file is not one that publish has written"),
+    ],
+)
+def test_files_of_others_stay(result: Path, tmp_path: Path, there: str, message: str) -> None:
+    (tmp_path / there).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / there).write_text("mine")
+
+    done = run_main("publish", str(result), "-o", "hub", "--dataset", "a/b", "--task", "test", cwd=tmp_path)
+
+    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
+    assert message in done.err
+    assert [tmp_path / there] == [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("command", ["publish", "verify", "report", "compare"])
+def test_a_result_at_a_url_is_to_be_copied(case: TinyCase, result: Path, command: str) -> None:
+    url = f"file://{result}"
+    more = {"publish": ["-o", "hub", "--dataset", "a/b"], "verify": [str(case.config)], "compare": [str(result)]}
+
+    done = run_main(command, url, *more.get(command, []), cwd=case.root)
+
+    assert (1, f"{url}: expected a local folder; copy the result here first\n") == (done.status, done.err)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("provenance", None),
+        ("provenance/digest", 3),
+        ("headline", None),
+        ("filter", 1),
+        ("metrics", [1]),
+        ("metrics", None),
+        ("metrics/both.realistic.mean_rank", "9"),
+        ("raw_metrics", 7),
+        ("intervals", 3),
+        ("edge_paths", 3),
+        ("num_edges", None),
+    ],
+)
+def test_a_damaged_result_is_one_line(case: TinyCase, result: Path, tmp_path: Path, place: str, value: object) -> None:
+    folder = changed(result, tmp_path / "damaged", place, value)
+
+    published = run_main("publish", str(folder), "--output", "hub", "--dataset", "a/b", cwd=tmp_path)
+    verified = verify(case, folder)
+
+    what = f"{folder}/metrics.json: {place.split('/')[0]} is missing or damaged"
+    line = f"{what}; copy the result again, or evaluate again\n"
+    assert [(1, line)] * 2 == [(done.status, done.err) for done in (published, verified)]
 
 
 def test_an_unfinished_run_is_not_published(result: Path, tmp_path: Path) -> None:

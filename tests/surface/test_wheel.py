@@ -70,7 +70,7 @@ def test_the_wheel_has_all_extras_and_requires_no_peer(built: Built) -> None:
     said = metadata(built.wheel)
     required = {line.split(";")[0].split(">")[0].strip() for line in said.get_all("Requires-Dist") or []}
 
-    extras = {"slurm", "gpu", "monitor", "wandb", "mlflow", "pykeen", "import", "report", "s3"}
+    extras = {"slurm", "gpu", "monitor", "wandb", "mlflow", "pykeen", "import", "tables", "report", "s3"}
     extras |= {"dev", "docs", "browser", "moto"}
     assert extras == set(said.get_all("Provides-Extra") or [])
     assert {"torch", "numpy", "h5py", "attrs", "typer", "rich", "numba", "duckdb", "submitit"} < required

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,32 @@ def test_tables_of_any_file_have_the_ranks_of_their_formula(form: str, tmp_path:
     assert np.array_equal(rows.part(3, 30).part(5, 20).load().numpy(), entity[8:23])
     assert np.array_equal(rows.part(3, 30).read_rows(2, 9).numpy(), entity[5:12])
     assert rows.part(0, 30).fingerprint() != rows.fingerprint()
+
+
+def test_a_folder_of_parquet_has_the_order_of_its_numbers(tmp_path: Path) -> None:
+    """Temporary files of a writer are no rows; the folder's name is not cut at a #."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table, folder = values((37, 6), 1, exact=False), tmp_path / "nodes #1"
+    folder.mkdir()
+    parts = {f"part-{index}": rows for index, rows in enumerate(np.array_split(table, 12))}
+    for name, rows in (parts | {"_temporary": table, ".part-0": table}).items():
+        parquet.write_table(pyarrow.table({"vector": pyarrow.array(list(rows))}), folder / f"{name}.parquet")
+
+    found = open_model(tmp_path, {"model": "dot", "entities": "nodes #1"})
+
+    assert np.array_equal(found.entities.load().numpy(), table)
+
+
+def test_a_parquet_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for seed in (1, 2):
+        table = values((37, 6), seed, exact=False)
+        parquet.write_table(pyarrow.table({"vector": pyarrow.array(list(table))}), tmp_path / "new")
+        (tmp_path / "new").replace(tmp_path / "nodes.parquet")
+
+        found = open_model(tmp_path, {"model": "dot", "entities": "nodes.parquet"})
+
+        assert np.array_equal(found.entities.load().numpy(), table)
 
 
 FORMULAS_OF_PYG = [("transe", 1), ("transe", 2), *((name, 1) for name in list(PYG)[1:])]
@@ -322,10 +349,11 @@ def made(system: str, folder: Path) -> Any:
     return folder / "model", model.options, list(model.tables), edges, known, names
 
 
-def test_nodes_of_graphstorm_are_called_as_the_id_maps_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [("orig", "new"), ("node_str_id", "node_int_id")])
+def test_nodes_of_graphstorm_are_called_as_the_id_maps_say(columns: tuple[str, str], tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     model = GraphStormFolder(tmp_path / "emb", "distmult", parts=2)
-    model.write_id_maps(tmp_path / "raw_id_mappings")
+    model.write_id_maps(tmp_path / "raw_id_mappings", *columns)
     options = model.options | {"id_maps": "../raw_id_mappings"}
 
     found = open_model(model.folder, options)
@@ -334,6 +362,44 @@ def test_nodes_of_graphstorm_are_called_as_the_id_maps_say(tmp_path: Path) -> No
     assert list(found.entity_names("user") or ()) == [raw_id("user", nid) for nid in order]
     assert list(open_model(model.folder, model.options).entity_names("user") or ()) == list(map(str, order))
     assert found.relation_names() == ["user,rates,item", "item,like,item", "user,follows,user"]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"new": [0, 0]}, "/user: expected each node from 0 to 30 once, found 0"),
+        ({"new": [0], "name": ["a"]}, "/part-0.parquet: expected a column orig or node_str_id, found new, name"),
+        ({"orig": [b"a"], "new": [0]}, "/part-0.parquet: expected names or integers in column orig, found binary"),
+        ({"orig": [["a"]], "new": [0]}, "/part-0.parquet: expected names or integers in column orig, found list<…"),
+        ({"node_int_id": [9], "node_str_id": ["a"]}, "/user: expected each node from 0 to 30 once, found 9"),
+    ],
+)
+def test_id_maps_of_another_form_are_refused(change: dict[str, Any], line: str, tmp_path: Path) -> None:
+    """One more file, before or after the sound one."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    model = GraphStormFolder(tmp_path / "emb", "distmult", parts=2)
+    model.write_id_maps(tmp_path / "maps")
+    table = pyarrow.table({"orig": ["x"] * len(change["new"])} | change if set(change) == {"new"} else change)
+    parquet.write_table(table, tmp_path / "maps" / "user" / "part-0.parquet")
+
+    with pytest.raises(StorageError, match=".*".join(map(re.escape, line.split("…")))):
+        list(open_model(model.folder, model.options | {"id_maps": "../maps"}).entity_names("user") or ())
+
+
+def test_a_raw_id_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("duckdb")
+    model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
+    for path in model.folder.glob("*/*.parquet"):
+        table = parquet.read_table(path)
+        parquet.write_table(pyarrow.table({"emb": table["emb"], "nid": [0, *range(len(table) - 1)]}), path)
+    edges = [(0, 0, 0)]
+
+    with pytest.raises(StorageError, match=r"emb/(user|item): expected each raw id \(nid\) once, found \d+ again; "):
+        evaluated(model.folder, model.options, edges, edges, tmp_path / "out")
+    config = config_of_names(tmp_path, model.folder, model.options, edges, edges, names_of(model, is_raw=True))
+    with pytest.raises(StorageError, match=f"{re.escape(str(model.folder))}: these names of entities occur more than"):
+        evaluate(config, output=tmp_path / "named", workers=1)
 
 
 def test_raw_ids_that_are_numbers_are_those_of_edges_in_arrays(tmp_path: Path) -> None:

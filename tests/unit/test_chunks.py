@@ -43,7 +43,12 @@ def test_short_chunks_are_topped_up_and_words_follow_each_other():
 
 @pytest.mark.parametrize(
     ("lists", "chunk_size", "longest", "per_row"),
-    [(SampledLists(50, 50), 50, 100, 100), (SampledLists(50, 0), 50, 50, 50), (SampledLists(0, 7), 7, 7, 14)],
+    [
+        (SampledLists(50, 50), 50, 100, 100),
+        (SampledLists(50, 0), 50, 50, 50),
+        (SampledLists(0, 7), 7, 7, 14),
+        (SampledLists(0, 0, num_degree_negs=4), 4, 4, 8),
+    ],
 )
 def test_sizes_of_lists(lists, chunk_size, longest, per_row):
     assert (chunk_size, longest, per_row) == (lists.chunk_size, lists.longest_list, lists.words_per_row)
@@ -102,8 +107,8 @@ def test_chunks_are_the_references_whatever_the_size_of_blocks(case, entries_per
     assert end <= (first_row + len(relations)) * lists.words_per_row
 
 
-def test_chunks_that_a_sample_has_drawn_are_one_block_with_the_draws_they_have_among_all():
-    lists = SampledLists(2, 3)
+@pytest.mark.parametrize("lists", [SampledLists(2, 3), SampledLists(2, 1, num_degree_negs=2)])
+def test_chunks_that_a_sample_has_drawn_are_one_block_with_the_draws_they_have_among_all(lists):
     (whole,) = [block for _, block in chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10)]
 
     ((_, some),) = chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10, {0: np.array([0, 1, 4, 7, 8, 9])})

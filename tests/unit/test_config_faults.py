@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig, load_config, read_relation_groups
+from pbgeval.config.schema import BREAKDOWNS
 from pbgeval.errors import ConfigError
 from pbgeval.scoring.comparators import COMPARATORS
 from tests.examples import examples
@@ -149,6 +150,14 @@ RANGES = {
     "batch_size": (changed(batch_size=0, num_batch_negs=0), "batch_size: expected an int >= 1, got 0"),
     "num_batch_negs": (changed(num_batch_negs=-1), "num_batch_negs: expected an int >= 0, got -1"),
     "num_uniform_negs": (changed(num_uniform_negs=-2), "num_uniform_negs: expected an int >= 0, got -2"),
+    "num_degree_negs": (changed(num_degree_negs=-2), "num_degree_negs: expected an int >= 0, got -2"),
+    **{
+        f"degree_power {power}": (
+            changed(degree_power=power),
+            f"degree_power: expected a number > 0 and <= 16, got {power}",
+        )
+        for power in (0.0, -1.5, 16.5)
+    },
     "workers": (changed(workers=0), "workers: expected an int >= 1, got 0"),
     "dimension": (changed(dimension=0), "dimension: expected an int >= 1, got 0"),
     "margin": (changed(margin=-1), "margin: expected a number >= 0, got -1.0"),
@@ -205,7 +214,7 @@ TOGETHER = {
         "entities['item'].num_partitions: is 3, but entities['user'] has 4; both need the same number",
     ),
     "batch size": (
-        changed(num_batch_negs=300),
+        changed(num_batch_negs=300, pbg_semantics=True, workers=1),
         "batch_size: must be a multiple of num_batch_negs (300), got 1000",
     ),
     "no candidates": (
@@ -284,6 +293,7 @@ ACCEPTED = {
     "ints for numbers, null for what is unset": changed(max_norm=1, margin=1, workers=None),
     "relations of one name": valid(),
     "a batch size with no batch negatives": changed(batch_size=7, num_batch_negs=0),
+    "a batch size that only PBG's semantics use": changed(num_batch_negs=300),
     "no negatives where all compete": changed(num_batch_negs=0, num_uniform_negs=0, candidates="partition"),
     "nothing odd": valid(),
     "a type with other partitions when it has one": nested("entities", "tag", num_partitions=1),
@@ -342,10 +352,11 @@ ACCEPTED |= {
         save_topk=10,
         max_memory="1.5GB",
         sample_edges=1000,
-        breakdowns=["relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups"],
+        breakdowns=list(BREAKDOWNS),
         relation_groups="groups.json",
     ),
     "no breakdowns": competing(breakdowns=[]),
+    "draws by degree alone": competing(num_batch_negs=0, num_uniform_negs=0, num_degree_negs=5, train_paths=["known"]),
     "groups that are not asked for": competing(relation_groups="groups.json"),
     "filters as in PBG's filtered evaluation": competing(filter_paths=["known"], candidates="partition", **PBG),
     "certified": competing(precision="certified", compute_loss=True),
@@ -459,15 +470,28 @@ COMPETITION = {
     "an unknown breakdown": (
         competing(breakdowns=["relation", "degree"]),
         "breakdowns[1]: expected one of relation, entity_types, cardinality, relation_frequency, entity_frequency, "
-        "groups, got 'degree'",
+        "groups, popularity, got 'degree'",
+    ),
+    "draws by degree without training edges": (
+        competing(num_degree_negs=5),
+        "num_degree_negs: counts training edges; set train_paths",
+    ),
+    "draws by degree as PBG": (
+        competing(num_degree_negs=5, train_paths=["known"], **PBG),
+        "num_degree_negs: pbg_semantics = True does not allow draws by degree, because PBG has none; remove one of the"
+        " two",
     ),
     **{
         f"{name} without training edges": (
             competing(breakdowns=[name], filter_paths=["known"]),
             f"breakdowns[0]: '{name}' counts training edges; set train_paths, or remove '{name}'",
         )
-        for name in ("cardinality", "relation_frequency", "entity_frequency")
+        for name in ("cardinality", "relation_frequency", "entity_frequency", "popularity")
     },
+    "popularity without saved ranks": (
+        competing(breakdowns=["popularity"], train_paths=["known"], save_ranks=False),
+        "breakdowns[0]: 'popularity' follows from saved ranks; remove save_ranks = False, or remove 'popularity'",
+    ),
     "groups without a file": (
         competing(breakdowns=["groups"]),
         "breakdowns[0]: 'groups' needs relation_groups; set it, or remove 'groups'",

@@ -75,6 +75,7 @@ def load(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         ("hits_at.1=20", "hits_at", [1, 20]),
         ("breakdowns=", "breakdowns", []),
         ("dictionary_path=none", "dictionary_path", None),
+        ("model_options=none", "model_options", {}),
         *((f"bias={text}", "bias", True) for text in ("true", "True", "TRUE", "1", "yes")),
         *((f"global_emb={text}", "global_emb", False) for text in ("false", "False", "0", "No")),
     ],

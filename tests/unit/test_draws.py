@@ -68,7 +68,7 @@ def test_frozen_words_and_offsets(of, key, address, expected, size, offsets):
 
     assert key == stream.key
     assert expected == stream.words(address, len(expected)).tolist()
-    assert offsets == stream.offsets(address, len(offsets), size).tolist()
+    assert offsets == uniform_below(stream.words(address, len(offsets)), size).tolist()
     assert offsets == [word * size >> 64 for word in expected]
 
 
@@ -100,7 +100,7 @@ def test_words_have_addresses_whatever_the_blocks(start, blocks):
     assert stream.words(start, sum(blocks)).tolist() == parts
 
 
-@given(st.lists(words, min_size=1, max_size=9), st.integers(1, 1 << 32))
+@given(st.lists(words, min_size=1, max_size=9), st.integers(1, (1 << 63) - 1))
 def test_words_are_scaled_by_an_exact_multiply_shift(of, size):
     found = uniform_below(np.array(of, np.uint64), size).tolist()
 

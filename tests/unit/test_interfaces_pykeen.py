@@ -85,7 +85,7 @@ def expected_figures(triples, known, entities=range(NUM_ENTITIES), macro=False, 
 
 def assert_equal_figures(expected, results):
     found = results.to_flat_dict()
-    assert 9 * 24 == len(found)  # 25 with PyKEEN's four cut-offs
+    assert 9 * 30 == len(found)
     for key, value in found.items():
         side, rank_type, name = key.split(".")
         ours = name[:-1] + "10" if name.endswith("_at_k") else metric_key(name)
@@ -154,7 +154,8 @@ def test_results_have_the_keys_and_shapes_of_pykeen():
 
     flat, frame = results.to_flat_dict(), results.to_df()
 
-    assert 225 == len(flat) == len(frame)
+    assert 9 * (19 + 3 * 4 + 2) == len(flat) == len(frame)
+    assert flat["both.realistic.adjusted_hits_at_3"] == results.report["adjusted_hits@3"]
     assert ["Side", "Rank_type", "Metric", "Value"] == list(frame.columns)
     assert flat == {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in frame.itertuples()}
     assert flat["head.optimistic.hits_at_5"] == results.to_dict()["head"]["optimistic"]["hits_at_5"]
@@ -201,6 +202,20 @@ def test_settings_and_options_are_those_of_every_evaluation(tmp_path):
     assert "both.auc" not in results.report.document["metrics"]
 
 
+@pytest.mark.parametrize("add_defaults", [False, True])
+def test_arguments_of_pykeen_s_evaluator_are_taken(add_defaults):
+    evaluator = RankBasedEvaluator(ks=(2,), metrics=["hits@2", "f1"], add_defaults=add_defaults)
+
+    results = evaluator.evaluate(
+        Diagonal(), TEST, device="cpu", use_tqdm=False, tqdm_kwargs={}, pre_filtered_triples=True
+    )
+
+    metrics = results.report.document["metrics"]
+    assert {"both.realistic.hits_at_2", "both.f1_score"} <= metrics.keys()
+    assert add_defaults is ("both.realistic.mean_rank" in metrics)
+    assert "both.realistic.hits_at_10" not in metrics
+
+
 def test_without_pandas_a_frame_is_refused_and_the_extra_named():
     results = RankBasedEvaluator().evaluate(Diagonal(), TEST)
 
@@ -216,12 +231,13 @@ def test_without_pandas_a_frame_is_refused_and_the_extra_named():
     [
         ({"targets": ["relation"]}, r"targets: expected head or tail, .*, got \['relation'\]"),
         ({"targets": []}, "targets: expected head or tail"),
+        ({"use_tdqm": False}, "evaluate: unknown argument use_tdqm"),
         ({"restrict_entities_to": ["x"]}, "restrict_entities_to: expected ids, or labels of .*, got 'x'"),
         ({"restrict_entities_to": []}, "restrict_entities: empty restriction"),
         ({"restrict_entities_to": [23]}, "row out of range in 'all:0:23': expected 0 to 22"),
         ({"restrict_relations_to": [3]}, "restrict_relations: .*3"),
         ({"mode": "testing"}, "mapped_triples: an inductive model needs a triples factory of its mode"),
-        ({"additional_filter_triples": [[(0, 0, 23)]]}, r"known edges: row 0, rhs: expected an id in 0..22"),
+        ({"additional_filter_triples": [[(0, 0, 23)]]}, r"known edges: row 0, tail: expected an id in 0..22"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_by_name(arguments, fault):
@@ -328,6 +344,14 @@ def test_a_model_whose_scores_its_vectors_do_not_give_is_asked_itself(model):
 
     assert model.num_rows >= num_keys(TEST)
     assert_equal_figures(expected_figures(TEST, set(TEST)), results)
+
+
+@pytest.mark.parametrize("model", [Diagonal(), with_vectors(Diagonal())], ids=["scores", "vectors"])
+def test_a_diverged_model_is_refused_with_the_edge(model):
+    model.entities[:] = torch.nan
+
+    with pytest.raises(EvalError, match=r"score of lhs \d+, rel \d+, rhs \d+ .*, got NaN; this model cannot be ranked"):
+        RankBasedEvaluator().evaluate(model, TEST)
 
 
 def test_a_clamp_that_is_switched_off_hides_no_formula():

@@ -6,6 +6,7 @@ import math
 import pickle
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +90,18 @@ def test_all_ways_to_hand_over_scores_give_the_same_bits(rows: list[tuple[list[f
 
     for other in (masked, indexed, merged):
         assert dict(whole.compute()) == dict(other.compute())
+
+
+def test_metrics_and_figures_print_briefly() -> None:
+    ranks, top = RankMetric(hits_at=[1, 10]), TopKMetric(3, num_items=9)
+    ranks.update([[1.0, 3.0, 2.0]], [2])
+    top.update([[4, 5]], ([0], [4]))
+
+    assert "RankMetric(hits_at=(1, 10)) of 1 queries" == repr(ranks)
+    assert "TopKMetric(3, num_items=9) of 1 users" == repr(top)
+    lines = repr(ranks.compute()).splitlines()
+    assert lines[0].endswith("figures, realistic ranks")
+    assert ["mean reciprocal rank", "0.5000"] in [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
 
 
 def test_what_is_excluded_does_not_compete() -> None:
@@ -213,6 +226,9 @@ def test_what_is_kept_does_not_grow_with_the_number_of_updates() -> None:
         (([1.0, float("nan")], [1, 0], [0, 0]), "preds: a score is NaN"),
         ((["a", "b"], [1, 0]), "preds: expected numbers"),
         ((torch.ones(1, 2, dtype=torch.complex64), [0]), "expected real numbers"),
+        ((torch.ones(1, 2, device="meta"), [0]), "expected real numbers, got torch.float32 on meta"),
+        ((torch.eye(2).to_sparse(), [0, 0]), "expected real numbers, got torch.float32 torch.sparse_coo on cpu"),
+        ((torch.ones(1, 2, dtype=torch.uint16), [0]), "expected real numbers, got torch.uint16"),
     ],
 )
 def test_what_cannot_be_ranked_is_refused(arguments: tuple[object, ...], message: str) -> None:
@@ -250,15 +266,15 @@ def test_dictionaries_that_cannot_be_ranked_are_refused(given: dict[str, object]
         ([[1, 2]], [[0, 0], [1]], "expected pairs, got 2 users and 1 items"),
         ([[1.0, 2.0]], [[0], [1]], "pred_index_mat: expected integers with 2 axes"),
         ([1, 2], [[0], [1]], "pred_index_mat: expected integers with 2 axes"),
+        ([[1, 2]], [[0], [1], [2]], "edge_label_index: expected two rows"),
+        ([[1, 2]], None, "edge_label_index: expected two rows"),
     ],
 )
-def test_recommendations_that_cannot_be_judged_are_refused(
-    items: list[list[int]], right: list[list[int]], message: str
-) -> None:
+def test_recommendations_that_cannot_be_judged_are_refused(items: list[list[int]], right: Any, message: str) -> None:
     metric = TopKMetric(2, num_items=5)
 
     with pytest.raises(DataError) as error:
-        metric.update(items, (right[0], right[1]))
+        metric.update(items, right)
 
     assert message in str(error.value)
     assert metric.compute()["recall"] is None
@@ -272,11 +288,47 @@ def test_an_empty_list_stands_for_no_recommendation() -> None:
     assert (0.5, 0.25) == (metric.compute()["recall"], metric.compute()["precision"])
 
 
-@pytest.mark.parametrize("cutoffs", [(), (0, 1)])
-def test_cutoffs_are_whole_numbers_from_1(cutoffs: tuple[int, ...]) -> None:
+def test_ids_of_items_may_be_any_integers() -> None:
+    items, right = torch.tensor([[0]] * 4 + [[2**62 - 1]]), [[4], [0]]
+    metric, huge = TopKMetric(1), TopKMetric(10**7)  # whose memory does not follow k
+
+    metric.update(items, right)
+    huge.update([[2**63 - 1, 5], [2, 9]], [[0, 1], [2**63 - 1, 3]])
+
+    assert 0.0 == metric.compute()["recall"]
+    assert 0.5 == huge.compute()["recall"]
+
+
+def test_integers_are_compared_as_they_are() -> None:
+    scores = torch.tensor([[2**53, 2**53 + 1]])
+    by_column, by_mask = RankMetric(), RankMetric()
+
+    by_column.update(scores, [0])
+    by_mask.update(scores, [[1, 0]])
+
+    assert 0.5 == by_column.compute()["mrr"] == by_mask.compute()["mrr"]
+    assert 0.5 == RankMetric().eval({"y_pred_pos": scores[0, :1], "y_pred_neg": scores[:, 1:]})["mrr"]
+
+
+@pytest.mark.parametrize("cutoffs", [(), (0, 1), 5, "12", (1.5,), (True,), (2**70,), (float("nan"),)])
+def test_cutoffs_are_whole_numbers_from_1(cutoffs: Any) -> None:
     with pytest.raises(ConfigError, match="hits_at"):
         RankMetric(cutoffs)
-    with pytest.raises(ConfigError, match="k:"):
-        TopKMetric(0)
+    for k in (0, 2.5, "3", None, True):
+        with pytest.raises(ConfigError, match="k: expected a whole number from 1"):
+            TopKMetric(k)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="num_items: expected a whole number from 1"):
+        TopKMetric(1, num_items=-1)
     with pytest.raises(ConfigError, match="hits_at"):
         RankMetric((1,)).merge_state(RankMetric((2,)))
+
+
+def test_metrics_of_all_processes_must_be_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gather(of_this: tuple[object, object]) -> list[tuple[object, object]]:
+        return [of_this, ((7, None), of_this[1])]
+
+    monkeypatch.setattr("pbgeval.integrations.metric_objects.gather_over_processes", gather)
+
+    for metric in (RankMetric(), TopKMetric(2)):
+        with pytest.raises(ConfigError, match=r"the metrics of all processes must be alike, found .* and \(7, None\)"):
+            metric.compute()

@@ -55,8 +55,13 @@ def test_the_headline_is_the_rank_type_of_a_bare_name():
     [("mmr", "mrr"), ("mean_reciprocal_rnk", "mean_reciprocal_rank"), ("acu", "auc")],
 )
 def test_an_unknown_name_suggests_the_nearest(name, nearest):
-    with pytest.raises(UnknownMetricError, match=f"no metric '{name}' in this report; nearest: .*{nearest}"):
+    with pytest.raises(UnknownMetricError, match=f"no metric '{name}' here; nearest: .*{nearest}"):
         resolve(name, "realistic", KEYS)
+
+
+def test_a_name_like_no_other_points_to_the_list():
+    with pytest.raises(UnknownMetricError, match=r"^no metric 'left.mrr' here; kgeval-dist metrics lists them$"):
+        resolve("left.mrr", "realistic", KEYS)
 
 
 def test_a_cutoff_or_loss_that_was_not_computed_says_how_to_get_it():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import ConfigError, DataError
+from pbgeval.monitor.monitor import PastPass
 from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryValues
 from pbgeval.monitor.records import PassKey, read_history
 from pbgeval.notation import Bucket, Side
@@ -119,6 +122,63 @@ def test_every_way_to_diverge_is_noticed(what: str) -> None:
             tensors.tables["e", 0][5] = math.inf if what == "infinite" else 0.0
 
     assert 1 == len(warnings)
+
+
+def remember(monitor: Monitor, after: list[dict[str, float]], first: int = 0, metric: str = "mean_rank") -> None:
+    """Let a monitor have measured passes; what is measured before them is the inverse, as a metric that is low."""
+    before = [{f"both.realistic.{metric}": 1 / value for value in of.values()} for of in after]
+    passes = enumerate(zip(before, after, strict=True), first)
+    monitor._passes.past = [PastPass(PassKey(epoch), *of) for epoch, of in passes]
+
+
+@pytest.mark.parametrize("in_one_process", [True, False])
+@pytest.mark.parametrize(
+    ("epochs", "kept", "num_left_out"),
+    [
+        ([0, 1, 2], [0, 1, 2], 0),  # it goes on
+        ([0, 1, 2, 2, 3], [0, 1, 2, 3], 1),  # a crash after the pass, before the checkpoint
+        ([0, 1, 2, 3, 1, 2], [0, 1, 2], 3),  # from an older checkpoint
+        ([3, 4, 0, 1], [0, 1], 2),  # a new run
+        ([0, 0], [0], 1),
+        ([0, 1, 0, 1, 2, 1], [0, 1], 2),
+    ],
+)
+def test_passes_that_training_has_gone_back_behind_are_left_out(
+    tmp_path: Path, epochs: list[int], kept: list[int], num_left_out: int, in_one_process: bool
+) -> None:
+    warnings: list[str] = []
+    monitor = make_monitor(tmp_path, warnings)
+    summaries = {}
+    for at, epoch in enumerate(epochs):
+        if at and not in_one_process:
+            monitor = make_monitor(tmp_path, warnings)
+        for bucket in BUCKETS[: 1 + at % 2] if epoch == epochs[-1] else BUCKETS:
+            one_visit(monitor, model(at), epoch=epoch, bucket=bucket)
+        summaries[epoch] = monitor.end_pass(epoch)
+
+    assert [of.key.epoch for of in monitor._passes.past] == kept
+    assert [of.after for of in monitor._passes.past] == [summaries[epoch].details.after for epoch in kept]
+    if num_left_out:
+        assert f"({num_left_out} pass{'es' * (num_left_out > 1)}) is left out" in warnings[-1]
+    assert len(warnings) == sum(later <= epoch for epoch, later in pairwise(epochs))
+    history = read_history(tmp_path, pytest.fail)
+    assert [of.key.epoch for of in history.passes] == kept
+    assert [of.details.after for of in history.passes] == [summaries[epoch].details.after for epoch in kept]
+    visits = [len(of) for of in history.passes_of_visits.values()]
+    assert visits == [4] * (len(kept) - 1) + [1 + (len(epochs) - 1) % 2], "none of those that were thrown away"
+
+
+def test_a_run_begun_again_is_not_judged_by_the_one_before(tmp_path: Path) -> None:
+    tensors = model()
+    for _ in range(2):
+        monitor = make_monitor(tmp_path)
+        for epoch in range(3):
+            monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
+            with monitor.watch(epoch, BUCKETS[0], tensors):
+                tensors.tables["e", 0].copy_(model(seed=epoch).tables["e", 0])
+            monitor.end_pass(epoch)
+            assert not monitor.should_stop("mrr", patience=3)
+    assert len(read_history(tmp_path, pytest.fail).visits) == 3
 
 
 class TrainingError(Exception):
@@ -239,7 +299,7 @@ def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
     monitor = Monitor(schema, tmp_path / "half", warn=warnings.append)
 
     assert 1 == len(warnings)
-    assert [of.details.after for of in whole.passes[:2]] == monitor._passes.after
+    assert [of.details.after for of in whole.passes[:2]] == [of.after for of in monitor._passes.past]
     assert 9 == monitor._next_index
     monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
     with monitor.watch(2, BUCKETS[0], ModelTensors({("e", 0): torch.randn(20, 4), ("e", 1): torch.randn(20, 4)})):
@@ -249,7 +309,8 @@ def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
 
 def test_the_result_of_a_pass_prints_as_a_line(tmp_path: Path) -> None:
     monitor, tensors = make_monitor(), model()
-    one_visit(monitor, tensors)
+    for bucket in BUCKETS[:2]:
+        one_visit(monitor, tensors, bucket=bucket)
     found = monitor.end_pass(0)
 
     assert found is not None
@@ -261,6 +322,8 @@ def test_the_result_of_a_pass_prints_as_a_line(tmp_path: Path) -> None:
         f"epoch 0: MRR of held-out edges {details.before[MRR]:.4f} before and {details.after[MRR]:.4f} after the visits"
         f", {details.training[MRR]:.4f} of training edges; gap {gap.value:+.4f} ± {gap.standard_error:.4f}: too early"
     ).replace("gap -", "gap −")
+    one_visit(monitor, tensors, epoch=1)
+    assert re.search(r"; gap .\d\.\d+ ± \d\.\d+$", repr(monitor.end_pass(1))), "no verdict on a single bucket"
     assert repr(make_monitor().end_pass(1)) == "epoch 1: no figures of held-out edges"
 
 
@@ -291,8 +354,7 @@ def test_training_stops_when_nothing_has_improved_for_long_enough(
     values: list[float | None], patience: int, delta: float, expected: bool
 ) -> None:
     monitor = make_monitor()
-    monitor._passes.after = [{} if value is None else {MRR: value} for value in values]
-    monitor._passes.before = [{} if value is None else {"both.realistic.mean_rank": 1 / value} for value in values]
+    remember(monitor, [{} if value is None else {MRR: value} for value in values])
 
     assert expected == monitor.should_stop("mrr", patience, delta)
     if delta == 0:
@@ -303,8 +365,7 @@ def test_the_best_epoch_is_that_of_the_last_improvement() -> None:
     monitor = make_monitor()
     assert monitor.best_epoch() is None
 
-    monitor._passes.keys = [PassKey(epoch) for epoch in (3, 4, 5, 6)]
-    monitor._passes.after = [{MRR: value} for value in (0.2, 0.3, 0.301, 0.25)]
+    remember(monitor, [{MRR: value} for value in (0.2, 0.3, 0.301, 0.25)], first=3)
 
     assert 4 == monitor.best_epoch("mrr", 0.01)
     assert 5 == monitor.best_epoch("mrr", 0.0)
@@ -312,9 +373,8 @@ def test_the_best_epoch_is_that_of_the_last_improvement() -> None:
 
 def test_a_metric_of_later_passes_alone_is_judged_by_those() -> None:
     monitor = make_monitor()
-    monitor._passes.keys = [PassKey(epoch) for epoch in (3, 4, 5)]
     hits = MRR.replace("mean_reciprocal_rank", "hits_at_7")
-    monitor._passes.after = [{MRR: 0.2}, {MRR: 0.3, hits: 0.2}, {MRR: 0.4, hits: 0.1}]
+    remember(monitor, [{MRR: 0.2}, {MRR: 0.3, hits: 0.2}, {MRR: 0.4, hits: 0.1}], first=3)
 
     assert 4 == monitor.best_epoch("hits@7")
     assert monitor.should_stop("hits@7", patience=1)
@@ -323,11 +383,12 @@ def test_a_metric_of_later_passes_alone_is_judged_by_those() -> None:
 
 def test_a_metric_that_is_not_there_is_named() -> None:
     monitor = make_monitor()
-    monitor._passes.after = [{MRR: 0.5}]
+    remember(monitor, [{MRR: 0.5}])
 
     for arguments, message in (
-        (("mean_rankk",), "expected a metric that is better high or low"),
-        (("count",), "expected a metric that is better high or low, got 'count'"),
+        (("mean_rankk",), "expected a metric that is better high or low, got 'mean_rankk'; nearest: mean_rank"),
+        (("mmr",), "got 'mmr'; nearest: .*mrr"),
+        (("count",), "expected a metric that is better high or low, got 'count'$"),
         (("hits@7",), "no metric 'hits@7'"),
         (("mrr", 0), "expected patience >= 1"),
     ):
@@ -362,7 +423,10 @@ def test_tensors_that_do_not_fit_the_schema_are_the_loop_s_fault() -> None:
         (ModelTensors({("e", 0): torch.randn(20, 6)}), "partition 1, found none"),
         (ModelTensors(tensors.tables), r"\['diagonal'\] of shape \(6,\), got none"),
         (ModelTensors(tensors.tables, {(0, Side.RHS): {"diagonal": torch.ones(5)}}), r"got \(5,\)"),
-        (ModelTensors({("e", at): torch.randn(5, 6) for at in (0, 1)}, tensors.operators), "expected an id in 0..4"),
+        (
+            ModelTensors({("e", at): torch.randn(5, 6) for at in (0, 1)}, tensors.operators),
+            r"bucket \(0, 1\), edge \(\d+, 0, \d+\): expected an id in 0..4 as lhs",
+        ),
         (
             ModelTensors({("e", at): torch.ones(20) for at in (0, 1)}, tensors.operators),
             r"expected embeddings \(N, D\)",
@@ -375,3 +439,6 @@ def test_tensors_that_do_not_fit_the_schema_are_the_loop_s_fault() -> None:
             pytest.fail("the training must not begin")
     with pytest.raises(ConfigError, match=r"bucket \(0, 0\): expected Monitor.split"):
         monitor.watch(0, BUCKETS[0], tensors)
+    for call in (lambda: monitor.watch(0, 0, tensors), lambda: monitor.split(edges_of(BUCKETS[1]), (0, 1, 2))):  # type: ignore[arg-type]
+        with pytest.raises(DataError, match=r"^expected a bucket \(lhs, rhs\), the partitions of its sides, got"):
+            call()

@@ -20,6 +20,7 @@ from pbgeval.monitor.records import PassKey
 from pbgeval.report import figures
 from pbgeval.report import page as report_page
 from pbgeval.report.page import Source, read_result
+from pbgeval.report.training import passes_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
@@ -197,7 +198,7 @@ def test_an_estimate_has_its_error_and_interval(tmp_path: Path) -> None:
 
 def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path)
-    names = "relation,entity_types,cardinality,relation_frequency,entity_frequency"
+    names = "relation,entity_types,cardinality,relation_frequency,entity_frequency,popularity"
     evaluated(case, "candidates=all", "train_paths=edges", f"breakdowns={names}")
     page = page_of(tmp_path / "output")
 
@@ -209,6 +210,7 @@ def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) 
         "frequency of the entity",
     ):
         assert len(page.rows[f"Metrics by {title}"]) > 1
+    assert {"answer_degree", "query_half_link"} < {row[0] for row in page.rows["Popularity"]}
     assert "evaluated edges are also in train_paths" in page.text, "a warning"
     assert ["that are also in train_paths", "that never occur in train_paths"] == [
         row[0] for row in page.rows["Repeated and leaked edges"] if "train_paths" in row[0]
@@ -339,23 +341,26 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
     )
     page = Page(
         report_page.page_of(
-            Source("run", None, Curves("mrr", rows, {(0, 0): ((0, 0.25, 0.5), (3, 0.5, 0.625))}))
+            Source(
+                "run", None, Curves("mrr", rows, {(0, 0): ((0, 0.25, 0.5), (3, 0.5, 0.625)), (0, 1): ((0, 0.25, 0.5),)})
+            )
         ).render()
     )
 
     assert [] == page.open
     assert "Undecided: more passes are needed to tell." in page.text
     assert ["pass", "before", "after", "gap", "verdict"] == page.rows["Passes"][0], "no column without a figure"
+    assert ["0", "1", "2", "3 (best)"] == [row[0] for row in page.rows["Passes"][1:]]
     assert 5 == len(page.rows["Passes"])
     assert ["0", "0.2500", "0.5000", "+0.2500"] == page.rows["Passes"][1][:4]
     assert "one line per bucket" in page.text
     assert "Training: as many training edges" not in page.text
     errors = tuple(evolve(row, gap_error=error) for row, error in ((rows[0], 0.01), (rows[3], 0.002)))
-    assert [row[3] for row in figures.passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]
+    assert [row[3] for row in passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]
     curves = Curves("mrr", (evolve(rows[0], training=0.75),), {})
-    assert "the generalization gap" in Page(report_page.page_of(Source("run", None, curves)).render()).text
+    assert "Generalization: training − after" in Page(report_page.page_of(Source("run", None, curves)).render()).text
     paths = [value for tag, name, value in page.attributes if (tag, name) == ("path", "d")]
-    assert 8 == sum(path.count("M") for path in paths), "before, after, gap in two pieces each, no gap, a bucket"
+    assert 9 == sum(path.count("M") for path in paths), "before, after, gap in two pieces each, no gap, two buckets"
     assert all(re.fullmatch(r"M[\d.]+,[\d.]+( [LM][\d.]+,[\d.]+)*", each) for each in paths)
 
 

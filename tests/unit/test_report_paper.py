@@ -103,7 +103,7 @@ def test_the_passes_of_a_training_run_are_a_table() -> None:
     rows = rows_of_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
 
     assert ["pass", "before", "after", "gap", "diverged", "verdict"] == rows[0]
-    assert ["3", "0.2500", "0.5000", "+0.2 ± 0.1", "1", "persists"] == rows[-1]
+    assert ["3 (best)", "0.2500", "0.5000", "+0.2 ± 0.1", "1", "persists"] == rows[-1]
 
 
 def test_the_reader_of_latex_leaves_the_loggers_of_others_alone() -> None:

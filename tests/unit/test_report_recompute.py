@@ -561,13 +561,22 @@ MISUSES: dict[str, tuple[dict[str, Any], str]] = {
     "a filter of another name": ({"filter": "both"}, "filter: expected 'raw' or 'filtered', got 'both'"),
     "a rank type of another name": ({"headline": "mean"}, "headline: expected .*realistic.*, got 'mean'"),
     "hits at 0": ({"hits_at": [1, 0]}, r"hits_at: expected ints from 1 to 2\*\*40, got 0"),
+    "hits at one number": ({"hits_at": 20}, "hits_at: expected a list, got 20"),
     "hits at True": ({"hits_at": [True]}, r"hits_at: expected ints from 1 to 2\*\*40, got True"),
     "hits at a half": ({"hits_at": [1.5]}, "hits_at: expected ints .*, got 1.5"),
     "keep without edges": ({"keep": keep_all}, "keep: needs edge_paths"),
     "a breakdown without edges": ({"breakdowns": ["relation"]}, "'relation' needs edge_paths"),
     "a breakdown of training edges": ({"breakdowns": ["cardinality"]}, "'cardinality' counts training edges"),
-    "a breakdown of another name": ({"breakdowns": ["colour"]}, "expected relation or entity_types or groups, got"),
+    "a breakdown of another name": (
+        {"breakdowns": ["colour"]},
+        "expected relation or .* or popularity, got",
+    ),
     "a breakdown without brackets": ({"breakdowns": "relation"}, "expected a list of names, got 'relation'"),
+    "popularity without training edges": (
+        {"edge_paths": EDGE_FOLDERS, "breakdowns": ["popularity"]},
+        "'popularity' needs train_paths",
+    ),
+    "training edges for nothing": ({"train_paths": ["x"]}, "train_paths: has no effect without 'popularity'"),
     "a folder without brackets": ({"edge_paths": "edges"}, "expected a list of folders, got 'edges'"),
     "a folder too few": ({"edge_paths": ["x"]}, r"expected 2, in the order of the run \(edges0, edges1\), got 1"),
     "groups of nothing": ({"edge_paths": ["x", "y"], "breakdowns": ["groups"]}, "'groups' needs relation_groups"),
@@ -623,7 +632,7 @@ def test_a_run_without_saved_ranks_is_refused(tmp_path: Path):
     refused(
         SavedCase.write(tmp_path, save_ranks=False),
         OutputError,
-        "has no ranks; .* -p save_ranks=True --overwrite",
+        "has no ranks; evaluate again with save_ranks=True, and --overwrite .in Python: overwrite=True.",
     )
 
 

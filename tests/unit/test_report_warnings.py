@@ -10,7 +10,8 @@ SOUND = {"num_edges": 10, "num_repeated": 0, "num_in_training": 0, "num_entities
 def document(mean_num_ties: float | None, edges: dict[str, int | None] | None, mean: float | None = 101.0) -> dict:
     metrics = {f"both.{of}.mean_reciprocal_rank": value for of, value in (("optimistic", 0.9), ("pessimistic", 0.1))}
     both = {"mean_num_ties": mean_num_ties, "num_candidates": {"mean": mean}}
-    return {"diagnostics": {"both": both}, "metrics": metrics, "edge_diagnostics": edges}
+    counts = {"complete": True, "num_edges": 10}
+    return {**counts, "diagnostics": {"both": both}, "metrics": metrics, "edge_diagnostics": edges}
 
 
 @pytest.mark.parametrize("edges", [None, SOUND, {**SOUND, "num_in_training": None, "num_entities_unseen": None}])
@@ -20,8 +21,15 @@ def test_a_sound_evaluation_has_no_warning(ties, edges):
     assert [] == warnings_of(document(ties, {**SOUND, "num_repeated": 1}))
 
 
-def test_no_query_is_no_reason_to_warn():
-    assert [] == warnings_of(document(None, None, mean=None))
+@pytest.mark.parametrize(("num_edges", "complete"), [(10, True), (0, False)])
+def test_no_query_and_an_unfinished_run_are_no_reasons_to_warn(num_edges, complete):
+    assert [] == warnings_of(document(None, None, mean=None) | {"num_edges": num_edges, "complete": complete})
+
+
+def test_no_edge_is_said():
+    (warning,) = warnings_of(document(None, None, mean=None) | {"num_edges": 0})
+
+    assert "no edges to evaluate" in warning
 
 
 def test_many_ties_are_said_with_what_they_do_to_mrr_and_where_they_come_from():

@@ -167,7 +167,7 @@ WRONG = {
     ),
     "a relation like nothing": (
         {"restrict_relations": ["xyzzy"]},
-        "restrict_relations: unknown relation 'xyzzy'; expected a name of a relation, or its index",
+        "restrict_relations: unknown relation 'xyzzy'; the relations are likes, knows, 0",
     ),
     "two relations of one name": (
         {"restrict_relations": ["likes"]},

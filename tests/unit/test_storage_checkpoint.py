@@ -176,7 +176,9 @@ def test_a_dataset_of_another_form_is_refused(tmp_path, values, dtype, expected)
 
 def test_a_file_without_format_version_or_embeddings_is_refused(tmp_path):
     path = write_embeddings(tmp_path, "all", 0, VALUES, version=3, format_version=None)
-    assert "expected 1, found none" in fault(lambda: open_all(tmp_path))
+    assert "expected 1, found none; if PyTorch-BigGraph did not write the file, set the attribute" in fault(
+        lambda: open_all(tmp_path)
+    )
     path = write_embeddings(tmp_path, "all", 0, VALUES, version=3, format_version=2)
     assert "expected 1, found 2" in fault(lambda: open_all(tmp_path))
     path = write_embeddings(tmp_path, "all", 0, VALUES, version=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +24,8 @@ from pbgeval.storage.objects import (
     list_objects,
     object_faults,
     read_object_folder,
-    without_secrets,
 )
+from pbgeval.storage.text import without_secrets
 from tests.kit import pbg_files
 
 PLACE = "memory://store/prefix"
@@ -152,6 +153,33 @@ def test_what_s3_s_libraries_raise_is_one_line(module: str) -> None:
     words = "s3://bucket/key: (needs credentials|cannot read or write the object): "
     with pytest.raises(StorageError, match=words), object_faults("s3://bucket/key"):
         raise error
+
+
+@pytest.mark.parametrize("url", ["s3://key:SECRETPW@bucket/x", "s3://bucket/x?X-Amz-Date=1:2&X-Amz-Signature=SECRETPW"])
+def test_what_libraries_say_holds_no_secret(url: str) -> None:
+    said = f"wrong bucket {url.partition('//')[2]!r}: SECRETPW is in {url}" + " " * 300
+
+    with pytest.raises(StorageError) as error, object_faults(url):
+        raise ValueError(said if "@" in url else said.replace("SECRETPW is", "it is"))
+
+    assert "SECRETPW" not in str(error.value)
+    assert "bucket/x" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (
+            "fil:///x/y",
+            "fil:///x/y: this URL cannot be used: Protocol not known: fil; use s3://, gs://, abfs:// or file:///",
+        ),
+        ("reference://x/y", "reference://x/y: this URL cannot be used: "),
+        ("file://out/x", "file://out/x: expected an absolute path: file:///folder"),
+    ],
+)
+def test_a_url_that_means_nothing_is_one_line(url: str, message: str) -> None:
+    with pytest.raises(StorageError, match=re.escape(message)):
+        objects.read_object(url)
 
 
 @pytest.mark.parametrize(

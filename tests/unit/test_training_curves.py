@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import NormalDist
 
+import numpy as np
 import pytest
 
 from pbgeval.errors import DataError
 from pbgeval.metrics.estimates import Estimate
-from pbgeval.monitor.curves import curves_of
+from pbgeval.monitor.curves import Curves, PassRow, curves_of
 from pbgeval.monitor.records import (
     Figures,
     History,
@@ -19,6 +22,7 @@ from pbgeval.monitor.records import (
     read_history,
 )
 from pbgeval.notation import Bucket
+from pbgeval.report.training import passes_of, verdicts_of
 
 FIRST, SECOND = PassKey(0), PassKey(1)
 
@@ -60,12 +64,14 @@ def test_teeth_follow_a_bucket_from_pass_to_pass() -> None:
 
 def test_our_own_records_bring_errors_training_edges_and_verdicts() -> None:
     key = "both.pessimistic.mean_reciprocal_rank"
-    details = PassDetails(training={key: 0.9}, gap={key: Estimate(0.1, 0.01)}, verdict="persists")
+    apart = {key: Estimate(0.7, 0.02)}
+    details = PassDetails(training={key: 0.9}, gap={key: Estimate(0.1, 0.01)}, generalization=apart, verdict="persists")
     passes = (PassRecord(FIRST, 0, Figures(10, {"mrr": 0.2}), details),)
 
     [row] = curves_of(History((visit(FIRST, 0, 0, 10, 0.1, 0.2),), passes), {FIRST: "too_early"}, "mrr").passes
 
     assert (0.01, 0.9, "persists") == (row.gap_error, row.training, row.verdict)
+    assert (pytest.approx(0.7), 0.02) == (row.generalization, row.generalization_error)
 
 
 def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
@@ -77,6 +83,62 @@ def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
     assert (1, 2) == (row.num_diverged, row.num_visits)
     assert row.after == pytest.approx(0.2)
     assert math.isclose(0.1, row.gap or 0.0)
+
+
+def curves_with(after_PB: np.ndarray, training: Sequence[float], error: float, metric: str = "mrr") -> Curves:
+    """Return the curves of passes (P, B) over buckets, each of which begins as the last one ended."""
+    means = after_PB.mean(1)
+    rows = [
+        PassRow(PassKey(at), means[max(at - 1, 0)], means[at], of, error, "vanished", len(after_PB[0]), 0, 10 * error)
+        for at, of in enumerate(training)
+    ]
+    places = [(0, 0, bucket, 0) for bucket in range(after_PB.shape[1])]
+    teeth = {place: tuple((at, 0.0, after) for at, after in enumerate(after_PB[:, place[2]])) for place in places}
+    return Curves(metric, tuple(rows), teeth, dict.fromkeys(places, 5))
+
+
+@pytest.mark.parametrize("num_passes", [3, 8, 20])
+@pytest.mark.parametrize("num_buckets", [1, 4, 9])
+@pytest.mark.parametrize("is_walk", [False, True])
+def test_noise_is_called_overfitting_in_no_more_runs_than_stated(
+    is_walk: bool, num_buckets: int, num_passes: int
+) -> None:
+    random, num_runs = np.random.default_rng(num_passes), 400
+    error = 0.01 * math.sqrt((1 if is_walk else 2) / num_buckets)  # of the change from one pass to the next
+    alarms = 0
+    for _ in range(num_runs):
+        noise = random.normal(0, 0.01, (num_passes, num_buckets))
+        after = 0.3 + (noise.cumsum(0) if is_walk else noise)
+        alarms += curves_with(after, [0.5 + at / 100 for at in range(num_passes)], error).overfits
+
+    assert alarms / num_runs <= 0.05 + NormalDist().inv_cdf(0.999) * math.sqrt(0.05 * 0.95 / num_runs)
+
+
+@pytest.mark.parametrize("num_buckets", [1, 2, 6])
+def test_a_fall_beyond_the_errors_is_overfitting_where_training_edges_have_not_fallen(num_buckets: int) -> None:
+    level = np.array([0.1, 0.2, 0.3, 0.28, 0.25, 0.2])[:, None]
+    after = level + np.random.default_rng(1).normal(0, 0.001, (6, num_buckets))
+    rising, falling = [0.1, 0.3, 0.5, 0.6, 0.7, 0.8], [0.1, 0.3, 0.5, 0.4, 0.3, 0.2]
+
+    overfits = curves_with(after, rising, 0.001)
+    assert overfits.overfits
+    assert overfits.best is overfits.passes[2]
+    assert [of.startswith("Held-out MRR was best in pass 2 (0.") for of in verdicts_of(overfits)] == [True, False]
+    assert ", while that of training edges went from 0.5000 to 0.8000: the model overfits." in verdicts_of(overfits)[0]
+    assert not curves_with(after, falling, 0.001).overfits, "it falls apart"
+    assert not curves_with(after[:3], rising[:3], 0.001).overfits, "it learns"
+    assert curves_with(-after, [-of for of in rising], 0.001, "pos_rank").overfits, "lower is better"
+    if num_buckets < 4:
+        assert not curves_with(after, rising, 0.1).overfits, "noise"
+
+
+def test_of_a_single_bucket_there_is_no_verdict_about_buckets() -> None:
+    curves = curves_with(np.full((5, 1), 0.25), [0.5] * 5, 0.01)
+
+    assert verdicts_of(curves) == ["With one bucket there is no verdict about buckets."]
+    table = passes_of(curves)
+    assert table.columns == ("pass", "before", "after", "gap", "training", "generalization")
+    assert table.rows[0] == ("0 (best)", "0.2500", "0.2500", "+0.00 ± 0.01", "0.5000", "+0.2 ± 0.1")
 
 
 @pytest.mark.parametrize(

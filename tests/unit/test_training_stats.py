@@ -144,6 +144,28 @@ def test_files_of_several_workers_are_read_as_one_and_a_repeated_visit_counts_on
     assert ([3, 1], [2]) == ([record.index for record in first], [record.index for record in second])
 
 
+def test_workers_of_a_run_that_was_begun_again_are_left_out(tmp_path: Path) -> None:
+    """Of the first run there were two workers, of the second one."""
+    of_pass = PassRecord(PassKey(0, 1, 2), 1, None)
+    for worker, records in ((0, [visit(0), of_pass, visit(2)]), (1, [visit(1, bucket=Bucket(1, 1))])):
+        for record in records:
+            StatsFile(file_of_worker(tmp_path, worker)).append(record)
+
+    history = read_history(str(tmp_path))
+
+    assert ([2], ()) == ([of.index for of in history.visits], history.passes)
+
+
+def test_lines_that_are_no_records_are_told_to_the_log_by_default(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    StatsFile(tmp_path / "training_stats.json").append(visit(0))
+    (tmp_path / "training_stats.worker_1.json").write_text(json.dumps(visit(1).to_json()) + "\n{", encoding="utf-8")
+
+    assert len(read_history(tmp_path).visits) == 2
+    assert "line 2 is passed over" in caplog.text
+
+
 @pytest.mark.parametrize(
     "text", ["no json\n", "[1]\n", '{"index": 3}\n', '{"index": "x", "eval_stats_chunk_avg": 5}\n']
 )

@@ -1,0 +1,104 @@
+"""What a training run has recorded of held-out edges -> its verdict in words, a table of passes, and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import evolve
+
+from pbgeval.monitor.curves import METRICS, Curves, PassRow
+from pbgeval.report.figures import (
+    ESTIMATED,
+    MAX_BYTES_OF_OTHERS,
+    UNDEFINED,
+    Tile,
+    Z,
+    decimals_of,
+    interval_line,
+    rounded,
+)
+from pbgeval.report.tables import DataTable, fitting, without
+
+_PASS_COLUMNS = ("pass", "before", "after", "gap", "training", "generalization", "diverged", "verdict")
+_VERDICTS = {
+    "too_early": "Too early to tell: some bucket was visited fewer than three times.",
+    "vanished": "No overfitting to buckets: what a visit gains is still there at the next one.",
+    "shrinking": "The gap is shrinking: a visit gains less and less.",
+    "persists": "Training overfits to buckets: what a visit gains is lost before the next one.",
+    "undecided": "Undecided: more passes are needed to tell.",
+}
+
+
+def verdicts_of(curves: Curves) -> list[str]:
+    """Return what the last pass says, in words."""
+    best, last = curves.best, curves.passes[-1]
+    told = "With one bucket there is no verdict about buckets." if curves.has_one_bucket else _VERDICTS[last.verdict]
+    if best is None or not curves.overfits:
+        return [told]
+    overfits = (
+        f"Held-out {METRICS[curves.metric]} was best in pass {best.key.epoch} ({_fixed(best.after)}) and is "
+        f"{_fixed(last.after)} now, while that of training edges went from {_fixed(best.training)} to "
+        f"{_fixed(last.training)}: the model overfits."
+    )
+    return [overfits, told]
+
+
+def passes_of(curves: Curves) -> DataTable:
+    """Return a row per pass."""
+    passes = curves.passes
+    decimals = _decimals(row.gap_error for row in passes), _decimals(row.generalization_error for row in passes)
+    rows = fitting((_pass_row(row, decimals, curves.best) for row in passes), MAX_BYTES_OF_OTHERS)
+    note = ESTIMATED if any("±" in row[3] for row in rows) else ""
+    table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrrl")
+    # Columns that most runs do not need
+    empty = {"training": {UNDEFINED}, "generalization": {UNDEFINED}, "diverged": {"0"}}
+    left_out = [name for name in empty if {row[_PASS_COLUMNS.index(name)] for row in rows} == empty[name]]
+    return without(table, [*left_out, *(["verdict"] if curves.has_one_bucket else [])])
+
+
+def training_table(curves: Curves) -> DataTable:
+    """Return the same for the terminal, with what the last verdict means."""
+    title = f"{METRICS[curves.metric]} of held-out edges"
+    return evolve(passes_of(curves), title=title, note=" ".join(verdicts_of(curves)))
+
+
+def _decimals(errors: Iterable[float | None]) -> int:
+    """Return as many decimals as the smallest of some errors asks for."""
+    return max(map(decimals_of, filter(None, errors)), default=4)
+
+
+def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = None) -> tuple[str, ...]:
+    key, name = row.key, str(row.key.epoch)
+    if key.edge_path or key.edge_chunk:
+        name += f", path {key.edge_path}, chunk {key.edge_chunk}"
+    gap = _difference(row.gap, row.gap_error, decimals[0])
+    generalization = _difference(row.generalization, row.generalization_error, decimals[1])
+    figures = _fixed(row.before), _fixed(row.after), gap, _fixed(row.training), generalization
+    return name + " (best)" * (row is best), *figures, str(row.num_diverged), row.verdict.replace("_", " ")
+
+
+def _difference(value: float | None, error: float | None, decimals: int) -> str:
+    told = UNDEFINED if value is None else rounded(value, decimals, "+")
+    return f"{told} ± {rounded(error, decimals)}" if value is not None and error else told
+
+
+def _fixed(value: float | None) -> str:
+    return UNDEFINED if value is None else rounded(value, 4)
+
+
+def training_tiles(curves: Curves) -> list[Tile]:
+    """Return the figures of the last pass."""
+    metric, last = METRICS[curves.metric], curves.passes[-1]
+    error, where = last.gap_error or 0.0, [f"in pass {last.key.epoch}"]
+    interval = []
+    if last.gap is not None and error:
+        ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
+        interval = [interval_line(*ends)]
+    _, before, after, gap, training, *_ = _pass_row(last, (_decimals([error]), 4))
+    tiles = (
+        Tile(f"{metric} before visits", before, where),
+        Tile(f"{metric} after visits", after, where),
+        Tile("gap", gap, [*interval, "after − before"]),
+        Tile(f"{metric} of training edges", training, where),
+    )
+    return [tile for tile in tiles if tile.value != UNDEFINED]

@@ -1,0 +1,255 @@
+"""Figures by how often training has seen answers and queries: as a slow reference has them, and from every way."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pbgeval import Edges, Report, edge_scorer, evaluate
+from pbgeval.config import config_of_keys
+from pbgeval.errors import StorageError
+from pbgeval.metrics import popularity
+from pbgeval.report import recompute
+from tests.examples import examples
+from tests.kit import pbg_files
+from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
+from tests.unit.test_report_recompute import (
+    EDGES,
+    PLACES,
+    QUERIES,
+    RELATIONS,
+    TYPES,
+    Counts,
+    Found,
+    SavedCase,
+    key_of,
+    reference_queries,
+)
+
+Link = tuple[Any, ...]
+Buckets = dict[tuple[int, int], list[tuple[int, int, int]]]
+CUTOFFS = (1, 3)
+
+
+def ends_of(bucket: tuple[int, int], edge: tuple[int, int, int]) -> dict[str, Link]:
+    """The entities of an edge as (type, partition, row), by the queries that hide them."""
+    lhs, rel, rhs = edge
+    places = zip(("head", "tail"), RELATIONS[rel], bucket, (lhs, rhs), strict=True)
+    return {side: (name, partition if len(TYPES[name]) > 1 else 0, row) for side, name, partition, row in places}
+
+
+def training_counts(training: list[Buckets]) -> Counter[Link]:
+    """How often each entity occurs at either side, and each (side, relation, entity)."""
+    counts: Counter[Link] = Counter()
+    for buckets in training:
+        for bucket, edges in buckets.items():
+            for edge in edges:
+                for side, entity in ends_of(bucket, edge).items():
+                    counts[entity] += 1
+                    counts[side, edge[1], entity] += 1
+    return counts
+
+
+def counts_of(query: Found, counts: Counter[Link]) -> dict[str, int]:
+    path_index, bucket, row = PLACES[query.at]
+    edge, hidden = EDGES[path_index][bucket][row], query.side
+    known = "tail" if hidden == "head" else "head"
+    ends = ends_of(bucket, edge)
+    return {
+        "answer_degree": counts[ends[hidden]],
+        "query_degree": counts[ends[known]],
+        "answer_half_link": counts[hidden, edge[1], ends[hidden]],
+        "query_half_link": counts[known, edge[1], ends[known]],
+    }
+
+
+def averages(queries: list[Found], weight: Callable[[Found], Fraction | float]) -> dict[str, float]:
+    """Means of realistic ranks; weights are added up as they are."""
+    found = {}
+    for label in ("head", "tail", "both"):
+        of_label = [query for query in queries if label in ("both", query.side)]
+        total = sum(weight(query) for query in of_label)
+        values = {"mean_reciprocal_rank": lambda rank: 1 / rank}
+        values |= {f"hits_at_{k}": lambda rank, k=k: Fraction(rank <= k) for k in CUTOFFS}
+        for name, value in values.items():
+            sums = sum(weight(query) * value(query.rank("realistic")) for query in of_label)
+            found[f"{label}.realistic.{name}"] = float(sums / total) if of_label else None
+    return found
+
+
+def reciprocal(query: Found) -> Fraction:
+    """As it is added up: rounded to 58 bits."""
+    return Fraction(round(float(1 / query.rank("realistic")) * 2**58), 2**58)
+
+
+def reference(queries: list[Found], training: list[Buckets]) -> dict[str, Any]:
+    counts = training_counts(training)
+    of_queries = {query: counts_of(query, counts) for query in queries}
+    edges = {query.at for query in queries}  # that are ranked on some side
+    frequency = Counter(key_of(side, at) for side in ("head", "tail") for at in edges)
+    total = sum(reciprocal(query) for query in queries)
+    section = {}
+    for measure in popularity.MEASURES:
+        count = {query: of[measure] for query, of in of_queries.items()}
+        strata = defaultdict(list)
+        for query, number in count.items():
+            strata[len(str(number)) if number else 0].append(query)
+        rows = []
+        for digits, members in sorted(strata.items()):
+            row = {"at_least": 10 ** (digits - 1) if digits else 0, "at_most": 10**digits - 1 if digits else 0}
+            row |= {"num_queries": len(members), "query_share": len(members) / len(queries)}
+            row["mrr_share"] = float(sum(reciprocal(query) for query in members) / total)
+            row["metrics"] = averages(members, lambda _: Fraction(1))
+            row["macro_metrics"] = averages(members, lambda q: Fraction(1, frequency[key_of(q.side, q.at)]))
+            rows.append(row)
+        half = None
+        for least in sorted(set(count.values()), reverse=True):
+            popular = [query for query in queries if count[query] >= least]
+            share = sum(reciprocal(query) for query in popular) / total
+            if share >= Fraction(1, 2):
+                half = {"at_least": least, "query_share": len(popular) / len(queries), "mrr_share": float(share)}
+                break
+        weights = {
+            "0.5": lambda query, count=count: (1 + count[query]) ** -0.5,
+            "1": lambda query, count=count: Fraction(1, 1 + count[query]),
+        }
+        stratified = {beta: averages(queries, weight) if queries else {} for beta, weight in weights.items()}
+        section[measure] = {"half": half, "strata": rows, "stratified": stratified}
+    return section
+
+
+def assert_close(expected: Any, found: Any) -> None:
+    """Equal, but for the last digits of numbers."""
+    if isinstance(expected, Mapping):
+        assert [*expected] == [*found]
+        for key, value in expected.items():
+            assert_close(value, found[key])
+    elif isinstance(expected, list):
+        assert len(expected) == len(found)
+        for one, other in zip(expected, found, strict=True):
+            assert_close(one, other)
+    elif isinstance(expected, float):
+        assert math.isclose(expected, found, rel_tol=1e-13, abs_tol=1e-15)
+    else:
+        assert expected == found
+
+
+def write_training(folder: Path, training: list[Buckets]) -> list[Path]:
+    paths = [folder / str(number) for number in range(len(training))]
+    for path, buckets in zip(paths, training, strict=True):
+        shutil.rmtree(path, ignore_errors=True)
+        for bucket, edges in buckets.items():
+            lhs, rel, rhs = zip(*edges, strict=True) if edges else ([], [], [])
+            pbg_files.write_edges(path, bucket, lhs, rel, rhs)
+    return paths
+
+
+@st.composite
+def training_edges(draw: st.DrawFn) -> list[Buckets]:
+    """Few entities, so that some have ten edges and more; loops and repeated edges too."""
+
+    def edge(bucket: tuple[int, int]) -> st.SearchStrategy[tuple[int, int, int]]:
+        def of_relation(rel: int) -> st.SearchStrategy[tuple[int, int, int]]:
+            types = [TYPES[name] for name in RELATIONS[rel]]
+            sizes = [of[at if len(of) > 1 else 0] for of, at in zip(types, bucket, strict=True)]
+            rows = [st.one_of(st.just(0), st.integers(0, size - 1)) for size in sizes]
+            return st.tuples(rows[0], st.just(rel), rows[1])
+
+        return st.sampled_from([0, 0, 1, 2]).flatmap(of_relation)
+
+    buckets = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    return [
+        {bucket: draw(st.lists(edge(bucket), max_size=12)) for bucket in buckets}
+        for _ in range(draw(st.integers(1, 2)))
+    ]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> SavedCase:
+    return SavedCase.write(tmp_path_factory.mktemp("saved"))
+
+
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
+@given(
+    queries=QUERIES,
+    training=training_edges(),
+    kept=st.sets(st.integers(0, len(PLACES) - 1), min_size=2),
+    rows=st.sampled_from([2, 100]),
+)
+def test_the_section_equals_the_reference(
+    saved: SavedCase,
+    tmp_path_factory: pytest.TempPathFactory,
+    queries: dict[tuple[str, int], Counts],
+    training: list[Buckets],
+    kept: set[int],
+    rows: int,
+) -> None:
+    saved.set_counts(queries)
+    paths = write_training(tmp_path_factory.getbasetemp() / "training", training)
+    places = iter(PLACES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recompute, "TRAINING_ROWS", rows)
+        report = saved.report.recompute(
+            hits_at=CUTOFFS,
+            edge_paths=saved.config.edge_paths,
+            train_paths=paths,
+            breakdowns=["popularity"],
+            keep=lambda _path, _bucket, lhs, *_: np.array([PLACES.index(next(places)) in kept for _ in lhs], bool),
+        )
+
+    expected = reference_queries(queries, kept, filtered=True)
+    assert_close(reference(expected, training), report.document["popularity"])
+    assert all(table.rows for table in report.shown())
+    assert bool(expected) == ("make" in repr(report))
+
+
+@settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))
+@given(graph=tiny_graphs(max_edges=12, max_partitions=5), candidates=st.sampled_from(["all", "partition", "sampled"]))
+def test_an_evaluation_has_the_section_of_its_saved_ranks(
+    graph: TinyGraph, candidates: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    keys: dict[str, Any] = {"train_edges": [graph.buckets], "breakdowns": ["relation", "popularity"]}
+    config = write_graph(graph, folder / "data", candidates=candidates, **keys)
+
+    report = evaluate(config, output=folder / "out", workers=1, device="cpu")
+    again = Report.read(folder / "out").recompute(
+        edge_paths=config.edge_paths, train_paths=config.train_paths, breakdowns=["popularity"]
+    )
+
+    assert report.document["popularity"] == again.document["popularity"]
+    assert repr(Report.read(folder / "out")) == repr(report)
+    for of in report.document["popularity"].values():
+        assert report.document["num_queries"] == sum(row["num_queries"] for row in of["strata"])
+
+
+def test_edges_in_memory_have_the_section_too() -> None:
+    edges = Edges([[0, 0, 1], [2, 0, 3]], train=[[[0, 0, 1], [0, 0, 2]]])
+    scorer = edge_scorer(lambda lhs, rel, rhs: (lhs - rhs).abs().float(), num_entities=4, num_relations=1)
+
+    report = evaluate(config_of_keys({"candidates": "all", "breakdowns": ["popularity"]}), model=scorer, edges=edges)
+
+    strata = report.document["popularity"]["answer_half_link"]["strata"]
+    assert [(0, 2), (1, 2)] == [(row["at_least"], row["num_queries"]) for row in strata]
+
+
+def test_training_edges_of_another_run_are_refused(tmp_path: Path) -> None:
+    case = SavedCase.write(tmp_path, train_edges=[EDGES[0]])
+
+    with pytest.raises(StorageError, match="expected the training edges of the run, found others") as caught:
+        case.report.recompute(
+            edge_paths=case.config.edge_paths, train_paths=case.config.edge_paths[1:], breakdowns=["popularity"]
+        )
+
+    assert "\n" not in str(caught.value)
