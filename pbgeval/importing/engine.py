@@ -109,7 +109,7 @@ class Engine:
 
     def insert(self, table: str, columns: dict[str, np.ndarray], selected: str = "*") -> None:
         """Add rows to a table from arrays of one length."""
-        with self.faults():
+        with self.faults(), _interruptible():
             self._connection.register("handed_in", columns)
             try:
                 self._connection.execute(f"INSERT INTO {table} SELECT {selected} FROM handed_in")
@@ -146,12 +146,8 @@ class Engine:
                 ).fetchnumpy()
 
     def _execute(self, query: str) -> DuckDBPyConnection:
-        try:
+        with _interruptible():
             return self._connection.execute(query)
-        except RuntimeError as error:  # a signal's own exception is lost within the engine
-            if str(error) == _INTERRUPTED:
-                raise KeyboardInterrupt from error
-            raise
 
     @contextmanager
     def faults(self) -> Iterator[None]:
@@ -170,6 +166,16 @@ class Engine:
                 f"{self.folder.parent}: cannot write scratch files: {first_line(error)}; free disk space or choose "
                 "another --output"
             ) from error
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # a signal's own exception is lost within the engine
+        if str(error) == _INTERRUPTED:
+            raise KeyboardInterrupt from error
+        raise
 
 
 def first_line(error: Exception) -> str:

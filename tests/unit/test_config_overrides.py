@@ -158,7 +158,10 @@ FAULTS = [
     (["entities.all.rows=4"], ["unknown key; the keys here are dimension, featurized, num_partitions"]),
     (["entities.all.num_partitions=x"], ["expected an int, got 'x' (str)"]),
     (["seed=-1"], ["expected an int >= 0 and < 2**63, got -1"]),
-    (["num_batch_negs=3"], ["batch_size: must be a multiple of num_batch_negs (3), got 1000"]),
+    (
+        ["pbg_semantics=True", "workers=2", "num_batch_negs=3"],
+        [None, None, "batch_size: must be a multiple of num_batch_negs (3), got 1000"],
+    ),
     (["comparator=l3"], [f"expected one of {', '.join(COMPARATORS)}, got 'l3'"]),
     (["entity_path="], ["expected the path of a directory, got ''"]),
     (

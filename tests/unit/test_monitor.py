@@ -388,7 +388,7 @@ def test_a_metric_that_is_not_there_is_named() -> None:
     for arguments, message in (
         (("mean_rankk",), "expected a metric that is better high or low, got 'mean_rankk'; nearest: mean_rank"),
         (("mmr",), "got 'mmr'; nearest: .*mrr"),
-        (("count",), "expected a metric that is better high or low, got 'count'$"),
+        (("count",), "expected a metric that is better high or low, got 'count'; kgeval-dist metrics lists them$"),
         (("hits@7",), "no metric 'hits@7'"),
         (("mrr", 0), "expected patience >= 1"),
     ):
