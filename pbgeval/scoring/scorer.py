@@ -152,9 +152,10 @@ class SharedCandidates:
         return TrueScores.width(dtype)
 
     def _moved_queries(self, scorer: EdgeScorer, q_KD: Tensor) -> Tensor:
-        operator, comparator = OPERATORS[scorer.operator], _vectors(scorer)
+        parameters, comparator = scorer.parameters.get(self.hidden), _vectors(scorer)
+        operator = OPERATORS["none" if parameters is None else scorer.operator]  # this one may act on the other side
         moved_KD, constant_K1 = move_to_query(
-            operator, scorer.parameters[self.hidden], comparator.name, comparator.bias, q_KD, lambda x_KD: x_KD.sum(-1)
+            operator, parameters or {}, comparator.name, comparator.bias, q_KD, lambda x_KD: x_KD.sum(-1)
         )
         if constant_K1 is None:
             return comparator.prepare_queries(check_finite(moved_KD))
@@ -184,12 +185,12 @@ def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) 
             own.append(relation)
         else:
             shared.setdefault(scorer.entity_type(hidden), []).append(relation)
-    # A scorer for certified ranks moves its operator itself, by the same rule.
-    moves = hidden is Side.RHS or scorers[0].acts_on_candidates(hidden)
-    moved = not scorers[0].dynamic and moves and scorers[0].certified is None
     grouped = []
     for entity_type, relations in shared.items():
         of = {relation: scorers[relation] for relation in relations}
+        # A scorer for certified ranks moves its operator itself, by the same rule.
+        moves = hidden is Side.RHS or any(one.acts_on_candidates(hidden) for one in of.values())
+        moved = not scorers[0].dynamic and moves and scorers[0].certified is None
         comparator = scorers[relations[0]].comparator
         has_constant = (
             moved

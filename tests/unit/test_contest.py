@@ -152,3 +152,20 @@ def test_operators_move_only_where_that_is_exact_algebra():
     assert [name for name in OPERATORS if name != "projected_translation"] == moving["dot"]
     assert ["none"] == moving["cos"] == moving["clamped_dot"]
     assert ["none", "translation"] == moving["l2"] == moving["squared_l2"] == moving["l1"] == moving["complex_l1"]
+
+
+@pytest.mark.parametrize("name", COMPARATORS)
+def test_a_relation_that_acts_on_both_sides_leaves_the_heads_of_others_as_they_are(name):
+    operators = ["projected_translation", "none", "diagonal"]
+    params = [operator_params(operator, 4, RowSource(0, True)) for operator in operators]
+    known, x = torch.arange(12.0).reshape(3, 4) - 5, torch.arange(20.0).reshape(5, 4) - 9
+
+    def scores(first: int) -> list[torch.Tensor]:
+        scorers = scorers_of(
+            operators[first:], params[first:], Comparator(name, False), ["user"] * (3 - first), torch.float32
+        )
+        found = contests(scorers, Side.LHS)
+        return [scores_of(contest_of(found, of - first), of - first, known, x)[0] for of in (1, 2)]
+
+    for beside, alone in zip(scores(0), scores(1), strict=True):
+        assert torch.equal(beside, alone)
