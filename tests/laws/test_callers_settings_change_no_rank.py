@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pbgeval.ranking import auc_sampling, blocks
+from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
 
@@ -30,9 +31,10 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("precision", ["float32", "certified"])
-@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+@pytest.mark.parametrize(
+    ("candidates", "precision", "setting"),
+    crossed(["all", "partition", "sampled"], ["float32", "certified"], list(SETTINGS), quick=2),
+)
 def test_products_are_not_those_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str, precision: str, setting: str
 ) -> None:

@@ -93,7 +93,7 @@ def contents_and_times(found: dict[str, tuple[bytes, int]]) -> dict[str, tuple[b
     return {name: (content, 0 if name.startswith("ranks") else time) for name, (content, time) in found.items()}
 
 
-@pytest.mark.parametrize("every", [61, pytest.param(7, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [97, pytest.param(7, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("candidates", CANDIDATES)
 def test_what_others_have_finished_stays_as_it_is(candidates: str, every: int, case: TinyCase, tmp_path: Path) -> None:
     check(case, candidates, tmp_path, every)

@@ -27,6 +27,7 @@ from pbgeval import (
 )
 from pbgeval.inputs import protocol
 from pbgeval.report.page import latex, markdown, page_of, read_source
+from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_main
 
@@ -225,17 +226,16 @@ def test_names_in_html_are_text(case: TinyCase) -> None:
 # Ranks that are saved by default
 
 
-@pytest.mark.parametrize("candidates", CANDIDATES)
-@pytest.mark.parametrize(
-    ("bounds", "save_ranks", "saved"),
-    [
-        ({}, "none", True),
-        ({}, "false", False),
-        ({"MAX_QUERIES_SAVED": 99}, "none", False),
-        ({"MAX_QUERIES_SAVED": 99}, "true", True),
-        ({"MAX_BUCKETS_SAVED": 3, "MAX_SAMPLED_BUCKETS_SAVED": 3}, "none", False),
-    ],
-)
+BOUNDS = [
+    ({}, "none", True),
+    ({}, "false", False),
+    ({"MAX_QUERIES_SAVED": 99}, "none", False),
+    ({"MAX_QUERIES_SAVED": 99}, "true", True),
+    ({"MAX_BUCKETS_SAVED": 3, "MAX_SAMPLED_BUCKETS_SAVED": 3}, "none", False),
+]
+
+
+@pytest.mark.parametrize(("candidates", "bounds", "save_ranks", "saved"), crossed(list(CANDIDATES), BOUNDS, quick=3))
 def test_ranks_are_saved_where_there_are_few(  # 100 queries in 4 buckets
     case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates, bounds, save_ranks, saved
 ) -> None:

@@ -309,8 +309,9 @@ def config_of_names(
     )
 
 
-@pytest.mark.parametrize("num_partitions", [1, 2, 5])
-@pytest.mark.parametrize("system", ["pyg", "graphstorm", "graphstorm remapped", "gigl"])
+@pytest.mark.parametrize(
+    ("system", "num_partitions"), crossed(["pyg", "graphstorm", "graphstorm remapped", "gigl"], [1, 2, 5], quick=3)
+)
 def test_partitions_and_workers_change_no_figure(system: str, num_partitions: int, tmp_path: Path) -> None:
     """Edges by name are split into buckets of any number of partitions; those of one are compared with numbers."""
     pytest.importorskip("duckdb")
