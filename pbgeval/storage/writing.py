@@ -31,9 +31,12 @@ class System:
 
     write = staticmethod(os.write)  # where the file stands; returns how many bytes
     write_at = staticmethod(os.pwrite)  # at a place of the file; returns how many bytes
-    sync = staticmethod(os.fsync)  # waits until what was written is on the disk
     rename = staticmethod(os.replace)  # replacing what had the name
     link = staticmethod(os.link)  # a second name, which must be free: atomic on network file systems too
+
+    def sync(self, file: int) -> None:
+        """Wait until what was written is on the disk."""
+        os.fsync(file)  # looked up at each call: tests that stop no machine replace it
 
 
 system = System()

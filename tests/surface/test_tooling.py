@@ -8,9 +8,12 @@ import runpy
 import subprocess
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from packaging.requirements import Requirement
+
+from pbgeval.storage import writing
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -116,3 +119,10 @@ def test_no_file_names_a_path_of_one_machine_or_a_registry(pattern: re.Pattern[s
         found += [f"{path.relative_to(REPOSITORY)}: {match[0]}" for match in pattern.finditer(text)]
 
     assert [] == found
+
+
+def test_runs_in_this_process_wait_for_no_disk() -> None:
+    """What tests replace is asked at each call, so that it is no matter when a module was imported."""
+    with mock.patch("os.fsync") as waited:
+        writing.system.sync(7)
+    waited.assert_called_once_with(7)
