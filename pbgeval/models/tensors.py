@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from pbgeval.errors import StorageError
-from pbgeval.models.model import read_object
+from pbgeval.models.model import once_each, read_object
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
 from pbgeval.storage.parquet import parquet_files, parquet_rows
@@ -150,7 +150,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             size = int.from_bytes(file.read(8), "little")
             if size > MAX_HEADER_BYTES:
                 raise ValueError(f"a description of more than {MAX_HEADER_BYTES >> 20} MB")
-            header = json.loads(file.read(size))
+            header = json.loads(file.read(size), object_pairs_hook=once_each)
         with safe_open(path, framework="numpy"):  # it checks that offsets are those of the shapes, without gaps
             return header, 8 + size
     except (OSError, SafetensorError, ValueError, RecursionError) as error:

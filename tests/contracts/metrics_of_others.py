@@ -7,7 +7,6 @@ import json
 import sys
 from typing import Any
 
-import numpy as np
 import ogb.linkproppred
 import tgb.linkproppred.evaluate
 import torch
@@ -79,8 +78,8 @@ def tgb_of(scores: torch.Tensor) -> dict[str, Any]:
 
 def all_tied() -> dict[str, Any]:
     """Return the figures of a model that says nothing: one true candidate, 18 others, one score; and of one of NaN."""
-    nothing = {"y_pred_pos": np.zeros(1), "y_pred_neg": np.zeros((1, 18)), "eval_metric": ["mrr"]}
-    of_nan = nothing | {"y_pred_pos": np.full(1, np.nan)}
+    nothing = {"y_pred_pos": torch.zeros(1), "y_pred_neg": torch.zeros((1, 18)), "eval_metric": ["mrr"]}
+    of_nan = nothing | {"y_pred_pos": torch.full((1,), torch.nan)}
     evaluators = {
         "tgb": tgb.linkproppred.evaluate.Evaluator(name="tgbl-wiki").eval,
         "ogb": ogb.linkproppred.Evaluator(name="ogbl-wikikg2").eval,
@@ -88,10 +87,13 @@ def all_tied() -> dict[str, Any]:
     theirs: dict[str, Any] = {}
     for name, evaluate in evaluators.items():
         for kind, given in (("tied", nothing), ("nan", of_nan)):
-            found = evaluate({key: value for key, value in given.items() if name == "tgb" or key != "eval_metric"})
-            theirs |= {f"{name} {kind} {key.removesuffix('_list')}": float(np.mean(of)) for key, of in found.items()}
+            found = evaluate(given)
+            theirs |= {
+                f"{name} {kind} {key.removesuffix('_list')}": float(torch.as_tensor(of).mean())
+                for key, of in found.items()
+            }
     ours = RankMetric((10,))
-    ours.update(np.zeros((1, 19)), [0])
+    ours.update(torch.zeros((1, 19)), [0])
     try:
         refusal = str(RankMetric().eval(of_nan))
     except DataError as error:

@@ -242,6 +242,40 @@ BAD_GRAPHSTORM = [
     graphstorm("/emb_info.json: emb_dim: expected one dimension …", info(emb_dim={"user": 6, "item": 5})),
     graphstorm("/emb_info.json: format: expected pytorch or hdf5, found onnx; …", info(format="onnx")),
     graphstorm("/emb_info.json: cannot read what GraphStorm saved: …", truncate("emb/emb_info.json")),
+    graphstorm("/emb_info.json: cannot read what GraphStorm saved: more than 32 MB", zoo.large("emb/emb_info.json")),
+    graphstorm(
+        "/emb_info.json: cannot read what GraphStorm saved: a name that stands twice",
+        write("emb/emb_info.json", '{"emb_name": ["item"], "emb_name": ["user"]}'),
+    ),
+    graphstorm("/emb_info.json: cannot read …", write("emb/emb_info.json", "[" * (1 << 20))),
+    graphstorm("/emb_info.json: cannot read …", write("emb/emb_info.json", '{"world_size": ' + "9" * 5000 + "}")),
+    *(
+        graphstorm(f"/{line}", info(emb_name=[name], emb_dim={name: 6}))
+        for name, line in (
+            ("\ud800", "\\ud800: expected embed-00000.pt or embed-*.parquet, found neither; …"),
+            ("embed-\ud800", "embed-\\ud800: cannot read this Parquet file: …"),
+            ("it\u0435m", "it\u0435m: expected embed-00000.pt …"),
+            ("item\u202e", "item\\u202e: expected embed-00000.pt …"),
+        )
+    ),
+    *(
+        graphstorm(
+            "/relation2id_map.json: expected ('left type', 'relation', 'right type'), found …",
+            relation_numbers({text: 0}),
+        )
+        for text in ("(" * 4096, "-" * 4095 + "1", "[1]" + "*9" * 99, "('user', " + "'a' " * (1 << 20) + ", 'item')")
+    ),
+    *(
+        graphstorm(f"{NIDS.removeprefix('emb')}: expected …", nids(NIDS, change))
+        for change in (
+            lambda of: of.double() * math.nan,
+            lambda of: -of,
+            lambda of: of.to(torch.int32),
+            lambda of: torch.cat([of[:-1], torch.tensor([-1])]),
+            lambda of: torch.cat([of[:-1], torch.tensor([1 << 62])]),
+            lambda of: of[:1].expand(len(of)),
+        )
+    ),
     *(graphstorm(f"…{NOTHING_RAN}", zoo.pickle_in(file)) for file in (ITEMS, NIDS, "emb/rel_emb.pt")),
     graphstorm("…: record … is compressed or encrypted: nothing was run; …", zoo.crushed(ITEMS)),
 ]
@@ -254,6 +288,11 @@ BAD_REMAPPED = [
             parquet_of(lambda of: {"emb": of}, REMAPPED_ITEMS.format(1, 2), 6),
             parquet_of(lambda of: {"emb": of}, REMAPPED_ITEMS.format(2, 0), 6),
         )
+    ),
+    fault(
+        "{root}/emb/item/embed-00000_00000.parquet: cannot read this Parquet file: …",
+        zoo.prefixes(REMAPPED_ITEMS.format(0, 0), "nid"),
+        world=REMAPPED,
     ),
     fault(
         "{root}/emb/item/embed-00001_00000.parquet: expected a column nid, found emb",
@@ -392,6 +431,11 @@ BAD_CHECKPOINTS = [
         )
     ),
     gigl("/__0_0.distcp: expected …", zoo.pickle_in("model/__0_0.distcp")),
+    gigl("/.metadata: expected a pickle of plain values, found: more than 32 MB: …", zoo.large("model/.metadata")),
+    gigl("/.metadata: expected a checkpoint …, found its parts …", zoo.link("model/.metadata", "/dev/zero")),
+    gigl("/.metadata: expected a pickle …", write("model/.metadata", b"\x80\x02" + b"(" * (1 << 16))),
+    gigl("/.metadata: expected Metadata of torch.distributed.checkpoint, found …", zoo.deep_pickle("model/.metadata")),
+    gigl("/__0_0.distcp: expected …", zoo.link("model/__0_0.distcp", "../eval.json")),
     gigl(
         "/.metadata: …weight: expected the part from row …: parts are missing or overlap; …",
         zoo.metadata("model", zoo.overlapping),
@@ -470,6 +514,10 @@ BAD_FILES = [
             zoo.lying_header("model.safetensors", lambda of: of["node_emb.weight"].update(shape=[1 << 40, 6])),
             zoo.lying_header("model.safetensors", lambda of: of["node_emb.weight"].update(data_offsets=[8, 896])),
             zoo.lying_header("model.safetensors", lambda of: of["rel_emb.weight"].update(dtype="F128")),
+            zoo.lying_header("model.safetensors", lambda of: of.update(x=of["rel_emb.weight"])),
+            zoo.twice("model.safetensors"),
+            zoo.header_size("model.safetensors", 1 << 26),
+            zoo.link("model.safetensors", "/dev/zero"),
         )
     ),
     of_file(
@@ -501,6 +549,11 @@ BAD_FILES = [
         PARQUET,
         "{root}/entity.parquet: row group 0 has … MB, which is decoded at once; …",
         zoo.huge_group("entity.parquet", 1 << 21),
+    ),
+    of_file(
+        PARQUET,
+        "{root}/entity.parquet: cannot read this Parquet file: row group 0 has 524,288 values, and 10 by its end",
+        zoo.lying_group("entity.parquet", 1 << 19),
     ),
     of_file(
         PARQUET,
