@@ -118,9 +118,9 @@ def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
 def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table, SavedIds | RawIds | None]:
     """Open the vectors of a node type, and which node each row is where files say so."""
     if info.get("format") == "hdf5":
-        whole = hdf5_rows(folder.parent / HDF5, folder.name)
-        _check_dimension(folder.parent / HDF5, whole, dimension)
-        return whole, None
+        rows = hdf5_rows(folder.parent / HDF5, folder.name)
+        _check_dimension(folder.parent / HDF5, rows, dimension)
+        return rows, None
     found = {name for name in os.listdir(folder)} if os.path.isdir(folder) else set()
     saved = sorted(name for name in found if name.startswith("embed-") and name.endswith(".pt"))
     if not saved:
