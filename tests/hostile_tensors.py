@@ -223,6 +223,37 @@ def overlapping(found: Any) -> None:
     found.storage_data[type(index)(name, table.chunks[1].offsets)] = found.storage_data[index]
 
 
+def in_part(**values: Any) -> Callable[[Any], None]:
+    """Say something else of a part of a table."""
+
+    def change(found: Any) -> None:
+        for name, value in values.items():
+            setattr(of_table(found).chunks[1], name, value)
+
+    return change
+
+
+def nested(levels: int) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = ()
+    for _ in range(levels):
+        found = (found,)
+    return found
+
+
+def nameless(file: str) -> Damage:
+    """Write a checkpoint's description, by hand, in which the name of a tensor is a list."""
+
+    def of(name: str, values: bytes) -> bytes:
+        return f"ctorch.distributed.checkpoint.metadata\n{name}\n)\x81}}(".encode("latin-1") + values + b"ub"
+
+    def text(name: str) -> bytes:
+        return b"X" + len(name).to_bytes(4, "little") + name.encode()
+
+    places = b"}" + of("MetadataIndex", text("fqn") + b"]") + of("_StorageInfo", b"") + b"s"
+    whole = of("Metadata", text("state_dict_metadata") + b"}" + text("storage_data") + places)
+    return lambda root: (root / file).write_bytes(b"\x80\x02" + whole + b".")
+
+
 def missing_part(found: Any) -> None:
     of_table(found).chunks.pop(0)
 

@@ -121,7 +121,7 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
         rows = hdf5_rows(folder.parent / HDF5, folder.name)
         _check_dimension(folder.parent / HDF5, rows, dimension)
         return rows, None
-    found = {name for name in os.listdir(folder)} if os.path.isdir(folder) else set()
+    found = {path.name for path in folder.glob("*")} if os.path.isdir(folder) else set()
     saved = sorted(name for name in found if name.startswith("embed-") and name.endswith(".pt"))
     if not saved:
         paths = [path for path in parquet_files(folder) if path.name.startswith("embed-")]

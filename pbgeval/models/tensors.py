@@ -226,10 +226,10 @@ def _distributed(folder: Path) -> Tensors:
     places: dict[tuple[object, object], Mapping[str, object]] = {}
     for key, place in stored.items():
         index = _state(path, key, "MetadataIndex")
-        offset = index.get("offset")
-        places[index.get("fqn"), None if offset is None else tuple(_ints(path, offset))] = _state(
-            path, place, "_StorageInfo"
-        )
+        name, offset = index.get("fqn"), index.get("offset")
+        if not isinstance(name, str):
+            raise StorageError(f"{path}: expected the name of a tensor, found {one_line(name)}; save the model again")
+        places[name, None if offset is None else tuple(_ints(path, offset))] = _state(path, place, "_StorageInfo")
     return {
         name: partial(_sharded_tensor, folder, name, of.state, places)
         for name, of in described.items()

@@ -27,6 +27,7 @@ from pbgeval.storage.text import check_regular, fingerprint, listed, one_line
 MAX_GROUP_BYTES = 512 << 20  # of the vectors of a group of rows, and of all that it holds
 MAX_FOOTER_BYTES = 64 << 20  # of what describes a file
 _BATCH_ROWS = 1 << 14
+_NAMES = re.compile(r"u?int|(dictionary<values=)?(large_)?string")  # pyarrow's names of types
 _PAGE_HEADER_BYTES = 1 << 12
 _BOOLS, _INTEGERS, _BINARY, _STRUCT = (1, 2), (4, 5, 6), 8, 12  # types of Thrift's compact protocol
 
@@ -141,7 +142,7 @@ def parquet_column(paths: Sequence[Path], *columns: str) -> Iterator[Any]:
         if column is None:
             raise StorageError(f"{path}: expected a column {' or '.join(columns)}, found {listed(schema.names)}")
         kind = schema.field(column).type
-        if kind.num_fields or "binary" in str(kind):
+        if not _NAMES.match(str(kind)):
             raise StorageError(f"{path}: expected names or integers in column {column}, found {one_line(kind)}")
         with _opened(path, column) as file:
             for number in range(file.metadata.num_row_groups):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import warnings
@@ -513,6 +514,12 @@ def test_nodes_of_graphstorm_are_called_as_the_id_maps_say(columns: tuple[str, s
         ({"new": [0, 0]}, "/user: expected each node from 0 to 30 once, found 0"),
         ({"new": [0], "name": ["a"]}, "/part-0.parquet: expected a column orig or node_str_id, found new, name"),
         ({"orig": [b"a"], "new": [0]}, "/part-0.parquet: expected names or integers in column orig, found binary"),
+        ({"orig": [math.nan], "new": [0]}, "/part-0.parquet: expected names or integers in column orig, found double"),
+        ({"orig": ["a"], "new": [math.nan]}, "/part-0.parquet: expected names or integers in column new, found double"),
+        ({"orig": ["a"], "new": [True]}, "/part-0.parquet: expected names or integers in column new, found bool"),
+        ({"orig": ["a"], "new": [None]}, "/part-0.parquet: expected names or integers in column new, found null"),
+        ({"orig": ["a"], "new": [-1]}, "/user: expected each node from 0 to 30 once, found -1"),
+        ({"orig": ["a"], "new": [1 << 62]}, "/user: expected each node from 0 to 30 once, found 4611686018427387904"),
         ({"orig": [["a"]], "new": [0]}, "/part-0.parquet: expected names or integers in column orig, found list<…"),
         ({"node_int_id": [9], "node_str_id": ["a"]}, "/user: expected each node from 0 to 30 once, found 9"),
     ],
