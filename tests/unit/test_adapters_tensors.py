@@ -160,6 +160,58 @@ def test_a_folder_of_parquet_has_the_order_of_its_numbers(tmp_path: Path) -> Non
     assert np.array_equal(found.entities.load().numpy(), table)
 
 
+SETTINGS_OF_PARQUET: list[dict[str, Any]] = [
+    {"data_page_version": version, "data_page_size": size, "use_dictionary": has_dictionary, **more}
+    for version, size, has_dictionary, more in (
+        ("1.0", 64, True, {"compression": "snappy", "write_page_checksum": True}),
+        ("1.0", 64, False, {"compression": "none", "write_statistics": False}),
+        ("2.0", 64, True, {"compression": "zstd", "write_page_index": True}),
+        ("2.0", 1 << 20, False, {"column_encoding": {"a.b.c.list.element": "BYTE_STREAM_SPLIT"}}),
+        ("1.0", 64, True, {"dictionary_pagesize_limit": 100}),
+        ("1.0", 64, True, {"use_compliant_nested_type": False}),
+    )
+]
+
+
+KINDS_OF_LISTS = ["list", "large list", "list of one size", "list of halves"]
+OF_FLOATS = {"by", "column_encoding"}  # settings that are not for halves
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        pytest.param(kind, settings, id=f"{kind}-{settings}")
+        for kind in KINDS_OF_LISTS
+        for settings in [*SETTINGS_OF_PARQUET, {"by": "duckdb"}]
+        if kind != "list of halves" or not settings.keys() & OF_FLOATS
+    ],
+)
+def test_lists_of_parquet_are_read_however_they_were_written(
+    kind: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Pages of either version, checked and not, with dictionaries that overflow, beside other columns."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = values((120, 6), 1, exact=True)
+    types = {
+        "list": pyarrow.list_(pyarrow.float32()),
+        "large list": pyarrow.large_list(pyarrow.float64()),
+        "list of one size": pyarrow.list_(pyarrow.float32(), 6),
+        "list of halves": pyarrow.list_(pyarrow.float16()),
+    }
+    rows = table.astype(np.float16) if kind == "list of halves" else table
+    vectors = pyarrow.array(list(rows), types[kind])
+    written = pyarrow.table({"a.b": [f"n{row}" for row in range(120)], "a.b.c": vectors, "a.b.d": np.arange(120.0)})
+    if "by" in settings:
+        duckdb = pytest.importorskip("duckdb")
+        duckdb.sql(f"COPY (SELECT * FROM written) TO '{tmp_path / 'n.parquet'}' (ROW_GROUP_SIZE 2048)")
+    else:
+        parquet.write_table(written, tmp_path / "n.parquet", row_group_size=50, **settings)
+
+    found = open_model(tmp_path, {"model": "dot", "entities": "n.parquet#a.b.c"}).entities
+
+    assert np.array_equal(found.load().numpy(), table)
+
+
 def test_a_parquet_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     for seed in (1, 2):
