@@ -4,6 +4,10 @@ pickle_in(FILE)          a pickle that runs a command where tensors are expected
 raw_pickle_in(FILE)      the same, as a bare pickle
 crushed(FILE)            an archive of torch.save whose records are compressed: small on the disk, large in memory
 huge_group(FILE)         Parquet whose one group of rows is larger than what is decoded at once
+lying_group(FILE)        Parquet whose end says that such a group is small
+prefixes(FILE)           Parquet with long names that share their beginnings, so that they take next to no bytes
+large(FILE)              a file that takes no room on the disk
+twice(FILE)              safetensors whose header names a tensor twice
 lying_header(FILE, ...)  safetensors whose offsets are not those of its shapes
 state(FILE, ...)         an archive of torch.save whose values were changed: it holds itself, a name stands twice
 pipe(FILE)               what never ends where a file is expected
@@ -74,6 +78,63 @@ def huge_group(file: str, num_values: int) -> Damage:
     return act
 
 
+def lying_group(file: str, num_values: int) -> Damage:
+    """Write lists of zeros, and a smaller number of them into what describes the file."""
+
+    def act(root: Path) -> None:
+        import numpy as np
+        import pyarrow
+        from pyarrow import parquet
+
+        offsets = pyarrow.array([0, num_values], pyarrow.int32())
+        values = pyarrow.ListArray.from_arrays(offsets, pyarrow.array(np.zeros(num_values, np.float32)))
+        parquet.write_table(pyarrow.table({"emb": values}), root / file)
+        data = (root / file).read_bytes()
+        end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+        large, digits = b"", 2 * num_values  # as Thrift writes an integer: seven bits at a time
+        while digits > 127:
+            large, digits = large + bytes([digits & 127 | 128]), digits >> 7
+        small = b"\x94" + b"\x80" * (len(large) - 1) + b"\x00"  # 10, in as many bytes
+        changed = data[end:].replace(large + bytes([digits]), small)
+        assert changed != data[end:]
+        (root / file).write_bytes(data[:end] + changed)
+
+    return act
+
+
+def prefixes(file: str, column: str) -> Damage:
+    """Write a column again as long names, each as what differs from the name before it."""
+
+    def act(root: Path) -> None:
+        from pyarrow import parquet
+
+        table = parquet.read_table(root / file)
+        names = [["x" * 100_000 + str(row) for row in range(len(table))]]
+        table = table.set_column(table.schema.names.index(column), column, names)
+        settings = {"use_dictionary": False, "column_encoding": {column: "DELTA_BYTE_ARRAY"}, "compression": "zstd"}
+        parquet.write_table(table, root / file, **settings)
+
+    return act
+
+
+def large(file: str) -> Damage:
+    return lambda root: os.truncate(root / file, (32 << 20) + 1)
+
+
+def twice(file: str) -> Damage:
+    """Give the first tensor again, behind all others: some readers take the first, some the last."""
+
+    def act(root: Path) -> None:
+        data = (root / file).read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        name = min(header)
+        text = f"{json.dumps(header)[:-1]}, {json.dumps({name: header[name]})[1:]}".encode()
+        (root / file).write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
+
+    return act
+
+
 def lying_header(file: str, change: Callable[[dict[str, Any]], object]) -> Damage:
     """Change the header of a safetensors file."""
 
@@ -100,6 +161,21 @@ def pipe(file: str) -> Damage:
         os.mkfifo(root / file)
 
     return act
+
+
+def link(file: str, to: str) -> Damage:
+    """Put a link in the place of a file."""
+
+    def act(root: Path) -> None:
+        (root / file).unlink()
+        (root / file).symlink_to(to)
+
+    return act
+
+
+def deep_pickle(file: str) -> Damage:
+    """Write a list within a list, many times."""
+    return lambda root: (root / file).write_bytes(b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b".")
 
 
 def state(file: str, change: Callable[[Any], object]) -> Damage:
@@ -145,6 +221,37 @@ def overlapping(found: Any) -> None:
     index = next(key for key in found.storage_data if key.fqn == name and key.offset == table.chunks[1].offsets)
     table.chunks[1].offsets = torch.Size([index.offset[0] - 1, *index.offset[1:]])
     found.storage_data[type(index)(name, table.chunks[1].offsets)] = found.storage_data[index]
+
+
+def in_part(**values: Any) -> Callable[[Any], None]:
+    """Say something else of a part of a table."""
+
+    def change(found: Any) -> None:
+        for name, value in values.items():
+            setattr(of_table(found).chunks[1], name, value)
+
+    return change
+
+
+def nested(levels: int) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = ()
+    for _ in range(levels):
+        found = (found,)
+    return found
+
+
+def nameless(file: str) -> Damage:
+    """Write a checkpoint's description, by hand, in which the name of a tensor is a list."""
+
+    def of(name: str, values: bytes) -> bytes:
+        return f"ctorch.distributed.checkpoint.metadata\n{name}\n)\x81}}(".encode("latin-1") + values + b"ub"
+
+    def text(name: str) -> bytes:
+        return b"X" + len(name).to_bytes(4, "little") + name.encode()
+
+    places = b"}" + of("MetadataIndex", text("fqn") + b"]") + of("_StorageInfo", b"") + b"s"
+    whole = of("Metadata", text("state_dict_metadata") + b"}" + text("storage_data") + places)
+    return lambda root: (root / file).write_bytes(b"\x80\x02" + whole + b".")
 
 
 def missing_part(found: Any) -> None:

@@ -5,6 +5,7 @@ Plain numpy, one edge at a time, nothing of `pbgeval`: definitions of METRICS.md
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -14,6 +15,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import torch
 
@@ -272,7 +274,8 @@ EDGE_TYPES = [("user", "rates", "item"), ("item", "like", "item"), ("user", "fol
 class GraphStormFolder:
     """A folder of embeddings as GraphStorm saves it: nodes in any order over the parts of some processes.
 
-    `remapped` has raw ids and Parquet in place of tensors, as gconstruct/remap_result.py writes them.
+    `remapped` has raw ids and Parquet in place of tensors, as gconstruct/remap_result.py writes them; `hdf5` has one
+    file in place of all, as save_hdf5_embeddings writes it, with nodes in order.
     """
 
     def __init__(
@@ -283,6 +286,7 @@ class GraphStormFolder:
         parts: int = 2,
         shuffled: bool = True,
         remapped: bool = False,
+        hdf5: bool = False,
         exact: bool = True,
         dimension: int = 6,
     ) -> None:
@@ -292,10 +296,14 @@ class GraphStormFolder:
         }
         self.edge_types = EDGE_TYPES[:1] if decoder == "dot_product" else EDGE_TYPES
         folder.mkdir(parents=True)
-        info = {"format": "pytorch", "emb_name": [], "world_size": parts, "emb_dim": {}}
-        for name, table in self.tables.items():
-            info["emb_name"].append(name)
-            info["emb_dim"][name] = dimension
+        info = {"format": "pytorch", "emb_name": list(self.tables), "world_size": parts}
+        if hdf5:
+            info = {"format": "hdf5", "world_size": 0}
+            with h5py.File(folder / "embed_dict.hdf5", "w") as file:
+                for name, table in self.tables.items():
+                    file.create_dataset(name, table.shape, dtype=table.dtype)[:] = table
+        info["emb_dim"] = dict.fromkeys(self.tables, dimension)
+        for name, table in () if hdf5 else self.tables.items():
             (folder / name).mkdir()
             order = np.random.default_rng(5).permutation(len(table)) if shuffled else np.arange(len(table))
             for index, nids in enumerate(np.array_split(order, parts)):
@@ -424,21 +432,61 @@ class GiglModel:
         return gigl_score(self.similarity, s, d)
 
 
-def save_checkpoint(folder: Path, state: dict[str, torch.Tensor], plan: str = "rows", parts: int = 2) -> None:
-    """Write a distributed checkpoint whose tables are cut as TorchRec cuts them, by torch's own planner and writer.
-
-    Each part is a tensor of its own for the writer, as a process has it; only one process takes part.
-    """
-    import torch.distributed.checkpoint as dcp
+def cuts_of(item: Any, tensor: torch.Tensor, plan: str, parts: int) -> list[Any]:
+    """The parts of a table as items that the writer of a distributed checkpoint takes; of other tensors the whole."""
     from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
     from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
+    if "embedding_bags" not in item.index.fqn or plan == "table":
+        return [item]
+    dims = {"rows": [0], "columns": [1], "grid": [0, 1]}[plan]
+    chunks = [([0] * tensor.dim(), list(tensor.shape))]
+    for dim in dims:
+        cut = []
+        for offsets, sizes in chunks:
+            for positions in np.array_split(np.arange(sizes[dim]), parts):
+                at, of = list(offsets), list(sizes)
+                at[dim], of[dim] = int(positions[0]), len(positions)
+                cut.append((at, of))
+        chunks = cut
+    properties = TensorProperties.create_from_tensor(tensor)
+    return [
+        WriteItem(
+            index=MetadataIndex(item.index.fqn, torch.Size(at), number),
+            type=WriteItemType.SHARD,
+            tensor_data=TensorWriteData(
+                chunk=ChunkStorageMetadata(torch.Size(at), torch.Size(of)),
+                properties=properties,
+                size=tensor.size(),
+            ),
+        )
+        for number, (at, of) in enumerate(chunks)
+    ]
+
+
+def save_checkpoint(
+    folder: Path, state: dict[str, torch.Tensor], plan: str = "rows", parts: int = 2, *, safetensors: bool = False
+) -> None:
+    """Write a distributed checkpoint whose tables are cut as TorchRec cuts them, by torch's own planner and writer.
+
+    Each part is a tensor of its own for the writer, as a process has it; only one process takes part. Safetensors have
+    a file for each part, as from as many processes.
+    """
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.metadata import Metadata
+
     class Planner(dcp.DefaultSavePlanner):
+        part: int | None = None  # of all
+
         def create_local_plan(self) -> Any:
             whole = super().create_local_plan()
-            items = [cut for item in whole.items for cut in cuts_of(item)]
+            cuts = [cuts_of(item, state[item.index.fqn], plan, parts) for item in whole.items]
+            items = [cut for of in cuts for cut in (of if self.part is None else of[self.part : self.part + 1])]
             self.plan = dcp.SavePlan(items, planner_data=whole.planner_data)
             return self.plan
+
+        def create_global_plan(self, plans: list[Any]) -> Any:
+            return super().create_global_plan(plans) if self.part is None else (plans, Metadata({}))
 
         def resolve_data(self, item: Any) -> Any:
             found = self.state_dict[item.index.fqn]
@@ -447,35 +495,16 @@ def save_checkpoint(folder: Path, state: dict[str, torch.Tensor], plan: str = "r
                 found = found.narrow(dim, offset, size)
             return found.contiguous()
 
-    def cuts_of(item: Any) -> list[Any]:
-        tensor = state[item.index.fqn]
-        if "embedding_bags" not in item.index.fqn or plan == "table":
-            return [item]
-        dims = {"rows": [0], "columns": [1], "grid": [0, 1]}[plan]
-        chunks = [([0] * tensor.dim(), list(tensor.shape))]
-        for dim in dims:
-            cut = []
-            for offsets, sizes in chunks:
-                for positions in np.array_split(np.arange(sizes[dim]), parts):
-                    at, of = list(offsets), list(sizes)
-                    at[dim], of[dim] = int(positions[0]), len(positions)
-                    cut.append((at, of))
-            chunks = cut
-        properties = TensorProperties.create_from_tensor(tensor)
-        return [
-            WriteItem(
-                index=MetadataIndex(item.index.fqn, torch.Size(at), number),
-                type=WriteItemType.SHARD,
-                tensor_data=TensorWriteData(
-                    chunk=ChunkStorageMetadata(torch.Size(at), torch.Size(of)),
-                    properties=properties,
-                    size=tensor.size(),
-                ),
-            )
-            for number, (at, of) in enumerate(chunks)
-        ]
+    class ShardWriter(dcp.HuggingFaceStorageWriter):
+        def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
+            return [dataclasses.replace(one, storage_data={"shard_index": planner.part + 1}) for one in plans]
 
-    writer = dcp.FileSystemWriter(folder, single_file_per_rank=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of there being one process
-        dcp.save(dict(state), storage_writer=writer, planner=Planner(flatten_state_dict=False), no_dist=True)
+        for part in range(parts**2) if safetensors else [None]:
+            planner = Planner(flatten_state_dict=False)
+            planner.part = part
+            writer: Any = dcp.FileSystemWriter(folder, single_file_per_rank=False)
+            if part is not None:
+                writer = ShardWriter(str(folder), save_distributed=True)
+            dcp.save(dict(state), storage_writer=writer, planner=planner, no_dist=True)

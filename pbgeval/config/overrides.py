@@ -223,7 +223,8 @@ def _not_found(what: str, value: str, tried: Sequence[tuple[str, str]]) -> str:
     if not tried:
         return f"expected the path of a {what}, got {show(value)}"
     if len(tried) == 1 and os.path.exists(tried[0][0]):
-        return f"{''.join(tried[0])} is not a {what}"
+        advice = "; write edges of one HDF5 file as .parquet" if value.endswith((".hdf5", ".h5")) else ""
+        return f"{''.join(tried[0])} is not a {what}{advice}"
     near = next(filter(None, (nearest_path(place, _IS[what]) for place, _ in tried)), None)
     hint = f"; did you mean {os.path.join(os.path.dirname(value), near)!r}?" if near else ""
     return f"no such {what}: {' or '.join(map(''.join, tried))}{hint}"

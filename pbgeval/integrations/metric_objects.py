@@ -133,7 +133,8 @@ class RankMetric:
         Returns:
             `mrr` and `hits@k` of these queries. With negatives for each query, ranks are realistic, and OGB's lists
             come with them (`mrr_list`, `hits@k_list`: float64, one number per query). With shared ones ranks are
-            pessimistic, as in OGB: a true edge must score higher than the k-th best negative.
+            pessimistic, as in OGB: a true edge must score higher than the k-th best negative; or realistic, as in
+            TGB, whose dictionary has a key `eval_metric`.
 
         Raises:
             DataError: a key is missing, the shapes do not fit, or a score is NaN.
@@ -160,7 +161,8 @@ class RankMetric:
         alone = RankMetric(self.hits_at)
         alone._add(counts)
         figures = all_rank_metrics(alone._stats, alone._histograms)
-        rank_type = RankType.PESSIMISTIC if others.ndim == 1 else RankType.REALISTIC
+        is_ogb = others.ndim == 1 and "eval_metric" not in input_dict
+        rank_type = RankType.PESSIMISTIC if is_ogb else RankType.REALISTIC
         names = {"mrr": "mean_reciprocal_rank"} | {f"hits@{k}": f"hits_at_{k}" for k in self.hits_at}
         found: dict[str, Any] = {name: figures[f"{rank_type.value}.{key}"] for name, key in names.items()}
         if others.ndim == 2:

@@ -25,7 +25,7 @@ from typing import Any
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import OPERATORS, SIDE_OPERATORS, SIMILARITIES, Formula, TwoOperators
 from pbgeval.models.model import EmbeddingModel, NumberNames, TypedRelations, existing_file, read_object
-from pbgeval.models.tensors import METADATA, Tensors, table_at, tensors_of
+from pbgeval.models.tensors import Tensors, is_checkpoint, table_at, tensors_of
 from pbgeval.notation import ENTITY_TYPE
 from pbgeval.storage.arrays import Shard, ShardedRows, Table, sharded
 from pbgeval.storage.text import listed, one_line
@@ -50,6 +50,7 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "source_relations": str,  # the tables of their parameters
     "destination_relations": str,
     "id_maps": str,  # GraphStorm's folder raw_id_mappings
+    "num_files": int,  # shards of safetensors
 }
 _NODES, _BAG = "node_emb.weight", re.compile(r"(?:^|\.)embedding(?:_bag)?s\.([^.]+)\.weight$")
 _PARAMETERS = {"source": "src_operator", "destination": "dst_operator"}
@@ -95,7 +96,7 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     Raises:
         StorageError: a table is missing or has the wrong form, or the description is not one of a model.
     """
-    tensors = None if path.is_dir() and not _is_checkpoint(path) else tensors_of(path)
+    tensors = None if path.is_dir() and not is_checkpoint(path) else tensors_of(path, options.get("num_files"))
     system = "arrays" if tensors is None else "tensors"
     if tensors is not None and any(name.endswith(_NODES) for name in tensors):
         system, options = "pyg", {**_of_pyg(tensors, options), **options}
@@ -134,10 +135,6 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     return EmbeddingModel(
         str(path), system, formula, tables, parameters, entity_names, relation_labels or relation_names, types
     )
-
-
-def _is_checkpoint(path: Path) -> bool:
-    return (path / METADATA).exists() or any(path.glob("*.distcp"))
 
 
 def _of_pyg(tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,13 @@
     TYPE/embed-00000.pt, ...                        vectors, a part per process
     TYPE/embed_nids-00000.pt, ...                   the node of each row; without them, rows are in the order of nodes
     TYPE/embed-00000_00000.parquet, ...             instead of both, after remapping: columns nid (raw id) and emb
+    embed_dict.hdf5                                 instead of all of them: a dataset per node type
     rel_emb.pt, relation2id_map.json                relation vectors, but of the dot product
 
-As graphstorm 0.5.1 writes them (model/utils.py: save_pytorch_embeddings, save_shuffled_node_embeddings,
-save_relation_embeddings; gconstruct/remap_result.py). The decoder (eval/utils.py) stands in no file, so the description
-names it. Rows keep their order on the disk, so that a table is read from start to end; edges are numbered by rows.
+As graphstorm 0.5.1 writes them (model/utils.py: save_pytorch_embeddings, save_hdf5_embeddings,
+save_shuffled_node_embeddings, save_relation_embeddings; gconstruct/remap_result.py). The decoder (eval/utils.py) stands
+in no file, so the description names it. Rows keep their order on the disk, so that a table is read from start to end;
+edges are numbered by rows.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ from pbgeval.models.arrays import formula_of, relation_types_of, untyped_relatio
 from pbgeval.models.model import EmbeddingModel, NodeIds, TypedRelations, read_object
 from pbgeval.models.pickles import read_saved, stored_at, stored_rows
 from pbgeval.notation import distinct
-from pbgeval.storage.arrays import Shard, Table, sharded
+from pbgeval.storage.arrays import Shard, Table, hdf5_rows, sharded
 from pbgeval.storage.parquet import parquet_column, parquet_files, parquet_rows
 from pbgeval.storage.text import listed, one_line
 
-INFO = "emb_info.json"
+INFO, HDF5 = "emb_info.json", "embed_dict.hdf5"
 DECODERS: Mapping[str, Mapping[str, object]] = {
     "dot_product": {"model": "dot"},
     "distmult": {"model": "distmult"},
@@ -46,6 +48,7 @@ DECODERS: Mapping[str, Mapping[str, object]] = {
 _ADVICE = "let GraphStorm save the embeddings again"
 _NODES, _RAW_IDS = ("new", "node_int_id"), ("orig", "node_str_id")  # columns of gconstruct, or of GSProcessing
 _IDS_AT_A_TIME = 1 << 20
+_LETTERS_OF_A_RELATION = 1 << 12
 
 
 def is_graphstorm(path: Path) -> bool:
@@ -96,11 +99,11 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
 
 def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
     """Return the dimension of each node type."""
-    if info.get("format", "pytorch") != "pytorch":
-        raise StorageError(f"{path}: format: expected pytorch, found {one_line(info['format'])}; save in that format")
-    names = info.get("emb_name")
+    form, dimensions = info.get("format", "pytorch"), info.get("emb_dim")
+    if form not in ("pytorch", "hdf5"):
+        raise StorageError(f"{path}: format: expected pytorch or hdf5, found {one_line(form)}; save in one of these")
+    names = info.get("emb_name") if form == "pytorch" or not isinstance(dimensions, dict) else [*dimensions]
     names = [names] if isinstance(names, str) else names
-    dimensions = info.get("emb_dim")
     if not isinstance(names, list) or not names or not isinstance(dimensions, dict):
         raise StorageError(f"{path}: expected emb_name and emb_dim, found {listed(sorted(info))}; {_ADVICE}")
     for name in names:
@@ -114,7 +117,11 @@ def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
 
 def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table, SavedIds | RawIds | None]:
     """Open the vectors of a node type, and which node each row is where files say so."""
-    found = {name for name in os.listdir(folder)} if os.path.isdir(folder) else set()
+    if info.get("format") == "hdf5":
+        rows = hdf5_rows(folder.parent / HDF5, folder.name)
+        _check_dimension(folder.parent / HDF5, rows, dimension)
+        return rows, None
+    found = {path.name for path in folder.glob("*")} if os.path.isdir(folder) else set()
     saved = sorted(name for name in found if name.startswith("embed-") and name.endswith(".pt"))
     if not saved:
         paths = [path for path in parquet_files(folder) if path.name.startswith("embed-")]
@@ -315,7 +322,7 @@ def _relations(path: Path, num_rows: int, types: list[str]) -> TypedRelations:
     found: dict[int, tuple[str, str, str]] = {}
     for text, number in read_object(path, "the numbers of relations").items():
         try:
-            edge_type = ast.literal_eval(text)
+            edge_type = ast.literal_eval(text) if len(text) <= _LETTERS_OF_A_RELATION else None
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             edge_type = None
         if not isinstance(edge_type, tuple) or len(edge_type) != 3 or not all(isinstance(of, str) for of in edge_type):

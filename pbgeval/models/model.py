@@ -159,6 +159,7 @@ def part_of(num_rows: int, index: int, num_partitions: int) -> tuple[int, int]:
 # OpenBioLink and LibKGE write them, or one label per line in the order of the ids.
 
 MAX_DIGITS = 18  # of an id: an int64 holds it
+MAX_OBJECT_BYTES = 32 << 20  # of a file of JSON
 
 
 def read_labels(path: Path, num_labels: int) -> list[str]:
@@ -228,9 +229,23 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
         StorageError: it cannot be read, or holds something else.
     """
     try:
-        found = json.loads(read_text(path))
+        if os.path.getsize(path) > MAX_OBJECT_BYTES:
+            raise ValueError(f"more than {MAX_OBJECT_BYTES >> 20} MB")
+        found = json.loads(read_text(path), object_pairs_hook=once_each)
     except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"{path}: cannot read {what}: {one_line(error)}") from error
     if not isinstance(found, dict):
         raise StorageError(f"{path}: expected a JSON object, found a {type(found).__name__}")
+    return found
+
+
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the values of a JSON object by their names.
+
+    Raises:
+        ValueError: a name stands twice, so that readers may differ in what it means.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name that stands twice")
     return found

@@ -13,7 +13,7 @@ from pbgeval.models.dglke import is_dglke, open_dglke
 from pbgeval.models.graphstorm import is_graphstorm, open_graphstorm
 from pbgeval.models.libkge import open_libkge
 from pbgeval.models.model import EmbeddingModel
-from pbgeval.models.tensors import METADATA, SAVED
+from pbgeval.models.tensors import SAVED, is_checkpoint
 from pbgeval.storage.text import did_you_mean
 
 EXPECTED = (
@@ -44,8 +44,7 @@ def open_model(path: Path, options: Mapping[str, Any] | None = None, *, trust_pi
         )
     if is_graphstorm(path):
         return open_graphstorm(path, read_description(path, options or {}))
-    is_plain = _has_description(path) or any(path.glob("*.distcp"))
-    if options or is_plain or (path.suffix in _TABLES and path.suffix not in SAVED and path.is_file()):
+    if options or _has_description(path) or (path.suffix in _TABLES and path.suffix not in SAVED and path.is_file()):
         return open_arrays(path, read_description(path, options or {}))
     if path.is_dir() and is_dglke(path):
         return open_dglke(path)
@@ -71,4 +70,4 @@ def _hint(places: Iterable[Path]) -> str:
 
 def _has_description(path: Path) -> bool:
     """Tell whether a folder says itself what model it is: one of plain arrays, of GraphStorm, a checkpoint."""
-    return any((path / name).is_file() for name in (DESCRIPTION, METADATA)) or is_graphstorm(path)
+    return (path / DESCRIPTION).is_file() or is_checkpoint(path) or is_graphstorm(path)

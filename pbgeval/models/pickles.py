@@ -26,12 +26,12 @@ from torch import Tensor
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.arrays import MappedRows
+from pbgeval.storage.arrays import BFLOAT16, MappedRows
 from pbgeval.storage.text import check_regular, one_line
 
-_DTYPES = {torch.float16: "<f2", torch.float32: "<f4", torch.float64: "<f8"}
+_DTYPES = {torch.float16: "<f2", torch.bfloat16: BFLOAT16, torch.float32: "<f4", torch.float64: "<f8"}
 _ENCRYPTED = 1  # of an archive's flags
-MAX_PICKLE_BYTES = 256 << 20  # of a bare pickle: it describes tensors and holds none
+MAX_PICKLE_BYTES = 32 << 20  # a pickle describes tensors and holds none; in memory it may be as large a hundred times
 
 
 class _StandInType(type):
@@ -169,7 +169,9 @@ def stored_rows(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None
     dtype = _DTYPES.get(tensor.dtype)
     if tensor.layout is not torch.strided or tensor.dim() < 2 or not tensor.numel() or dtype is None:
         found = f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
-        raise StorageError(f"{path}: expected a tensor of vectors (float16, float32 or float64), found {found}")
+        raise StorageError(
+            f"{path}: expected a tensor of vectors (bfloat16, float16, float32 or float64), found {found}"
+        )
     offset = stored_at(path, tensor, piece)
     return MappedRows(path, offset, tensor.shape[0], math.prod(tensor.shape[1:]), dtype)
 
@@ -230,9 +232,12 @@ def _records(path: Path, piece: tuple[int, int] | None = None) -> dict[int, int]
             file.seek(entry.header_offset)
             name_length, extra_length = struct.unpack("<26xHH", file.read(30))
             found[entry.header_offset + 30 + name_length + extra_length] = entry.file_size
-            # The pickle is read for its checksum. torch would exchange the bytes of tensors that are not there.
-            if entry.filename.endswith(("data.pkl", "byteorder")) and archive.read(entry) == b"big":
-                raise ValueError("numbers of big-endian machines")
+            if entry.filename.lower().endswith(("data.pkl", "byteorder")):  # torch takes capitals for the same
+                if entry.file_size > MAX_PICKLE_BYTES:
+                    raise ValueError(f"a pickle of more than {MAX_PICKLE_BYTES >> 20} MB")
+                # It is read for its checksum. torch would exchange the bytes of tensors that are not there.
+                if archive.read(entry) == b"big":
+                    raise ValueError("numbers of big-endian machines")
     return found
 
 

@@ -5,6 +5,8 @@
     .safetensors                           a table per tensor
     .pt, .pth, .bin, .ckpt (torch.save)    a table per tensor of nested dicts, whose names are joined by dots
     a folder with .metadata                a table per tensor of a checkpoint of torch.distributed.checkpoint
+    a folder with shard-*.safetensors      the same, as its HuggingFaceStorageWriter writes it from all processes
+    a folder with an index of safetensors  the same from one process, or put together; as Hugging Face has it
 
 A checkpoint's tensors are put together from their parts, in whatever way these were sharded.
 """
@@ -14,25 +16,35 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from pbgeval.errors import StorageError
+from pbgeval.models.model import once_each, read_object
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
-from pbgeval.storage.arrays import MappedRows, Shard, Table, npy_rows, sharded
+from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
 from pbgeval.storage.parquet import parquet_files, parquet_rows
 from pbgeval.storage.text import check_regular, listed, one_line
 
 Tensors: TypeAlias = Mapping[str, Callable[[], Table]]  # by name; calling one opens its table
 METADATA = ".metadata"
+INDEX = "model.safetensors.index.json"
+SHARDS = "shard-*.safetensors"
+MAX_HEADER_BYTES = 16 << 20  # of what describes the tensors of safetensors
 SAVED = (".pt", ".pth", ".bin", ".ckpt")
 FORMS = ".npy, .safetensors, .parquet, .pt, a folder of Parquet files or a checkpoint of torch.distributed"
 ADVICE = "save tensors alone, by torch.save(model.state_dict(), FILE)"
-_SAFETENSORS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
+_MORE = "__metadata__"
+_SAFETENSORS = {"F16": "<f2", "BF16": BFLOAT16, "F32": "<f4", "F64": "<f8"}
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Tell whether a folder is a checkpoint of several files: of torch.distributed, or as Hugging Face has it."""
+    return any(any(path.glob(files)) for files in (METADATA, "*.distcp", INDEX, SHARDS))
 
 
 def table_at(place: Path, address: str, tensors: Tensors | None = None) -> Table:
@@ -51,7 +63,7 @@ def table_at(place: Path, address: str, tensors: Tensors | None = None) -> Table
     if tensors is not None and not file:
         return named(str(place), tensors, name)
     path = (place.parent if place.is_file() else place) / file
-    if path.suffix == ".parquet" or (os.path.isdir(path) and not (path / METADATA).exists()):
+    if path.suffix == ".parquet" or (os.path.isdir(path) and not is_checkpoint(path)):
         files = parquet_files(path)
         if not files:
             raise StorageError(f"{path}: expected Parquet files, found none in this folder")
@@ -72,8 +84,12 @@ def named(where: str, tensors: Tensors, name: str) -> Table:
     raise StorageError(f"{where}: expected {what}, found {listed(sorted(ending or tensors))}; name one of them")
 
 
-def tensors_of(path: Path) -> Tensors:
+def tensors_of(path: Path, num_files: int | None = None) -> Tensors:
     """Return the tables of a file, or of a distributed checkpoint.
+
+    Args:
+        path: the file or folder.
+        num_files: shards of safetensors that the folder must have.
 
     Raises:
         StorageError: it is missing, damaged, or none of the forms.
@@ -81,7 +97,12 @@ def tensors_of(path: Path) -> Tensors:
     if not os.path.exists(path):  # False too where a name is too long
         raise StorageError(f"{path}: no such file; check the path")
     if path.is_dir():
-        return _distributed(path)
+        found = [files for files in (METADATA, INDEX, SHARDS) if any(path.glob(files))]
+        if len(found) > 1:
+            raise StorageError(f"{path}: expected one checkpoint, found several: {listed(found)}; keep one of these")
+        if found == [INDEX]:
+            return _indexed(path)
+        return _shards(path, num_files) if found == [SHARDS] else _distributed(path)
     if path.suffix == ".npy":
         return {path.stem: partial(npy_rows, path)}
     if path.suffix == ".safetensors":
@@ -111,6 +132,12 @@ def _flattened(value: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def _safetensors(path: Path) -> Tensors:
+    header, start = _header(path)
+    return {name: partial(_described, path, start, name, of) for name, of in header.items() if name != _MORE}
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """Return what a file says of its tensors, and the byte at which their numbers begin."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
@@ -119,24 +146,72 @@ def _safetensors(path: Path) -> Tensors:
         ) from None
     try:
         check_regular(path)
-        with safe_open(path, framework="numpy"):  # it checks that offsets are those of the shapes, without gaps
-            pass
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size))
-    except (OSError, SafetensorError, ValueError) as error:
+            if size > MAX_HEADER_BYTES:
+                raise ValueError(f"a description of more than {MAX_HEADER_BYTES >> 20} MB")
+            header = json.loads(file.read(size), object_pairs_hook=once_each)
+        with safe_open(path, framework="numpy"):  # it checks that offsets are those of the shapes, without gaps
+            return header, 8 + size
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
         reason = one_line(getattr(error, "strerror", None) or error)
         raise StorageError(f"{path}: cannot read this safetensors file: {reason}; copy it again") from error
-    header.pop("__metadata__", None)
 
-    def table(name: str) -> Table:
-        shape, dtype = header[name]["shape"], _SAFETENSORS.get(header[name]["dtype"])
-        if dtype is None or len(shape) != 2 or 0 in shape:
-            found = f"{header[name]['dtype']} of shape {tuple(shape)}"
-            raise StorageError(f"{path}: {name}: expected a table of floats (F16, F32 or F64), found {found}")
-        return MappedRows(path, 8 + size + header[name]["data_offsets"][0], shape[0], shape[1], dtype)
 
-    return {name: partial(table, name) for name in header}
+def _described(path: Path, start: int, name: str, of: Mapping[str, Any]) -> MappedRows:
+    shape, dtype = of["shape"], _SAFETENSORS.get(of["dtype"])
+    if dtype is None or len(shape) < 2 or 0 in shape:
+        found = f"{of['dtype']} of shape {tuple(shape)}"
+        raise StorageError(f"{path}: {name}: expected a table of floats (BF16, F16, F32 or F64), found {found}")
+    return MappedRows(path, start + of["data_offsets"][0], shape[0], math.prod(shape[1:]), dtype)
+
+
+def _indexed(folder: Path) -> Tensors:
+    """Return the tables of the files that an index lists."""
+    path = folder / INDEX
+    places = read_object(path, "the index of tensors").get("weight_map")
+    if not isinstance(places, dict):
+        raise StorageError(f"{path}: expected weight_map, the file of each tensor, found none; save the model again")
+    names = {str(file): _within(folder, str(path), file) for file in places.values()}
+    files = {name: _safetensors(file) for name, file in names.items()}
+    for name, file in places.items():
+        if name not in files[file]:
+            raise StorageError(
+                f"{folder / file}: expected a tensor {one_line(name)} ({INDEX}), found none; copy it again"
+            )
+    return {name: files[file][name] for name, file in places.items()}
+
+
+def _shards(folder: Path, num_files: int | None) -> Tensors:
+    """Put together what each process has written to a file of its own; none says how many there are."""
+    paths = sorted(folder.glob(SHARDS))
+    if len(paths) != num_files:
+        raise StorageError(
+            f"{folder}: set num_files in model_options to the number of files {SHARDS} that were written, as no file "
+            f"says it, got {num_files} and found {len(paths)}"
+        )
+    parts: dict[str, list[tuple[list[int], Callable[[], Table]]]] = {}
+    for path in paths:
+        header, start = _header(path)
+        try:
+            offsets = json.loads(header.pop(_MORE)["DCP_SHARDING_INFO"])
+            places = {name: _ints(path, tuple(offsets[name]["saved_offsets"])) for name in header}
+        except (LookupError, TypeError, ValueError, RecursionError):
+            raise StorageError(f"{path}: expected DCP_SHARDING_INFO, the place of each part, found none") from None
+        for name, of in header.items():
+            if len(places[name]) != len(of["shape"]) or any(places[name][2 if len(of["shape"]) == 2 else 1 :]):
+                raise StorageError(
+                    f"{path}: {name}: expected rows or columns of a table, found a part from {places[name]}"
+                )
+            if 0 not in of["shape"]:  # of a process that holds nothing
+                parts.setdefault(name, []).append((places[name], partial(_described, path, start, name, of)))
+    return {name: partial(_joined, f"{folder}: {name}", of) for name, of in parts.items()}
+
+
+def _joined(where: str, parts: Sequence[tuple[list[int], Callable[[], Table]]]) -> Table:
+    shards = [Shard(offsets[0], [*offsets, 0][1], table()) for offsets, table in parts]
+    ends = [(one.row + one.table.num_rows, one.column + one.table.dimension) for one in shards]
+    return sharded(where, shards, max(row for row, _ in ends), max(column for _, column in ends))
 
 
 def _distributed(folder: Path) -> Tensors:
@@ -151,10 +226,10 @@ def _distributed(folder: Path) -> Tensors:
     places: dict[tuple[object, object], Mapping[str, object]] = {}
     for key, place in stored.items():
         index = _state(path, key, "MetadataIndex")
-        offset = index.get("offset")
-        places[index.get("fqn"), None if offset is None else tuple(_ints(path, offset))] = _state(
-            path, place, "_StorageInfo"
-        )
+        name, offset = index.get("fqn"), index.get("offset")
+        if not isinstance(name, str):
+            raise StorageError(f"{path}: expected the name of a tensor, found {one_line(name)}; save the model again")
+        places[name, None if offset is None else tuple(_ints(path, offset))] = _state(path, place, "_StorageInfo")
     return {
         name: partial(_sharded_tensor, folder, name, of.state, places)
         for name, of in described.items()
@@ -208,10 +283,8 @@ def _chunk(folder: Path, where: str, sizes: list[int], place: Mapping[str, objec
     file, offset, length = (place.get(key) for key in ("relative_path", "offset", "length"))
     if place.get("transform_descriptors"):
         raise StorageError(f"{where}: expected parts as they are, found compressed ones; save without extensions")
-    if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", "..") or "\0" in file:
-        raise StorageError(f"{where}: expected a file of this folder, found {one_line(file)}")
+    path = _within(folder, where, file)
     (start, size) = _ints(folder / METADATA, (offset, length))
-    path = folder / file
     if not os.path.isfile(path) or path.stat().st_size < start + size:
         found = f"{path.stat().st_size:,} bytes" if os.path.isfile(path) else "no such file"
         raise StorageError(
@@ -224,3 +297,9 @@ def _chunk(folder: Path, where: str, sizes: list[int], place: Mapping[str, objec
             f"{path}: expected a tensor of shape {tuple(sizes)} for {where.rpartition(': ')[2]}, found {found}"
         )
     return stored_rows(path, tensor, (start, size))
+
+
+def _within(folder: Path, where: str, file: object) -> Path:
+    if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", "..") or "\0" in file:
+        raise StorageError(f"{where}: expected a file of this folder, found {one_line(file)}")
+    return folder / file

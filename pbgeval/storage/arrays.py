@@ -27,6 +27,7 @@ from attrs import Factory, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
+from pbgeval.storage.hdf5 import open_hdf5
 from pbgeval.storage.parquet import ParquetRows
 from pbgeval.storage.text import check_regular, fingerprint, one_line
 
@@ -36,6 +37,7 @@ _DAMAGED = (
     *(SyntaxError, tokenize.TokenError, RecursionError, MemoryError),
 )
 
+BFLOAT16 = "<u2"  # numpy has no such type: the upper halves of float32
 SMALLEST_NORM = 1e-12  # by which torch's `normalize` divides at least
 ALIGNMENT_BYTES = 64  # as torch's own allocator places data: kernels may round otherwise on data that starts elsewhere
 
@@ -48,7 +50,7 @@ class MappedRows:
     offset: int  # bytes
     num_rows: int
     columns: int  # as the file has them
-    dtype: str = "<f4"  # numpy's name
+    dtype: str = "<f4"  # numpy's name, or BFLOAT16
     dimension: int = field(default=Factory(lambda self: self.columns, takes_self=True))  # columns of what is read
 
     @property
@@ -89,6 +91,8 @@ class MappedRows:
         dtype = np.dtype(self.dtype)
         size = (stop - start) * self.columns
         values = np.fromfile(self.path, dtype, size, offset=self.offset + start * self.columns * dtype.itemsize)
+        if self.dtype == BFLOAT16:
+            values = (values.astype(np.uint32) << 16).view(np.float32)
         rows = torch.zeros((stop - start, self.dimension))
         with np.errstate(over="ignore"):  # becomes infinite, and is refused as such
             rows.numpy()[:, : self.columns] = values.reshape(stop - start, self.columns)
@@ -292,3 +296,19 @@ def npy_rows(path: Path) -> MappedRows:
     if array.ndim != 2 or not math.prod(array.shape):
         raise StorageError(f"{path}: expected rows and columns of vectors, found shape {array.shape}")
     return MappedRows(path, offset, array.shape[0], array.shape[1], array.dtype.str)
+
+
+def hdf5_rows(path: Path, name: str) -> MappedRows:
+    """Open a dataset of vectors that lie in the file as they are.
+
+    Raises:
+        StorageError: as `open_hdf5`, or there is no such dataset, or it has another form.
+    """
+    with open_hdf5(path) as file:
+        dataset = file.require(name)
+        shape, dtype, offset = dataset.shape or (), dataset.dtype, dataset.offset
+    # Two bytes may be any type of floats, which HDF5 would convert.
+    if dtype.kind != "f" or dtype.itemsize < 4 or len(shape) != 2 or not math.prod(shape) or offset is None:
+        found = f"{one_line(dtype)} of shape {shape}{'' if offset is not None else ' in chunks'}"
+        raise StorageError(f"{path}: dataset {name}: expected float32 or float64 vectors in one piece, found {found}")
+    return MappedRows(path, offset, shape[0], shape[1], dtype.str)

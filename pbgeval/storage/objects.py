@@ -29,6 +29,9 @@ _LIBRARY_ERRORS = (
     ("botocore.exceptions", "BotoCoreError"),
     ("botocore.exceptions", "ClientError"),
     ("aiohttp.client_exceptions", "ClientError"),
+    ("azure.core.exceptions", "AzureError"),
+    ("google.auth.exceptions", "GoogleAuthError"),
+    ("gcsfs.retry", "HttpError"),
 )
 _HEADER_BYTES = 1 << 17  # are kept while an object is read in place: most headers of HDF5 lie there
 _RANGE_BYTES = 8 << 20  # of one request
@@ -37,17 +40,23 @@ _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_mod
 # What is wrong, by the kind of the error or, for optional libraries, by its name.
 _FAULTS: tuple[tuple[tuple[type[Exception], ...], tuple[str, ...], str], ...] = (
     ((ImportError,), (), f"this URL needs packages that are not installed ({{}}): {INSTALL}"),
-    ((FileNotFoundError,), (), "no object or prefix of that name: {}; check bucket and key"),
+    ((FileNotFoundError,), ("ResourceNotFoundError",), "no object or prefix of that name: {}; check bucket and key"),
     (
         (),
-        ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"),
-        "needs credentials: {}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile",
+        (
+            *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"),
+            *("ClientAuthenticationError", "GoogleAuthError"),
+        ),
+        "needs credentials: {}; set those of its tools, for s3:// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     ),
     ((PermissionError,), (), "the credentials do not allow it: {}; check them and the bucket's policy"),
     (
         (ConnectionError, TimeoutError),
-        ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError"),
-        "the endpoint does not answer: {}; check the network and AWS_ENDPOINT_URL",
+        (
+            *("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError"),
+            *("ServiceRequestError", "ServiceResponseError"),
+        ),
+        "the endpoint does not answer: {}; check the network, for s3:// also AWS_ENDPOINT_URL",
     ),
     ((Exception,), (), "cannot read or write the object: {}; check URL, credentials and network"),
 )

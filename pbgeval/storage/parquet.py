@@ -27,6 +27,9 @@ from pbgeval.storage.text import check_regular, fingerprint, listed, one_line
 MAX_GROUP_BYTES = 512 << 20  # of the vectors of a group of rows, and of all that it holds
 MAX_FOOTER_BYTES = 64 << 20  # of what describes a file
 _BATCH_ROWS = 1 << 14
+_NAMES = re.compile(r"u?int|(dictionary<values=)?(large_)?string")  # pyarrow's names of types
+_PAGE_HEADER_BYTES = 1 << 12
+_BOOLS, _INTEGERS, _BINARY, _STRUCT = (1, 2), (4, 5, 6), 8, 12  # types of Thrift's compact protocol
 
 
 @frozen
@@ -114,7 +117,7 @@ def parquet_rows(paths: Sequence[Path], column: str | None = None) -> ParquetRow
                 group = file.metadata.row_group(number)
                 if group.num_rows:
                     _check_size(path, number, group)
-                    dimension = dimension or _dimension(file, number, columns)
+                    dimension = dimension or _dimension(path, file, number, columns)
                     groups.append((num_rows, index, number))
                     num_rows += group.num_rows
     if not num_rows or not dimension:
@@ -139,7 +142,7 @@ def parquet_column(paths: Sequence[Path], *columns: str) -> Iterator[Any]:
         if column is None:
             raise StorageError(f"{path}: expected a column {' or '.join(columns)}, found {listed(schema.names)}")
         kind = schema.field(column).type
-        if kind.num_fields or "binary" in str(kind):
+        if not _NAMES.match(str(kind)):
             raise StorageError(f"{path}: expected names or integers in column {column}, found {one_line(kind)}")
         with _opened(path, column) as file:
             for number in range(file.metadata.num_row_groups):
@@ -206,11 +209,73 @@ def _vector_columns(path: Path, schema: Any, column: str | None) -> tuple[str, .
     raise StorageError(f"{path}: expected {expected}, found columns {listed(names)}; name the column: FILE#COLUMN")
 
 
-def _dimension(file: Any, group: int, columns: tuple[str, ...]) -> int:  # noqa: ANN401 - of pyarrow
+def _dimension(path: Path, file: Any, group: int, columns: tuple[str, ...]) -> int:  # noqa: ANN401 - of pyarrow
     if len(columns) > 1:
         return len(columns)
-    first = next(file.iter_batches(1, row_groups=[group], columns=list(columns))).column(0)[0].as_py()
-    return len(first or ())
+    _check_pages(path, group, file.metadata.row_group(group), columns[0])
+    first = next(file.iter_batches(1, row_groups=[group], columns=list(columns))).column(0)[0]
+    return len(first) if first.is_valid else 0
+
+
+def _check_pages(path: Path, number: int, group: Any, column: str) -> None:  # noqa: ANN401 - of pyarrow
+    """Refuse lists of which pages hold more than the file's end says: pyarrow decodes a row of any length.
+
+    Raises:
+        ValueError: see above.
+    """
+    leaves = (group.column(index) for index in range(group.num_columns))
+    with path.open("rb") as file:
+        for leaf in (leaf for leaf in leaves if leaf.path_in_schema.startswith(f"{column}.")):
+            at = min(leaf.data_page_offset, leaf.dictionary_page_offset or leaf.data_page_offset)
+            end, num_values = at + leaf.total_compressed_size, 0
+            while at < end:
+                file.seek(at)
+                of_page, length = _page(file.read(_PAGE_HEADER_BYTES))
+                num_values, at = num_values + of_page, at + length
+            if num_values != leaf.num_values:
+                raise ValueError(f"row group {number} has {num_values:,} values, and {leaf.num_values:,} by its end")
+
+
+def _page(data: bytes) -> tuple[int, int]:
+    """Return how many values a page holds, and its length, from its first bytes (parquet.thrift: PageHeader).
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        found, shift = 0, 0
+        while data[at] > 127:
+            found, shift, at = found | (data[at] & 127) << shift, shift + 7, at + 1
+        at += 1
+        return found | data[at - 1] << shift
+
+    def struct(depth: int) -> dict[int, Any]:  # of Thrift's compact protocol
+        nonlocal at
+        found: dict[int, Any] = {}
+        key = 0
+        while byte := data[at]:
+            at += 1
+            key = (key + (byte >> 4) if byte >> 4 else number() >> 1) & 0xFFFF
+            kind = byte & 15
+            if kind == _STRUCT and depth < 2:
+                found[key] = struct(depth + 1)
+            elif kind in (*_INTEGERS, _BINARY):
+                found[key] = number()
+                at += found[key] if kind == _BINARY else 0
+            elif kind not in _BOOLS:  # of no page; what it would be followed by is not known
+                raise ValueError("a page that is damaged")
+        at += 1
+        return found
+
+    try:
+        fields = struct(0)
+        num_values = sum(fields[kind].get(1, 0) >> 1 for kind in (5, 8) if kind in fields)  # of two versions of pages
+        return num_values, at + (fields[3] >> 1)
+    except (LookupError, AttributeError, TypeError):
+        raise ValueError("a page that is damaged") from None
 
 
 def _check_size(path: Path, number: int, group: Any) -> None:  # noqa: ANN401 - of pyarrow
@@ -240,6 +305,8 @@ def _decoded(
     with _opened(path) as file:
         group = file.metadata.row_group(number)
         _check_size(path, number, group)
+        if len(columns) == 1:
+            _check_pages(path, number, group, columns[0])
         values = np.empty((group.num_rows, dimension), np.float32)
         at = 0
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=list(columns)):

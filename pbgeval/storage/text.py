@@ -351,7 +351,10 @@ def partitions(sizes: Collection[int]) -> str:
 
 def one_line(value: object) -> str:
     """Text of a value without line breaks, and short enough for a message."""
-    text = " ".join(str(value).split())
+    try:
+        text = " ".join(str(value).split())
+    except (ValueError, RecursionError):  # an integer of many digits, or levels of many lists
+        text = f"a {type(value).__name__} that is too large to show"
     return text if len(text) <= 200 else text[:197] + "..."
 
 

@@ -6,8 +6,10 @@ Run by the peer's Python: foreign_models_saved.py OUT. Writes to OUT
                                 over two processes: `user` by rows, `item` by columns, `tag` whole; and the scores
                                 (3 relations, 31, 23) of users with items, then (3, 23, 17) of items with tags in
                                 torchrec_tags.npy, of what TorchRec's lookup returns, by a diagonal source operator
+    torchrec_safetensors/       the same checkpoint as safetensors, a file for each process
     MODEL.pt, MODEL.npy         state dicts of PyG's KGEModels, and their scores (37, 3, 37)
-    DECODER.npz                 node vectors, relation vectors, and scores (31, 3, 23) by graphstorm.eval.utils
+    DECODER.npz                 node vectors, relation vectors, scores (31, 3, 23) and ranks of right nodes among all by
+                                graphstorm.eval.utils
 """
 
 import importlib.util
@@ -89,6 +91,8 @@ def save_torchrec(rank: int, port: int, out: Path) -> None:
         sharders=[sharder],
     )
     dcp.save({"app": {"model": sharded.state_dict()}}, checkpoint_id=out / "torchrec")
+    shards = dcp.HuggingFaceStorageWriter(str(out / "torchrec_safetensors"), save_distributed=True)
+    dcp.save({"app": {"model": sharded.state_dict()}}, storage_writer=shards)
     looked_up = {}
     for name, size in SIZES.items():  # each process asks for all nodes of one type
         features = {other: torch.arange(size if other == name else 0) for other in SIZES}
@@ -137,7 +141,7 @@ def save_graphstorm(out: Path) -> None:
     of_processes["graphstorm.data.utils"] = ("alltoallv_cpu", "alltoallv_nccl")
     for module, functions in of_processes.items():
         for function in functions:
-            setattr(sys.modules[module], function, None)
+            setattr(sys.modules[module], function, lambda: False)
     spec = importlib.util.spec_from_file_location("graphstorm.eval.utils", path)
     theirs = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(theirs)
@@ -152,8 +156,12 @@ def save_graphstorm(out: Path) -> None:
         "rotate": theirs.calc_rotate_pos_score(heads, tails, narrow.view(1, NUM_RELATIONS, 1, 3), gamma / 3, gamma),
     }
     for name, of in scores.items():
-        relations = narrow if name == "rotate" else wide
-        np.savez(out / f"{name}.npz", user=h.numpy(), item=t.numpy(), relation=relations.numpy(), scores=of.numpy())
+        tables = {"user": h, "item": t, "relation": narrow if name == "rotate" else wide, "scores": of}
+        flat = of.reshape(-1, 23)
+        others = [[at for at in range(23) if at != tail] for tail in range(23)]
+        ranks = [theirs.calc_ranking(flat[:, tail], flat[:, others[tail]]) for tail in range(23)]
+        tables["ranks"] = torch.stack(ranks, dim=1).view(of.shape)
+        np.savez(out / f"{name}.npz", **{key: table.numpy() for key, table in tables.items()})
 
 
 def main() -> None:

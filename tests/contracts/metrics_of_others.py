@@ -1,4 +1,4 @@
-"""Figures of torchmetrics, PyTorch Geometric and OGB on random queries, and ours; run by the peer's Python.
+"""Figures of torchmetrics, PyTorch Geometric, OGB and TGB on random queries, and ours; run by the peer's Python.
 
 Its command line: `.venv-peers/metrics/bin/python metrics_of_others.py`. Writes JSON: by test, their figures and ours.
 """
@@ -8,10 +8,12 @@ import sys
 from typing import Any
 
 import ogb.linkproppred
+import tgb.linkproppred.evaluate
 import torch
 from torch_geometric import metrics as geometric
 from torchmetrics import retrieval
 
+from pbgeval.errors import DataError
 from pbgeval.integrations.metric_objects import RankMetric, TopKMetric
 
 NUM_QUERIES, NUM_CANDIDATES, K = 400, 30, 5
@@ -28,6 +30,9 @@ def main() -> None:
         "torchmetrics with ties": torchmetrics_of(tied_QC, true_Q),
         "ogb": ogb_of(tied_QC, "ogbl-wikikg2", ("mrr_list", "hits@1_list", "hits@3_list", "hits@10_list")),
         "ogb shared": ogb_of(tied_QC[:, 0], "ogbl-collab", ("hits@50",)),
+        "tgb": tgb_of(tied_QC),
+        "tgb shared": tgb_of(tied_QC[:, 0]),
+        "all tied": all_tied(),
         "geometric": geometric_of(generator),
     }
     sys.stdout.write(json.dumps(found))
@@ -60,6 +65,41 @@ def ogb_of(scores: torch.Tensor, dataset: str, names: tuple[str, ...]) -> dict[s
         side: {name: torch.as_tensor(of[name]).tolist() for name in names}
         for side, of in (("theirs", theirs), ("ours", ours))
     }
+
+
+def tgb_of(scores: torch.Tensor) -> dict[str, Any]:
+    """Return what both evaluators return for TGB's dictionary: negatives of each edge, or the same ones for all."""
+    positive, negative = (scores[:, 0], scores[:, 1:]) if scores.ndim == 2 else (scores[:100], scores[100:])
+    given = {"y_pred_pos": positive.numpy(), "y_pred_neg": negative.numpy(), "eval_metric": ["mrr"]}
+    theirs, ours = tgb.linkproppred.evaluate.Evaluator(name="tgbl-wiki").eval(given), RankMetric((10,)).eval(given)
+    found = {"theirs": theirs, "ours": ours}
+    return {side: {name: float(of[name]) for name in ("mrr", "hits@10")} for side, of in found.items()}
+
+
+def all_tied() -> dict[str, Any]:
+    """Return the figures of a model that says nothing: one true candidate, 18 others, one score; and of one of NaN."""
+    nothing = {"y_pred_pos": torch.zeros(1), "y_pred_neg": torch.zeros((1, 18)), "eval_metric": ["mrr"]}
+    of_nan = nothing | {"y_pred_pos": torch.full((1,), torch.nan)}
+    evaluators = {
+        "tgb": tgb.linkproppred.evaluate.Evaluator(name="tgbl-wiki").eval,
+        "ogb": ogb.linkproppred.Evaluator(name="ogbl-wikikg2").eval,
+    }
+    theirs: dict[str, Any] = {}
+    for name, evaluate in evaluators.items():
+        for kind, given in (("tied", nothing), ("nan", of_nan)):
+            found = evaluate(given)
+            theirs |= {
+                f"{name} {kind} {key.removesuffix('_list')}": float(torch.as_tensor(of).mean())
+                for key, of in found.items()
+            }
+    ours = RankMetric((10,))
+    ours.update(torch.zeros((1, 19)), [0])
+    try:
+        refusal = str(RankMetric().eval(of_nan))
+    except DataError as error:
+        refusal = str(error)
+    names = ("expected.hits@10", "expected.mrr")
+    return {"theirs": theirs, "ours": {name: ours.compute()[name] for name in names} | {"nan": refusal}}
 
 
 def geometric_of(generator: torch.Generator) -> dict[str, Any]:

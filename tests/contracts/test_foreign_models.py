@@ -59,18 +59,21 @@ def assert_ranked_by(columns: Any, edges: np.ndarray, scores: dict[int, np.ndarr
             assert better + tied <= (margins >= -ERROR).sum()
 
 
-def test_a_sharded_checkpoint_of_torchrec_is_ranked_as_it_looks_it_up(saved: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder", "more"), [("torchrec", {}), ("torchrec_safetensors", {"num_files": 2})])
+def test_a_sharded_checkpoint_of_torchrec_is_ranked_as_it_looks_it_up(
+    folder: str, more: dict[str, int], saved: Path, tmp_path: Path
+) -> None:
     """Tables are sharded by rows, by columns, and not at all."""
     users, tags = np.load(saved / "torchrec.npy"), np.load(saved / "torchrec_tags.npy")
     relation_types = [["rates", "user", "item"], ["likes", "user", "item"], ["has", "item", "tag"]]
-    options = {"source": "DIAGONAL", "similarity": "DOT", "relation_types": relation_types}
+    options = {"source": "DIAGONAL", "similarity": "DOT", "relation_types": relation_types} | more
     source = np.random.default_rng(1)
     rels = source.integers(0, 3, 40)
     lhs = source.integers(0, np.where(rels == 2, 23, 31))
     rhs = source.integers(0, np.where(rels == 2, 17, 23))
     edges = np.stack([lhs, rels, rhs], axis=1)
 
-    columns = ranks_of(saved / "torchrec", options, edges, tmp_path / "out")
+    columns = ranks_of(saved / folder, options, edges, tmp_path / "out")
 
     assert_ranked_by(columns, edges, {0: users[0], 1: users[1], 2: tags[2]})
 
@@ -113,3 +116,4 @@ def test_embeddings_of_graphstorm_are_ranked_as_its_decoder_scores(decoder: str,
     columns = ranks_of(folder, options, edges, tmp_path / "out")
 
     assert_ranked_by(columns, edges, {rel: arrays["scores"][:, rel] for rel in range(num_relations)})
+    assert np.array_equal(columns[Side.RHS]["better"] + 1, arrays["ranks"][tuple(edges.T)])  # nothing is tied

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -64,7 +66,29 @@ def make_remapped(root: Path) -> None:
     write_config(root, "emb", GraphStormFolder(root / "emb", "distmult", remapped=True).options)
 
 
-REMAPPED = World(make_remapped, RUN)
+def make_hdf5(root: Path) -> None:
+    write_config(root, "emb", GraphStormFolder(root / "emb", "distmult", hdf5=True).options)
+
+
+def make_shards(root: Path) -> None:
+    root.mkdir()
+    model = GiglModel("translation", "identity", "dot")
+    save_checkpoint(root / "model", model.state, safetensors=True)
+    write_config(root, "model", model.options | {"num_files": 2})
+
+
+def make_indexed(root: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    root.mkdir()
+    model = GiglModel("translation", "identity", "dot")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of there being one process
+        dcp.save(model.state, storage_writer=dcp.HuggingFaceStorageWriter(str(root / "model")), no_dist=True)
+    write_config(root, "model", model.options)
+
+
+REMAPPED, HDF5, SHARDS, INDEXED = (World(make, RUN) for make in (make_remapped, make_hdf5, make_shards, make_indexed))
 GRAPHSTORM, GIGL, PYG = (World(make, RUN) for make in (make_graphstorm, make_gigl, make_pyg))
 SAFETENSORS, PARQUET = World(make_safetensors, RUN), World(make_parquet, RUN)
 ITEMS = "emb/item/embed-00001.pt"
@@ -108,6 +132,30 @@ def graphstorm(line: str, *damage: Damage) -> Fault:
 
 def gigl(line: str, *damage: Damage) -> Fault:
     return fault(f"eval.json: model: {{root}}/model{line}", *damage, world=GIGL)
+
+
+def weights(change: Callable[[dict[str, str]], object]) -> Damage:
+    """Change which files an index of safetensors names."""
+
+    def act(root: Path) -> None:
+        path = root / "model" / "model.safetensors.index.json"
+        found = json.loads(path.read_text())
+        change(found["weight_map"])
+        path.write_text(json.dumps(found))
+
+    return act
+
+
+def dataset(**settings: Any) -> Damage:
+    """Write the vectors of items as another dataset."""
+
+    def act(root: Path) -> None:
+        with h5py.File(root / "emb" / "embed_dict.hdf5", "a") as file:
+            rows = file.pop("item", np.zeros((1, 1)))[:]
+            if settings:
+                file.create_dataset("item", **{"data": rows} | settings)
+
+    return act
 
 
 def of_file(world: World, line: str, *damage: Damage) -> Fault:
@@ -192,8 +240,42 @@ BAD_GRAPHSTORM = [
         for name in ("../secret", "/etc", "..", "", "a/../../b", 7)
     ),
     graphstorm("/emb_info.json: emb_dim: expected one dimension …", info(emb_dim={"user": 6, "item": 5})),
-    graphstorm("/emb_info.json: format: expected pytorch, found hdf5; …", info(format="hdf5")),
+    graphstorm("/emb_info.json: format: expected pytorch or hdf5, found onnx; …", info(format="onnx")),
     graphstorm("/emb_info.json: cannot read what GraphStorm saved: …", truncate("emb/emb_info.json")),
+    graphstorm("/emb_info.json: cannot read what GraphStorm saved: more than 32 MB", zoo.large("emb/emb_info.json")),
+    graphstorm(
+        "/emb_info.json: cannot read what GraphStorm saved: a name that stands twice",
+        write("emb/emb_info.json", '{"emb_name": ["item"], "emb_name": ["user"]}'),
+    ),
+    graphstorm("/emb_info.json: cannot read …", write("emb/emb_info.json", "[" * (1 << 20))),
+    graphstorm("/emb_info.json: cannot read …", write("emb/emb_info.json", '{"world_size": ' + "9" * 5000 + "}")),
+    *(
+        graphstorm(f"/{line}", info(emb_name=[name], emb_dim={name: 6}))
+        for name, line in (
+            ("\ud800", "\\ud800: expected embed-00000.pt or embed-*.parquet, found neither; …"),
+            ("embed-\ud800", "embed-\\ud800: cannot read this Parquet file: …"),
+            ("it\u0435m", "it\u0435m: expected embed-00000.pt …"),
+            ("item\u202e", "item\\u202e: expected embed-00000.pt …"),
+        )
+    ),
+    *(
+        graphstorm(
+            "/relation2id_map.json: expected ('left type', 'relation', 'right type'), found …",
+            relation_numbers({text: 0}),
+        )
+        for text in ("(" * 4096, "-" * 4095 + "1", "[1]" + "*9" * 99, "('user', " + "'a' " * (1 << 20) + ", 'item')")
+    ),
+    *(
+        graphstorm(f"{NIDS.removeprefix('emb')}: expected …", nids(NIDS, change))
+        for change in (
+            lambda of: of.double() * math.nan,
+            lambda of: -of,
+            lambda of: of.to(torch.int32),
+            lambda of: torch.cat([of[:-1], torch.tensor([-1])]),
+            lambda of: torch.cat([of[:-1], torch.tensor([1 << 62])]),
+            lambda of: of[:1].expand(len(of)),
+        )
+    ),
     *(graphstorm(f"…{NOTHING_RAN}", zoo.pickle_in(file)) for file in (ITEMS, NIDS, "emb/rel_emb.pt")),
     graphstorm("…: record … is compressed or encrypted: nothing was run; …", zoo.crushed(ITEMS)),
 ]
@@ -208,12 +290,122 @@ BAD_REMAPPED = [
         )
     ),
     fault(
+        "{root}/emb/item/embed-00000_00000.parquet: cannot read this Parquet file: …",
+        zoo.prefixes(REMAPPED_ITEMS.format(0, 0), "nid"),
+        world=REMAPPED,
+    ),
+    fault(
         "{root}/emb/item/embed-00001_00000.parquet: expected a column nid, found emb",
         parquet_of(lambda of: {"emb": of, "nid": [*range(9)]}, REMAPPED_ITEMS.format(0, 0), 6),
         parquet_of(lambda of: {"emb": of}, REMAPPED_ITEMS.format(1, 0), 6),
         world=REMAPPED,
     ),
 ]
+BAD_HDF5 = [
+    of_file(HDF5, f"{{root}}/emb/embed_dict.hdf5: {line}", *damage)
+    for line, *damage in (
+        ("expected an HDF5 file, found no such file; …", remove("emb/embed_dict.hdf5")),
+        ("expected a complete HDF5 file of …", truncate("emb/embed_dict.hdf5")),
+        ("expected a dataset item, found user; …", dataset()),
+        ("expected vectors of 6 columns (emb_info.json), found 4", dataset(data=np.zeros((23, 4), np.float32))),
+        *(
+            (f"dataset item: expected float32 or float64 vectors in one piece, found {found}", dataset(**settings))
+            for found, settings in (
+                ("int64 of shape (23, 6)", {"dtype": np.int64}),
+                ("float16 of shape (23, 6)", {"dtype": np.float16}),
+                ("float32 of shape (23, 6) in chunks", {"chunks": (5, 6)}),
+                ("float32 of shape (138,)", {"shape": (138,)}),
+                ("float32 of shape (0, 6)…", {"data": np.zeros((0, 6), np.float32)}),
+            )
+        ),
+    )
+]
+INDEX, SHARD = "model/model.safetensors.index.json", "model/shard-00002-model-00001-of-00001.safetensors"
+WHOLE = "model/model-00001-of-00001.safetensors"
+ITEM_BAG = "app.model.large_embeddings.ebc.embedding_bags.item.weight"
+
+
+def sharding(file: str, change: Callable[[dict[str, Any]], object]) -> Damage:
+    """Change where the parts of a shard belong."""
+
+    def act(header: dict[str, Any]) -> None:
+        places = json.loads(header["__metadata__"]["DCP_SHARDING_INFO"])
+        change(places)
+        header["__metadata__"]["DCP_SHARDING_INFO"] = json.dumps(places)
+
+    return zoo.lying_header(file, act)
+
+
+NUM_FILES = "set num_files in model_options to the number of files shard-*.safetensors that were written, …"
+BAD_SHARDS = [
+    *(
+        of_file(SHARDS, f"{{root}}/model: {NUM_FILES}, got {got} and found {found}", *damage)
+        for got, found, *damage in (
+            (2, 1, remove(SHARD)),
+            (None, 2, option("num_files", None)),
+            (3, 2, option("num_files", 3)),
+        )
+    ),
+    *(
+        of_file(SHARDS, f"{{root}}/model: {ITEM_BAG}: expected {line}", sharding(SHARD, change))
+        for line, change in (
+            ("the part from row 12, column 0 on, found one from row 11, …", lambda of: place(of, 11, 0)),
+            ("the part from row 12, column 0 on, found one from row 13, …", lambda of: place(of, 13, 0)),
+            ("parts of a table of 12 rows and 12 columns, found …", lambda of: place(of, 0, 6)),
+            ("the part …: parts are missing or overlap; …", lambda of: place(of, 1 << 61, 0)),
+        )
+    ),
+    *(
+        of_file(SHARDS, f"{{root}}/{SHARD}: {line}", sharding(SHARD, change))
+        for line, change in (
+            ("expected a shape, found (-1, 0)", lambda of: place(of, -1, 0)),
+            ("expected a shape, found ('0', 0)", lambda of: place(of, "0", 0)),
+            (f"{ITEM_BAG}: expected rows or columns of a table, found a part from [0]", lambda of: place(of, 0)),
+            ("expected DCP_SHARDING_INFO, the place of each part, found none", lambda of: of.pop(ITEM_BAG)),
+            ("expected DCP_SHARDING_INFO, the place of each part, found none", lambda of: of.update({ITEM_BAG: 7})),
+        )
+    ),
+    of_file(SHARDS, f"{{root}}/{SHARD}: cannot read this safetensors file: …", truncate(SHARD)),
+    of_file(
+        SHARDS,
+        f"{{root}}/{SHARD}: expected DCP_SHARDING_INFO, the place of each part, found none",
+        zoo.lying_header(SHARD, lambda of: of.pop("__metadata__")),
+    ),
+    of_file(SHARDS, f"{{root}}/{SHARD}: cannot read this safetensors file: …", zoo.raw_pickle_in(SHARD)),
+    of_file(
+        SHARDS,
+        "{root}/model: expected one checkpoint, found several: model.safetensors.index.json, shard-*.safetensors; …",
+        write(INDEX, "{}"),
+    ),
+    of_file(INDEXED, f"{{root}}/{INDEX}: expected weight_map, …", write(INDEX, "{}")),
+    of_file(INDEXED, f"{{root}}/{INDEX}: cannot read the index of tensors: …", truncate(INDEX)),
+    *(
+        of_file(
+            INDEXED,
+            f"{{root}}/{INDEX}: expected a file of this folder, found …",
+            weights(lambda of, file=file: of.update({ITEM_BAG: file})),
+        )
+        for file in ("../model.safetensors", "/etc/passwd", "..", "a\0b", 7, [], None)
+    ),
+    of_file(
+        INDEXED,
+        f"{{root}}/{WHOLE}: expected a tensor x (model.safetensors.index.json), found none; …",
+        weights(lambda of: of.update(x=of[ITEM_BAG])),
+    ),
+    *(
+        of_file(INDEXED, f"{{root}}/model/{name}: cannot read this safetensors file: …", damage)
+        for name, damage in (
+            (Path(WHOLE).name, remove(WHOLE)),
+            (LONG, weights(lambda of: of.update({ITEM_BAG: LONG}))),
+        )
+    ),
+]
+
+
+def place(of: dict[str, Any], *offsets: object) -> None:
+    of[ITEM_BAG]["saved_offsets"] = offsets
+
+
 NO_MODEL = fault(
     "eval.py: model_options: these are of a model, but there is none; …",
     p="model_options.model=rotate",
@@ -239,6 +431,22 @@ BAD_CHECKPOINTS = [
         )
     ),
     gigl("/__0_0.distcp: expected …", zoo.pickle_in("model/__0_0.distcp")),
+    gigl("/.metadata: expected a pickle of plain values, found: more than 32 MB: …", zoo.large("model/.metadata")),
+    gigl("/.metadata: expected a checkpoint …, found its parts …", zoo.link("model/.metadata", "/dev/zero")),
+    gigl("/.metadata: expected a pickle …", write("model/.metadata", b"\x80\x02" + b"(" * (1 << 16))),
+    gigl("/.metadata: expected Metadata of torch.distributed.checkpoint, found …", zoo.deep_pickle("model/.metadata")),
+    gigl("/__0_0.distcp: expected …", zoo.link("model/__0_0.distcp", "../eval.json")),
+    *(
+        gigl(f"/.metadata: {line}", zoo.metadata("model", zoo.in_part(**change)))
+        for line, change in (
+            ("expected a shape, found a tuple that is too large to show", {"offsets": (10**5000, 0)}),
+            ("expected a shape, found ((((…", {"sizes": zoo.nested(400)}),
+            ("expected a shape, found (-1, 0)", {"offsets": (-1, 0)}),
+            ("expected a shape, found (nan, 0)", {"offsets": (math.nan, 0)}),
+            ("…: expected parts of 2 dimensions, found [0] and …", {"offsets": (0,)}),
+        )
+    ),
+    gigl("/.metadata: expected the name of a tensor, found []; …", zoo.nameless("model/.metadata")),
     gigl(
         "/.metadata: …weight: expected the part from row …: parts are missing or overlap; …",
         zoo.metadata("model", zoo.overlapping),
@@ -317,6 +525,10 @@ BAD_FILES = [
             zoo.lying_header("model.safetensors", lambda of: of["node_emb.weight"].update(shape=[1 << 40, 6])),
             zoo.lying_header("model.safetensors", lambda of: of["node_emb.weight"].update(data_offsets=[8, 896])),
             zoo.lying_header("model.safetensors", lambda of: of["rel_emb.weight"].update(dtype="F128")),
+            zoo.lying_header("model.safetensors", lambda of: of.update(x=of["rel_emb.weight"])),
+            zoo.twice("model.safetensors"),
+            zoo.header_size("model.safetensors", 1 << 26),
+            zoo.link("model.safetensors", "/dev/zero"),
         )
     ),
     of_file(
@@ -351,6 +563,11 @@ BAD_FILES = [
     ),
     of_file(
         PARQUET,
+        "{root}/entity.parquet: cannot read this Parquet file: row group 0 has 524,288 values, and 10 by its end",
+        zoo.lying_group("entity.parquet", 1 << 19),
+    ),
+    of_file(
+        PARQUET,
         "{root}/entity.parquet: expected one column of lists of floats, …",
         parquet_of(lambda of: {"a": of, "b": of}),
     ),
@@ -364,12 +581,14 @@ BAD_FILES = [
 ]
 
 
-@pytest.mark.parametrize("row", [*BAD_GRAPHSTORM, *BAD_REMAPPED, *BAD_CHECKPOINTS, *BAD_FILES, NO_MODEL])
+@pytest.mark.parametrize(
+    "row", [*BAD_GRAPHSTORM, *BAD_REMAPPED, *BAD_HDF5, *BAD_CHECKPOINTS, *BAD_SHARDS, *BAD_FILES, NO_MODEL]
+)
 def test_a_bad_model_is_one_line_and_nothing_of_it_runs(
     row: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command writes nothing, so no hostile pickle has left its mark either."""
-    if row.world is SAFETENSORS:
+    if row.world in (SAFETENSORS, SHARDS, INDEXED):
         pytest.importorskip("safetensors")
     if row.world in (PARQUET, REMAPPED):
         pytest.importorskip("pyarrow")

@@ -666,7 +666,7 @@ def test_a_fault_names_the_url_and_leaves_nothing(
         ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "…needs credentials: …"),
         (
             {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
-            "{url}/checkpoint: the endpoint does not answer: …; check the network and AWS_ENDPOINT_URL",
+            "{url}/checkpoint: the endpoint does not answer: …; check the network, for s3:// also AWS_ENDPOINT_URL",
         ),
     ],
 )

@@ -104,7 +104,7 @@ def test_an_unknown_peer_is_refused_in_one_line_that_names_the_known_ones() -> N
     done = subprocess.run([REPOSITORY / "scripts" / "peers", "x"], capture_output=True, text=True, check=False)
 
     assert 1 == done.returncode
-    peers = "torchbiggraph, pykeen, openbiolink, lightning, metrics, templates, sinks, foreign"
+    peers = "torchbiggraph, pykeen, openbiolink, lightning, metrics, templates, sinks, foreign, objects"
     assert f"scripts/peers: unknown peer 'x': expected one of {peers}\n" == done.stderr
 
 

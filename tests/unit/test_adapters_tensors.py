@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -157,6 +160,58 @@ def test_a_folder_of_parquet_has_the_order_of_its_numbers(tmp_path: Path) -> Non
     assert np.array_equal(found.entities.load().numpy(), table)
 
 
+SETTINGS_OF_PARQUET: list[dict[str, Any]] = [
+    {"data_page_version": version, "data_page_size": size, "use_dictionary": has_dictionary, **more}
+    for version, size, has_dictionary, more in (
+        ("1.0", 64, True, {"compression": "snappy", "write_page_checksum": True}),
+        ("1.0", 64, False, {"compression": "none", "write_statistics": False}),
+        ("2.0", 64, True, {"compression": "zstd", "write_page_index": True}),
+        ("2.0", 1 << 20, False, {"column_encoding": {"a.b.c.list.element": "BYTE_STREAM_SPLIT"}}),
+        ("1.0", 64, True, {"dictionary_pagesize_limit": 100}),
+        ("1.0", 64, True, {"use_compliant_nested_type": False}),
+    )
+]
+
+
+KINDS_OF_LISTS = ["list", "large list", "list of one size", "list of halves"]
+OF_FLOATS = {"by", "column_encoding"}  # settings that are not for halves
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        pytest.param(kind, settings, id=f"{kind}-{settings}")
+        for kind in KINDS_OF_LISTS
+        for settings in [*SETTINGS_OF_PARQUET, {"by": "duckdb"}]
+        if kind != "list of halves" or not settings.keys() & OF_FLOATS
+    ],
+)
+def test_lists_of_parquet_are_read_however_they_were_written(
+    kind: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Pages of either version, checked and not, with dictionaries that overflow, beside other columns."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = values((120, 6), 1, exact=True)
+    types = {
+        "list": pyarrow.list_(pyarrow.float32()),
+        "large list": pyarrow.large_list(pyarrow.float64()),
+        "list of one size": pyarrow.list_(pyarrow.float32(), 6),
+        "list of halves": pyarrow.list_(pyarrow.float16()),
+    }
+    rows = table.astype(np.float16) if kind == "list of halves" else table
+    vectors = pyarrow.array(list(rows), types[kind])
+    written = pyarrow.table({"a.b": [f"n{row}" for row in range(120)], "a.b.c": vectors, "a.b.d": np.arange(120.0)})
+    if "by" in settings:
+        duckdb = pytest.importorskip("duckdb")
+        duckdb.sql(f"COPY (SELECT * FROM written) TO '{tmp_path / 'n.parquet'}' (ROW_GROUP_SIZE 2048)")
+    else:
+        parquet.write_table(written, tmp_path / "n.parquet", row_group_size=50, **settings)
+
+    found = open_model(tmp_path, {"model": "dot", "entities": "n.parquet#a.b.c"}).entities
+
+    assert np.array_equal(found.load().numpy(), table)
+
+
 def test_a_parquet_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     for seed in (1, 2):
@@ -231,6 +286,25 @@ def test_a_checkpoint_of_gigl_has_the_ranks_of_its_operators(
     assert_typed_ranks(tmp_path / "out", edges, model, known, 1e-4 if similarity == "cosine" else 0.0)
 
 
+def test_names_of_a_state_dict_are_mapped_by_the_description(tmp_path: Path) -> None:
+    """A diagonal operator with the dot product is DistMult; the end of a name that occurs once will do."""
+    model = GiglModel("identity", "diagonal", "dot")
+    state = {f"net.{name}_table.weight": torch.from_numpy(table) for name, table in model.tables.items()}
+    state["net.relation.weight"] = torch.from_numpy(model.parameters["dst"])
+    save_checkpoint(tmp_path / "checkpoint", state)
+    options = {
+        "model": "distmult",
+        "entities": {"item": "net.item_table.weight", "user": "user_table.weight"},
+        "relations": "relation.weight",
+        "relation_types": model.options["relation_types"],
+    }
+    edges, known = some_typed_edges(model, 10, seed=3), some_typed_edges(model, 60, seed=4)
+
+    evaluated(tmp_path / "checkpoint", options, edges, known, tmp_path / "out")
+
+    assert_typed_ranks(tmp_path / "out", edges, model, known, 0.0)
+
+
 @pytest.mark.parametrize("precision", ["float64", "certified"])
 def test_operators_on_both_sides_work_in_other_precisions(precision: str, tmp_path: Path) -> None:
     model = GiglModel("translation", "complex_diagonal", "dot", exact=False)
@@ -261,18 +335,100 @@ def test_an_operator_on_either_side_gives_the_same_figures(candidates: str, tmp_
     assert all({key: of[key] for key in KEYS} == {key: documents[0][key] for key in KEYS} for of in documents)
 
 
+@pytest.mark.parametrize("safetensors", [False, True])
 @pytest.mark.parametrize("plan", ["rows", "columns", "grid", "table"])
-def test_shards_of_a_checkpoint_are_put_together_without_reading_them(plan: str, tmp_path: Path) -> None:
-    model = GiglModel("identity", "identity", "dot")
-    save_checkpoint(tmp_path / "checkpoint", model.state, plan, parts=3)
+def test_shards_of_a_checkpoint_are_put_together_without_reading_them(
+    plan: str, safetensors: bool, tmp_path: Path
+) -> None:
+    if safetensors:
+        pytest.importorskip("safetensors")
+    model, folder = GiglModel("identity", "linear", "dot"), tmp_path / "checkpoint"
+    save_checkpoint(folder, model.state, plan, parts=3, safetensors=safetensors)
+    number = {"num_files": {"rows": 3, "columns": 3, "grid": 9, "table": 1}[plan]} if safetensors else {}
 
-    found = open_model(tmp_path / "checkpoint", model.options)
+    found = open_model(folder, model.options | number)
+
+    assert np.array_equal(found.parameter_tables["destination"].load().numpy(), model.parameters["dst"])
 
     for name, table in model.tables.items():
         rows = found.tables[name]
         assert np.array_equal(rows.load().numpy(), table)
         assert np.array_equal(rows.read_rows(5, 19).numpy(), table[5:19])
         assert np.array_equal(rows.part(4, 21).read_rows(2, 11).numpy(), table[6:15])
+
+
+@pytest.mark.parametrize("consolidated", [False, True])
+def test_an_index_of_safetensors_names_the_file_of_each_tensor(consolidated: bool, tmp_path: Path) -> None:
+    """As one process writes it, or as shards of several are put together; a stray file beside them is not read."""
+    pytest.importorskip("safetensors")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    model = GiglModel("diagonal", "identity", "dot")
+    files = {name: 1 + index % 2 for index, name in enumerate(model.state)}
+    writer = dcp.HuggingFaceStorageWriter(
+        str(tmp_path / "model"), files, save_distributed=consolidated, enable_consolidation=consolidated
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of there being one process
+        dcp.save(model.state, storage_writer=writer, no_dist=True)
+    (tmp_path / "model" / "other.safetensors").write_bytes(b"")
+
+    found = open_model(tmp_path / "model", model.options)
+
+    for name, table in model.tables.items():
+        assert np.array_equal(found.tables[name].load().numpy(), table)
+    assert np.array_equal(found.parameter_tables["source"].load().numpy(), model.parameters["src"])
+
+
+FLOATS = {
+    "pt": ("float16", "bfloat16", "float64"),
+    "npy": ("float16", "float64"),
+    "parquet lists": ("float16", "float64"),
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "dtype"),
+    [
+        *((form, dtype) for form, dtypes in FLOATS.items() for dtype in dtypes),
+        *((form, dtype) for form in ("safetensors", "checkpoint", "shards", "graphstorm") for dtype in FLOATS["pt"]),
+    ],
+)
+def test_numbers_of_any_size_are_read_as_the_float32_that_they_are(form: str, dtype: str, tmp_path: Path) -> None:
+    """Of 16 bits all that there are: the smallest and largest, both zeros, infinities and NaN."""
+    kind = getattr(torch, dtype)
+    table = torch.arange(1 << 16).to(torch.uint16).view(256, 256).view(kind) if kind.itemsize == 2 else None
+    if table is None:
+        table = torch.from_numpy(values((256, 256), 3, exact=False)).double() / 3
+    expected = table.float()
+
+    rows = saved_as(form, table, tmp_path)
+
+    for start, found in ((0, rows.load()), (3, rows.part(2, 250).read_rows(1, 99))):
+        wanted = expected[start : start + len(found)]
+        assert np.array_equal(found.numpy(), wanted.numpy(), equal_nan=True)
+        assert torch.equal(found.signbit(), wanted.signbit())
+    assert rows.dimension == 256
+
+
+def saved_as(form: str, table: torch.Tensor, folder: Path) -> Any:
+    """Write a table as it is, and open it."""
+    if form == "graphstorm":
+        (folder / "n").mkdir()
+        torch.save(table, folder / "n" / "embed-00000.pt")
+        info = {"format": "pytorch", "emb_name": ["n"], "world_size": 1, "emb_dim": {"n": table.shape[1]}}
+        (folder / "emb_info.json").write_text(json.dumps(info))
+        return open_model(folder, {"model": "dot_product"}).entities
+    if form in ("checkpoint", "shards"):
+        save_checkpoint(folder, {"embedding_bags.n.weight": table}, parts=3, safetensors=form == "shards")
+        number = {"num_files": 3} if form == "shards" else {}
+        return open_model(folder, {"model": "dot"} | number).entities
+    if form in ("pt", "safetensors"):
+        path = folder / f"n.{form}"
+        save = torch.save if form == "pt" else pytest.importorskip("safetensors.torch").save_file
+        save({"n": table}, path)
+        return open_model(path, {"model": "dot", "entities": "n"}).entities
+    addresses = write_tables(folder, form, {"n": table.numpy()})
+    return open_model(folder, {"model": "dot", "entities": addresses["n"]}).entities
 
 
 def names_of(model: GraphStormFolder | GiglModel, *, is_raw: bool = False) -> Callable[[Edge], list[str]]:
@@ -309,9 +465,10 @@ def config_of_names(
     )
 
 
-@pytest.mark.parametrize(
-    ("system", "num_partitions"), crossed(["pyg", "graphstorm", "graphstorm remapped", "gigl"], [1, 2, 5], quick=3)
-)
+SYSTEMS = ["tables", "pyg", "graphstorm", "graphstorm remapped", "graphstorm hdf5", "gigl", "gigl shards"]
+
+
+@pytest.mark.parametrize(("system", "num_partitions"), crossed(SYSTEMS, [1, 2, 5], quick=5))
 def test_partitions_and_workers_change_no_figure(system: str, num_partitions: int, tmp_path: Path) -> None:
     """Edges by name are split into buckets of any number of partitions; those of one are compared with numbers."""
     pytest.importorskip("duckdb")
@@ -325,7 +482,7 @@ def test_partitions_and_workers_change_no_figure(system: str, num_partitions: in
     ]
 
     assert results[0] == results[1]
-    plain = made(system.split()[0], tmp_path / "plain")  # remapping moves no vector
+    plain = made(system.split()[0], tmp_path / "plain")  # another form moves no vector
     numbers = evaluated(plain[0], options, edges, known, tmp_path / "numbers").document
     assert {key: results[0][key] for key in KEYS} == {key: numbers[key] for key in KEYS}
 
@@ -333,21 +490,59 @@ def test_partitions_and_workers_change_no_figure(system: str, num_partitions: in
 def made(system: str, folder: Path) -> Any:
     """A model of a system: its path, options, entity types, edges and known edges, and what edges are called."""
     folder.mkdir(exist_ok=True)
+    if system == "tables":
+        tables = {"entity": values((37, 6), 1, exact=True), "relation": values((3, 6), 2, exact=True)}
+        addresses = write_tables(folder, "parquet lists", tables)
+        edges, known = some_edges(37, 3, 15, seed=1), some_edges(37, 3, 80, seed=2)
+        options = {"model": "complex", "entities": addresses["entity"], "relations": addresses["relation"]}
+        return folder, options, ["all"], edges, known, lambda edge: list(map(str, edge))
     if system == "pyg":
         pyg = PygState(folder / "model.pt", "rotate")
         edges, known = some_edges(37, 3, 15, seed=1), some_edges(37, 3, 80, seed=2)
         return pyg.path, pyg.options, ["all"], edges, known, lambda edge: list(map(str, edge))
     model: GraphStormFolder | GiglModel
-    if system == "gigl":
+    more = {}
+    if "gigl" in system:
         model = GiglModel("translation", "diagonal", "cosine")
-        save_checkpoint(folder / "model", model.state)
+        save_checkpoint(folder / "model", model.state, safetensors="shards" in system)
+        more = {"num_files": 2} if "shards" in system else {}
     else:
         if system == "graphstorm remapped":
             pytest.importorskip("pyarrow")
-        model = GraphStormFolder(folder / "model", "transe_l1", parts=3, remapped="remapped" in system)
+        kind = {name: True for name in ("remapped", "hdf5") if name in system}
+        model = GraphStormFolder(folder / "model", "transe_l1", parts=3, **kind)
     names = names_of(model, is_raw="remapped" in system)
     edges, known = some_typed_edges(model, 15, seed=1), some_typed_edges(model, 90, seed=2)
-    return folder / "model", model.options, list(model.tables), edges, known, names
+    return folder / "model", model.options | more, list(model.tables), edges, known, names
+
+
+def test_the_page_makes_edges_of_splits_and_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks stand beside the edges, in files of their own, row by row."""
+    pytest.importorskip("duckdb")
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    page = Path(__file__).parents[2] / "docs" / "guides" / "other_systems.md"
+    [block] = [of for of in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "test_mask" in of]
+    monkeypatch.chdir(tmp_path)
+    source = np.random.default_rng(1)
+    follows = source.integers(0, 99, (5000, 2))
+    is_test = source.integers(0, 2, 5000)
+    ids = {"src_int_id": follows[:, 0], "dst_int_id": follows[:, 1]}
+    masks = {"train_mask": 1 - is_test, "val_mask": 0 * is_test, "test_mask": is_test}
+    for folder, columns, cuts in (("edges", ids, [2000, 2100]), ("masks", masks, [700])):
+        (tmp_path / folder / "user:follows:user").mkdir(parents=True)
+        for index, rows in enumerate(np.split(np.arange(5000), cuts)):
+            path = tmp_path / folder / "user:follows:user" / f"part-{index:05d}.parquet"
+            table = pyarrow.table({name: of[rows] for name, of in columns.items()})
+            parquet.write_table(table, path, row_group_size=512)
+    parquet.write_table(pyarrow.table({"src_id": [3, 4], "dst_id": [5, 6]}), "rates_test.parquet")
+
+    exec(block, {})
+
+    found = parquet.read_table("test.parquet").to_pydict()
+    expected = [("3", "user,rates,item", "5"), ("4", "user,rates,item", "6")]
+    expected += [(str(lhs), "user,follows,user", str(rhs)) for lhs, rhs in follows[is_test == 1].tolist()]
+    edges = zip(map(str, found["lhs"]), found["rel"], map(str, found["rhs"]), strict=True)
+    assert sorted(edges) == sorted(expected)
 
 
 @pytest.mark.parametrize("columns", [("orig", "new"), ("node_str_id", "node_int_id")])
@@ -371,6 +566,12 @@ def test_nodes_of_graphstorm_are_called_as_the_id_maps_say(columns: tuple[str, s
         ({"new": [0, 0]}, "/user: expected each node from 0 to 30 once, found 0"),
         ({"new": [0], "name": ["a"]}, "/part-0.parquet: expected a column orig or node_str_id, found new, name"),
         ({"orig": [b"a"], "new": [0]}, "/part-0.parquet: expected names or integers in column orig, found binary"),
+        ({"orig": [math.nan], "new": [0]}, "/part-0.parquet: expected names or integers in column orig, found double"),
+        ({"orig": ["a"], "new": [math.nan]}, "/part-0.parquet: expected names or integers in column new, found double"),
+        ({"orig": ["a"], "new": [True]}, "/part-0.parquet: expected names or integers in column new, found bool"),
+        ({"orig": ["a"], "new": [None]}, "/part-0.parquet: expected names or integers in column new, found null"),
+        ({"orig": ["a"], "new": [-1]}, "/user: expected each node from 0 to 30 once, found -1"),
+        ({"orig": ["a"], "new": [1 << 62]}, "/user: expected each node from 0 to 30 once, found 4611686018427387904"),
         ({"orig": [["a"]], "new": [0]}, "/part-0.parquet: expected names or integers in column orig, found list<…"),
         ({"node_int_id": [9], "node_str_id": ["a"]}, "/user: expected each node from 0 to 30 once, found 9"),
     ],

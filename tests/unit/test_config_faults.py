@@ -634,6 +634,11 @@ def test_directories_of_known_edges_are_found_like_those_to_evaluate(folder: Pat
     assert [f"eval.json: {key}[1]: {folder}/groups.json (in the working directory) is not a directory"] == (
         faults_of(folder, competing(**{key: ["known", "groups.json"]}))
     )
+    (folder / "edges.hdf5").touch()
+    where = (
+        f"{folder}/edges.hdf5 (in the working directory) is not a directory; write edges of one HDF5 file as .parquet"
+    )
+    assert faults_of(folder, competing(**{key: ["edges.hdf5"]})) == [f"eval.json: {key}[0]: {where}"]
     where = f"no such directory: {folder}/nowhere (in the working directory)"
     assert faults_of(folder, competing(), f"{key}=nowhere") == [f"-p {key}=nowhere: {key}[0]: {where}"]
     where = f"no such directory: {folder}/knwon (in the working directory)"

@@ -125,9 +125,13 @@ def test_dictionaries_of_ogb_and_tgb_rank_each_query_among_its_negatives() -> No
 
 
 def test_shared_negatives_count_hits_of_those_that_beat_the_k_th() -> None:
-    found = RankMetric((1, 2)).eval({"y_pred_pos": [1.0, 2.0, 5.0], "y_pred_neg": [1.0, 0.0, 3.0, 3.0]})
+    """As OGB has it; TGB, whose dictionary names its metrics, takes the middle of ties."""
+    given = {"y_pred_pos": [1.0, 2.0, 3.0], "y_pred_neg": [1.0, 0.0, 3.0, 3.0]}
+    found, of_tgb = RankMetric((2,)).eval(given), RankMetric((2,)).eval(given | {"eval_metric": ["mrr"]})
 
-    assert (1 / 3, 1 / 3) == (found["hits@1"], found["hits@2"])
+    assert (0, (1 / 4 + 1 / 3 + 1 / 3) / 3) == (found["hits@2"], pytest.approx(found["mrr"]))
+    assert (1 / 3, (1 / 3.5 + 1 / 3 + 1 / 2) / 3) == (of_tgb["hits@2"], pytest.approx(of_tgb["mrr"]))
+    assert "mrr_list" not in of_tgb
     assert "mrr_list" not in found
 
 

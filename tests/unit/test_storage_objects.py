@@ -123,7 +123,7 @@ def test_a_network_that_fails_while_an_object_is_read_in_place_is_no_damage_of_t
 
     assert (
         f"{PLACE}/embeddings_user_0.v1.h5: the endpoint does not answer: Connection reset by peer; check "
-        "the network and AWS_ENDPOINT_URL"
+        "the network, for s3:// also AWS_ENDPOINT_URL"
     ) == str(raised.value)
 
 
