@@ -49,6 +49,15 @@ class Observer:
     def phase(self, title: str) -> None:
         """Take note of what the evaluation does until the next report."""
 
+    def round_started(self, earlier: int, num_edges: int, *, is_last: bool) -> None:
+        """Begin a round of a sample.
+
+        Args:
+            earlier: edges of the rounds before.
+            num_edges: edges of this one.
+            is_last: whether no later round is foreseen.
+        """
+
     def started(self, num_edges: int, rank_in_team: int) -> None:
         """Begin the work on all edges; this process is one of a team."""
 

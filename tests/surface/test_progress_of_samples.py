@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.kit.case import TinyCase
-from tests.kit.commands import flags, metrics_of, run_command
+from tests.kit.commands import Done, flags, metrics_of, run_command
 
-LINE = re.compile(r"bucket \(\d, \d\): ([\d,]+) edges in .*; (\d+)% done")
+LINE = re.compile(r"bucket \(\d, \d\): ([\d,]+) edges in [^;\n]*(?:; (\d+)% done)?")
+
+
+def lines_of(done: Done) -> list[tuple[str, str]]:
+    """Return the number of edges and the share that each line tells; "" where it tells none."""
+    return LINE.findall(done.err + done.out)
 
 
 @pytest.mark.parametrize("candidates", ["sampled", "partition"])
@@ -22,7 +27,23 @@ def test_edges_and_shares_are_those_of_the_sample(tmp_path: Path, candidates: st
     done = run_command(case, "--workers", "1", "--output", "out", *flags(settings))
 
     assert 0 == done.status, done.err
-    lines = [(int(edges.replace(",", "")), int(share)) for edges, share in LINE.findall(done.err + done.out)]
+    lines = [(int(edges.replace(",", "")), int(share)) for edges, share in lines_of(done)]
     assert metrics_of(case.root / "out")["num_edges"] == sum(edges for edges, _ in lines)
     assert 100 == lines[-1][1]
     assert max(share for _, share in lines) <= 100
+
+
+def test_shares_never_step_back_from_round_to_round(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8), edges_per_bucket=2_500)
+
+    settings = ["candidates=partition", "target_error=0.0001", "hits_at=1"]
+    done = run_command(case, "--workers", "1", "--output", "out", *flags(settings))
+
+    assert done.status == 0, done.err
+    lines, document = lines_of(done), metrics_of(case.root / "out")
+    assert document["sample"]["rounds"] > 1
+    assert sum(int(edges.replace(",", "")) for edges, _ in lines) == document["num_edges"]
+    shares = [int(share) for _, share in lines if share]
+    assert "" in {share for _, share in lines[:4]}, "more rounds may follow the first"
+    assert shares == sorted(shares)
+    assert shares[-1] == 100

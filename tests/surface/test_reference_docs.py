@@ -54,8 +54,14 @@ def declared_files() -> dict[str, tuple[Part, ...]]:
     """The keys or columns of every file on the page, in its order."""
     found = {}
     for section in OUTPUT_FILES.read_text(encoding="utf-8").split("\n### ")[1:]:
-        rows = re.findall(r"^\| `(.*?)` \| (.*?) \| (.*?) ?\| (.*?) ?\|$", section, re.MULTILINE)
-        found[section.partition("\n")[0].replace("`", "")] = tuple(Part(*row) for row in rows)
+        parts = [
+            Part(*row) for row in re.findall(r"^\| `(.*?)` \| (.*?) \| (.*?) ?\| (.*?) ?\|$", section, re.MULTILINE)
+        ]
+        names = section.partition("\n")[0].replace("`", "").split(", ")
+        for name in names if names[0].endswith(".csv") else [", ".join(names)]:  # of several tables: those of its own
+            found[name] = tuple(
+                part for part in parts if len(names) == 1 or part.when in ("", None) or name in part.when
+            )
     return found
 
 
