@@ -220,10 +220,10 @@ def types_of(document: Mapping[str, Any]) -> DataTable:
 
 POPULARITY_TITLE = "Popularity in training"
 _MEASURES = {
-    "answer_degree": "the answer",
-    "answer_half_link": "the answer, with the relation",
-    "query_degree": "the known entity",
-    "query_half_link": "the known entity, with the relation",
+    "answer_degree": "answer",
+    "answer_half_link": "answer + relation",
+    "query_degree": "known entity",
+    "query_half_link": "known + relation",
 }
 
 
@@ -244,13 +244,14 @@ def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
             rows.append((title, *cells, f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"))
         for beta, values in of["stratified"].items():
             cells = [cell for key in keys for cell in (text_of(key, values[key]), "")]
-            rows.append((title, f"all, weighted with β = {beta}", *cells, "", ""))
+            rows.append((title, f"all (β = {beta})", *cells, "", ""))
     note = (
         f"The {half['query_share']:.1%} of queries whose answers have {half['at_least']:,} or more training edges make "
-        f"{half['mrr_share']:.1%} of MRR.\nWith β, queries weigh (1 + training edges) to the power −β."
+        f"{half['mrr_share']:.1%} of MRR.\nQueries are grouped by the training edges of their answer or known entity, "
+        "in all or (+ relation) with the query's relation.\nWith β, queries weigh (1 + training edges) to the power −β."
     )
     columns = [f"{short_title(key)}{macro}" for key in keys for macro in ("", ", macro")]
-    heads = ("queries by training edges of", "number of edges", *columns, "of queries", "of MRR")
+    heads = ("edges of", "training edges", *columns, "of queries", "of MRR")
     return [DataTable(POPULARITY_TITLE, heads, rows, note, "popularity", "ll" + "r" * (len(heads) - 2))]
 
 

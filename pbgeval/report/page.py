@@ -304,6 +304,7 @@ def comparison_page(comparison: Comparison) -> Page:
         [table] = by_relation
         at, relations = relations_to_show(comparison)
         drawn = [(of.relation, of.differences[at]) for of in relations]
+        drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
         chart = difference_chart(metric_title(comparison.differences[at].metric), drawn)
         sections = [
             Section("differences", "Differences between the runs", [whole, chart], layout="roomy"),
@@ -314,7 +315,7 @@ def comparison_page(comparison: Comparison) -> Page:
         ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b))),
     ]
     origin = DataTable("The runs", ("run", "model", "folder", "conditions"), runs, kinds="llll")
-    sections.append(Section("origin", "Provenance", [origin]))
+    sections.append(Section("origin", "Provenance", [origin], layout="wide"))
     return Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
 
 

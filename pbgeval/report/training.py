@@ -98,7 +98,7 @@ def training_tiles(curves: Curves) -> list[Tile]:
     tiles = (
         Tile(f"{metric} before visits", before, where),
         Tile(f"{metric} after visits", after, where),
-        Tile("gap", gap, [*interval, "after − before"]),
+        Tile("Gap", gap, [*interval, "after − before"]),
         Tile(f"{metric} of training edges", training, where),
     )
     return [tile for tile in tiles if tile.value != UNDEFINED]

@@ -211,7 +211,7 @@ def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) 
     ):
         assert len(page.rows[f"Metrics by {title}"]) > 1
     popularity = page.rows["Popularity in training"]
-    assert {"the answer", "the known entity, with the relation"} < {row[0] for row in popularity}
+    assert {"answer", "known + relation"} < {row[0] for row in popularity}
     assert "answer_degree" not in str(popularity)
     assert "<h3>Popularity" not in text_of(tmp_path / "output"), "the section has this heading"
     assert "evaluated edges are also in train_paths" in page.text, "a warning"
