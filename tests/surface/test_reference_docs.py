@@ -17,7 +17,7 @@ from attrs import frozen
 
 import pbgeval
 from pbgeval.config.explain import explained_keys
-from pbgeval.monitor.records import Figures, PassDetails, PassKey, PassRecord, VisitDetails, VisitRecord
+from pbgeval.monitor.records import PassDetails, PassKey, PassRecord, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.notation import Bucket
 from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
 from scripts import reference_docs
@@ -259,7 +259,7 @@ def test_an_import_has_the_declared_keys(tmp_path: Path) -> None:
 
 
 def test_records_of_training_have_the_declared_keys() -> None:
-    figures = Figures(3, {"mrr": 0.5})
+    figures = PbgFigures(3, {"mrr": 0.5})
     visit = VisitRecord(PassKey(0), Bucket(0, 1), 0, figures, figures, figures, VisitDetails(reason="NaN", training={}))
     summary = PassRecord(PassKey(0), 0, figures, PassDetails(lost=0.1, level=0.05))
 
