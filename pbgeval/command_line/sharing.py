@@ -89,4 +89,5 @@ def verify(
         print(printable(f"{result}: verified"))
         print(f"  figures recomputed from the saved ranks: {found.num_figures:,}")
         print(f"  edges ranked again (seed {found.seed}): {found.num_edges:,}, {found.num_different:,} of them differ")
-        print(f"  wrong ranks of a share of {share:g} of the edges are found with probability {1 - error:g}")
+        chance = f"{100 * (1 - error):g}%"
+        print(f"  wrong ranks of {100 * share:g}% of the edges would be found with a probability of {chance}")

@@ -17,7 +17,7 @@ from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoi
 from pbgeval.storage.edges import bucket_of_name, find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
-from pbgeval.storage.text import listed, partitions, plural
+from pbgeval.storage.text import did_you_mean, listed, partitions, plural
 
 _EMBEDDINGS = re.compile(r"embeddings_(.+)_(0|[1-9][0-9]*)\.v([0-9]+)\.h5")
 _PART_OF_CHECKPOINT = re.compile(rf"checkpoint_version\.txt|{_EMBEDDINGS.pattern}")
@@ -40,8 +40,10 @@ def describe(path: Path) -> dict[str, Description]:
     one = _describer(path)
     if one is not None:
         return {str(path): one(path)}
+    if not path.exists():
+        raise StorageError(f"{path}: no such file or folder{did_you_mean(path, os.path.exists)}")
     if not path.is_dir():
-        raise StorageError(f"{path}: expected {_EXPECTED}, found {'another file' if path.exists() else 'no such file'}")
+        raise StorageError(f"{path}: expected {_EXPECTED}, found another file")
     inner = {child: _describer(child) for child in sorted(path.iterdir()) if child.is_dir()}
     found = {str(child): describer(child) for child, describer in inner.items() if describer is not None}
     if not found:

@@ -301,8 +301,11 @@ COMMANDS = [
     *(
         fault(f"{name}: expected {message}…", *damage, args=("inspect", name), world=NOTHING)
         for name, message, *damage in (
-            ("none", "a folder of edges or entities, a checkpoint, an edge file edges_LHS_RHS.h5, or a fo"),
-            (".", "a folder of edges or entities, a checkpoint", write("other.h5", "")),
+            (
+                ".",
+                "a folder of edges or entities, a checkpoint, an edge file edges_LHS_RHS.h5",
+                write("other.h5", ""),
+            ),
             ("other.h5", "a folder of edges or entities, a checkpoint", lambda root: h5py.File(root / "other.h5", "w")),
             ("bad/edges_0_0.h5", "an HDF5 file, found another format", write("bad/edges_0_0.h5", "no HDF5, but long")),
         )
@@ -317,6 +320,12 @@ COMMANDS = [
     *(
         fault(f"{message}", args=arguments.split(), world=MONITOR)
         for arguments, message in (("--metric auc", "expected records of held-out edges with 'auc', found mrr, r1"),)
+    ),
+    fault(
+        "edgs: no such file or folder; did you mean 'edges'?",
+        write("edges/x", ""),
+        args=("inspect", "edgs"),
+        world=NOTHING,
     ),
     fault("…training_stats.json…", args=("monitor", "."), world=NOTHING),
     *(

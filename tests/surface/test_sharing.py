@@ -102,7 +102,7 @@ def test_an_honest_result_can_be_true(case: TinyCase, tmp_path: Path, overrides:
     assert 0 == done.status, done.err
     assert ": verified" in done.out
     assert f"edges ranked again (seed 4): {again:,}, 0 of them differ" in done.out
-    assert "wrong ranks of a share of 0.01 of the edges are found with probability 0.999" in done.out
+    assert "wrong ranks of 1% of the edges would be found with a probability of 99.9%" in done.out
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.5])
