@@ -27,7 +27,7 @@ class UnitReport:
     edges_done: int  # by all workers, as far as known here
     edges_total: int
     mean_reciprocal_rank: float | None  # of all units that are done, headline rank type
-    half_width: float | None  # of its 95% interval for all edges, from how units differ; None: too few units
+    half_width: float | None  # of its 95% interval, from how units differ; None: too few units, or a sample of edges
     finished_bucket: BucketReport | None  # if this was the last unit of its bucket
 
 

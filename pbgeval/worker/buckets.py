@@ -446,6 +446,6 @@ def _unit_report(
         edges_done=total - progress.num_edges + done,  # the journal has the others
         edges_total=total,
         mean_reciprocal_rank=average,
-        half_width=half_width,
+        half_width=None if context.evaluated.sample is not None else half_width,  # of buckets: none is drawn
         finished_bucket=progress.finished(unit, seconds, mean_reciprocal_rank),
     )

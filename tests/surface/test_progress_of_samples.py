@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pbgeval import Observer, evaluate
+from pbgeval.progress import UnitReport
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, metrics_of, run_command
 
@@ -47,3 +49,21 @@ def test_shares_never_step_back_from_round_to_round(tmp_path: Path) -> None:
     assert "" in {share for _, share in lines[:4]}, "more rounds may follow the first"
     assert shares == sorted(shares)
     assert shares[-1] == 100
+
+
+@pytest.mark.parametrize(("settings", "has_intervals"), [((), True), (("sample_edges=400",), False)])
+def test_the_spread_of_buckets_is_no_interval_of_a_sample(
+    tmp_path: Path, settings: tuple[str, ...], has_intervals: bool
+) -> None:
+    units: list[UnitReport] = []
+
+    class Seen(Observer):
+        def unit_finished(self, unit: UnitReport) -> None:
+            units.append(unit)
+
+    case = TinyCase.write(tmp_path, partition_sizes=(4, 3, 3), edges_per_bucket=90)
+    overrides = ["candidates=partition", *settings]
+    evaluate(case.config, overrides=overrides, workers=1, output=tmp_path / "out", observer=Seen())
+
+    assert len(units) >= 6
+    assert any(unit.half_width is not None for unit in units) is has_intervals
