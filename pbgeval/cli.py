@@ -161,15 +161,14 @@ def _evaluate(
 def submit(
     config: ConfigFile,
     scheduler: Annotated[
-        Literal["slurm", "local"], typer.Option("--scheduler", help="Where the job runs; local: on this host.")
+        Literal["slurm", "local"], typer.Option("--scheduler", help="Where to run the job. local: this host.")
     ] = "slurm",
     param: Overrides = None,
     output: OutputFolder = None,
     nodes: Annotated[int, typer.Option("--nodes", min=1, metavar="N", help="Number of hosts.")] = 1,
     workers_per_node: WorkersPerNode = 1,
     partition: Annotated[
-        str | None,
-        typer.Option("--partition", metavar="NAME", help="Slurm partition [default: that of the cluster]."),
+        str | None, typer.Option("--partition", metavar="NAME", help="Slurm partition [default: set by the cluster].")
     ] = None,
     time: TimeLimit = "1:00:00",
     cpus_per_worker: CpusPerWorker = None,
@@ -177,10 +176,7 @@ def submit(
     memory: MemoryPerNode = None,
     slurm: SlurmOptions = None,
     device: Device = "auto",
-    wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Wait for the job, and exit with its status."),
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the job and exit with its status.")] = False,
 ) -> None:
     """Evaluate in a Slurm job, or in a job on this host.
 
@@ -237,8 +233,7 @@ command()(verify)
 @command()
 def inspect(
     path: Annotated[
-        Path,
-        typer.Argument(metavar="PATH", help="Folder of edges, of entities or of a checkpoint, or one edge file."),
+        Path, typer.Argument(metavar="PATH", help="Edge folder, entity folder, checkpoint, or a single edge file.")
     ],
 ) -> None:
     """Describe edge files, entity folders and checkpoints."""
@@ -267,7 +262,9 @@ def metrics(
 
 @command()
 def topk(
-    test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Evaluated edges: head<TAB>relation<TAB>tail.")],
+    test: Annotated[
+        Path, typer.Option("--test", metavar="FILE", help="Edges to evaluate: head<TAB>relation<TAB>tail.")
+    ],
     ranking: Annotated[
         Path, typer.Option("--ranking", metavar="FILE", help="Top-k lists in the format of AnyBURL and SAFRAN.")
     ],
@@ -283,11 +280,11 @@ def topk(
     ] = None,
     filtering: Annotated[
         Literal["producer", "known", "none"],
-        typer.Option("--filter", help="producer: the lists are filtered already; known: remove known answers."),
+        typer.Option("--filter", help="producer: already filtered; known: remove known answers; none: unfiltered."),
     ] = "producer",
     ties: Annotated[
         Literal["confidence", "order"],
-        typer.Option("--ties", help="confidence: equal confidences tie; order: the position decides."),
+        typer.Option("--ties", help="confidence: equal confidences tie; order: the position breaks ties."),
     ] = "confidence",
     absent: Annotated[
         Literal["bounds", "last", "zero"],
@@ -339,7 +336,7 @@ def _show(*tables: DataTable) -> None:
 @command()
 def types(
     taxonomy: Annotated[
-        Path, typer.Option("--taxonomy", metavar="FILE", help="Hierarchy of the types: type<TAB>depth<TAB>parent.")
+        Path, typer.Option("--taxonomy", metavar="FILE", help="Type hierarchy: type<TAB>depth<TAB>parent.")
     ],
     truth: Annotated[
         Path, typer.Option("--truth", metavar="FILE", help="True types: query<TAB>type<TAB>type..., or JSON.")
@@ -360,13 +357,15 @@ def types(
         float, typer.Option("--base", metavar="X", help="Base of the exponential gain; must be above 1.")
     ] = 2.0,
     as_published: Annotated[
-        bool,
-        typer.Option("--as-published", help="Count the root and repeated types, so that NDCG can exceed 1."),
+        bool, typer.Option("--as-published", help="Count the root and repeated types, so that NDCG can exceed 1.")
     ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="JSON file for each query [default: print the table only]."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="JSON file for the result of each query [default: print the table only].",
         ),
     ] = None,
 ) -> None:
@@ -394,11 +393,7 @@ def compare(
     b: Annotated[Path, LocalFolder(metavar="B", help="Second run, on the same queries. Differences are B - A.")],
     edges: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--edges",
-            metavar="DIR",
-            help="Folder of the evaluated edges. Repeatable [default: where the runs read them].",
-        ),
+        typer.Option("--edges", metavar="DIR", help="Evaluated edges. Repeatable [default: where the runs read them]."),
     ] = None,
     metric: Annotated[
         list[str] | None,
@@ -409,8 +404,7 @@ def compare(
         ),
     ] = None,
     side: Annotated[
-        Literal["head", "tail", "relation", "both", "lhs", "rhs"],
-        typer.Option("--side", help="Side that is predicted."),
+        Literal["head", "tail", "relation", "both", "lhs", "rhs"], typer.Option("--side", help="Predicted side.")
     ] = "both",
     rank_type: Annotated[RankTypeName, typer.Option("--rank-type", help="Rank type to compare.")] = "realistic",
     filter_: Annotated[
@@ -420,7 +414,8 @@ def compare(
     clusters: Annotated[
         Literal["key", "edge"],
         typer.Option(
-            "--clusters", help="Queries that depend on each other. key: equal queries; edge: those of one edge."
+            "--clusters",
+            help="Dependent queries. edge: those of the same edge; key: also those with the same key.",
         ),
     ] = "key",
     format_: Annotated[
@@ -428,7 +423,7 @@ def compare(
         typer.Option("--format", help="text, md and latex: tables; html: a page; json, csv: every figure."),
     ] = "text",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write [default: print it].")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write [default: print].")
     ] = None,
 ) -> None:
     """Compare two runs on the same queries.
@@ -463,7 +458,7 @@ def _print_or_write(text: str, path: Path | None) -> None:
 @command()
 def monitor(
     records: Annotated[
-        Path, typer.Argument(metavar="RECORDS", help="Monitor's or PBG's training_stats.json, or its folder.")
+        Path, typer.Argument(metavar="RECORDS", help="training_stats.json of a Monitor or of PBG, or its folder.")
     ],
     metric: Annotated[
         Literal["mrr", "pos_rank", "r1", "r10", "r50", "auc", "loss"],
@@ -495,8 +490,7 @@ def report(
         Path, LocalFolder(metavar="DIR", help="Output directory of an evaluation, of a monitor, or of both.")
     ],
     form: Annotated[
-        Literal["html", "md", "latex"],
-        typer.Option("--format", help="html: a page; md or latex: tables, printed."),
+        Literal["html", "md", "latex"], typer.Option("--format", help="html: a page; md or latex: tables, printed.")
     ] = "html",
     output: Annotated[
         str | None,
@@ -512,7 +506,7 @@ def report(
     ] = "mrr",
     monitor: Annotated[
         Path | None,
-        typer.Option("--monitor", metavar="DIR", help="Records of the training run [default: those in DIR]."),
+        typer.Option("--monitor", metavar="DIR", help="Folder with the records of the training run [default: DIR]."),
     ] = None,
 ) -> None:
     """Write a result as an HTML page or as tables."""

@@ -27,7 +27,7 @@ class UnitReport:
     edges_done: int  # by all workers, as far as known here
     edges_total: int
     mean_reciprocal_rank: float | None  # of all units that are done, headline rank type
-    half_width: float | None  # of its 95% interval for all edges, from how units differ; None: too few units
+    half_width: float | None  # of its 95% interval, from how units differ; None: too few units, or a sample of edges
     finished_bucket: BucketReport | None  # if this was the last unit of its bucket
 
 
@@ -48,6 +48,15 @@ class Observer:
 
     def phase(self, title: str) -> None:
         """Take note of what the evaluation does until the next report."""
+
+    def round_started(self, earlier: int, num_edges: int, *, is_last: bool) -> None:
+        """Begin a round of a sample.
+
+        Args:
+            earlier: edges of the rounds before.
+            num_edges: edges of this one.
+            is_last: whether no later round is foreseen.
+        """
 
     def started(self, num_edges: int, rank_in_team: int) -> None:
         """Begin the work on all edges; this process is one of a team."""

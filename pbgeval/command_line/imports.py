@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 def import_model(
     model: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODEL", help="Folder of DGL-KE, checkpoint of LibKGE (.pt), or folder of plain arrays."
-        ),
+        typer.Argument(metavar="MODEL", help="DGL-KE folder, LibKGE checkpoint (.pt), or folder of plain arrays."),
     ],
     output: Annotated[
         Path,
@@ -41,7 +39,7 @@ def import_model(
         ),
     ],
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, metavar="N", help="Number of partitions of the entities.")
+        int, typer.Option("--partitions", min=1, metavar="N", help="Number of entity partitions.")
     ] = 1,
     edges: EdgeFilesByName = [],  # noqa: B006 - typer copies it
     edge_columns: Annotated[
@@ -49,19 +47,21 @@ def import_model(
         typer.Option(
             "--edge-columns",
             metavar="hrt",
-            help="Order of the columns of edges: h for the head, r for the relation, t for the tail.",
+            help="Column order of the edges: h head, r relation, t tail.",
         ),
     ] = "hrt",
     entities: Annotated[
         Path | None,
         typer.Option(
-            "--entities", metavar="FILE", help="Labels of the entities, id<TAB>label [default: edges have ids]."
+            "--entities", metavar="FILE", help="Entity labels, one id<TAB>label per line [default: edges contain ids]."
         ),
     ] = None,
     relations: Annotated[
         Path | None,
         typer.Option(
-            "--relations", metavar="FILE", help="Labels of the relations, id<TAB>label [default: edges have ids]."
+            "--relations",
+            metavar="FILE",
+            help="Relation labels, one id<TAB>label per line [default: edges contain ids].",
         ),
     ] = None,
     unknown: Unknown = "skip",

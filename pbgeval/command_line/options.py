@@ -181,16 +181,16 @@ EdgeFilesByName = Annotated[
     typer.Option(
         "--edges",
         metavar="NAME=FILE",
-        help="Edges to write into the folder NAME. Call known edges valid and train. Repeatable.",
+        help="Edges to convert into the folder NAME. Name known edges valid and train. Repeatable.",
     ),
 ]
 Unknown = Annotated[
     Literal["skip", "refuse"],
-    typer.Option("--unknown", help="What to do with edges whose names are unknown. Skipped edges are counted."),
+    typer.Option("--unknown", help="How to treat edges with unknown names. Skipped edges are counted."),
 ]
 TrustPickle = Annotated[
     bool,
-    typer.Option("--trust-pickle", help="Unpickle the model file, which can run any code in it."),
+    typer.Option("--trust-pickle", help="Unpickle the model file. This can execute any code in it."),
 ]
 Cutoffs = Annotated[
     list[int] | None,
@@ -206,36 +206,34 @@ TimeLimit = Annotated[
 ]
 CpusPerWorker = Annotated[
     int | None,
-    typer.Option(
-        "--cpus-per-worker", min=1, metavar="N", help="Cores of each process [default: as the scheduler decides]."
-    ),
+    typer.Option("--cpus-per-worker", min=1, metavar="N", help="Cores per process [default: set by the scheduler]."),
 ]
 GpusPerNode = Annotated[
-    int | None, typer.Option("--gpus-per-node", min=0, metavar="N", help="GPUs of each host [default: none].")
+    int | None, typer.Option("--gpus-per-node", min=0, metavar="N", help="GPUs per host [default: none].")
 ]
 MemoryPerNode = Annotated[
     str | None,
     typer.Option(
         "--mem",
         metavar="SIZE",
-        help="Memory of each host as in sbatch, for example 64GB [default: that of the cluster].",
+        help="Memory per host as in sbatch, for example 64GB [default: set by the cluster].",
     ),
 ]
 SlurmOptions = Annotated[
     list[str] | None,
     typer.Option(
-        "--slurm", metavar="KEY=VALUE", help="Another sbatch option, for example account=physics. Repeatable."
+        "--slurm", metavar="KEY=VALUE", help="Additional sbatch option, for example account=physics. Repeatable."
     ),
 ]
 WorkersPerNode = Annotated[
-    int, typer.Option("--workers-per-node", min=1, metavar="N", help="Number of processes on each host.")
+    int, typer.Option("--workers-per-node", min=1, metavar="N", help="Number of processes per host.")
 ]
 PartitionsOfTypes = Annotated[
     list[str] | None,
     typer.Option(
         "--partitions",
         metavar="[TYPE=]N",
-        help="Number of partitions of the entities, or of those of one type. Repeatable [default: 1].",
+        help="Number of partitions, for all entity types or for one TYPE. Repeatable [default: 1].",
     ),
 ]
 EdgeColumns = Annotated[
@@ -252,8 +250,8 @@ TypesOfRelations = Annotated[
     typer.Option(
         "--types",
         metavar="FILE",
-        help="Entity types of relations: relation<TAB>left type<TAB>right type; relation * for all others "
-        "[default: one type].",
+        help="Entity types of relations, one relation<TAB>left type<TAB>right type per line; relation * stands "
+        "for all others [default: one type].",
     ),
 ]
 Dictionary = Annotated[
@@ -261,7 +259,7 @@ Dictionary = Annotated[
     typer.Option(
         "--dictionary",
         metavar="DIR",
-        help="Use the ids that this entity folder gives to names [default: assign new ids].",
+        help="Entity folder whose ids to reuse [default: assign new ids].",
     ),
 ]
 DictionaryOf = Annotated[

@@ -17,19 +17,19 @@ Result = Annotated[Path, LocalFolder(metavar="RESULT", help="Output directory of
 def publish(
     result: Result,
     dataset: Annotated[
-        str, typer.Option("--dataset", metavar="OWNER/NAME", help="Dataset of the benchmark on the Hugging Face Hub.")
+        str, typer.Option("--dataset", metavar="OWNER/NAME", help="Benchmark dataset on the Hugging Face Hub.")
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="DIR", parser=local_path, help="Your copy of the model's repository."),
+        typer.Option("--output", "-o", metavar="DIR", parser=local_path, help="Local clone of the model repository."),
     ],
     task: Annotated[
-        str, typer.Option("--task", metavar="ID", help="Task of the benchmark, as its eval.yaml calls it.")
+        str, typer.Option("--task", metavar="ID", help="Task name in the benchmark's eval.yaml.")
     ] = "default",
-    metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="Metric that the leaderboard shows.")] = "mrr",
+    metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="Metric to show on the leaderboard.")] = "mrr",
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="URL", help="Where others find the result itself [default: not said]."),
+        typer.Option("--source", metavar="URL", help="Public URL of the full result [default: omitted]."),
     ] = None,
 ) -> None:
     """Write files for the Hugging Face Hub.
@@ -46,28 +46,28 @@ def publish(
 def verify(
     result: Result,
     config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="Config of the run, with your paths of checkpoint and edges.")
+        Path, typer.Argument(metavar="CONFIG", help="Config of the run, with your own checkpoint and edge paths.")
     ],
     param: Overrides = None,
     share: Annotated[
         float,
-        typer.Option("--share", metavar="X", help="Share of edges with wrong ranks that must be found."),
+        typer.Option("--share", metavar="X", help="Smallest share of wrongly ranked edges to detect."),
     ] = 0.001,
     error: Annotated[
-        float, typer.Option("--error", metavar="X", help="Highest probability of a wrong answer.")
+        float, typer.Option("--error", metavar="X", help="Maximum probability of a wrong verdict.")
     ] = 0.001,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", min=0, metavar="N", help="Seed of the sample [default: one that nobody can know]."),
+        typer.Option("--seed", min=0, metavar="N", help="Seed of the sample [default: unpredictable]."),
     ] = None,
     workers: Workers = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Check whether the figures of a result can be true.
+    """Check a result against its checkpoint and edges.
 
-    Computes the figures again from the saved ranks, and ranks a random sample of edges again from the checkpoint, in
-    certified precision where the comparator allows it. Exits with status 1 if the figures cannot be true.
+    Recomputes the metrics from the saved ranks, and ranks a random sample of edges again with the checkpoint, in
+    certified precision where the comparator allows it. Exits with status 1 if the result is wrong.
     """
     from pbgeval.command_line.verification import verify as check
     from pbgeval.report.console import ConsoleObserver
@@ -84,9 +84,10 @@ def verify(
         observer=ConsoleObserver(quiet=quiet),
     )
     if found.fault is not None:
-        raise OutputError(f"{result}: the figures cannot be true: {found.fault}")
+        raise OutputError(f"{result}: verification failed: {found.fault}")
     if not quiet:
-        print(printable(f"{result}: the figures can be true"))
-        print(f"  figures that follow from the saved ranks: {found.num_figures:,}")
+        print(printable(f"{result}: verified"))
+        print(f"  figures recomputed from the saved ranks: {found.num_figures:,}")
         print(f"  edges ranked again (seed {found.seed}): {found.num_edges:,}, {found.num_different:,} of them differ")
-        print(f"  a share of {share:g} of edges with wrong ranks would be found with probability {1 - error:g}")
+        chance = f"{100 * (1 - error):g}%"
+        print(f"  wrong ranks of {100 * share:g}% of the edges would be found with a probability of {chance}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +11,7 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, default_of, keys_of
+from pbgeval.config.schema import EvalConfig, default_of, keys_of
 from pbgeval.errors import ConfigError
 from pbgeval.storage.text import read_bytes
 
@@ -117,21 +115,6 @@ def wrong_type(expected: str, value: object) -> str:
 def not_one_of(choices: Iterable[str], value: object) -> str:
     """Say that a value is none of those allowed."""
     return f"expected one of {', '.join(choices)}, got {show(value)}"
-
-
-def unknown_key(key: object, known: Iterable[str]) -> str:
-    """Say that a key is unknown and name the nearest known one (also for mixedCase, which old PBG configs have)."""
-    names = sorted(known)
-    snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(key)).lower()
-    if snake_case in TRAINING_KEYS:
-        return "only PyTorch-BigGraph's training uses this key; remove it"
-    close = difflib.get_close_matches(snake_case, names, n=1)
-    close = close or difflib.get_close_matches(snake_case, TRAINING_KEYS, n=1, cutoff=0.8)
-    if close:
-        return f"unknown key; did you mean {close[0]!r}?"
-    if len(names) <= 8:
-        return f"unknown key; the keys here are {', '.join(names)}"
-    return "unknown key; kgeval-dist --help-config lists all keys"
 
 
 # A file of named groups of relations.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
 import traceback
 import types
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import define, field, frozen
 
-from pbgeval.config.faults import Fault, KeyPath, is_within, parse_json, show, unknown_key, wrong_type
+from pbgeval.config.faults import Fault, KeyPath, is_within, parse_json, show, wrong_type
 from pbgeval.config.overrides import (
     CONFIG_FOLDER,
     WORKING_DIRECTORY,
@@ -35,6 +34,7 @@ from pbgeval.config.schema import (
     default_of,
     keys_of,
     types_of,
+    unknown_key,
     without_none,
 )
 from pbgeval.errors import ConfigError, EvalError
@@ -259,7 +259,6 @@ def plain(value: object, levels: int = 4) -> Any:  # noqa: ANN401 (the same kind
 # A Python config file -> what its function returns; whatever goes wrong in it becomes one line with file and line.
 
 FUNCTIONS = ("get_config", "get_torchbiggraph_config")  # the first that a file defines is called
-_SCHEMAS = {schema.__name__: schema for schema in (EvalConfig, EntitySchema, RelationSchema)}
 
 
 def run_python_file(source: Path, code: bytes) -> tuple[str, object, Any]:
@@ -327,12 +326,8 @@ def _describe(error: BaseException) -> str:
         message = str(error.msg) if isinstance(error, SyntaxError) else str(error)
     except Exception:
         message = "an error that cannot be shown"
-    call = re.match(r"(\w+)\.__init__\(\) (got an unexpected keyword|missing)", message)
-    if call and call[1] in _SCHEMAS:
-        keys = re.findall(r"'(\w+)'", message)
-        told = "this key is required" if call[2] == "missing" else unknown_key(keys[0], keys_of(_SCHEMAS[call[1]]))
-        return f"{', '.join(keys)}: {told}"
-    return ": ".join(filter(None, (type(error).__name__, " ".join(message.split()))))
+    name = "" if isinstance(error, ConfigError) else type(error).__name__
+    return ": ".join(filter(None, (name, " ".join(message.split()))))
 
 
 def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> EvalConfig:

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 import attrs
 from attrs import frozen
 
-from pbgeval.config.faults import Fault, KeyPath, show, unknown_key
-from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, keys_of, types_of, without_none
+from pbgeval.config.faults import Fault, KeyPath, show
+from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, keys_of, types_of, unknown_key, without_none
 from pbgeval.storage.text import is_url, nearest_path
 
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}

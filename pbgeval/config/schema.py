@@ -7,11 +7,12 @@ only training uses are no attributes of `EvalConfig`: `TRAINING_KEYS` names them
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,38 @@ def default_of(spec: attrs.Attribute[Any]) -> object:
     return spec.default if factory is None else factory()
 
 
+def unknown_key(key: object, known: Iterable[str]) -> str:
+    """Say that a key is unknown and name the nearest known one (also for mixedCase, which old PBG configs have)."""
+    names = sorted(known)
+    snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(key)).lower()
+    if snake_case in TRAINING_KEYS:
+        return "only PyTorch-BigGraph's training uses this key; remove it"
+    close = difflib.get_close_matches(snake_case, names, n=1)
+    close = close or difflib.get_close_matches(snake_case, TRAINING_KEYS, n=1, cutoff=0.8)
+    if close:
+        return f"unknown key; did you mean {close[0]!r}?"
+    if len(names) <= 8:
+        return f"unknown key; the keys here are {', '.join(names)}"
+    return "unknown key; kgeval-dist --help-config lists all keys"
+
+
+def checks_names(schema: type[attrs.AttrsInstance]) -> type[attrs.AttrsInstance]:
+    """Make a schema class refuse keys that it does not have, and ask for those it needs, in plain lines."""
+    make, specs = schema.__init__, attrs.fields_dict(schema)
+
+    @functools.wraps(make)
+    def checked(self: object, *args: object, **keys: object) -> None:
+        lines = [f"{key}: {unknown_key(key, keys_of(schema))}" for key in keys if key not in specs]
+        missing = [name for name, spec in specs.items() if spec.default is attrs.NOTHING and name not in keys]
+        lines += [f"{', '.join(missing)}: this key is required"] if missing and not args else []
+        if lines:
+            raise ConfigError(*lines)
+        make(self, *args, **keys)
+
+    schema.__init__ = checked  # type: ignore[method-assign]
+    return schema
+
+
 @functools.cache
 def types_of(schema: type[attrs.AttrsInstance]) -> Mapping[str, Any]:
     """Return the type of each key."""
@@ -140,32 +173,34 @@ BREAKDOWNS = (*TABLES, "popularity")  # which is a section of metrics.json
 TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_frequency"})  # they count train_paths
 
 
+@checks_names
 @frozen(kw_only=True)
 class EntitySchema:
     """One entity type."""
 
     num_partitions: int = field(
         metadata=about(
-            GRAPH, "Number of partitions of the type. All types with more than one must have the same number."
+            GRAPH, "Number of partitions of this entity type: 1, or the same number as all other types with several."
         )
     )
     featurized: bool = key(False, MODEL, "True: an entity is a set of features, and its embedding is their mean.")
-    dimension: int | None = key(None, MODEL, "Dimension of this type's embeddings. Unset: the config's `dimension`.")
+    dimension: int | None = key(None, MODEL, "Dimension of this type's embeddings. Unset: `dimension` of the config.")
 
 
+@checks_names
 @frozen(kw_only=True)
 class RelationSchema:
     """One relation type; the id in edge files is its index in `relations`."""
 
     name: str = field(metadata=about(GRAPH, "Name of the relation. Two relations may have the same name."))
-    lhs: str = field(metadata=about(GRAPH, "Entity type of the left-hand side, one of the names in `entities`."))
-    rhs: str = field(metadata=about(GRAPH, "Entity type of the right-hand side, one of the names in `entities`."))
-    weight: float = key(1.0, EVALUATION, "Weight of the relation's edges in the loss. It does not change ranks.")
+    lhs: str = field(metadata=about(GRAPH, "Entity type of the left-hand side: a name in `entities`."))
+    rhs: str = field(metadata=about(GRAPH, "Entity type of the right-hand side: a name in `entities`."))
+    weight: float = key(1.0, EVALUATION, "Weight of the relation's edges in the loss. Does not change ranks.")
     operator: str = key(
         "none",
         MODEL,
-        "How the relation transforms the embeddings of one side: none, diagonal, translation, linear, affine or "
-        "complex_diagonal, as in PBG, or rotate, swapped_diagonal or projected_translation.",
+        "Transformation of one side's embeddings: none, diagonal, translation, linear, affine or "
+        "complex_diagonal, as in PBG; or rotate, swapped_diagonal or projected_translation.",
     )
     all_negs: bool = key(
         False,
@@ -174,47 +209,49 @@ class RelationSchema:
     )
 
 
+@checks_names
 @frozen(kw_only=True)
 class EvalConfig:
     """Every setting of an evaluation. `load_config` checks it; paths are absolute from then on."""
 
     # graph
     entities: dict[str, EntitySchema] = field(
-        factory=dict, metadata=required(GRAPH, "The entity types, by the name that relations and file names use.")
+        factory=dict, metadata=required(GRAPH, "The entity types, by the names that relations and files use.")
     )
     relations: list[RelationSchema] = field(
         factory=list,
         metadata=required(
-            GRAPH, "The relation types, in the order of their ids. Dynamic relations need exactly one entry."
+            GRAPH, "The relation types, in the order of their ids. With dynamic relations: exactly one entry."
         ),
     )
     entity_path: str = field(
         factory=str,
-        metadata=required(GRAPH, "Directory or URL of the entity counts (entity_count_TYPE_PARTITION.txt)."),
+        metadata=required(GRAPH, "Directory or URL with the entity counts (entity_count_TYPE_PARTITION.txt)."),
     )
     edge_paths: list[str] = field(
         factory=list,
         metadata=required(
             GRAPH,
-            "Edges to evaluate: directories or URLs of buckets (edges_LHS_RHS.h5), or files of edges by name (.tsv, "
-            ".txt, .csv or .parquet; text may be compressed as .gz or .zst). With `model` also .npy files of integers "
-            "of shape (edges, 3): lhs, rel, rhs. If there are several, each is also reported on its own.",
+            "Edges to evaluate: directories or URLs with edge files (edges_LHS_RHS.h5), or edges by name (.tsv, "
+            ".txt, .csv or .parquet; text may be compressed as .gz or .zst). With `model`, also .npy arrays of "
+            "integers with shape (edges, 3): lhs, rel, rhs. With several paths, each one is also reported "
+            "separately.",
         ),
     )
     dynamic_relations: bool = key(
-        False, GRAPH, "True: the edge files define the relations, which share the one entry of `relations`."
+        False, GRAPH, "True: the edge files define the relations. All of them share the single entry of `relations`."
     )
     dictionary_path: str | None = key(
         None,
         GRAPH,
-        "Directory with the names of entities (entity_names_TYPE_PARTITION.json) and relations "
-        "(dynamic_rel_names.json). Edges given as text or Parquet need it. Unset: `entity_path`.",
+        "Directory with entity names (entity_names_TYPE_PARTITION.json) and relation names "
+        "(dynamic_rel_names.json). Required for text or Parquet edges. Unset: `entity_path`.",
     )
     edge_columns: str | None = key(
         None,
         GRAPH,
-        "Columns of edges given as text or Parquet: a letter per column (h head, r relation, t tail, w weight, _ "
-        "ignored), or their names as HEAD,RELATION,TAIL[,WEIGHT]. Unset: hrt for text, lhs,rel,rhs for Parquet.",
+        "Columns of text or Parquet edges: a letter per column (h head, r relation, t tail, w weight, _ "
+        "ignored), or column names as HEAD,RELATION,TAIL[,WEIGHT]. Unset: hrt for text, lhs,rel,rhs for Parquet.",
     )
 
     # model
@@ -224,193 +261,191 @@ class EvalConfig:
             MODEL, "Directory or URL (s3://bucket/prefix) of the checkpoint: embeddings and operator parameters."
         ),
     )
-    dimension: int | None = key(
-        None, MODEL, "Dimension of the embeddings of all entity types that do not set their own."
-    )
+    dimension: int | None = key(None, MODEL, "Dimension of the embeddings, for entity types that do not set their own.")
     max_norm: float | None = key(
-        None, MODEL, "Largest norm of an embedding: longer ones are scaled down to it. Unset: no limit."
+        None, MODEL, "Maximum norm of an embedding. Longer vectors are scaled down to it. Unset: no limit."
     )
     global_emb: bool = key(
-        True, MODEL, "True: each entity type has a vector that is added to its embeddings. Not for dynamic relations."
+        True, MODEL, "True: add a vector per entity type to its embeddings. Not for dynamic relations."
     )
     comparator: str = key(
         "cos",
         MODEL,
-        "How the embeddings of both sides are compared: dot, cos, l2 or squared_l2, as in PBG, or l1, complex_l1 or "
-        "clamped_dot.",
+        "How to compare the embeddings of the two sides: dot, cos, l2 or squared_l2, as in PBG; or l1, "
+        "complex_l1 or clamped_dot.",
     )
-    bias: bool = key(False, MODEL, "True: the first dimension is a bias, which is added to the score.")
+    bias: bool = key(False, MODEL, "True: the first dimension is a bias that is added to the score.")
     model: str | None = key(
         None,
         MODEL,
-        "Model of another system, instead of a checkpoint: a folder that DGL-KE or GraphStorm saved, a checkpoint of "
-        "LibKGE (.pt) or of torch.distributed, or tables of vectors (.npy, .safetensors, .pt, Parquet). It sets "
-        "entities, relations, dimension, comparator and operator.",
+        "Model of another system, used instead of a checkpoint: a folder saved by DGL-KE or GraphStorm, a "
+        "checkpoint of LibKGE (.pt) or torch.distributed, or tables of vectors (.npy, .safetensors, .pt, "
+        "Parquet). It sets entities, relations, dimension, comparator and operator.",
     )
     model_options: dict[str, object] = field(
         factory=dict,
         metadata=about(
             MODEL,
-            "How the model scores and where its tables are, where its files do not say so: the keys of model.json, for "
+            "Score function and tables of `model`, if its files do not specify them: the keys of model.json, for "
             'example {"model": "transe", "norm": 2}.',
         ),
     )
-    trust_pickle: bool = key(False, MODEL, "True: unpickle the model's file, which can run any code in it.")
+    trust_pickle: bool = key(False, MODEL, "True: unpickle the model file. This can execute any code in it.")
 
     # evaluation
     candidates: str | None = key(
         None,
         EVALUATION,
-        "Candidates of all relations: sampled (negatives drawn as in PBG), partition (all entities of the bucket's "
-        "partition) or all (all entities of the type). Unset: partition for relations with all_negs, otherwise "
-        "sampled.",
+        "What to rank the true entity against: sampled (negatives drawn as in PBG), partition (all entities of "
+        "the bucket's partition) or all (all entities of the type). Unset: partition for relations with "
+        "all_negs, otherwise sampled.",
     )
     num_batch_negs: int = key(
         50,
         EVALUATION,
-        "Edges per chunk, for sampled candidates. The edges of a chunk use each other's entities as negatives.",
+        "Edges per chunk with sampled candidates. The edges of a chunk use each other's entities as negatives.",
     )
     num_uniform_negs: int = key(
         50,
         EVALUATION,
-        "Negatives per chunk that are drawn uniformly from the bucket's partition, for sampled candidates.",
+        "Negatives per chunk drawn uniformly from the bucket's partition, with sampled candidates.",
     )
     num_degree_negs: int = key(
         0,
         EVALUATION,
-        "Negatives per chunk that are drawn from the bucket's partition in proportion to degree_power of their degree "
-        "in train_paths, for sampled candidates.",
+        "Negatives per chunk drawn from the bucket's partition in proportion to the degree in train_paths, "
+        "raised to degree_power, with sampled candidates.",
     )
-    degree_power: float = key(1.0, EVALUATION, "Power of the degree for num_degree_negs, above 0 and at most 16.")
-    disable_lhs_negs: bool = key(False, EVALUATION, "True: skip head queries, which hide the left-hand entity.")
-    disable_rhs_negs: bool = key(False, EVALUATION, "True: skip tail queries, which hide the right-hand entity.")
+    degree_power: float = key(1.0, EVALUATION, "Exponent of the degree for num_degree_negs, above 0 and at most 16.")
+    disable_lhs_negs: bool = key(False, EVALUATION, "True: skip head queries, which predict the left-hand entity.")
+    disable_rhs_negs: bool = key(False, EVALUATION, "True: skip tail queries, which predict the right-hand entity.")
     relation_prediction: bool = key(
         False,
         EVALUATION,
-        "True: also rank the relation of every edge, among the relations between its entity types. Needs candidates "
-        "all or partition.",
+        "True: also rank the relation of every edge among the relations between its entity types. Needs "
+        "candidates=all or candidates=partition.",
     )
-    seed: int = key(0, EVALUATION, "Seed of all random draws. The same seed gives the same results.")
+    seed: int = key(0, EVALUATION, "Random seed. The same seed gives the same results.")
     rank_type: str | None = key(
         None,
         EVALUATION,
-        "Rank type of the headline: optimistic (best), realistic (average) or pessimistic (worst). "
+        "Rank type of the headline metrics: optimistic (best), realistic (average) or pessimistic (worst). "
         "Unset: realistic, or pessimistic with pbg_semantics. All three are always written.",
     )
-    hits_at: list[int] = field(
-        factory=lambda: [1, 3, 5, 10, 50], metadata=about(EVALUATION, "The cutoffs k of hits@k.")
-    )
+    hits_at: list[int] = field(factory=lambda: [1, 3, 5, 10, 50], metadata=about(EVALUATION, "Cutoffs k of hits@k."))
     compute_loss: bool = key(False, EVALUATION, "True: also compute PBG's loss.")
-    loss_fn: str = key("ranking", EVALUATION, "Loss of compute_loss: logistic, ranking or softmax.")
+    loss_fn: str = key("ranking", EVALUATION, "Loss for compute_loss: logistic, ranking or softmax.")
     margin: float = key(0.1, EVALUATION, "Margin of the ranking loss.")
     pbg_semantics: bool = key(
         False,
         EVALUATION,
-        "True: reproduce torchbiggraph_eval, with its chunks and its copies of the true entity among the negatives. "
-        "Needs `workers`.",
+        "True: reproduce torchbiggraph_eval, including its chunks and its copies of the true entity among the "
+        "negatives. Needs `workers`.",
     )
     workers: int | None = key(
         None,
         EVALUATION,
-        "Largest number of cores to use. With pbg_semantics: number of slices of a bucket, as in PBG, which changes "
-        "the results. The flag --workers sets the number of processes.",
+        "Maximum number of cores to use. With pbg_semantics: number of slices per bucket, as in PBG, which "
+        "changes the results. The option --workers sets the number of processes.",
     )
-    batch_size: int = key(1000, EVALUATION, "Edges per batch with pbg_semantics, a multiple of num_batch_negs.")
+    batch_size: int = key(1000, EVALUATION, "Edges per batch with pbg_semantics. Must be a multiple of num_batch_negs.")
     filter_paths: list[str] = field(
         factory=list,
         metadata=about(
-            EVALUATION, "Known edges, in the forms of edge_paths. Filtered metrics leave them out of the candidates."
+            EVALUATION, "Known edges, in the formats of edge_paths. Filtered metrics exclude them from the candidates."
         ),
     )
     train_paths: list[str] = field(
         factory=list,
         metadata=about(
             EVALUATION,
-            "Training edges, in the forms of edge_paths. They are known edges, too. Frequencies, leaked edges and "
-            "unseen entities are counted from them.",
+            "Training edges, in the formats of edge_paths. They also count as known edges. Frequencies, leaked "
+            "edges and unseen entities are computed from them.",
         ),
     )
     restrict_entities: list[str] | None = field(
         default=None,
         metadata=about(
             EVALUATION,
-            "Evaluate only edges between these entities, with only these as candidates. Names, or type:partition:row.",
+            "Evaluate only edges between these entities, and rank only against them. Names, or type:partition:row.",
         ),
     )
     restrict_relations: list[str] | None = field(
         default=None,
-        metadata=about(EVALUATION, "Evaluate only edges of these relations. Names or indices."),
+        metadata=about(EVALUATION, "Evaluate only edges with these relations. Names or indices."),
     )
     head_candidates: list[str] | None = field(
         default=None,
         metadata=about(
             EVALUATION,
-            "The only candidates of head queries, which hide the left-hand entity. Names, or type:partition:row. "
-            "A query whose true entity is not one of them is counted but not ranked.",
+            "Rank head queries, which predict the left-hand entity, only against these entities. Names, or "
+            "type:partition:row. A query whose true entity is not in the list is counted but not ranked.",
         ),
     )
     tail_candidates: list[str] | None = field(
         default=None,
-        metadata=about(EVALUATION, "The only candidates of tail queries, in the forms of head_candidates."),
+        metadata=about(EVALUATION, "Rank tail queries only against these entities, as in head_candidates."),
     )
     type_constraint: str = key(
         "schema",
         EVALUATION,
-        "Candidates of a relation: schema (all entities of its type) or observed (entities that a known edge has on "
-        "that side of the relation). With observed, only relations of known edges are candidates for a relation.",
+        "Allowed candidates of a relation: schema (all entities of its type) or observed (entities that a known "
+        "edge has on that side of the relation). With observed, only relations of known edges are candidates for "
+        "a relation.",
     )
     candidate_path: str | None = key(
         None,
         EVALUATION,
-        "Directory with a list of candidates for each edge (candidates_LHS_RHS.h5). If there are several edge paths, "
-        "it has a folder for each: 0, 1, ...",
+        "Directory with a candidate list for each edge (candidates_LHS_RHS.h5). With several edge paths: one "
+        "folder per path, named 0, 1, ...",
     )
     precision: str = key(
         "float32",
         EVALUATION,
-        "Arithmetic of scores: float32, float64 or certified. With float32 and float64, near-ties depend on rounding. "
-        "certified ranks as exact arithmetic would, so every machine gets the same ranks. Not for pbg_semantics.",
+        "Precision of scores: float32, float64 or certified. With float32 and float64, near-ties depend on "
+        "rounding. certified gives the ranks of exact arithmetic, the same on every machine. Not for "
+        "pbg_semantics.",
     )
     sample_edges: int | None = key(
         None,
         EVALUATION,
-        "Number of edges to sample at random and evaluate. Metrics then have 95% intervals. Unset: all edges.",
+        "Number of edges to evaluate, drawn at random. Metrics then have 95% intervals. Unset: all edges.",
     )
     target_error: float | None = key(
         None,
         EVALUATION,
-        "Largest error of target_metric: edges are sampled until its 95% interval is at most plus or minus this. "
-        "Unset: no target.",
+        "Keep sampling edges until the 95% interval of target_metric is within plus or minus this, corrected for "
+        "repeated looks. Unset: no target.",
     )
     target_metric: str | None = key(
         None,
         EVALUATION,
-        "Metric of target_error: mean_rank, mean_reciprocal_rank, hits_at_K or query_auc, with side and rank type in "
-        "front if needed (head.realistic.hits_at_10). Unset: mean_reciprocal_rank of both sides.",
+        "Metric for target_error: mean_rank, mean_reciprocal_rank, hits_at_K or query_auc, optionally with side "
+        "and rank type in front (head.realistic.hits_at_10). Unset: mean_reciprocal_rank of both sides.",
     )
     max_memory: str | None = key(
         None,
         EVALUATION,
-        "Memory limit of each worker, for example 1.5GB or 2GiB. It does not change the results. A run that needs more "
-        "is refused. Unset: no limit.",
+        "Memory limit per worker, for example 1.5GB or 2GiB. Does not change the results. A run that needs more "
+        "is rejected. Unset: no limit.",
     )
     scratch_path: str | None = key(
-        None, EVALUATION, "Directory for copies of remote files, which are removed at the end. Unset: TMPDIR, or /tmp."
+        None, EVALUATION, "Directory for temporary copies of remote files. Unset: TMPDIR, or /tmp."
     )
     scratch_limit: str | None = key(
         None,
         EVALUATION,
-        "Disk space of these copies on each host, for example 100GB. What does not fit is read remotely. Unset: half "
-        "of the free space.",
+        "Disk space for temporary copies on each host, for example 100GB. Files that do not fit are read "
+        "remotely. Unset: half of the free space.",
     )
     taxonomy_path: str | None = key(
         None,
         EVALUATION,
-        "File with the hierarchy of entity types: a line type<TAB>depth<TAB>parent each. Queries for types are then "
-        "also evaluated by NDCG.",
+        "File with the hierarchy of entity types, one type<TAB>depth<TAB>parent per line. Adds NDCG for queries "
+        "that predict types.",
     )
     type_relations: list[str] | None = field(
-        default=None, metadata=about(EVALUATION, "Relations whose right-hand side is a type of taxonomy_path.")
+        default=None, metadata=about(EVALUATION, "Relations whose right-hand side is a type in taxonomy_path.")
     )
 
     # output
@@ -418,14 +453,14 @@ class EvalConfig:
         factory=lambda: ["rank", "auc"],
         metadata=about(
             OUTPUT,
-            "Metrics to report: families (rank, auc, average_precision, ndcg, classification, estimates) or single "
-            "metrics by any of their names (see kgeval-dist metrics), optionally with side and rank type in front. "
-            "estimates predicts the metrics of candidates=partition from sampled candidates, and needs "
+            "Metrics to report: families (rank, auc, average_precision, ndcg, classification, estimates) or "
+            "single metrics by any of their names (see kgeval-dist metrics), optionally with side and rank type "
+            "in front. estimates predicts the metrics of candidates=partition from sampled candidates, and needs "
             "num_batch_negs=0.",
         ),
     )
     preset: str | None = key(
-        None, OUTPUT, "Benchmark whose metrics to report, instead of `metrics`: ogb (realistic ranks, unfiltered)."
+        None, OUTPUT, "Report the metrics of a benchmark instead of `metrics`: ogb (realistic ranks, unfiltered)."
     )
     breakdowns: list[str] = field(
         factory=lambda: ["relation"],
@@ -437,21 +472,21 @@ class EvalConfig:
         ),
     )
     relation_groups: str | None = key(
-        None, OUTPUT, "JSON file with named groups of relations, {NAME: [RELATION, ...]}, for the breakdown groups."
+        None, OUTPUT, "JSON file with named groups of relations for the breakdown groups: {NAME: [RELATION, ...]}."
     )
     save_ranks: bool | None = key(
         None,
         OUTPUT,
-        "True: save the ranks of every query (48 bytes each), which compare and recompute read. Unset: True for up to "
-        "10 million queries in up to 64 buckets (4 for sampled candidates).",
+        "True: save the ranks of every query (48 bytes each) for compare and recompute. Unset: True for up to 10 "
+        "million queries in up to 64 buckets (4 for sampled candidates).",
     )
-    save_topk: int | None = key(None, OUTPUT, "Number of best candidates to save for every query. Unset: none.")
+    save_topk: int | None = key(None, OUTPUT, "Number of top candidates to save for every query. Unset: none.")
     sinks: list[str] = field(
         factory=list,
         metadata=about(
             OUTPUT,
-            "Where else to write the headline metrics: tensorboard, wandb (offline) or mlflow (file store). Each has a "
-            "folder in sinks/ of the output directory.",
+            "Where else to log the headline metrics: tensorboard, wandb (offline) or mlflow (file store). Each "
+            "has a folder in sinks/ of the output directory.",
         ),
     )
 

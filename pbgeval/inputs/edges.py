@@ -123,6 +123,11 @@ class EvaluatedRows:
     def keeps_all(self) -> bool:
         return self.sample is None and not self.restrictions.drops_edges
 
+    @property
+    def num_sampled(self) -> int:
+        """How many edges the sample has in this round; 0 without one."""
+        return sum(len(rows.row_E) for rows in (self.sample or {}).values())
+
     def positions(self, block: EdgeColumns, path_index: int, bucket: Bucket, start: int) -> np.ndarray:
         """Return the positions of the edges that are evaluated, ascending.
 

@@ -15,7 +15,7 @@ from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import split
 from pbgeval.monitor.persistence import BucketVisit, Change, GapTest, Judgement
-from pbgeval.monitor.records import PBG_NAMES, Figures, History, PassKey, PassRecord, VisitRecord, read_history
+from pbgeval.monitor.records import PBG_NAMES, History, PassKey, PassRecord, PbgFigures, VisitRecord, read_history
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> whether the gap persists, pass by pass.
 
@@ -195,14 +195,14 @@ def _error(differences: Mapping[str, Estimate], metric: str) -> float | None:
     return _of_both({name: of.standard_error for name, of in differences.items()}, metric)
 
 
-def _mean(figures: Iterable[Figures | None], metric: str) -> float | None:
+def _mean(figures: Iterable[PbgFigures | None], metric: str) -> float | None:
     """Average over edges: a bucket counts as much as it has of them."""
     counted = [(of.count, of.metrics[metric]) for of in figures if of is not None]
     total = sum(count for count, _ in counted)
     return sum(count * float(value or 0.0) for count, value in counted) / total if total else None
 
 
-def _value(figures: Figures | None, metric: str) -> float | None:
+def _value(figures: PbgFigures | None, metric: str) -> float | None:
     value = None if figures is None or not figures.count else figures.metrics.get(metric)
     return None if value is None else float(value)
 

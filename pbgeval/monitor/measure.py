@@ -21,7 +21,7 @@ from pbgeval.cluster.resources import threads_put_back
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.metrics.auc import pooled_auc
 from pbgeval.monitor.persistence import MIN_TEETH, ClusterSums, PassSums, PhaseSums, QueryValues
-from pbgeval.monitor.records import Figures, PassKey, VisitDetails, VisitRecord
+from pbgeval.monitor.records import PassKey, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
 from pbgeval.notation import ENDS, Bucket, Side, slice_units, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
@@ -92,7 +92,7 @@ AUC_CELLS_PER_QUERY = 4  # competitors' scores whose sample gives the `auc` of P
 
 
 @frozen(eq=False)
-class BucketEdges:
+class MeasuredEdges:
     """Some edges of a bucket, in order; what a pass takes for rows of a bucket file."""
 
     lhs: Tensor  # int64 (E)
@@ -107,16 +107,16 @@ class BucketEdges:
     def num_edges(self) -> int:
         return self.rel.numel()
 
-    def equals(self, other: BucketEdges) -> bool:
+    def equals(self, other: MeasuredEdges) -> bool:
         """Tell whether the edges are the same, in the same order."""
         mine, its = (self.lhs, self.rel, self.rhs), (other.lhs, other.rel, other.rhs)
         return all(map(torch.equal, mine, its))
 
-    def rows(self, start: int, stop: int) -> BucketEdges:
+    def rows(self, start: int, stop: int) -> MeasuredEdges:
         """Return consecutive edges."""
         part = slice(start, stop)
         weight = None if self.weight is None else self.weight[part]
-        return BucketEdges(self.lhs[part], self.rel[part], self.rhs[part], weight, start)
+        return MeasuredEdges(self.lhs[part], self.rel[part], self.rhs[part], weight, start)
 
 
 @frozen
@@ -141,7 +141,9 @@ class Measurement:
     auc: float | None  # estimated
 
 
-def measure(protocol: MonitorProtocol, edges: BucketEdges, edge_path: int, bucket: Bucket, model: Model) -> Measurement:
+def measure(
+    protocol: MonitorProtocol, edges: MeasuredEdges, edge_path: int, bucket: Bucket, model: Model
+) -> Measurement:
     """Rank all edges.
 
     Raises:
@@ -171,7 +173,7 @@ def measure(protocol: MonitorProtocol, edges: BucketEdges, edge_path: int, bucke
     return Measurement(stats, by_side, None if auc is None else auc.value)
 
 
-def _check_ids(schema: ModelSchema, edges: BucketEdges, bucket: Bucket, tables: Tables) -> None:
+def _check_ids(schema: ModelSchema, edges: MeasuredEdges, bucket: Bucket, tables: Tables) -> None:
     """Refuse ids out of range by the edge: which row it was in the trainer's own edges is not known here."""
     rel_E, known_E = edges.rel, edges.rel.clamp(0, len(schema.relations) - 1)  # of dynamic relations the only one
     limits = {"rel": (rel_E, torch.full_like(rel_E, schema.num_relations))}
@@ -189,7 +191,7 @@ def _check_ids(schema: ModelSchema, edges: BucketEdges, bucket: Bucket, tables: 
             )
 
 
-def chunks_of_edges(protocol: MonitorProtocol, edges: BucketEdges) -> tuple[np.ndarray, np.ndarray]:
+def chunks_of_edges(protocol: MonitorProtocol, edges: MeasuredEdges) -> tuple[np.ndarray, np.ndarray]:
     """Return an order of the edges in which those that share their negatives are neighbours, and their chunks in it.
 
     An edge that is ranked among whole partitions shares no draws: it is a chunk of its own.
@@ -321,8 +323,8 @@ def steady_kernels(device: torch.device, *, of_autocast: bool) -> Iterator[None]
 def visit_sums(
     protocol: MonitorProtocol,
     measured: Sequence[Measurement | None],
-    edges: BucketEdges,
-    sample: BucketEdges,
+    edges: MeasuredEdges,
+    sample: MeasuredEdges,
     so_far: Followed | None,
     epoch: int,
 ) -> tuple[PassSums, Followed]:
@@ -391,13 +393,13 @@ class Visit:
 
     key: PassKey
     bucket: Bucket
-    held_out: BucketEdges
-    sample: BucketEdges  # training edges for comparison
+    held_out: MeasuredEdges
+    sample: MeasuredEdges  # training edges for comparison
     model: Model
     protocol: MonitorProtocol
     finished: Callable[[Visit], None]  # is told of a visit that has come to its end
     followed: Followed | None = None  # the same edges over the visits before
-    stats: Figures | None = field(default=None, init=False)
+    stats: PbgFigures | None = field(default=None, init=False)
     sums: PassSums | None = field(default=None, init=False)  # None: not measured, or diverged
     reason: str | None = field(default=None, init=False)  # why the model could not be ranked
     seconds: float = field(default=0.0, init=False)  # that measuring took
@@ -406,7 +408,7 @@ class Visit:
     def report_training(self, count: int, **metrics: float) -> None:
         """Say what the training of this bucket reports of itself: edges, mean loss, ...; recorded as `stats`."""
         # JSON has no NaN: a figure that is none is null.
-        self.stats = Figures(
+        self.stats = PbgFigures(
             int(count), {name: float(of) if math.isfinite(of) else None for name, of in metrics.items()}
         )
 
@@ -428,7 +430,7 @@ class Visit:
             self.seconds += time.perf_counter() - begun
         self.finished(self)
 
-    def _measure(self, edges: BucketEdges) -> Measurement | None:
+    def _measure(self, edges: MeasuredEdges) -> Measurement | None:
         if not edges.num_edges or self.reason is not None:
             return None
         begun = time.perf_counter()
@@ -447,7 +449,7 @@ class Visit:
 
     def record(self, index: int, worker: int) -> VisitRecord:
         """Return what is written of the visit."""
-        figures: list[Figures | None] = [None, None]
+        figures: list[PbgFigures | None] = [None, None]
         details = VisitDetails(worker=worker, seconds=round(self.seconds, 6))
         if self.sums is not None:
             with_loss = self.protocol.loss is not None

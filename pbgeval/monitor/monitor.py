@@ -31,7 +31,7 @@ from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, rank_metrics
 from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, sample_of_rest, threshold_of
-from pbgeval.monitor.measure import BucketEdges, Followed, MonitorProtocol, Visit
+from pbgeval.monitor.measure import Followed, MeasuredEdges, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, BEFORE, TRAINING, BucketVisit, GapTest, Judgement, PassSums, Verdict
 from pbgeval.monitor.records import (
     LOGGER,
@@ -203,8 +203,8 @@ class Split(Generic[E]):
     held_out: E
     training_rows: np.ndarray | None = field(repr=False)  # int64, ascending positions; None: all
     held_out_rows: np.ndarray = field(repr=False)
-    held_out_edges: BucketEdges = field(repr=False)
-    sampled_edges: BucketEdges = field(repr=False)  # as many training edges, for comparison
+    held_out_edges: MeasuredEdges = field(repr=False)
+    sampled_edges: MeasuredEdges = field(repr=False)  # as many training edges, for comparison
 
     def __iter__(self) -> Iterator[E]:
         return iter((self.training, self.held_out))
@@ -269,9 +269,9 @@ def _taken(edges: Any, rows: np.ndarray) -> Any:  # noqa: ANN401 - the same form
     return type(edges)(_taken(part if isinstance(part, Tensor) else np.asarray(part), rows) for part in edges)
 
 
-def _bucket_edges(columns: list[np.ndarray], rows: np.ndarray) -> BucketEdges:
+def _bucket_edges(columns: list[np.ndarray], rows: np.ndarray) -> MeasuredEdges:
     lhs, rel, rhs = (torch.from_numpy(column[rows]) for column in columns)
-    return BucketEdges(lhs, rel, rhs)
+    return MeasuredEdges(lhs, rel, rhs)
 
 
 class Monitor:
@@ -328,7 +328,7 @@ class Monitor:
         self._warn = warn or LOGGER.warning
         self._passes = Passes(self.headline, loss_fn is not None, GapTest(alarm_rate, tolerance))
         self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
-        self._held_out: dict[tuple[int, int, Bucket], tuple[BucketEdges, BucketEdges]] = {}  # and training edges
+        self._held_out: dict[tuple[int, int, Bucket], tuple[MeasuredEdges, MeasuredEdges]] = {}  # and training edges
         self._followed: dict[tuple[int, int, Bucket], Followed] = {}
         self._key: PassKey | None = None  # of the pass in hand
         self._sums = self._no_sums()
@@ -402,7 +402,7 @@ class Monitor:
         key, place = PassKey(epoch, edge_path, edge_chunk), _bucket(bucket)
         if not self.is_on:
             none = torch.empty(0, dtype=torch.int64)
-            nothing = BucketEdges(none, none, none)
+            nothing = MeasuredEdges(none, none, none)
             return Visit(key, place, nothing, nothing, model, self._protocol, lambda visit: None)
         if isinstance(model, Mapping):
             raise DataError("model: pass ModelTensors(tables, operators) or ScoredModel(scorer), not a dictionary")

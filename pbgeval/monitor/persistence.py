@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.intervals import student_quantile
-from pbgeval.monitor.records import PBG_NAMES, Figures, Values
+from pbgeval.monitor.records import PBG_NAMES, PbgFigures, Values
 from pbgeval.notation import Side
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, QUERY_AUC, QueryMetric, hits_at
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout, by_label, mean_loss, rank_metrics
@@ -368,14 +368,14 @@ class PhaseSums:
             metrics["both.loss"] = mean_loss(self.stats["both"], self.num_edges)
         return metrics
 
-    def figures(self, *, with_loss: bool) -> Figures:
+    def figures(self, *, with_loss: bool) -> PbgFigures:
         """Return the metrics under PBG's names."""
         values = self.values(with_loss=with_loss)
         metrics = {"loss": values["both.loss"]} if with_loss else {}
         metrics |= {name: values[f"both.pessimistic.{of}"] for name, of in PBG_NAMES.items()}
         image, num_edges = self.tensor[-2:].tolist()
         metrics["auc"] = image / num_edges * 2.0**-_AUC_BITS if num_edges else None
-        return Figures(self.num_edges, metrics)
+        return PbgFigures(self.num_edges, metrics)
 
 
 @frozen(eq=False)

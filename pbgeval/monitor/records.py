@@ -58,7 +58,7 @@ class PassKey:
 
 
 @frozen
-class Figures:
+class PbgFigures:
     """Metrics of some edges, under PBG's names: loss, pos_rank, mrr, r1, r10, r50, auc, whichever there are."""
 
     count: int  # edges
@@ -105,9 +105,9 @@ class VisitRecord:
     key: PassKey
     bucket: Bucket
     index: int  # running number of the visit
-    stats: Figures | None  # of the training itself, as the trainer reports it
-    before: Figures | None  # None: nothing is held out
-    after: Figures | None
+    stats: PbgFigures | None  # of the training itself, as the trainer reports it
+    before: PbgFigures | None  # None: nothing is held out
+    after: PbgFigures | None
     details: VisitDetails | None = None  # None: written by PBG
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class PassRecord:
 
     key: PassKey
     index: int  # of its last visit
-    average: Figures | None  # ours: after; PBG's: before
+    average: PbgFigures | None  # ours: after; PBG's: before
     details: PassDetails | None = None  # None: written by PBG
 
     def __repr__(self) -> str:
@@ -194,11 +194,11 @@ def _key_to_json(key: PassKey) -> dict[str, int]:
     return {"epoch_idx": key.epoch, "edge_path_idx": key.edge_path, "edge_chunk_idx": key.edge_chunk}
 
 
-def _figures_of(value: Mapping[str, Any] | None) -> Figures | None:
-    return None if value is None else Figures(int(value["count"]), dict(value.get("metrics") or {}))
+def _figures_of(value: Mapping[str, Any] | None) -> PbgFigures | None:
+    return None if value is None else PbgFigures(int(value["count"]), dict(value.get("metrics") or {}))
 
 
-def _figures_to_json(figures: Figures | None) -> dict[str, Any] | None:
+def _figures_to_json(figures: PbgFigures | None) -> dict[str, Any] | None:
     return None if figures is None else {"count": figures.count, "metrics": dict(figures.metrics)}
 
 

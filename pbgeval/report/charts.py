@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from pbgeval.metrics.paired import Difference
 from pbgeval.monitor.curves import METRICS, Curves
@@ -356,6 +356,8 @@ def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Cha
     left = 24.0 + _LETTER * max(map(len, names))
     y = counted("", names, _ROW, _ROW * (len(rows) + 1), _ROW)
     ends = [0.0, *(end for _, of in rows for end in (of.difference, of.low, of.high) if end is not None)]
+    x = linear("B − A, with 95% intervals", min(ends), max(ends), left, WIDTH + _WIDER - RIGHT)
+    zero = [value for value, _ in x.ticks].index(0.0)
     lines = [Line("zero", ((0.0, y.low), (0.0, y.high)))]
     kinds = {0: "significant", 2: "not significant"}  # line styles
     for kind in kinds:
@@ -370,7 +372,7 @@ def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Cha
     return Chart(
         title=f"Difference in {metric} by relation",
         description=f"B − A in {metric} by relation, with 95% intervals; the table has the numbers",
-        x=linear("B − A, with 95% intervals", min(ends), max(ends), left, WIDTH + _WIDER - RIGHT),
+        x=evolve(x, ticks=x.ticks[zero % 2 :: 2]),  # a phone has room for half of them
         y=y,
         legend=[(f"bar-{kind}", name) for kind, name in kinds.items()],
         lines=lines,

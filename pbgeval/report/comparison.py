@@ -22,7 +22,7 @@ from pbgeval.monitor.holdout import mixed
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, interval_line, rounded, short_title
+from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, interval_line, model_of, rounded, short_title
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, to_terminal
@@ -269,6 +269,8 @@ class Comparison:
 
     a: str
     b: str
+    a_model: str  # and its checkpoint and version, as far as known
+    b_model: str
     side: str  # head, tail, relation, both
     rank_type: str
     filter: str  # raw, filtered
@@ -351,10 +353,10 @@ def compare(
     stats = PairedStats(len(pair.metrics), len(pair.sides), pair.with_keys)
     for block in pair.blocks():
         stats.add(block)
-    return _comparison(pair, stats, side=SIDES[side])
+    return _comparison(pair, stats, [*map(model_of, reports)], side=SIDES[side])
 
 
-def _comparison(pair: PairedRuns, stats: PairedStats, *, side: str) -> Comparison:
+def _comparison(pair: PairedRuns, stats: PairedStats, models: Sequence[str], *, side: str) -> Comparison:
     whole = differences(stats, pair.metrics, by_group=False)
     corrected: tuple[Difference, ...] = ()
     if whole:
@@ -363,6 +365,8 @@ def _comparison(pair: PairedRuns, stats: PairedStats, *, side: str) -> Compariso
     return Comparison(
         a=str(pair.a.folder),
         b=str(pair.b.folder),
+        a_model=models[0],
+        b_model=models[1],
         side=side,
         rank_type=pair.rank_type.value,
         filter="filtered" if pair.filtered else "raw",
@@ -382,10 +386,7 @@ def _relations(pair: PairedRuns, groups: Sequence[GroupDifferences]) -> tuple[Re
             names[of.group],
             of.group,
             of.num_queries,
-            tuple(
-                evolve(difference, p_holm=column[place])
-                for difference, column in zip(of.differences, columns, strict=True)
-            ),
+            tuple(evolve(one, p_holm=column[place]) for one, column in zip(of.differences, columns, strict=True)),
         )
         for place, of in enumerate(groups)
     )
@@ -427,9 +428,7 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
     provenance = [report.document["provenance"] for report in reports]
     found = differences_of(provenance[0], provenance[1], filtered=filtered)
     if filtered and not all(of_runs):
-        found.append(
-            "figures: " + ", ".join(f"{n} {'filtered' if of else 'raw'}" for n, of in zip("AB", of_runs, strict=True))
-        )
+        found.append(_line("figures", *("filtered" if of else "raw" for of in of_runs)))
     if found:
         raise OutputError(
             *(
@@ -470,7 +469,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
     """Return the table of all metrics, and that of relations where there are any."""
     title = (
         f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} ranks; "
-        f"A: {comparison.a}, B: {comparison.b}"
+        f"A: {comparison.a} ({comparison.a_model}), B: {comparison.b} ({comparison.b_model})"
     )
     decimals = _decimals(comparison.differences)
     rows = [

@@ -24,6 +24,9 @@ class ConsoleObserver(Observer):
     _bar: Progress | None = field(default=None, init=False)
     _is_first: bool = field(default=True, init=False)  # worker 0 of its team
     _tenth: int = field(default=0, init=False)  # of the entities that all queries are scored against
+    _earlier: int = field(default=0, init=False)  # edges of the rounds of a sample before the one in hand
+    _in_round: int = field(default=0, init=False)  # edges of this round; 0: there is no sample
+    _is_last: bool = field(default=True, init=False)  # whether no later round is foreseen
 
     def warn(self, message: str) -> None:
         self._line(f"warning: {message}")
@@ -41,10 +44,15 @@ class ConsoleObserver(Observer):
 
     def phase(self, title: str) -> None:
         """Name what is being done; only on a terminal."""
-        if self._bar is not None:
+        if self._bar is not None and self._earlier:  # one bar for all rounds
+            self._show(description=title)
+        elif self._bar is not None:
             self._bar.reset(self._bar.task_ids[-1], description=title)
         elif self._is_first and not self.quiet and _is_terminal():
             self._write(f"{CLEAR_LINE}{title} ...\r")
+
+    def round_started(self, earlier: int, num_edges: int, *, is_last: bool) -> None:
+        self._earlier, self._in_round, self._is_last, self._tenth = earlier, num_edges, is_last, 0
 
     def started(self, num_edges: int, rank_in_team: int) -> None:
         """Begin; on a terminal, worker 0 draws the bar for all."""
@@ -54,17 +62,18 @@ class ConsoleObserver(Observer):
 
     def unit_finished(self, unit: UnitReport) -> None:
         bucket = unit.finished_bucket
+        done, total = self._earlier + unit.edges_done, self._earlier + unit.edges_total
         if self._bar is not None:
             elapsed = self._bar.tasks[-1].elapsed or unit.seconds
-            speed = unit.edges_done / max(elapsed, 1e-9)
-            told = f"{unit.edges_done:,}/{unit.edges_total:,} {speed:,.0f} edges/s"
+            speed = done / max(elapsed, 1e-9)
+            told = f"{done:,}{f'/{total:,}' if self._is_last else ''} {speed:,.0f} edges/s"
             if unit.mean_reciprocal_rank is not None:
                 told += f" MRR {unit.mean_reciprocal_rank:.4f}"
                 told += "" if unit.half_width is None else f" ± {unit.half_width:.4f}"
-            self._show(unit.edges_done, told=told, total=unit.edges_total)
+            self._show(done, told=told, total=total if self._is_last else None)
         elif bucket is not None and not _is_terminal():
             # Lines of several workers may swap on their way here: one worker's shares alone never step back.
-            share = f"; {100 * unit.edges_done // max(unit.edges_total, 1)}% done" if self._is_first else ""
+            share = f"; {100 * done // max(total, 1)}% done" if self._is_first and self._is_last else ""
             edges = plural(bucket.num_edges, "edge")
             self._line(
                 f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {edges} in "
@@ -74,11 +83,13 @@ class ConsoleObserver(Observer):
 
     def candidates_done(self, done: int, total: int) -> None:
         """Show how many entities all queries are scored against; off a terminal, worker 0 has a line for each tenth."""
-        self._show(done, total=total, told=f"{done:,}/{total:,} entities")
-        earlier, self._tenth = self._tenth, 10 * done // max(total, 1)
-        tenth = self._tenth
-        if self._is_first and tenth > earlier and not _is_terminal():
-            self._line(f"{10 * tenth}%: all queries scored against {done:,} of {total:,} entities")
+        in_round, before = self._in_round or 1, self._earlier if self._is_last else 0
+        share = (before + in_round * done / max(total, 1)) / (before + in_round)
+        self._show(share, total=1.0 if self._is_last else None, told=f"{done:,}/{total:,} entities")
+        earlier, self._tenth = self._tenth, int(10 * share)
+        if self._is_first and self._tenth > earlier and not _is_terminal():
+            percent = f"{10 * self._tenth}%: " if self._is_last else ""
+            self._line(f"{percent}all queries scored against {done:,} of {total:,} entities")
 
     def finished(self) -> None:
         """Leave the last bar as it is, full where the work has ended well."""

@@ -218,6 +218,15 @@ def types_of(document: Mapping[str, Any]) -> DataTable:
     return DataTable("Queries for entity types", ("metric", "value"), rows, note, "types")
 
 
+POPULARITY_TITLE = "Popularity in training"
+_MEASURES = {
+    "answer_degree": "answer",
+    "answer_half_link": "answer + relation",
+    "query_degree": "known entity",
+    "query_half_link": "known + relation",
+}
+
+
 def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
     """Return how much popular entities give to the figures of both sides; nothing where it was not asked for."""
     measures, rows = document.get("popularity") or {"answer_degree": {"half": None}}, []
@@ -228,20 +237,22 @@ def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
     hits = [*_at_cutoffs(measures["answer_degree"]["strata"][0]["metrics"], f"{prefix}hits_at_", "")]
     keys = [f"{prefix}mean_reciprocal_rank", *([key for key in hits if key.endswith("_10")] or hits[-1:])]
     for measure, of in sorted(measures.items()):
+        title = _MEASURES[measure]
         for row in of["strata"]:
             cells = [f"{row['at_least']:,}" + (f" to {row['at_most']:,}" if row["at_most"] else "")]
             cells += [text_of(key, row[form][key]) for key in keys for form in ("metrics", "macro_metrics")]
-            rows.append((measure, *cells, f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"))
+            rows.append((title, *cells, f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"))
         for beta, values in of["stratified"].items():
             cells = [cell for key in keys for cell in (text_of(key, values[key]), "")]
-            rows.append((measure, f"all, β = {beta}", *cells, "", ""))
+            rows.append((title, f"all (β = {beta})", *cells, "", ""))
     note = (
         f"The {half['query_share']:.1%} of queries whose answers have {half['at_least']:,} or more training edges make "
-        f"{half['mrr_share']:.1%} of MRR.\nWith β, queries weigh (1 + training edges) to the power −β."
+        f"{half['mrr_share']:.1%} of MRR.\nQueries are grouped by the training edges of their answer or known entity, "
+        "in all or (+ relation) with the query's relation.\nWith β, queries weigh (1 + training edges) to the power −β."
     )
     columns = [f"{short_title(key)}{macro}" for key in keys for macro in ("", ", macro")]
-    heads = ("queries by", "training edges", *columns, "of queries", "of MRR")
-    return [DataTable("Popularity", heads, rows, note, "popularity", "ll" + "r" * (len(heads) - 2))]
+    heads = ("edges of", "training edges", *columns, "of queries", "of MRR")
+    return [DataTable(POPULARITY_TITLE, heads, rows, note, "popularity", "ll" + "r" * (len(heads) - 2))]
 
 
 def breakdowns_of(report: Report) -> list[DataTable]:
@@ -474,17 +485,28 @@ class Tile:
     lines: Sequence[str] = ()
 
 
-def name_of(report: Report) -> str:
-    """Return the model, the data set and the split, as far as the report tells them."""
-    document = report.document
-    provenance = document.get("provenance") or {}
+def _model_name(report: Report) -> str:
+    provenance = report.document.get("provenance") or {}
     settings = provenance.get("settings") or {}
     operators = sorted({of["operator"] for of in settings.get("relations", ())})
-    model = " and ".join(_MODELS.get(name, name) for name in operators)
     if settings.get("comparator") == "scorer":
-        model = provenance["data"]["model"]["scorer"]
-    elif len(operators) > MAX_NAMED:
-        model = f"Model with {len(operators)} operators"
+        return str(provenance["data"]["model"]["scorer"])
+    if len(operators) > MAX_NAMED:
+        return f"Model with {len(operators)} operators"
+    return " and ".join(_MODELS.get(name, name) for name in operators)
+
+
+def model_of(report: Report) -> str:
+    """Return the model and where it was, with its version, as far as the report tells them."""
+    place = Path(os.path.normpath(Path(report.path or "", report.run.get("model_path") or "").absolute())).parts[-2:]
+    version = (report.document.get("provenance") or {}).get("checkpoint_version")
+    told = [_model_name(report), "/".join(place) if report.run.get("model_path") else ""]
+    return clipped(", ".join(filter(None, [*told, "" if version is None else f"version {version}"])))
+
+
+def name_of(report: Report) -> str:
+    """Return the model, the data set and the split, as far as the report tells them."""
+    document, model = report.document, _model_name(report)
     noted = report.run.get("edge_paths") or ()
     folders = dict.fromkeys(os.path.normpath(Path(report.path or "", path).absolute().parent) for path in noted)
     splits = [of["path"].removeprefix("edges_") for of in document.get("edge_paths") or ()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -17,7 +18,7 @@ from attrs import evolve, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics.intervals import ERROR_RATE
-from pbgeval.metrics.names import UnknownMetricError, resolve
+from pbgeval.metrics.names import UnknownMetricError, resolve, split
 from pbgeval.monitor.curves import METRICS as TRAINING_METRICS
 from pbgeval.monitor.curves import Curves, pbg_name, read_curves
 from pbgeval.report.charts import (
@@ -39,6 +40,7 @@ from pbgeval.report.comparison import (
     relations_to_show,
 )
 from pbgeval.report.figures import (
+    POPULARITY_TITLE,
     Tile,
     breakdowns_of,
     data_of,
@@ -71,6 +73,7 @@ from pbgeval.report.tables import (
 )
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.storage.objects import put_object
+from pbgeval.storage.row_files import find_ranks
 from pbgeval.storage.text import is_url, plural, without_secrets
 from pbgeval.storage.writing import write_atomically
 from pbgeval.version import __version__
@@ -81,6 +84,7 @@ if TYPE_CHECKING:
 DEFAULT_METRIC = "mrr"
 WARNINGS = "Before you quote these figures"
 MAX_ROWS = 20  # of a breakdown in a paper
+_HITS = re.compile("hits_at_([1-9][0-9]{0,11})")
 _TOO_MUCH = ("id", "MRR, head", "MRR, tail", "AMRI", "AUC per query")  # columns, for the width of a page of paper
 _NOTHING_ALLOWED = "default-src 'none'; base-uri 'none'; form-action 'none'"
 
@@ -285,7 +289,8 @@ def comparison_page(comparison: Comparison) -> Page:
         folders = [clipped(of) for of in (comparison.a, comparison.b)]
     models, data = names if names[0] != names[1] else folders, name_of(a).partition(" on ")[2]
     title = f"{models[1]} compared with {models[0]}" + (f" on {data}" if data else "")
-    tags = [f"{side}: {of}" for side, of in zip("AB", folders, strict=True)]
+    evaluated = (comparison.a_model, comparison.b_model)
+    tags = [f"{side}: {of} ({what})" for side, of, what in zip("AB", folders, evaluated, strict=True)]
     tags += [f"{comparison.num_queries:,} queries", f"{comparison.rank_type} ranks"]
     tags.insert(3, "filtered" if comparison.filter == "filtered" else "unfiltered")
     whole, *by_relation = comparison_tables(comparison)
@@ -299,14 +304,18 @@ def comparison_page(comparison: Comparison) -> Page:
         [table] = by_relation
         at, relations = relations_to_show(comparison)
         drawn = [(of.relation, of.differences[at]) for of in relations]
+        drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
         chart = difference_chart(metric_title(comparison.differences[at].metric), drawn)
         sections = [
             Section("differences", "Differences between the runs", [whole, chart], layout="roomy"),
             Section("relations", table.title, [table], sortable=True, layout="wide"),
         ]
-    runs = [("A", comparison.a, "; ".join(tags_of(a))), ("B", comparison.b, "; ".join(tags_of(b)))]
-    origin = DataTable("The runs", ("run", "folder", "conditions"), runs, kinds="lll")
-    sections.append(Section("origin", "Provenance", [origin]))
+    runs = [
+        ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a))),
+        ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b))),
+    ]
+    origin = DataTable("The runs", ("run", "model", "folder", "conditions"), runs, kinds="llll")
+    sections.append(Section("origin", "Provenance", [origin], layout="wide"))
     return Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
 
 
@@ -353,7 +362,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
             for table in breakdowns_of(report):
                 sections.append(Section(table.anchor, table.title, [table], sortable=True, layout="wide"))
             popularity = popularity_of(document)
-            sections.append(Section("popularity", "Popularity in training", popularity, layout="wide"))
+            sections.append(Section("popularity", POPULARITY_TITLE, popularity, layout="wide"))
             soundness = _with_rows(diagnostics_of(document), edges_of(document))
             sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
     origin = _with_rows(settings_of(document, meanings), data_of(document), run_of(report))
@@ -361,13 +370,22 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
 
 
 def _buckets(report: Report, metric: str) -> list[Section]:
-    rows = report.rows.get(BUCKETS)
-    if not rows:
+    if not report.rows.get(BUCKETS):
         return []
-    key = bucket_key(report, metric)
+    report = _with_cutoff(report, metric)
+    rows, key = report.rows[BUCKETS], bucket_key(report, metric)
     chart = heat_map(rows, key)
     table = bucket_table(rows, key)
     return [Section("buckets", "Buckets", [chart, *_with_rows(table)], sortable=True)] if chart else []
+
+
+def _with_cutoff(report: Report, metric: str) -> Report:
+    """Return a report with the cutoff of hits at k that a metric names, from the saved ranks if the run has others."""
+    cutoff = _HITS.fullmatch(split(metric).metric)
+    cutoffs = report.document["provenance"].get("settings", {}).get("hits_at", ())
+    if cutoff is None or int(cutoff[1]) in cutoffs or report.path is None or not find_ranks(report.path):
+        return report
+    return report.recompute(hits_at=[int(cutoff[1])])
 
 
 def bucket_key(report: Report, metric: str) -> str:

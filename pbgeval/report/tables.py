@@ -161,7 +161,7 @@ def to_terminal(table: DataTable) -> Group:
     is_wide = len(table.columns) > MAX_BORDERED
     shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)) if is_wide else Table()
     for title, kind in zip(table.columns, table.kinds, strict=True):
-        shown.add_column(Text(title), justify="left" if kind == "l" else "right", no_wrap=kind == "r")
+        shown.add_column(Text(title), justify="left" if kind == "l" else "right", no_wrap=kind == "r", overflow="fold")
     for row in table.rows:
         shown.add_row(*(Text(printable(cell)) for cell in row))
     return Group(Text(printable(table.title)), shown, *map(Text, table.note.splitlines()))

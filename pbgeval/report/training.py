@@ -63,8 +63,8 @@ def training_table(curves: Curves) -> DataTable:
 
 
 def _decimals(errors: Iterable[float | None]) -> int:
-    """Return as many decimals as the smallest of some errors asks for."""
-    return max(map(decimals_of, filter(None, errors)), default=4)
+    """Return as many decimals as the smallest of some errors asks for, at most those of the figures beside them."""
+    return min(4, max(map(decimals_of, filter(None, errors)), default=4))
 
 
 def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = None) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def training_tiles(curves: Curves) -> list[Tile]:
     tiles = (
         Tile(f"{metric} before visits", before, where),
         Tile(f"{metric} after visits", after, where),
-        Tile("gap", gap, [*interval, "after − before"]),
+        Tile("Gap", gap, [*interval, "after − before"]),
         Tile(f"{metric} of training edges", training, where),
     )
     return [tile for tile in tiles if tile.value != UNDEFINED]

@@ -17,7 +17,7 @@ from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoi
 from pbgeval.storage.edges import bucket_of_name, find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
-from pbgeval.storage.text import listed, partitions
+from pbgeval.storage.text import did_you_mean, listed, partitions, plural
 
 _EMBEDDINGS = re.compile(r"embeddings_(.+)_(0|[1-9][0-9]*)\.v([0-9]+)\.h5")
 _PART_OF_CHECKPOINT = re.compile(rf"checkpoint_version\.txt|{_EMBEDDINGS.pattern}")
@@ -40,8 +40,10 @@ def describe(path: Path) -> dict[str, Description]:
     one = _describer(path)
     if one is not None:
         return {str(path): one(path)}
+    if not path.exists():
+        raise StorageError(f"{path}: no such file or folder{did_you_mean(path, os.path.exists)}")
     if not path.is_dir():
-        raise StorageError(f"{path}: expected {_EXPECTED}, found {'another file' if path.exists() else 'no such file'}")
+        raise StorageError(f"{path}: expected {_EXPECTED}, found another file")
     inner = {child: _describer(child) for child in sorted(path.iterdir()) if child.is_dir()}
     found = {str(child): describer(child) for child, describer in inner.items() if describer is not None}
     if not found:
@@ -49,7 +51,7 @@ def describe(path: Path) -> dict[str, Description]:
     return found
 
 
-_EXPECTED = "a folder of edges or entities, a checkpoint, a bucket file edges_<l>_<r>.h5, or a folder of such folders"
+_EXPECTED = "a folder of edges or entities, a checkpoint, an edge file edges_LHS_RHS.h5, or a folder of such folders"
 
 
 def _names(path: Path) -> list[str]:
@@ -82,8 +84,8 @@ def _describe_edges(path: Path) -> Description:
     return [
         ("kind", "folder of edges"),
         ("edges", f"{sum(sizes.values()):,}"),
-        ("buckets", f"{len(sizes):,} files of {num_lhs} x {num_rhs}"),
-        ("edges per file", f"{min(sizes.values()):,} to {sizes[largest]:,} ({largest.lhs}, {largest.rhs})"),
+        ("buckets", f"{len(sizes):,} of {num_lhs * num_rhs:,} ({num_lhs} left x {num_rhs} right partitions)"),
+        ("edges per bucket", f"{min(sizes.values()):,} to {sizes[largest]:,}, most in {buckets[largest].path.name}"),
         ("weights", _some(file.has_weight for file in buckets.values())),
         ("features", _some(file.lhs_featurized or file.rhs_featurized for file in buckets.values())),
         ("bytes", _bytes(file.path for file in buckets.values())),
@@ -95,7 +97,7 @@ def _describe_bucket(path: Path) -> Description:
     assert bucket is not None  # chosen by it
     file = open_bucket(path, bucket)
     lines = [
-        ("kind", f"bucket ({bucket.lhs}, {bucket.rhs})"),
+        ("kind", f"bucket: left partition {bucket.lhs}, right partition {bucket.rhs}"),
         ("edges", f"{file.num_edges:,}"),
         ("features", _some([file.lhs_featurized or file.rhs_featurized])),
         ("bytes", _bytes([path])),
@@ -104,22 +106,24 @@ def _describe_bucket(path: Path) -> Description:
     with open_hdf5(path) as opened:
         lines += [(name, _describe_column(opened.require(name))) for name in names]
     block = file.read(0, min(_SHOWN_ROWS, file.num_edges))
-    rows = zip(block.lhs.tolist(), block.rel.tolist(), block.rhs.tolist(), strict=True)
-    return lines + [(f"row {row}", f"{lhs} -[{rel}]-> {rhs}") for row, (lhs, rel, rhs) in enumerate(rows)]
+    columns = block.lhs.tolist(), block.rel.tolist(), block.rhs.tolist()
+    rows = [f"left {lhs}, relation {rel}, right {rhs}" for lhs, rel, rhs in zip(*columns, strict=True)]
+    return lines + [(f"row {number}", row) for number, row in enumerate(rows)]
 
 
 def _describe_column(dataset: Hdf5Dataset) -> str:
     """Say type, layout and range; reads the column, a range of rows at a time."""
-    layout = "one piece" if dataset.rows_per_chunk is None else f"chunks of {dataset.rows_per_chunk:,}"
+    chunks = dataset.rows_per_chunk
+    layout = "not chunked" if chunks is None else f"stored in chunks of {plural(chunks, 'row')}"
     if dataset.compression:
-        layout += f", {dataset.compression}"
+        layout += f" with {dataset.compression}"
     bounds: list[float | int] = []
     for start in range(0, dataset.num_rows, _ROWS_AT_A_TIME):
         rows = np.empty(min(_ROWS_AT_A_TIME, dataset.num_rows - start), dataset.dtype)
         dataset.read_into(rows, start)
         bounds += [rows.min().item(), rows.max().item()]
     span = f"{min(bounds)} to {max(bounds)}" if bounds else "no rows"
-    return f"{dataset.dtype}, {layout}, {span}"
+    return f"{span}, {dataset.dtype}, {layout}"
 
 
 def _describe_entities(path: Path) -> Description:
@@ -171,14 +175,16 @@ def _parameters(path: Path) -> str:
     found: dict[str, int] = {}
     with open_hdf5(path) as file:
         for name, dataset in (file.datasets("model") or {}).items():
-            what = f"{'/'.join(name.split('/')[2:]) if name.startswith('relations/') else name} {dataset.shape}"
+            label = "/".join(name.split("/")[2:]) if name.startswith("relations/") else name
+            what = f"{label}: {' x '.join(map(str, dataset.shape or (1,)))} values"
             found[what] = found.get(what, 0) + 1
-    return "; ".join(f"{what} x {count}" if count > 1 else what for what, count in sorted(found.items())) or "none"
+    each = (f"{what} for {plural(count, 'relation')}" if count > 1 else what for what, count in sorted(found.items()))
+    return "; ".join(each) or "none"
 
 
 def _parts(sizes: Iterable[int]) -> str:
     found = list(sizes)
-    return f"{sum(found):,} rows in {partitions(found)}"
+    return f"{sum(found):,} entities in {partitions(found)}"
 
 
 def _some(have: Iterable[bool]) -> str:

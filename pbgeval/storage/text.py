@@ -345,8 +345,8 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 def partitions(sizes: Collection[int]) -> str:
     """Write how many partitions there are, and of several the smallest and the largest."""
-    spread = f" of {min(sizes):,} to {max(sizes):,}" if len(sizes) > 1 else ""
-    return plural(len(sizes), "partition") + spread
+    ends = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes, default=0), max(sizes, default=0))))
+    return plural(len(sizes), "partition") + (f" of {ends}" if len(sizes) > 1 else "")
 
 
 def one_line(value: object) -> str:

@@ -49,7 +49,7 @@ from pbgeval.worker.record import Record
 
 # Units that different workers finish -> one report of each bucket, from the worker that finishes its last unit.
 
-FEWEST_UNITS = 5  # an interval from fewer would be too narrow
+MIN_UNITS = 5  # an interval from fewer would be too narrow
 Z_95 = NormalDist().inv_cdf(0.975)
 MILLION = 1_000_000  # seconds and reciprocal ranks are added as whole millionths
 
@@ -92,7 +92,7 @@ class BucketProgress:
             return 0, None, None
         average, square = (totals[name] / MILLION / done for name in ("ranks", "squares"))
         variance = max(square - average**2, 0.0) * max(1.0 - done / self.num_edges, 0.0)
-        return done, average, None if num_units < FEWEST_UNITS else Z_95 * math.sqrt(variance / (num_units - 1))
+        return done, average, None if num_units < MIN_UNITS else Z_95 * math.sqrt(variance / (num_units - 1))
 
     def finished(self, unit: WorkUnit, seconds: float, mean_reciprocal_rank: float | None) -> BucketReport | None:
         """Note a finished unit; return the report of its bucket if no unit of it is left."""
@@ -437,8 +437,7 @@ def _unit_report(
     config, num_edges = context.inputs.config, context.evaluated.num_between(*unit)
     mean_reciprocal_rank = query_mean(headline.total, MEAN_RECIPROCAL_RANK, RankType(config.headline))
     done, average, half_width = progress.running(unit, mean_reciprocal_rank)
-    # Of a sample only the round in hand is known.
-    total = context.inputs.num_edges if context.evaluated.sample is None else progress.num_edges
+    total = context.inputs.num_edges if context.evaluated.sample is None else context.evaluated.num_sampled
     return UnitReport(
         edge_path=Path(config.edge_paths[unit.path_index]).name,
         bucket=unit.bucket,
@@ -447,6 +446,6 @@ def _unit_report(
         edges_done=total - progress.num_edges + done,  # the journal has the others
         edges_total=total,
         mean_reciprocal_rank=average,
-        half_width=half_width,
+        half_width=None if context.evaluated.sample is not None else half_width,  # of buckets: none is drawn
         finished_bucket=progress.finished(unit, seconds, mean_reciprocal_rank),
     )

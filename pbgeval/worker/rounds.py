@@ -173,6 +173,7 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
     files = open_per_edge_files(context)
     rounds, found, scratch_path = list[int](), None, context.scratch.path  # rounds that were planned, and are done
     number: int | None = 1
+    earlier = 0  # edges of the rounds that are done
     while number is not None:
         rounds.append(number)
         context = evolve(context, journal=RunJournal(context.journal.journal, f"round-{number}/"))
@@ -183,6 +184,9 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
             context = evolve(context, scratch=scratch)
             evaluated, held = _begin_round(context, sampling)
             context = evolve(context, evaluated=evaluated, held_bytes=held)
+            is_last = number > 1 or not planned.with_target or planned.sample.num_rounds == 1
+            context.work.observer.round_started(earlier, evaluated.num_sampled, is_last=is_last)
+            earlier += evaluated.num_sampled
         by_chunk = sampling is not None and sampling.by_chunk
         if context.work.protocol.sweeps:
             found = do_sweep(context, record, files)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,9 @@ def _decided(facts_of_workers: list[dict[str, Any]]) -> dict[str, int]:
     return {name: sum(tally[name] for tally in tallies) for name in ("in_float64", "exactly")}
 
 
-def _edges_from_output(work: Work) -> list[str]:
-    """Return where the evaluated edges lie, from the output directory, or their URL: nothing for edges in memory."""
-    paths = [Path(path) for path in work.inputs.config.edge_paths if Path(path).is_absolute()]
+def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
+    """Return where inputs lie, from the output directory, or their URL: nothing for those in memory."""
+    paths = [Path(path) for path in inputs if path is not None and Path(path).is_absolute()]
     folders = [read_object_folder(path) for path in paths]
     return [
         os.path.relpath(path, work.output) if folder is None else folder.url
@@ -200,13 +201,15 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
         selection=config.selection,
         drawn=_drawn(record, protocol) if config.selection.estimates else None,
     )
+    model = _from_output(work, [config.model or config.checkpoint_path])
     run = {
         "version": __version__,
         "num_workers": len(facts_of_workers),
         "workers": facts_of_workers,
         "reproducible": alike,
         **({"certified": _decided(facts_of_workers)} if certified else {}),
-        **({"edge_paths": _edges_from_output(work)} if protocol.saves_ranks else {}),
+        **({"edge_paths": _from_output(work, config.edge_paths)} if protocol.saves_ranks else {}),
+        **({"model_path": model[0]} if model else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pbgeval import evaluate, load_config
-from pbgeval.monitor.records import Figures, PassKey, ScalarSink, VisitRecord
+from pbgeval.monitor.records import PassKey, PbgFigures, ScalarSink, VisitRecord
 from pbgeval.notation import Bucket
 from pbgeval.progress import Observer
 
@@ -102,7 +102,9 @@ def main(folder: Path) -> None:
     for name in ("wandb", "mlflow"):
         sink = ScalarSink(name, folder / "training" / name, run="mine")
         for index, mrr in enumerate((0.25, 0.5)):
-            sink.append(VisitRecord(PassKey(0), Bucket(0, 1), index, None, None, Figures(3, {"mrr": mrr, "auc": None})))
+            sink.append(
+                VisitRecord(PassKey(0), Bucket(0, 1), index, None, None, PbgFigures(3, {"mrr": mrr, "auc": None}))
+            )
         sink.close()
     readers = {"wandb": read_wandb, "mlflow": read_mlflow}
     found = {

@@ -301,8 +301,11 @@ COMMANDS = [
     *(
         fault(f"{name}: expected {message}…", *damage, args=("inspect", name), world=NOTHING)
         for name, message, *damage in (
-            ("none", "a folder of edges or entities, a checkpoint, a bucket file edges_<l>_<r>.h5, or a fo"),
-            (".", "a folder of edges or entities, a checkpoint", write("other.h5", "")),
+            (
+                ".",
+                "a folder of edges or entities, a checkpoint, an edge file edges_LHS_RHS.h5",
+                write("other.h5", ""),
+            ),
             ("other.h5", "a folder of edges or entities, a checkpoint", lambda root: h5py.File(root / "other.h5", "w")),
             ("bad/edges_0_0.h5", "an HDF5 file, found another format", write("bad/edges_0_0.h5", "no HDF5, but long")),
         )
@@ -318,11 +321,18 @@ COMMANDS = [
         fault(f"{message}", args=arguments.split(), world=MONITOR)
         for arguments, message in (("--metric auc", "expected records of held-out edges with 'auc', found mrr, r1"),)
     ),
+    fault(
+        "edgs: no such file or folder; did you mean 'edges'?",
+        write("edges/x", ""),
+        args=("inspect", "edgs"),
+        world=NOTHING,
+    ),
     fault("…training_stats.json…", args=("monitor", "."), world=NOTHING),
     *(
         fault(f"{message}…", args=arguments.split(), world=REPORT)
         for arguments, message in (
-            ("--metric hits@7", "--metric hits@7: expected a column of buckets.csv: no metric 'hits@7'"),
+            ("--metric hist@10", "--metric hist@10: expected a column of buckets.csv: no metric 'hist@10'"),
+            ("--metric hits@0", "--metric hits@0: expected a column of buckets.csv: no metric 'hits@0'"),
             ("--monitor nowhere", "nowhere: expected the statistics of a training run"),
             ("-o run/metrics.json/page.html", "run/metrics.json/page.html: "),
         )

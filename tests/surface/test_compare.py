@@ -345,6 +345,8 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     page = command(tmp_path, "a", "b", "--format", "html")
 
     assert {(0, "")} == {(done.status, done.err) for done in texts.values()}
+    assert found.a_model.endswith("one/checkpoint, version 3")
+    assert all(found.b_model in output for output in (page.out, texts["md"].out.replace("\\_", "_")))
     document = json.loads(texts["json"].out)
     assert json.loads(json.dumps(found.to_dict() | {"a": "a", "b": "b"})) == document
     of_csv = list(csv.DictReader(io.StringIO(texts["csv"].out)))

@@ -32,28 +32,28 @@ def test_a_folder_of_everything_is_described(tmp_path: Path) -> None:
     assert {
         "kind": "folder of edges",
         "edges": "46",
-        "buckets": "4 files of 2 x 2",
-        "edges per file": "10 to 13 (1, 1)",
+        "buckets": "4 of 4 (2 left x 2 right partitions)",
+        "edges per bucket": "10 to 13, most in edges_1_1.h5",
         "weights": "no",
         "features": "no",
         "bytes": f"{size:,}",
     } == found["edges"]
     assert {
         "kind": "folder of entities",
-        "type user": "12 rows in 2 partitions of 5 to 7",
-        "type tag": "3 rows in 1 partition",
+        "type user": "12 entities in 2 partitions of 5 to 7",
+        "type tag": "3 entities in 1 partition",
         "names": "none",
     } == found["entity"]
     checkpoint = found["checkpoint"]
     assert ("checkpoint", "3") == (checkpoint["kind"], checkpoint["version"])
-    assert "12 rows in 2 partitions of 5 to 7; dimension 8, float32" == checkpoint["type user"]
+    assert "12 entities in 2 partitions of 5 to 7; dimension 8, float32" == checkpoint["type user"]
     assert {
-        "entities/tag/global_embedding (8,)",
-        "entities/user/global_embedding (8,)",
-        "operator/rhs/diagonal (8,)",
-        "operator/rhs/imag (4,)",
-        "operator/rhs/real (4,)",
-        "operator/rhs/translation (8,)",
+        "entities/tag/global_embedding: 8 values",
+        "entities/user/global_embedding: 8 values",
+        "operator/rhs/diagonal: 8 values",
+        "operator/rhs/imag: 4 values",
+        "operator/rhs/real: 4 values",
+        "operator/rhs/translation: 8 values",
     } == set(checkpoint["parameters"].split("; "))
 
 
@@ -64,11 +64,12 @@ def test_a_bucket_is_described_with_its_ranges_and_first_rows(tmp_path: Path) ->
 
     found = lines_of(run_main("inspect", "edges_2_0.h5", cwd=tmp_path))["edges_2_0.h5"]
 
-    assert ("bucket (2, 0)", "4") == (found["kind"], found["edges"])
-    assert "int32, one piece, 0 to 9" == found["lhs"]
-    assert "int32, one piece, 0 to 4" == found["rel"]
-    assert found["weight"].endswith("one piece, -1.5 to 2.0")
-    assert ["5 -[1]-> 7", "0 -[1]-> 7", "9 -[0]-> 2"] == [found[f"row {row}"] for row in range(3)]
+    assert ("bucket: left partition 2, right partition 0", "4") == (found["kind"], found["edges"])
+    assert "0 to 9, int32, not chunked" == found["lhs"]
+    assert "0 to 4, int32, not chunked" == found["rel"]
+    assert found["weight"].startswith("-1.5 to 2.0, float")
+    assert found["row 0"] == "left 5, relation 1, right 7"
+    assert found["row 2"] == "left 9, relation 0, right 2"
     assert "row 3" not in found
 
 
@@ -77,7 +78,7 @@ def test_an_empty_bucket_is_described(tmp_path: Path) -> None:
 
     found = lines_of(run_main("inspect", "edges_0_0.h5", cwd=tmp_path))["edges_0_0.h5"]
 
-    assert ("0", "int64, chunks of 7, no rows") == (found["edges"], found["rel"])
+    assert ("0", "no rows, int64, stored in chunks of 7 rows") == (found["edges"], found["rel"])
 
 
 def test_a_checkpoint_without_operators_says_so_and_names_other_versions(tmp_path: Path) -> None:

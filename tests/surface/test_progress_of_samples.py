@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from pbgeval import Observer, evaluate
+from pbgeval.progress import UnitReport
 from tests.kit.case import TinyCase
-from tests.kit.commands import flags, metrics_of, run_command
+from tests.kit.commands import Done, flags, metrics_of, run_command
 
-LINE = re.compile(r"bucket \(\d, \d\): ([\d,]+) edges in .*; (\d+)% done")
+LINE = re.compile(r"bucket \(\d, \d\): ([\d,]+) edges in [^;\n]*(?:; (\d+)% done)?")
+
+
+def lines_of(done: Done) -> list[tuple[str, str]]:
+    """Return the number of edges and the share that each line tells; "" where it tells none."""
+    return LINE.findall(done.err + done.out)
 
 
 @pytest.mark.parametrize("candidates", ["sampled", "partition"])
@@ -22,7 +29,41 @@ def test_edges_and_shares_are_those_of_the_sample(tmp_path: Path, candidates: st
     done = run_command(case, "--workers", "1", "--output", "out", *flags(settings))
 
     assert 0 == done.status, done.err
-    lines = [(int(edges.replace(",", "")), int(share)) for edges, share in LINE.findall(done.err + done.out)]
+    lines = [(int(edges.replace(",", "")), int(share)) for edges, share in lines_of(done)]
     assert metrics_of(case.root / "out")["num_edges"] == sum(edges for edges, _ in lines)
     assert 100 == lines[-1][1]
     assert max(share for _, share in lines) <= 100
+
+
+def test_shares_never_step_back_from_round_to_round(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path, partition_sizes=(9, 8), edges_per_bucket=2_500)
+
+    settings = ["candidates=partition", "target_error=0.0001", "hits_at=1"]
+    done = run_command(case, "--workers", "1", "--output", "out", *flags(settings))
+
+    assert done.status == 0, done.err
+    lines, document = lines_of(done), metrics_of(case.root / "out")
+    assert document["sample"]["rounds"] > 1
+    assert sum(int(edges.replace(",", "")) for edges, _ in lines) == document["num_edges"]
+    shares = [int(share) for _, share in lines if share]
+    assert "" in {share for _, share in lines[:4]}, "more rounds may follow the first"
+    assert shares == sorted(shares)
+    assert shares[-1] == 100
+
+
+@pytest.mark.parametrize(("settings", "has_intervals"), [((), True), (("sample_edges=400",), False)])
+def test_the_spread_of_buckets_is_no_interval_of_a_sample(
+    tmp_path: Path, settings: tuple[str, ...], has_intervals: bool
+) -> None:
+    units: list[UnitReport] = []
+
+    class Seen(Observer):
+        def unit_finished(self, unit: UnitReport) -> None:
+            units.append(unit)
+
+    case = TinyCase.write(tmp_path, partition_sizes=(4, 3, 3), edges_per_bucket=90)
+    overrides = ["candidates=partition", *settings]
+    evaluate(case.config, overrides=overrides, workers=1, output=tmp_path / "out", observer=Seen())
+
+    assert len(units) >= 6
+    assert any(unit.half_width is not None for unit in units) is has_intervals

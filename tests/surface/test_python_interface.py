@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import re
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,9 +18,11 @@ from rich.console import Console
 import pbgeval
 from pbgeval import (
     Edges,
+    EntitySchema,
     EvalConfig,
     EvalError,
     Observer,
+    RelationSchema,
     Report,
     edge_scorer,
     evaluate,
@@ -124,6 +128,28 @@ def test_triples_that_cannot_be_ranked_are_refused_in_a_line(arguments, settings
     with pytest.raises(EvalError, match=fault) as refused:
         evaluate_triples(*arguments, **settings)
     assert all(len(line.splitlines()) == 1 for line in refused.value.faults)
+
+
+@pytest.mark.parametrize(
+    ("schema", "keys", "lines"),
+    [
+        (EvalConfig, {"candidate": "all"}, ["candidate: unknown key; did you mean 'candidates'?"]),
+        (EvalConfig, {"lr": 0.1}, ["lr: only PyTorch-BigGraph's training uses this key; remove it"]),
+        (
+            EntitySchema,
+            {"num_partition": 4},
+            ["num_partition: unknown key; did you mean 'num_partitions'?", "num_partitions: this key is required"],
+        ),
+        (RelationSchema, {"lhs": "user"}, ["name, rhs: this key is required"]),
+    ],
+)
+def test_a_wrong_keyword_of_a_schema_is_a_plain_line(schema, keys, lines) -> None:
+    with pytest.raises(EvalError) as refused:
+        schema(**keys)
+
+    assert [*refused.value.faults] == lines
+    assert "self" not in inspect.signature(schema).parameters, "as attrs made it"
+    assert set(inspect.signature(schema).parameters) == set(attrs.fields_dict(schema))
 
 
 @pytest.mark.parametrize(

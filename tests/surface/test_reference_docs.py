@@ -17,7 +17,7 @@ from attrs import frozen
 
 import pbgeval
 from pbgeval.config.explain import explained_keys
-from pbgeval.monitor.records import Figures, PassDetails, PassKey, PassRecord, VisitDetails, VisitRecord
+from pbgeval.monitor.records import PassDetails, PassKey, PassRecord, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.notation import Bucket
 from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
 from scripts import reference_docs
@@ -54,8 +54,14 @@ def declared_files() -> dict[str, tuple[Part, ...]]:
     """The keys or columns of every file on the page, in its order."""
     found = {}
     for section in OUTPUT_FILES.read_text(encoding="utf-8").split("\n### ")[1:]:
-        rows = re.findall(r"^\| `(.*?)` \| (.*?) \| (.*?) ?\| (.*?) ?\|$", section, re.MULTILINE)
-        found[section.partition("\n")[0].replace("`", "")] = tuple(Part(*row) for row in rows)
+        parts = [
+            Part(*row) for row in re.findall(r"^\| `(.*?)` \| (.*?) \| (.*?) ?\| (.*?) ?\|$", section, re.MULTILINE)
+        ]
+        names = section.partition("\n")[0].replace("`", "").split(", ")
+        for name in names if names[0].endswith(".csv") else [", ".join(names)]:  # of several tables: those of its own
+            found[name] = tuple(
+                part for part in parts if len(names) == 1 or part.when in ("", None) or name in part.when
+            )
     return found
 
 
@@ -253,7 +259,7 @@ def test_an_import_has_the_declared_keys(tmp_path: Path) -> None:
 
 
 def test_records_of_training_have_the_declared_keys() -> None:
-    figures = Figures(3, {"mrr": 0.5})
+    figures = PbgFigures(3, {"mrr": 0.5})
     visit = VisitRecord(PassKey(0), Bucket(0, 1), 0, figures, figures, figures, VisitDetails(reason="NaN", training={}))
     summary = PassRecord(PassKey(0), 0, figures, PassDetails(lost=0.1, level=0.05))
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.kit.commands import Done, evaluated, run_command, run_main, snapshot
 from tests.kit.reports import make_incomplete, marked_up_case, marked_up_result, write_records
+from tests.unit.test_report_page import Page
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,26 @@ def test_tables_for_papers_are_printed_and_need_no_library(form: str, start: str
 def test_the_metric_of_the_map_is_chosen_by_any_of_its_names(folder: Path) -> None:
     assert 0 == report(folder, "--metric", "hits@10").status
     assert "hits@10 of each bucket" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_cutoff_that_the_run_did_not_have_comes_from_saved_ranks(tmp_path: Path) -> None:
+    case = marked_up_case(tmp_path)
+    evaluated(case, "candidates=all", "metrics=mrr")
+    evaluated(case, "candidates=all", "hits_at=7", output="seven")
+    evaluated(case, "candidates=all", "save_ranks=False", output="without")
+
+    for folder in ("output", "seven"):
+        assert report(tmp_path / folder, "--metric", "hits@7").status == 0
+    refused = report(tmp_path / "without", "--metric", "hits@7")
+
+    found, expected = (
+        Page((tmp_path / folder / "report.html").read_text(encoding="utf-8")).rows["Metrics by bucket"]
+        for folder in ("output", "seven")
+    )
+    assert found == expected
+    assert found[0][-1] == "hits@7"
+    assert refused.status == 1
+    assert "no metric 'hits@7' here; add 7 to hits_at" in refused.err
 
 
 def test_an_unfinished_run_is_shown_with_a_warning(folder: Path) -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from pbgeval.notation import Bucket
 from pbgeval.progress import BucketReport, UnitReport
+from pbgeval.report import console
 from pbgeval.report.console import ConsoleObserver
 
 
-def finished(observer: ConsoleObserver, edges_done: int) -> None:
+def finished(observer: ConsoleObserver, edges_done: int, edges_total: int = 100) -> None:
     bucket = BucketReport(1, 1.0, 0.5)
-    observer.unit_finished(UnitReport("edges", Bucket(0, 0), 10, 1.0, edges_done, 100, 0.5, None, bucket))
+    observer.unit_finished(UnitReport("edges", Bucket(0, 0), 10, 1.0, edges_done, edges_total, 0.5, None, bucket))
 
 
 @pytest.fixture
@@ -47,3 +48,39 @@ def test_shares_of_the_entities_never_step_back(
         workers[rank].candidates_done(done, 100)
 
     assert shares(capfd.readouterr().err) == [30, 100]
+
+
+def test_rounds_of_a_sample_share_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "_is_terminal", lambda: True)
+    observer = ConsoleObserver()
+    shown = []
+
+    def show() -> None:
+        task = observer._bar.tasks[-1]  # type: ignore[union-attr]
+        shown.append((task.description, task.completed, task.total))
+
+    observer.started(1_000, 0)
+    for earlier, num_edges in ((0, 20), (20, 60), (80, 120)):
+        observer.round_started(earlier, num_edges, is_last=earlier > 0)
+        observer.phase("scoring")
+        show()
+        finished(observer, num_edges, num_edges)
+        show()
+    observer.finished()
+
+    assert {description for description, _, _ in shown} == {"scoring"}
+    assert [completed for _, completed, _ in shown] == [0, 20, 20, 80, 80, 200]
+    assert [total for _, _, total in shown[1::2]] == [None, 80, 200]
+
+
+def test_shares_of_several_rounds_count_the_earlier_ones(
+    workers: list[ConsoleObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for count, half in ((finished, 62), (ConsoleObserver.candidates_done, 60)):
+        for earlier, num_edges in ((0, 20), (20, 60)):
+            workers[0].round_started(earlier, num_edges, is_last=earlier > 0)
+            count(workers[0], num_edges // 2, num_edges)
+            count(workers[0], num_edges, num_edges)
+
+        lines = capfd.readouterr().err.splitlines()
+        assert [shares(line) for line in lines] == [[], [], [half], [100]]

@@ -210,7 +210,10 @@ def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) 
         "frequency of the entity",
     ):
         assert len(page.rows[f"Metrics by {title}"]) > 1
-    assert {"answer_degree", "query_half_link"} < {row[0] for row in page.rows["Popularity"]}
+    popularity = page.rows["Popularity in training"]
+    assert {"answer", "known + relation"} < {row[0] for row in popularity}
+    assert "answer_degree" not in str(popularity)
+    assert "<h3>Popularity" not in text_of(tmp_path / "output"), "the section has this heading"
     assert "evaluated edges are also in train_paths" in page.text, "a warning"
     assert ["that are also in train_paths", "that never occur in train_paths"] == [
         row[0] for row in page.rows["Repeated and leaked edges"] if "train_paths" in row[0]

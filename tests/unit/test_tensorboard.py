@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbgeval.errors import ConfigError, OutputError
-from pbgeval.monitor.records import Figures, PassKey, PassRecord, TensorBoardSink, VisitRecord, read_history
+from pbgeval.monitor.records import PassKey, PassRecord, PbgFigures, TensorBoardSink, VisitRecord, read_history
 from pbgeval.notation import Bucket
 from tests.kit.training import train
 
@@ -56,7 +56,7 @@ def test_all_figures_of_visits_and_passes_are_there_at_their_steps(tmp_path: Pat
 
 def test_what_is_undefined_has_no_scalar_and_other_chunks_have_a_prefix(tmp_path: Path) -> None:
     sink = TensorBoardSink(tmp_path)
-    figures = Figures(3, {"mrr": 0.5, "auc": None})
+    figures = PbgFigures(3, {"mrr": 0.5, "auc": None})
     sink.append(VisitRecord(PassKey(0, 1, 2), Bucket(0, 1), 7, None, None, figures))
     sink.append(PassRecord(PassKey(0, 1, 2), 7, figures))
 

@@ -12,11 +12,11 @@ from pbgeval.errors import DataError
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.monitor.curves import Curves, PassRow, curves_of
 from pbgeval.monitor.records import (
-    Figures,
     History,
     PassDetails,
     PassKey,
     PassRecord,
+    PbgFigures,
     VisitDetails,
     VisitRecord,
     read_history,
@@ -28,7 +28,7 @@ FIRST, SECOND = PassKey(0), PassKey(1)
 
 
 def visit(key: PassKey, lhs: int, index: int, count: int, before: float | None, after: float | None) -> VisitRecord:
-    figures = [None if value is None else Figures(count, {"mrr": value}) for value in (before, after)]
+    figures = [None if value is None else PbgFigures(count, {"mrr": value}) for value in (before, after)]
     return VisitRecord(key, Bucket(lhs, 0), index, None, *figures)
 
 
@@ -66,7 +66,7 @@ def test_our_own_records_bring_errors_training_edges_and_verdicts() -> None:
     key = "both.pessimistic.mean_reciprocal_rank"
     apart = {key: Estimate(0.7, 0.02)}
     details = PassDetails(training={key: 0.9}, gap={key: Estimate(0.1, 0.01)}, generalization=apart, verdict="persists")
-    passes = (PassRecord(FIRST, 0, Figures(10, {"mrr": 0.2}), details),)
+    passes = (PassRecord(FIRST, 0, PbgFigures(10, {"mrr": 0.2}), details),)
 
     [row] = curves_of(History((visit(FIRST, 0, 0, 10, 0.1, 0.2),), passes), {FIRST: "too_early"}, "mrr").passes
 

@@ -12,11 +12,11 @@ import pytest
 from pbgeval.errors import OutputError, StorageError
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.monitor.records import (
-    Figures,
     History,
     PassDetails,
     PassKey,
     PassRecord,
+    PbgFigures,
     StatsFile,
     VisitDetails,
     VisitRecord,
@@ -35,9 +35,9 @@ def visit(index: int, epoch: int = 0, bucket: Bucket = BUCKET) -> VisitRecord:
         key=PassKey(epoch, 1, 2),
         bucket=bucket,
         index=index,
-        stats=Figures(90, {"loss": 0.5}),
-        before=Figures(10, METRICS),
-        after=Figures(10, METRICS | {"mrr": 1.0}),
+        stats=PbgFigures(90, {"loss": 0.5}),
+        before=PbgFigures(10, METRICS),
+        after=PbgFigures(10, METRICS | {"mrr": 1.0}),
         details=VisitDetails(
             before={"both.realistic.mean_rank": 2.5, "both.query_auc": None},
             training={"both.query_auc": 0.75},
@@ -55,7 +55,10 @@ def read(path: Path) -> tuple[History, list[str]]:
 
 def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
     of_pass = PassRecord(
-        PassKey(0, 1, 2), 7, Figures(10, METRICS), PassDetails(num_buckets=3, verdict="persists", lost=0.5, level=0.025)
+        PassKey(0, 1, 2),
+        7,
+        PbgFigures(10, METRICS),
+        PassDetails(num_buckets=3, verdict="persists", lost=0.5, level=0.025),
     )
     bare = VisitRecord(PassKey(1), Bucket(0, 0), 8, None, None, None)
     file = StatsFile(tmp_path / "training_stats.json")
@@ -125,7 +128,7 @@ def test_a_write_that_fails_half_way_spoils_no_further_line(tmp_path: Path) -> N
 
 
 def test_undefined_figures_are_null_and_never_a_bare_nan(tmp_path: Path) -> None:
-    bad = VisitRecord(PassKey(0), Bucket(0, 0), 0, Figures(1, {"loss": math.nan}), None, None)
+    bad = VisitRecord(PassKey(0), Bucket(0, 0), 0, PbgFigures(1, {"loss": math.nan}), None, None)
 
     with pytest.raises(ValueError, match="JSON"):
         StatsFile(tmp_path / "training_stats.json").append(bad)
