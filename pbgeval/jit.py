@@ -94,7 +94,7 @@ class InnerLoop:
 
 def inner_loop(*, may_reorder: bool = False) -> Callable[[Callable[..., Any]], InnerLoop]:
     """Mark a function that compiled loops of the same file call."""
-    return lambda loop: InnerLoop(lambda: _compile(loop, may_reorder=may_reorder))
+    return lambda loop: InnerLoop(lambda: _compile(loop, may_reorder=may_reorder, no_cpython_wrapper=True))
 
 
 def compiled_call(num_arguments: int) -> Any:  # noqa: ANN401 - numba has no types
@@ -150,6 +150,8 @@ def _compile(loop: Callable[..., Any], *, may_reorder: bool, **options: Any) -> 
         with_names = FunctionType(loop.__code__, {**loop.__globals__, **names}, loop.__name__)
         loop = functools.update_wrapper(with_names, loop)
     # Sums of ones may be reordered, so that they are done many at once; infinities stay what they are. Loops make no
-    # arrays, so references need not be counted: that took twice as long as comparing a row of a hundred scores.
-    options |= {"nogil": True, "boundscheck": False, "_nrt": False, "fastmath": {"reassoc"} if may_reorder else False}
+    # arrays, so references need not be counted: that took twice as long as comparing a row of a hundred scores. C does
+    # not call them, nor Python inner ones: without code for that they compile in four fifths of the time.
+    options |= {"nogil": True, "boundscheck": False, "_nrt": False, "no_cfunc_wrapper": True}
+    options["fastmath"] = {"reassoc"} if may_reorder else False
     return numba.njit(**options)(loop)

@@ -35,7 +35,7 @@ def main() -> int:
     counting.JIT_MIN_CELLS = 1 << 62  # the CPU counts on the general path: what numba is here, who knows
 
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        print("gpu_check: expected a CUDA device, found none that torch can use; try --device cpu", file=sys.stderr)
+        print("gpu_check: no GPU that torch can use; --device cpu interprets the kernel", file=sys.stderr)
         return 1
     device = torch.device(arguments.device)
     begun = time.monotonic()
@@ -54,6 +54,7 @@ def main() -> int:
         results["passed"] = all(part["passed"] for part in results.get("checks", []) + results.get("benchmarks", []))
         results["seconds"] = round(time.monotonic() - begun, 1)
         _write(json.dumps(results, indent=1), arguments.output)
+        print(_table(results.get("benchmarks", [])), file=sys.stderr)
     return 0 if results["passed"] else 1
 
 
@@ -75,6 +76,17 @@ def _run(name: str, check: Check) -> dict[str, Any]:
         found = {"passed": False, "error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
     print(f"{'ok  ' if found['passed'] else 'FAIL'} {name}", file=sys.stderr)
     return {"name": name, "seconds": round(time.monotonic() - begun, 3), **found}
+
+
+def _table(benchmarks: list[dict[str, Any]]) -> str:
+    """Return a line per benchmark: what it reached, and what share of the float32 limit, which comes first."""
+    lines = ["| benchmark | TFLOP/s | of the limit | two passes over fused |", "|---|---|---|---|"]
+    speeds = [found.get("teraflops", found.get("fused_teraflops")) for found in benchmarks]
+    for found, speed in zip(benchmarks, speeds, strict=True):
+        figures = ["not measured"] * 2 if speed is None else [f"{speed:.4g}", f"{speed / (speeds[0] or speed):.0%}"]
+        ratio = found.get("two_pass_over_fused")
+        lines.append(f"| {' | '.join([found['name'], *figures, '' if ratio is None else f'{ratio:.2f}'])} |")
+    return "\n".join(lines)
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -147,16 +147,19 @@ class GridProduct:
     def operand(self, rows_NL: Tensor, *, of_queries: bool) -> Operand:
         """Put prepared rows on grids."""
         vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=of_queries)
-        vector_NL = vector_NL.double()
-        largest_N1 = vector_NL.abs().amax(-1, keepdim=True)
+        on_grid_NL = self._on_grid(vector_NL)
+        left_out_N = (vector_NL - on_grid_NL).square().sum(-1).sqrt() * SLACK
+        square_N = on_grid_NL.square().sum(-1)  # without rounding, too
+        return _operand([on_grid_NL], square_N, left_out_N, bias_N, constant_N)
+
+    @staticmethod
+    def _on_grid(vector_NL: Tensor) -> Tensor:
+        largest_N1 = vector_NL.abs().amax(-1, keepdim=True).double()
         fraction_N1, _ = torch.frexp(largest_N1)
         bits = (SIGNIFICAND - (vector_NL.shape[-1] - 1).bit_length()) // 2
         # The power of two above the largest number, exactly: an exponential would round on some hardware.
         step_N1 = torch.where(largest_N1 > 0, largest_N1 / fraction_N1, 1.0) * 2.0**-bits
-        on_grid_NL = (vector_NL / step_N1).round() * step_N1
-        left_out_N = (vector_NL - on_grid_NL).square().sum(-1).sqrt() * SLACK
-        square_N = on_grid_NL.square().sum(-1)  # without rounding, too
-        return _operand([on_grid_NL], square_N, left_out_N, bias_N, constant_N)
+        return (vector_NL / step_N1).round_().mul_(step_N1)
 
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
         """Return the values of a block, and how far they are from the exact scores."""
@@ -167,13 +170,15 @@ class GridProduct:
         )
         return FastScores(values_KC, queries.constant_N, self._errors(queries, candidates))
 
-    def paired(self, queries: Operand, candidates: Operand) -> Tensor:
-        """Return the value of each query with its own candidate, with the bits that `scores` gives."""
-        return self._values(
-            (queries.rows_NW * candidates.rows_NW).sum(-1),
-            (queries.square_N, queries.bias_N, queries.constant_N),
-            (candidates.square_N, candidates.bias_N),
-        )
+    def paired(self, query_PL: Tensor, candidate_PL: Tensor) -> Tensor:
+        """Return the value of each prepared query with its own candidate, with the bits that `scores` gives."""
+        query_PL, weight_P, constant_P = _columns(self.comparator, query_PL, of_queries=True)
+        candidate_PL, bias_P, _ = _columns(self.comparator, candidate_PL, of_queries=False)
+        on_grid = self._on_grid(query_PL), self._on_grid(candidate_PL)
+        # Lengths are asked of distances alone.
+        squares = [x_PL.square().sum(-1) if self.comparator.is_distance else constant_P for x_PL in on_grid]
+        of_query, of_candidate = (squares[0], weight_P, constant_P), (squares[1], bias_P)
+        return self._values((on_grid[0] * on_grid[1]).sum(-1), of_query, of_candidate)
 
     def _values(
         self, products: Tensor, of_query: tuple[Tensor, Tensor, Tensor], of_candidate: tuple[Tensor, Tensor]
@@ -268,8 +273,7 @@ def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16:
 
 def values_of_pairs(comparator: CertifiedComparator, query_PL: Tensor, candidate_PL: Tensor) -> Tensor:
     """Return the values (P,) of each query with its own candidate, with the bits that `fast_scores` gives."""
-    kind = GridProduct(comparator)
-    return kind.paired(kind.operand(query_PL, of_queries=True), kind.operand(candidate_PL, of_queries=False))
+    return GridProduct(comparator).paired(query_PL, candidate_PL)
 
 
 def _columns(comparator: CertifiedComparator, rows_NL: Tensor, *, of_queries: bool) -> tuple[Tensor, Tensor, Tensor]:

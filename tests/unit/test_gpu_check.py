@@ -41,6 +41,20 @@ def test_it_checks_every_path_with_what_a_bare_machine_has(tmp_path: Path) -> No
     names = [check["name"] for check in found["checks"]]
     assert {"sampled", "partition", "all", "fused"} <= {name.split()[0] for name in names}
     assert {"fused", "float32"} == {benchmark["name"].split()[0] for benchmark in found["benchmarks"]}
+    rows = [line.split(" | ") for line in done.stderr.splitlines() if line.startswith("| f")]
+    assert [row[0][2:] for row in rows] == [benchmark["name"] for benchmark in found["benchmarks"]]
+    assert rows[0][2] == "100%"
+
+
+def test_without_a_gpu_it_says_so_in_one_line() -> None:
+    environment = os.environ | {"PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""}
+
+    done = subprocess.run(
+        [REPOSITORY / "scripts" / "gpu_check"], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "gpu_check: no GPU that torch can use; --device cpu interprets the kernel\n"
 
 
 def test_a_failed_check_is_in_the_results_and_in_the_status(tmp_path: Path) -> None:
