@@ -176,7 +176,7 @@ def _check_levels(data: bytes) -> None:
         if code.name == "MARK":
             marks.append(len(stack))
         elif "GET" in code.name:
-            stack.append(memo[int(argument)])
+            stack.append(memo[int(argument or 0)])
         elif "PUT" in code.name or code.name == "MEMOIZE":
             memo[len(memo) if argument is None else int(argument)] = stack[-1]
         elif code.name == "POP" and marks and marks[-1] == len(stack):
