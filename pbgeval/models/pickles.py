@@ -2,7 +2,8 @@
 
 A pickle is a program: it may name any function and call it. torch's unpickler for weights builds only containers,
 numbers, texts and tensors, and what it is told is safe: here a stand-in for every other class, which keeps the state
-that it is given and refuses to be called. So nothing of the file runs, although it may exhaust memory or the stack.
+that it is given and refuses to be called. So nothing of the file runs. How much memory and stack it takes is limited
+before: by the size of the pickle, and by the levels of its tuples, which end the process when they are hashed.
 Only the format of torch 1.6 and later is read: a zip archive whose records lie uncompressed, so that tables can be
 mapped. Such an archive may be a piece of a larger file, as in a distributed checkpoint; and a bare pickle is read by
 the same rules (`read_pickle`).
@@ -13,6 +14,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import pickletools
 import struct
 import warnings
 import zipfile
@@ -31,6 +33,7 @@ from pbgeval.storage.text import check_regular, one_line
 
 _DTYPES = {torch.float16: "<f2", torch.bfloat16: BFLOAT16, torch.float32: "<f4", torch.float64: "<f8"}
 _ENCRYPTED = 1  # of an archive's flags
+_MAX_LEVELS = 100
 MAX_PICKLE_BYTES = 32 << 20  # a pickle describes tensors and holds none; in memory it may be as large a hundred times
 
 
@@ -150,6 +153,7 @@ def read_pickle(path: Path) -> object:
             data = file.read(MAX_PICKLE_BYTES + 1)
         if len(data) > MAX_PICKLE_BYTES:
             raise ValueError(f"more than {MAX_PICKLE_BYTES >> 20} MB")
+        _check_levels(data)
         return _Unpickler(io.BytesIO(data)).load()
     except OSError as error:
         raise StorageError(f"{path}: cannot read the file: {error.strerror or error}") from error
@@ -158,6 +162,33 @@ def read_pickle(path: Path) -> object:
             f"{path}: expected a pickle of plain values, found: {one_line(error) or type(error).__name__}: nothing was "
             "run; copy the file again"
         ) from error
+
+
+def _check_levels(data: bytes) -> None:
+    """Follow a pickle without making anything, and refuse tuples in tuples in tuples and so on.
+
+    Raises:
+        ValueError: there are more than `_MAX_LEVELS`, or it is damaged.
+    """
+    stack: list[int] = []  # how many levels of tuples are in each object
+    marks, memo = [], {}  # type: list[int], dict[int, int]
+    for code, argument, _ in pickletools.genops(data):
+        if code.name == "MARK":
+            marks.append(len(stack))
+        elif "GET" in code.name:
+            stack.append(memo[int(argument or 0)])
+        elif "PUT" in code.name or code.name == "MEMOIZE":
+            memo[len(memo) if argument is None else int(argument)] = stack[-1]
+        elif code.name == "POP" and marks and marks[-1] == len(stack):
+            marks.pop()
+        else:
+            taken = code.stack_before
+            has_mark = pickletools.markobject in taken
+            first = marks.pop() - taken.index(pickletools.markobject) if has_mark else len(stack) - len(taken)
+            levels = max(stack[first:], default=0) + ("TUPLE" in code.name)
+            if first < 0 or levels > _MAX_LEVELS:
+                raise ValueError("tuples of many levels")
+            stack[first:] = [levels] * len(code.stack_after)
 
 
 def stored_rows(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) -> MappedRows:
@@ -236,8 +267,11 @@ def _records(path: Path, piece: tuple[int, int] | None = None) -> dict[int, int]
                 if entry.file_size > MAX_PICKLE_BYTES:
                     raise ValueError(f"a pickle of more than {MAX_PICKLE_BYTES >> 20} MB")
                 # It is read for its checksum. torch would exchange the bytes of tensors that are not there.
-                if archive.read(entry) == b"big":
+                content = archive.read(entry)
+                if content == b"big":
                     raise ValueError("numbers of big-endian machines")
+                if entry.filename.lower().endswith("data.pkl"):
+                    _check_levels(content)
     return found
 
 

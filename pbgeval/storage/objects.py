@@ -296,6 +296,8 @@ def _file_system(url: str) -> tuple[Any, str]:
 
     if url.startswith("file://") and not url.startswith("file:///"):
         raise StorageError(f"{url}: expected an absolute path: file:///folder")
+    if url.startswith(("http://", "https://")):  # whose listings have neither sizes nor versions
+        raise StorageError(f"{without_secrets(url, url)}: copy it here; URLs are s3://, gs://, abfs:// or file:///")
     try:
         system, path = url_to_fs(url)
     except (ValueError, TypeError) as error:  # no such kind, or one that needs more than a URL

@@ -18,7 +18,7 @@ import torch
 from pbgeval.errors import StorageError
 from pbgeval.models import pickles
 from pbgeval.models.opening import open_model
-from pbgeval.models.pickles import StandIn, read_saved, read_trusting, stored_rows
+from pbgeval.models.pickles import StandIn, read_pickle, read_saved, read_trusting, stored_rows
 from tests.kit.commands import run_main
 from tests.systems_reference import LibkgeCheckpoint
 
@@ -270,6 +270,34 @@ def test_a_pickle_is_not_read_where_it_is_large(name: str, tmp_path: Path, monke
     monkeypatch.setattr(pickles, "MAX_PICKLE_BYTES", 4000)
 
     assert "found: a pickle of more than 0 MB: nothing was run; " in refusal(tmp_path / "x.pt")
+
+
+DEEP = b"\x85" * 400_000  # tuples of one
+LEVELS = {
+    "plain": DEEP,
+    "beside others": b"N\x86" * 400_000,
+    "by marks": b"(" * 400_000 + b")" + b"t" * 400_000,
+    "after a mark that is taken back": b"(0\x85" * 400_000,
+    "from the memo": b"q\x010h\x01\x85" * 400_000,
+    "in a list": b"\x85" * 99 + b"q\x010](h\x01e\x85\x85",
+}
+
+
+@pytest.mark.parametrize("form", list(LEVELS))
+@pytest.mark.parametrize("is_archive", [False, True])
+def test_tuples_of_many_levels_do_not_end_the_process(form: str, is_archive: bool, tmp_path: Path) -> None:
+    """A name that is such a tuple is hashed, without a limit of Python's."""
+    before = b"" if form == "by marks" else b")"
+    data = b"\x80\x02}" + before + LEVELS[form] + b"Ns."
+    if is_archive:
+        fault = refusal(write_zip(tmp_path / "x.pt", data))
+    else:
+        (tmp_path / "x").write_bytes(data)
+        with pytest.raises(StorageError) as error:
+            read_pickle(tmp_path / "x")
+        fault = str(error.value)
+
+    assert "found: tuples of many levels: nothing was run; " in fault
 
 
 def test_numbers_of_big_endian_machines_are_refused(tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def test_what_libraries_say_holds_no_secret(url: str) -> None:
         ),
         ("reference://x/y", "reference://x/y: this URL cannot be used: "),
         ("file://out/x", "file://out/x: expected an absolute path: file:///folder"),
+        ("http://me:pw@host/x", "http://host/x: copy it here; URLs are s3://, gs://, abfs:// or file:///"),
     ],
 )
 def test_a_url_that_means_nothing_is_one_line(url: str, message: str) -> None:
