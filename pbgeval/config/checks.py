@@ -13,6 +13,7 @@ from itertools import chain
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, rule, show
 from pbgeval.config.output_checks import OUTPUT_CHECKS
 from pbgeval.config.schema import (
+    KNOWN_UNTIL,
     PRECISIONS,
     TYPE_CONSTRAINTS,
     EvalConfig,
@@ -41,6 +42,8 @@ _BOUNDS: Mapping[str, tuple[int, int | None]] = {
     "margin": (0, None),
     "sample_edges": (1, 10**15),
     "save_topk": (1, 10_000),
+    "time_window": (0, 2**63 - 1),
+    "time_bin": (1, 2**63 - 1),
 }
 _NAME_LISTS = {
     "restrict_entities": "an entity",
@@ -96,6 +99,7 @@ def _choices(config: EvalConfig) -> Iterator[Fault]:
         "candidates": [policy.value for policy in CandidatePolicy],
         "precision": [*PRECISIONS],
         "type_constraint": [*TYPE_CONSTRAINTS],
+        "known_until": [*KNOWN_UNTIL],
     }
     for key, names in choices.items():
         value = getattr(config, key)
@@ -376,6 +380,22 @@ CHECKS: tuple[Check, ...] = (
         lambda c: c.relation_prediction and c.precision == "certified",
         "ranks of relations are not certified; use precision = 'float32' or 'float64'",
         "precision",
+    ),
+    *(
+        rule(
+            name,
+            lambda c, name=name: getattr(c, name) is not None and not c.filtered,
+            "concerns known edges; set filter_paths or train_paths",
+            "filter_paths",
+            "train_paths",
+        )
+        for name in ("time_window", "known_until")
+    ),
+    rule(
+        "known_until",
+        lambda c: c.known_until is not None and c.taxonomy_path is not None,
+        "does not work with taxonomy_path, because a query for types has the answers of all times; remove one of them",
+        "taxonomy_path",
     ),
     rule(
         "degree_power",
