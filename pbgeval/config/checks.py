@@ -304,6 +304,7 @@ def _is_featurized(config: EvalConfig, entity_type: str) -> bool:
 
 
 _LOSS = "PBG's loss needs the candidates of one partition; set compute_loss = False"
+_OF_KNOWN_EDGES = "concerns known edges; set filter_paths or train_paths"
 _GIVEN = "has no effect with candidate_path, which lists all candidates; remove one of the two"
 
 CHECKS: tuple[Check, ...] = (
@@ -381,16 +382,8 @@ CHECKS: tuple[Check, ...] = (
         "ranks of relations are not certified; use precision = 'float32' or 'float64'",
         "precision",
     ),
-    *(
-        rule(
-            name,
-            lambda c, name=name: getattr(c, name) is not None and not c.filtered,
-            "concerns known edges; set filter_paths or train_paths",
-            "filter_paths",
-            "train_paths",
-        )
-        for name in ("time_window", "known_until")
-    ),
+    rule("time_window", lambda c: c.time_window is not None and not c.filtered, _OF_KNOWN_EDGES, "filter_paths"),
+    rule("known_until", lambda c: c.known_until is not None and not c.filtered, _OF_KNOWN_EDGES, "filter_paths"),
     rule(
         "known_until",
         lambda c: c.known_until is not None and c.taxonomy_path is not None,

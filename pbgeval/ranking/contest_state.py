@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -15,8 +15,10 @@ from pbgeval.errors import EvalError
 from pbgeval.notation import Side
 from pbgeval.ranking.cells import SampledCells, ScoreCollector
 from pbgeval.ranking.certified import Bfloat16Use
+from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.groups import first_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
+from pbgeval.ranking.known_answers import KnownAnswers
 from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
@@ -194,7 +196,21 @@ class ContestState:
 
     def add_in_time(self, block: QueryBlock, counts: RankCounts) -> None:
         """Add what those say that a time-aware filter leaves out."""
-        self.add(block, QueryCounts(*[RankCounts.zero(block.stop - block.first)] * 2, counts.cpu()))
+        nothing = RankCounts.zero(block.stop - block.first)
+        self.add(block, QueryCounts(nothing, nothing, counts.cpu()))
+
+    def in_time_cells(
+        self, block: QueryBlock, in_time: KnownAnswers, at_a_time: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (query in the block, number) of what a time-aware filter leaves out, but for true entities."""
+        assert self.in_time_Q is not None, "there is such a filter"
+        competing = self.competing.numbers(block.relation)
+        for query, number in in_time.cells(self.in_time_Q[block.first : block.stop], at_a_time):
+            counts = number != self.queries.true_Q[block.first + query]
+            if competing is not None:
+                counts &= is_among(number, competing)
+            if counts.any():
+                yield query[counts], number[counts]
 
     def counts(self) -> QueryCounts:
         """Return the counts of all queries, once every candidate has been met."""

@@ -120,7 +120,8 @@ class ContestQueries:
     @property
     def edge_of_keys(self) -> np.ndarray:
         """The edge of the first query of each key."""
-        return self.edge_Q[np.diff(self.key_Q, prepend=-1) != 0]
+        edge_K: np.ndarray = self.edge_Q[np.diff(self.key_Q, prepend=-1) != 0]
+        return edge_K
 
 
 def contest_queries(

@@ -7,7 +7,7 @@ all scores are wanted, and of a user's model, they are read from the blocks that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -22,7 +22,6 @@ from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.cells import CellSample
 from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled, decide
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
-from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.counting import CellIndex, count, count_cells, count_known, expand_by_row, own_cells
 from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
@@ -388,7 +387,7 @@ def _hand_over(
             excluded = torch.cat([excluded[0], of_query.cpu()]), torch.cat([excluded[1], known[1][entry].cpu()])
         state.losses.fold(block, true_Q, scores_KC[row_Q], excluded)
     if work.in_time is not None and _reads_cells(state):
-        for query_P, number in _in_time_cells(state, block, work.in_time):
+        for query_P, number in state.in_time_cells(block, work.in_time, CELLS_AT_A_TIME):
             column = positions(numbers_C, number)
             of_query, column_P = (torch.from_numpy(of[column >= 0]).to(scores_KC.device) for of in (query_P, column))
             with state.lock:
@@ -488,7 +487,7 @@ def count_in_time(state: ContestState, table: EntityTable, first_number: int, in
     """Count what a time-aware filter leaves out in a range of candidates: of each query few, so pair by pair."""
     for block in state.queries.blocks:
         prepared_KD, compare = None, None
-        for local, number in _in_time_cells(state, block, in_time):
+        for local, number in state.in_time_cells(block, in_time, CELLS_AT_A_TIME):
             if prepared_KD is None or compare is None:
                 prepared_KD, compare = _comparison(state, block, table.device)
             row = torch.from_numpy(state.queries.key_Q[block.first + local] - block.first_key).to(table.device)
@@ -498,20 +497,6 @@ def count_in_time(state: ContestState, table: EntityTable, first_number: int, in
             better, tied = compare(of_query, row, candidate_PD, scores_P)
             every = torch.ones_like(better)
             state.add_in_time(block, _counts(of_query, better, tied, every, block.stop - block.first))
-
-
-def _in_time_cells(
-    state: ContestState, block: QueryBlock, in_time: KnownAnswers
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (query in the block, number) of those that a time-aware filter leaves out, true entities not among them."""
-    assert state.in_time_Q is not None, "there is such a filter"
-    competing = state.competing.numbers(block.relation)
-    for query, number in in_time.cells(state.in_time_Q[block.first : block.stop], CELLS_AT_A_TIME):
-        counts = number != state.queries.true_Q[block.first + query]
-        if competing is not None:
-            counts &= is_among(number, competing)
-        if counts.any():
-            yield query[counts], number[counts]
 
 
 # A range of candidate rows and the lists that name some of them -> counts (`candidate_path`).

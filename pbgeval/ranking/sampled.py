@@ -418,7 +418,7 @@ def score_block(
         if in_time is not None:
             in_order = torch.empty_like(score_P)
             in_order[of_side.read[1]] = score_P
-            score_P, in_time_P = in_order.split([query.numel(), in_time[0].numel()])
+            score_P, in_time_P = torch.split(in_order, [query.numel(), in_time[0].numel()])
             counts = evolve(counts, in_time=count_cells(in_time_P, in_time[0], true_Q, true_Q))
         found[side] = of_side, ChunkResult(counts, true_Q, score_P, query, of_side.sampled_is_known)
     return found

@@ -173,7 +173,7 @@ class QueryCounts:
     @classmethod
     def of_rows(cls, counts_NQ: Tensor) -> QueryCounts:
         """Read better, tied and competing of all competitors, of the known ones and, if counted, of those in time."""
-        return cls(*(RankCounts(*counts_3Q) for counts_3Q in counts_NQ.split(3)))
+        return cls(*(RankCounts(*counts_3Q) for counts_3Q in torch.split(counts_NQ, 3)))
 
     def rows(self) -> Tensor:
         """Return what `of_rows` reads."""

@@ -158,11 +158,11 @@ class BucketFile:
             if self.has_weight:
                 weight = _read_range(_column(file, "weight", _NUMBERS, self.num_edges), start, stop, torch.float64)
             featurized = {"lhsd": self.lhs_featurized, "rhsd": self.rhs_featurized}
-            features = [
+            lhs_features, rhs_features = (
                 _read_features(file, prefix, start, stop, self.num_edges) if is_featurized else None
                 for prefix, is_featurized in featurized.items()
-            ]
-        block = EdgeBlock(start, lhs, rel, rhs, weight, *features)
+            )
+        block = EdgeBlock(start, lhs, rel, rhs, weight, lhs_features, rhs_features)
         for side in ENDS:
             _check_one_identity(self.path, block, side)
         return _with_times(self.path, block, *times)
@@ -437,4 +437,4 @@ def _check_array(array_E3: np.ndarray, label: str) -> bool:
     """Refuse what is no array of edges; return whether they have times."""
     if array_E3.ndim != 2 or array_E3.shape[1] not in (3, 4) or array_E3.dtype.kind not in _INTEGERS:
         raise DataError(f"{label}: expected {FORM}, got {array_E3.dtype} of shape {array_E3.shape}")
-    return array_E3.shape[1] == 4
+    return bool(array_E3.shape[1] == 4)

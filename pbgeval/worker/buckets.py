@@ -402,7 +402,8 @@ def _competition(
     elif not context.evaluated.keeps_all:
         rows_E = torch.from_numpy(context.evaluated.positions(numbered, unit.path_index, unit.bucket, unit.start))
     numbering = context.numberer.numbering
-    known, in_time, *_ = *(tools.known.select_unit(unit.bucket, numbered) if tools.known else ()), None, None
+    of_filters = [] if tools.known is None else tools.known.select_unit(unit.bucket, numbered)
+    known, in_time, *_ = *of_filters, None, None
     return Competition(
         rows_E=rows_E,
         chunks=chunks,

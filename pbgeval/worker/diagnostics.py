@@ -38,10 +38,9 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
             segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
     row_E, lhs_E, rel_E, rhs_E, time_E = (np.concatenate(column) for column in columns)
     config = context.inputs.config
-    times = {"time_E": time_E} if config.uses_time else {}
-    return QueryEdges(
-        context.numberer.numbering, tuple(segments), row_E, lhs_E, rel_E, rhs_E, config.dynamic_relations, **times
-    )
+    columns_E = row_E, lhs_E, rel_E, rhs_E
+    times_E = time_E if config.uses_time else None
+    return QueryEdges(context.numberer.numbering, tuple(segments), *columns_E, config.dynamic_relations, times_E)
 
 
 # Evaluated edges, beside each other and beside `train_paths` -> repeated edges, leaked edges, entities never trained.
