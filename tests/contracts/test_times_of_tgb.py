@@ -1,4 +1,4 @@
-"""The time-aware filter against TGB's evaluation of temporal knowledge graphs, on its negatives and by its evaluator."""
+"""The time-aware filter against TGB's negatives for temporal knowledge graphs and its evaluator."""
 
 from __future__ import annotations
 

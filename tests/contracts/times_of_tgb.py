@@ -1,7 +1,7 @@
 """Figures of TGB's time-filtered evaluation on random temporal knowledge graphs; run by the peer's Python.
 
-Its command line: `.venv-peers/metrics/bin/python times_of_tgb.py`. Writes JSON: for each graph its edges (head, relation,
-tail, time), scores by head, relation and tail, TGB's figures, and how many known answers it took for negatives.
+Its command line: `.venv-peers/metrics/bin/python times_of_tgb.py`. Writes JSON: for each graph its edges (head,
+relation, tail, time), scores by head, relation and tail, TGB's figures, and how many known answers were negatives.
 """
 
 import json
