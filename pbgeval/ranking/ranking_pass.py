@@ -38,6 +38,7 @@ from pbgeval.stats.ranks import QueryCounts, RankCounts
 TASKS_PER_THREAD = 4  # so that none waits long for the last
 ROWS_AT_A_TIME = 2048  # candidates for certified ranks prepared together; changes no number
 CELLS_AT_A_TIME = 1 << 11  # scored together; changes no number
+COMPARED_AT_A_TIME = 1 << 14  # where pairs come again
 
 
 def rank(
@@ -484,19 +485,20 @@ def score_pairs(
 
 
 def count_in_time(state: ContestState, table: EntityTable, first_number: int, in_time: KnownAnswers) -> None:
-    """Count what a time-aware filter leaves out in a range of candidates: of each query few, so pair by pair."""
+    """Count what a time-aware filter leaves out in a range of candidates; pairs that come again are scored once."""
     for block in state.queries.blocks:
         prepared_KD, compare = None, None
-        for local, number in state.in_time_cells(block, in_time, CELLS_AT_A_TIME):
+        for query, number in state.in_time_cells(block, in_time, COMPARED_AT_A_TIME):
             if prepared_KD is None or compare is None:
                 prepared_KD, compare = _comparison(state, block, table.device)
-            row = torch.from_numpy(state.queries.key_Q[block.first + local] - block.first_key).to(table.device)
-            cells = block.first + local, number
-            candidate_PD, scores_P = score_pairs(state, table, first_number, prepared_KD[row], cells)
-            of_query = torch.from_numpy(local).to(table.device)
-            better, tied = compare(of_query, row, candidate_PD, scores_P)
+            row = state.queries.key_Q[block.first + query] - block.first_key
+            _, first, at = np.unique(row * table.num_rows + number, return_index=True, return_inverse=True)
+            cells = block.first + query[first], number[first]
+            pairs = score_pairs(state, table, first_number, prepared_KD[torch.from_numpy(row[first])], cells)
+            query_P, row_P, at_P = (torch.from_numpy(of).to(table.device) for of in (query, row, at))
+            better, tied = compare(query_P, row_P, *pairs, at_P)
             every = torch.ones_like(better)
-            state.add_in_time(block, _counts(of_query, better, tied, every, block.stop - block.first))
+            state.add_in_time(block, _counts(query_P, better, tied, every, block.stop - block.first))
 
 
 # A range of candidate rows and the lists that name some of them -> counts (`candidate_path`).
@@ -537,7 +539,7 @@ def rank_given(
             row = torch.from_numpy(key - block.first_key).to(table.device)
             candidate_PD, scores_P = score_pairs(state, table, first_number, prepared_KD[row], (of_cell, numbers))
             local = torch.from_numpy(of_cell - block.first).to(table.device)
-            better, tied = compare(local, row, candidate_PD, scores_P)
+            better, tied = compare(local, row, candidate_PD, scores_P, torch.arange(row.numel(), device=row.device))
             is_known = np.zeros(of_cell.shape, bool) if known is None else known.are_known(key, numbers)
             counted = [np.ones(of_cell.shape, bool), is_known]
             if in_time is not None and state.in_time_Q is not None:
@@ -551,8 +553,9 @@ def rank_given(
         score_cells(state, table, first_number, state.sample.cells, known)
 
 
-# (query in a block, its row, candidate, score) -> whether candidates are better than true entities, and tied with them
-Comparison = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+# (query in a block, its row, candidates, their scores, which of them is meant) -> whether it is better than the true
+# entity, and tied with it
+Comparison = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def _comparison(state: ContestState, block: QueryBlock, device: torch.device) -> tuple[Tensor, Comparison]:
@@ -564,11 +567,11 @@ def _comparison(state: ContestState, block: QueryBlock, device: torch.device) ->
 def _by_scores(state: ContestState, block: QueryBlock) -> Comparison:
     true = state.true(block.first, block.stop)
 
-    def compare(query_P: Tensor, _: Tensor, candidate_PD: Tensor, score_P: Tensor) -> tuple[Tensor, Tensor]:
-        true_P = true.score_Q[query_P]
+    def compare(query_P: Tensor, _: Tensor, x_UD: Tensor, score_U: Tensor, at_P: Tensor) -> tuple[Tensor, Tensor]:
+        true_P, score_P = true.score_Q[query_P], score_U[at_P]
         is_twin = score_P == true.kernel_Q[query_P]
         of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
-        is_twin[of_equal] = row_hashes(candidate_PD[of_equal]) == true.hash_Q[query_P[of_equal]]
+        is_twin[of_equal] = row_hashes(x_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
         return (score_P > true_P) & ~is_twin, (score_P == true_P) | is_twin
 
     return compare
@@ -580,9 +583,8 @@ def _exactly(state: ContestState, block: QueryBlock, prepared_KD: Tensor) -> Com
     row_Q = torch.from_numpy(state.queries.key_Q[block.first : block.stop] - block.first_key)
     true = state.certified_true(comparator, block.first, prepared_KD[row_Q.to(prepared_KD.device)])
 
-    def compare(query_P: Tensor, row_P: Tensor, candidate_PD: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        at = torch.arange(row_P.numel(), device=row_P.device)
-        signs_P = decide(comparator, (prepared_KD, row_P), (candidate_PD, at), true, query_P)
+    def compare(query_P: Tensor, row_P: Tensor, candidate_UD: Tensor, _: Tensor, at_P: Tensor) -> tuple[Tensor, Tensor]:
+        signs_P = decide(comparator, (prepared_KD, row_P), (candidate_UD, at_P), true, query_P)
         return signs_P > 0, signs_P == 0
 
     return compare
