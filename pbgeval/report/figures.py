@@ -37,10 +37,12 @@ _GROUPS = {
     "relation_frequency": ("Metrics by frequency of the relation", "quantiles"),
     "entity_frequency": ("Metrics by frequency of the entity", "quantiles"),
     "groups": ("Metrics by group of relations", "groups"),
+    "time": ("Metrics by time", "spans of time"),
 }
 _HEADS = {
     **{name: name for names in GROUP_COLUMNS.values() for name in names},
     **{"relation_id": "id", "lhs_type": "left type", "rhs_type": "right type", "entity_side": "side"},
+    **{"time_from": "from", "time_until": "before"},
 }
 _SHORT = {
     "count": "queries",

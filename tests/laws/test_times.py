@@ -21,6 +21,7 @@ from pbgeval import Report, edge_scorer, evaluate, evaluate_triples, load_config
 from pbgeval.errors import EvalError
 from pbgeval.models.functions import side_scorer
 from pbgeval.notation import Bucket, Side
+from pbgeval.report.figures import breakdowns_of
 from pbgeval.report.output import result_line
 from tests import reference
 from tests.examples import among, crossed, examples
@@ -45,6 +46,12 @@ from tests.laws.test_workers_and_memory_change_no_rank import result, spilled
 from tests.unit.test_storage_candidates import write as write_candidates
 
 LONG = 2**63 - 1
+
+
+def slow(value: str | None) -> Any:
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 WINDOWS = (0, 1, 4, LONG)
 
 
@@ -74,7 +81,7 @@ def test_every_count_is_the_references(candidates, restricted, data):
     assert_exactly([graph], protocol, data.draw(timed([graph], rules)), small=data.draw(st.booleans()))
 
 
-@pytest.mark.parametrize("candidates", [pytest.param(of, marks=pytest.mark.slow) for of in POLICIES])
+@pytest.mark.parametrize("candidates", [*map(slow, POLICIES)])
 @settings(quick, max_examples=examples(8))
 @given(st.data())
 def test_edges_of_every_path_are_known_with_their_times(candidates, data):
@@ -96,7 +103,7 @@ def figures_of(report: Report, part: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("candidates", "comparator"), crossed(POLICIES, ["dot", "cos", "l2", "squared_l2", "l1"], quick=5)
+    ("candidates", "comparator"), crossed(POLICIES, ["dot", "cos", "l2", "squared_l2", "l1"], quick=7)
 )
 @settings(quick, max_examples=among(1, 8))
 @given(st.data())
@@ -133,7 +140,7 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
         assert figures_of(report, "time_filtered_metrics") == expected
 
 
-@pytest.mark.parametrize("candidates", POLICIES)
+@pytest.mark.parametrize("candidates", ["all", slow("partition"), "sampled", slow(None)])
 @settings(quick, max_examples=among(1, 10))
 @given(st.data())
 def test_workers_blocks_and_spilling_change_nothing(candidates, data):
@@ -151,7 +158,7 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
         assert alone == result(config, 1, graph, protocol.sides)
 
 
-@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+@pytest.mark.parametrize("candidates", ["all", slow("partition"), slow("sampled")])
 @settings(quick, max_examples=among(1, 10))
 @given(st.data())
 def test_rows_by_time_are_the_references(candidates, data):
@@ -162,7 +169,10 @@ def test_rows_by_time_are_the_references(candidates, data):
     with tempfile.TemporaryDirectory() as folder, without_fsync():
         keys = protocol.settings() | rules.settings(graph) | {"breakdowns": ["time"], "time_bin": width}
         report = evaluate(write_graph(graph, Path(folder), **keys), output=Path(folder) / "out", workers=1)
-    rows = {row["time_from"]: row for row in report.rows["time"]}
+        read = Report.read(Path(folder) / "out").rows["time"]
+    assert [*map(dict, read)] == [*map(dict, report.rows["time"])]
+    assert [table.title for table in breakdowns_of(report)] == ["Metrics by time"] * bool(read)
+    rows = {row["time_from"]: row for row in read}
     ranked = [case for case in cases if not case.is_outside]
     assert {rules.times[0][case.bucket][case.row] // width * width for case in ranked} <= rows.keys()
     for start, row in rows.items():
@@ -212,7 +222,7 @@ def expected_rank(edge: np.ndarray, side: int, window: int | None) -> float:
     return (first + last) / 2
 
 
-@pytest.mark.parametrize(("name", "candidates"), crossed(list(SCORERS), ["all", "partition"], quick=2))
+@pytest.mark.parametrize(("name", "candidates"), crossed(list(SCORERS), ["all", "partition"], quick=4))
 def test_models_that_score_by_number_are_filtered_by_time(name: str, candidates: str) -> None:
     report = evaluate_triples(
         SCORERS[name],
@@ -243,7 +253,7 @@ def timed_case(root: Path, **more: Any) -> TinyCase:
     return case
 
 
-@pytest.mark.parametrize("precision", ["float32", "certified"])
+@pytest.mark.parametrize("precision", ["float32", slow("certified")])
 def test_given_candidates_are_filtered_by_time(precision: str, tmp_path: Path) -> None:
     """Lists that name all entities twice: as many compete as among all, twice."""
     case = timed_case(tmp_path / "case")
@@ -260,7 +270,7 @@ def test_given_candidates_are_filtered_by_time(precision: str, tmp_path: Path) -
             assert doubled == pytest.approx(given.document[part][f"{side}.realistic.mean_rank"], rel=1e-12)
 
 
-@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+@pytest.mark.parametrize("candidates", [slow("all"), slow("partition"), "sampled"])
 def test_a_loss_leaves_out_what_is_known_until_the_query(candidates: str, tmp_path: Path) -> None:
     """Of edges in order of time: the loss of the last is that without times, of the first that without known edges."""
     case = timed_case(tmp_path / "case")
