@@ -143,7 +143,8 @@ def evaluate_triples(
 
     Args:
         model: a `Scorer`, for example from `edge_scorer` or `batch_scorer`, or a path that the key `model` could have.
-        test: integers of shape (edges, 3): head, relation, tail. An array, a tensor or a list.
+        test: integers of shape (edges, 3): head, relation, tail; or (edges, 4): then the time. An array, a tensor or a
+            list.
         known: a list of such arrays, for example [train, valid]. Their triples, and those of `test`, are filtered out.
             Default: nothing is filtered.
         output: as in `evaluate`; by default nothing is written.

@@ -18,7 +18,7 @@ from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.kernels import choose_kernel
-from pbgeval.ranking.known_answers import KnownAnswers
+from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
     EdgeSegment,
@@ -130,12 +130,12 @@ def rank_bucket(
         StatsLayout((1, 10)), (relation,), len(graph.edges.rel), SampledLists(10, 10), 0, tuple(ENDS), auc, loss
     )
     table = EntityVectors({}, None, graph.dtype, device).table(TYPE, 0, graph.embeddings_ND)
-    known, key_E = {}, {}
+    known = {}
     for side in ENDS:
-        key_E[side], answers = graph.keys(side)
-        known[side] = KnownAnswers(*answers)
+        key_E, answers = graph.keys(side)
+        known[side] = KnownOfEdges(KnownAnswers(*answers), key_E)
     tables = {(TYPE, side): table for side in ENDS}
-    results = bucket_pass(graph.edges, ORIGIN, tables, settings, Competition(known=known, key_E=key_E))
+    results = bucket_pass(graph.edges, ORIGIN, tables, settings, Competition(known=known))
     found: dict[str, Tensor] = {}
     for side, result in results.items():
         order = torch.argsort(result.rows_Q)

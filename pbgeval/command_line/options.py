@@ -241,8 +241,8 @@ EdgeColumns = Annotated[
     typer.Option(
         "--edge-columns",
         metavar="COLUMNS",
-        help="Order of the columns (h head, r relation, t tail, w weight, _ ignored), or their names as "
-        "HEAD,RELATION,TAIL[,WEIGHT] [default: hrt; Parquet: lhs,rel,rhs].",
+        help="Order of the columns (h head, r relation, t tail, w weight, s time, _ ignored), or their names as "
+        "HEAD,RELATION,TAIL[,WEIGHT[,TIME]] [default: hrt; Parquet: lhs,rel,rhs].",
     ),
 ]
 TypesOfRelations = Annotated[

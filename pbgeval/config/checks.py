@@ -13,6 +13,7 @@ from itertools import chain
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, rule, show
 from pbgeval.config.output_checks import OUTPUT_CHECKS
 from pbgeval.config.schema import (
+    KNOWN_UNTIL,
     PRECISIONS,
     TYPE_CONSTRAINTS,
     EvalConfig,
@@ -41,6 +42,8 @@ _BOUNDS: Mapping[str, tuple[int, int | None]] = {
     "margin": (0, None),
     "sample_edges": (1, 10**15),
     "save_topk": (1, 10_000),
+    "time_window": (0, 2**63 - 1),
+    "time_bin": (1, 2**63 - 1),
 }
 _NAME_LISTS = {
     "restrict_entities": "an entity",
@@ -96,6 +99,7 @@ def _choices(config: EvalConfig) -> Iterator[Fault]:
         "candidates": [policy.value for policy in CandidatePolicy],
         "precision": [*PRECISIONS],
         "type_constraint": [*TYPE_CONSTRAINTS],
+        "known_until": [*KNOWN_UNTIL],
     }
     for key, names in choices.items():
         value = getattr(config, key)
@@ -300,6 +304,7 @@ def _is_featurized(config: EvalConfig, entity_type: str) -> bool:
 
 
 _LOSS = "PBG's loss needs the candidates of one partition; set compute_loss = False"
+_OF_KNOWN_EDGES = "concerns known edges; set filter_paths or train_paths"
 _GIVEN = "has no effect with candidate_path, which lists all candidates; remove one of the two"
 
 CHECKS: tuple[Check, ...] = (
@@ -376,6 +381,14 @@ CHECKS: tuple[Check, ...] = (
         lambda c: c.relation_prediction and c.precision == "certified",
         "ranks of relations are not certified; use precision = 'float32' or 'float64'",
         "precision",
+    ),
+    rule("time_window", lambda c: c.time_window is not None and not c.filtered, _OF_KNOWN_EDGES, "filter_paths"),
+    rule("known_until", lambda c: c.known_until is not None and not c.filtered, _OF_KNOWN_EDGES, "filter_paths"),
+    rule(
+        "known_until",
+        lambda c: c.known_until is not None and c.taxonomy_path is not None,
+        "does not work with taxonomy_path, because a query for types has the answers of all times; remove one of them",
+        "taxonomy_path",
     ),
     rule(
         "degree_power",

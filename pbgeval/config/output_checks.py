@@ -143,6 +143,8 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
         if name == POPULARITY and config.save_ranks is False:
             message = "'popularity' follows from saved ranks; remove save_ranks = False, or remove 'popularity'"
             yield Fault(where, message, (("save_ranks",),))
+        if name == "time" and config.time_bin is None:
+            yield Fault(where, "'time' needs time_bin; set it, or remove 'time'", (("time_bin",),))
         if name == "groups" and config.relation_groups is None:
             yield Fault(where, "'groups' needs relation_groups; set it, or remove 'groups'", (("relation_groups",),))
 

@@ -168,7 +168,8 @@ def parse_memory(text: str) -> int:
 
 PRECISIONS = ("float32", "float64", "certified")
 TYPE_CONSTRAINTS = ("schema", "observed")
-TABLES = ("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups")
+TABLES = ("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups", "time")
+KNOWN_UNTIL = ("query",)
 BREAKDOWNS = (*TABLES, "popularity")  # which is a section of metrics.json
 TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_frequency"})  # they count train_paths
 
@@ -250,8 +251,9 @@ class EvalConfig:
     edge_columns: str | None = key(
         None,
         GRAPH,
-        "Columns of text or Parquet edges: a letter per column (h head, r relation, t tail, w weight, _ "
-        "ignored), or column names as HEAD,RELATION,TAIL[,WEIGHT]. Unset: hrt for text, lhs,rel,rhs for Parquet.",
+        "Columns of text or Parquet edges: a letter per column (h head, r relation, t tail, w weight, s time, _ "
+        "ignored), or column names as HEAD,RELATION,TAIL[,WEIGHT[,TIME]]. Unset: hrt for text, lhs,rel,rhs for "
+        "Parquet.",
     )
 
     # model
@@ -363,6 +365,18 @@ class EvalConfig:
             "edges and unseen entities are computed from them.",
         ),
     )
+    time_window: int | None = key(
+        None,
+        EVALUATION,
+        "Also compute time-aware filtered metrics: only known edges whose time is at most this far from the query's "
+        "are left out. 0: the same time. Edges need times. Unset: no such metrics.",
+    )
+    known_until: str | None = key(
+        None,
+        EVALUATION,
+        "query: known edges later than the query are not left out of its candidates. Edges need times. Unset: known "
+        "edges of any time are.",
+    )
     restrict_entities: list[str] | None = field(
         default=None,
         metadata=about(
@@ -467,9 +481,12 @@ class EvalConfig:
         metadata=about(
             OUTPUT,
             "Tables of metrics by group: relation, entity_types, cardinality, relation_frequency, entity_frequency, "
-            "groups or popularity. cardinality, popularity and the frequencies need train_paths. groups needs "
-            "relation_groups.",
+            "groups, time or popularity. cardinality, popularity and the frequencies need train_paths. groups needs "
+            "relation_groups, time needs time_bin.",
         ),
+    )
+    time_bin: int | None = key(
+        None, OUTPUT, "Width of the groups of the breakdown time, in the unit of the edges' times."
     )
     relation_groups: str | None = key(
         None, OUTPUT, "JSON file with named groups of relations for the breakdown groups: {NAME: [RELATION, ...]}."
@@ -510,6 +527,16 @@ class EvalConfig:
     def filtered(self) -> bool:
         """Whether known edges are read, so that filtered figures stand beside the raw ones."""
         return bool(self.filter_paths or self.train_paths)
+
+    @property
+    def filters_by_time(self) -> bool:
+        """Whether known edges need times."""
+        return self.time_window is not None or self.known_until is not None
+
+    @property
+    def uses_time(self) -> bool:
+        """Whether evaluated edges need times."""
+        return self.filters_by_time or "time" in self.breakdowns
 
     @property
     def selection(self) -> Selection:

@@ -19,7 +19,8 @@ from pbgeval.storage.text import GZIP, ZSTD, check_compressed, listed, one_line,
 
 # What the columns of files of edges mean.
 
-COLUMNS = {"h": "lhs", "r": "rel", "t": "rhs", "w": "weight"}
+COLUMNS = {"h": "lhs", "r": "rel", "t": "rhs", "w": "weight", "s": "time"}
+TYPES = {"weight": "DOUBLE", "time": "BIGINT"}  # of the table; others are text
 _IGNORED = "_"
 
 
@@ -27,8 +28,9 @@ _IGNORED = "_"
 class ColumnForm:
     """Which columns hold what."""
 
-    order: str = "hrt"  # of text without header: h head (lhs), r relation, t tail (rhs), w weight, _ ignored
-    names: tuple[str, ...] | None = None  # in Parquet, and in the header of text: head, relation, tail[, weight]
+    order: str = "hrt"  # of text without header: h head (lhs), r relation, t tail (rhs), w weight, s time, _ ignored
+    # In Parquet, and in the header of text: head, relation, tail[, weight[, time]]; "" stands for no weight.
+    names: tuple[str, ...] | None = None
     flag: str = "--edge-columns"  # where the user sets it, for messages
 
     @classmethod
@@ -44,32 +46,28 @@ class ColumnForm:
 
     def __attrs_post_init__(self) -> None:
         used = sorted(self.order.replace(_IGNORED, ""))
-        if used not in (sorted("hrt"), sorted("hrtw")):
+        if len(set(used)) != len(used) or not set("hrt") <= set(used) <= COLUMNS.keys():
             raise ConfigError(
                 f"{self.flag} {self.order}: expected h, r and t once each (head, relation, tail), optionally w "
-                "(weight), and _ for columns to ignore"
+                "(weight) and s (time), and _ for columns to ignore"
             )
-        if self.names is not None and (len(self.names) not in (3, 4) or len(set(self.names)) != len(self.names)):
+        if self.names is not None and (len(self.names) not in (3, 4, 5) or len(set(self.names)) != len(self.names)):
             raise ConfigError(
                 f"{self.flag} {','.join(self.names)}: expected the names of three columns, HEAD,RELATION,TAIL, "
-                "or four with WEIGHT"
+                "or four with WEIGHT, or five with TIME after it"
             )
-
-    @property
-    def has_weight(self) -> bool:
-        """Whether edges have weights."""
-        return "w" in self.order if self.names is None else len(self.names) == 4
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of ours, in the order of PBG's files."""
-        return ("lhs", "rel", "rhs", "weight") if self.has_weight else ("lhs", "rel", "rhs")
+        return tuple(name for name in COLUMNS.values() if name in self.chosen())
 
     def chosen(self) -> dict[str, str]:
         """Return the file's column of each of ours; columns of text without header are c0, c1, ..."""
         if self.names is None:
             return {COLUMNS[letter]: f"c{at}" for at, letter in enumerate(self.order) if letter != _IGNORED}
-        return dict(zip(("lhs", "rel", "rhs", "weight"), self.names, strict=False))
+        given = zip(COLUMNS.values(), self.names, strict=False)
+        return {ours: theirs for ours, theirs in given if theirs or ours != "weight" or len(self.names) == 4}
 
 
 # A Parquet file of edges -> what the engine reads, and what is wrong with it.
@@ -254,14 +252,14 @@ OpenedFile: TypeAlias = ParquetEdges | TextEdges  # a file whose form is known
 
 
 def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
-    """Add the edges of a file to a table, which is made if need be: `lhs`, `rel`, `rhs` as text, `weight` as float64.
+    """Add the edges of a file to a table, which is made if need be: `lhs`, `rel`, `rhs` as text, and numbers.
 
     Returns:
         The number of edges.
 
     Raises:
         StorageError: the file cannot be read, or is not as its name and the form say; names the line.
-        DataError: it holds no edge, an empty name, or a weight that is no finite number.
+        DataError: it holds no edge, an empty name, a weight that is no finite number, or a time that is no integer.
         OutputError: the disk is full.
     """
     try:
@@ -279,7 +277,7 @@ def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
         given = {name: name for name in form.columns}
     opened.check(engine, list(given.values()))
     chosen = ", ".join(_converted(ours, theirs) for ours, theirs in given.items())
-    types = ", ".join(f"{name} {'DOUBLE' if name == 'weight' else 'VARCHAR'}" for name in form.columns)
+    types = ", ".join(f"{name} {TYPES.get(name, 'VARCHAR')}" for name in form.columns)
     engine.run(f"CREATE TABLE IF NOT EXISTS {table} ({types})")
     before = engine.num_rows(table)
     _read(engine, f"INSERT INTO {table} BY NAME SELECT {chosen} FROM {opened.source}", opened)
@@ -292,8 +290,10 @@ def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
 
 def _converted(ours: str, theirs: str) -> str:
     # trim: a bare cast is moved into the engine's reader, which then fails where this one gives NULL.
-    kind = "TRY_CAST(trim(CAST({} AS VARCHAR)) AS DOUBLE)" if ours == "weight" else "CAST({} AS VARCHAR)"
-    return kind.format('"' + theirs.replace('"', '""') + '"') + f" AS {ours}"
+    column = f"""CAST("{theirs.replace('"', '""')}" AS VARCHAR)"""
+    if ours == "time":  # a bare cast would round
+        column = f"CASE WHEN regexp_full_match(trim({column}), '[0-9]+') THEN {column} END"
+    return f"{column if ours not in TYPES else f'TRY_CAST(trim({column}) AS {TYPES[ours]})'} AS {ours}"
 
 
 def _read(engine: Engine, query: str, opened: OpenedFile) -> None:
@@ -313,9 +313,13 @@ def _read(engine: Engine, query: str, opened: OpenedFile) -> None:
 def _check_values(engine: Engine, table: str, first: int, opened: OpenedFile, form: ColumnForm) -> None:
     """Refuse the first row whose values are no edge."""
     wrong = [(name, f"coalesce({name}, '') = ''", f"{name} is empty") for name in ("lhs", "rel", "rhs")]
-    if form.has_weight:
-        wrong.append(("weight", "weight IS NULL OR NOT isfinite(weight)", "the weight is not a finite number"))
-    for _, condition, fault in wrong:
+    wrong += [
+        ("weight", "weight IS NULL OR NOT isfinite(weight)", "the weight is not a finite number"),
+        ("time", "time IS NULL", "the time is not an integer from 0 to 2^63 - 1"),
+    ]
+    for name, condition, fault in wrong:
+        if name not in form.columns:
+            continue
         row = engine.row(f"SELECT min(rowid) FROM {table} WHERE rowid >= {first} AND ({condition})")[0]
         if row is not None:
             raise DataError(f"{opened.place_of(int(row) - first)}: {fault}")

@@ -5,7 +5,7 @@ Rows keep the order of their files within a bucket.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from pbgeval.storage.text import cell_of, name_of, one_line, plural
 from pbgeval.storage.writing import write_atomically
 
 _LARGEST_INT32 = 2**31 - 1
+_NUMBERS = {"weight": np.dtype(np.float64), "time": np.dtype(np.int64)}  # beside ids
 MIN_LIKENESS = 0.8  # of a known name that may be meant, from 0 to 1
 UNKNOWN, UNKNOWN_HEADER = "unknown.tsv", "what\tname\toccurrences\n"
 
@@ -66,8 +67,9 @@ def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, 
         OutputError: something cannot be written.
     """
     num_read = engine.num_rows(table)
-    weight = any(row[0] == "weight" for row in engine.run(f"DESCRIBE {table}"))
-    _place(engine, table, max(map(len, sizes.values())), "weight" if weight else "")
+    found = [row[0] for row in engine.run(f"DESCRIBE {table}")]
+    numbers = [name for name in _NUMBERS if name in found]
+    _place(engine, table, max(map(len, sizes.values())), numbers)
     num_written = engine.num_rows("placed")
     unknown = (0, 0) if num_read == num_written else _write_unknown(engine, table, types, folder / UNKNOWN)
     engine.run(f"DROP TABLE {table}")
@@ -85,16 +87,16 @@ def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, 
         )
         for condition in engine.parts_of_groups("lhs", num_written)
     )
-    num_buckets = _write_buckets(engine, folder, max(map(len, sizes.values())), sizes, weight)
+    num_buckets = _write_buckets(engine, folder, max(map(len, sizes.values())), sizes, numbers)
     engine.run("DROP TABLE placed")
     return ImportedEdges(num_read, num_written, num_buckets, num_repeated, *unknown)
 
 
-def _place(engine: Engine, table: str, num_rhs: int, weight: str) -> None:
-    """Make `placed`: bucket, lhs, rel, rhs, weight, by bucket and then as the rows stood."""
+def _place(engine: Engine, table: str, num_rhs: int, numbers: Sequence[str]) -> None:
+    """Make `placed`: bucket, lhs, rel, rhs, and further numbers, by bucket and then as the rows stood."""
     engine.run(
         f"CREATE TABLE placed AS SELECT (l.part::BIGINT * {num_rhs} + r.part) AS bucket, l.row AS lhs, q.id AS rel, "
-        f"r.row AS rhs{', e.weight' if weight else ''} FROM {table} e "
+        f"r.row AS rhs{''.join(f', e.{name}' for name in numbers)} FROM {table} e "
         "JOIN relations q ON q.name = e.rel "
         "JOIN entities l ON l.type = q.lhs_type AND l.name = e.lhs "
         "JOIN entities r ON r.type = q.rhs_type AND r.name = e.rhs "
@@ -102,12 +104,12 @@ def _place(engine: Engine, table: str, num_rhs: int, weight: str) -> None:
     )
 
 
-def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, weight: bool) -> int:
+def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, numbers: Sequence[str]) -> int:
     """Write `placed` as files; memory follows a block of rows, and one file is open at a time."""
     counts = dict(engine.run("SELECT bucket, count(*) FROM placed GROUP BY bucket"))
     largest = max(max(parts) for parts in sizes.values())
     integer = np.dtype(np.int32 if largest <= _LARGEST_INT32 else np.int64)
-    dtypes = dict.fromkeys(("lhs", "rel", "rhs"), integer) | ({"weight": np.dtype(np.float64)} if weight else {})
+    dtypes = dict.fromkeys(("lhs", "rel", "rhs"), integer) | {name: _NUMBERS[name] for name in numbers}
     written = 0
     current, file, row = -1, None, 0
     for block in engine.blocks("placed", ["bucket", *dtypes]):

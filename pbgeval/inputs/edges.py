@@ -36,7 +36,8 @@ class EdgeNumberer:
         rel_n = block.rel.numpy()
         _check_ids(file, block, "rel", rel_n, self.inputs.num_relations, lambda _: "relations")
         ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in ENDS}
-        return EdgeColumns(ends[Side.LHS], rel_n, ends[Side.RHS])
+        time_n = None if block.time is None else block.time.numpy()
+        return EdgeColumns(ends[Side.LHS], rel_n, ends[Side.RHS], time_n)
 
     def key_codes(self, hidden: Side, edges: EdgeColumns) -> np.ndarray:
         """Return a number for each query's key, int64."""

@@ -26,7 +26,7 @@ from pbgeval.scoring.block_scorer import Scorer, name_of, scores_relations
 from pbgeval.storage.arrays import NumberRows, Table
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
-from pbgeval.storage.edges import Array, ArrayEdges, Edges, EdgeSource, edges_of_file, find_buckets
+from pbgeval.storage.edges import FORM_WITH_TIME, Array, ArrayEdges, Edges, EdgeSource, edges_of_file, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 from pbgeval.storage.text import is_url
 
@@ -152,12 +152,13 @@ def open_inputs(
     given_edges = edges or {}
 
     def open_edges(path: str) -> dict[Bucket, EdgeSource]:
-        found = given_edges.get(path)
+        found, with_time = given_edges.get(path), config.filters_by_time
+        with_time = with_time or (config.uses_time and path in config.edge_paths)
         if found is None:
-            return _collect(faults, _find_edges, Path(path), extent) or {}
+            return _collect(faults, _find_edges, Path(path), extent, with_time=with_time) or {}
         if extent != WHOLE_GRAPH:
             faults.append(f"{path}: edges in memory need num_partitions = 1")
-        return {found.bucket: found}
+        return _collect(faults, _of_array, found, with_time=with_time) or {}
 
     if model is None and config.model is not None:
         model = _collect(faults, open_model, Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
@@ -249,10 +250,10 @@ def _disagreement(config: EvalConfig, mismatches: list[list[str]]) -> list[str]:
     return [heading, *(f"  {line.removeprefix(f'{folder}/')}" for line in difference_from_training(config)), *grouped]
 
 
-def _find_edges(path: Path, extent: Bucket) -> dict[Bucket, EdgeSource]:
+def _find_edges(path: Path, extent: Bucket, *, with_time: bool) -> dict[Bucket, EdgeSource]:
     """Open a folder of bucket files, or one file of edges of a graph in one partition."""
     if path.is_dir():
-        return {**find_buckets(path, extent.lhs, extent.rhs)}
+        return {**find_buckets(path, extent.lhs, extent.rhs, with_time=with_time)}
     if names_file_of_edges(str(path)):
         raise StorageError(
             f"{path}: this file has edges by name, which do not work with a model or edges in memory; convert it "
@@ -263,7 +264,17 @@ def _find_edges(path: Path, extent: Bucket) -> dict[Bucket, EdgeSource]:
             f"{path}: entities have partitions, which need a folder of bucket files; set num_partitions = 1, "
             "or convert model and edges with kgeval-dist import-model"
         )
-    edges = edges_of_file(path)
+    return _of_array(edges_of_file(path), with_time=with_time)
+
+
+def _of_array(edges: ArrayEdges, *, with_time: bool) -> dict[Bucket, EdgeSource]:
+    """Return the one bucket of an array.
+
+    Raises:
+        DataError: it lacks times.
+    """
+    if with_time and not edges.has_time:
+        raise DataError(f"{edges.path}: expected {FORM_WITH_TIME}, got no fourth column; add the times")
     return {edges.bucket: edges}
 
 
@@ -282,14 +293,15 @@ def _in_rows(buckets: Mapping[Bucket, EdgeSource], model: Model | None) -> dict[
 
 
 def numbered_by_rows(edges: ArrayEdges, model: EmbeddingModel) -> np.ndarray:
-    """Return edges (E, 3) whose entities are rows of the model's tables.
+    """Return edges (E, 3 or 4) whose entities are rows of the model's tables.
 
     Raises:
         DataError: the model has no such entity.
         StorageError: the file is gone or damaged.
     """
     block = edges.read(0, edges.num_edges)
-    array_E3 = torch.stack([block.lhs, block.rel, block.rhs], dim=1).numpy()
+    times = [] if block.time is None else [block.time]
+    array_E3 = torch.stack([block.lhs, block.rel, block.rhs, *times], dim=1).numpy()
     for column in (0, 2):
         ids_E = array_E3[:, column].copy()
         for entity_type, numbers in model.ids.items():

@@ -17,6 +17,7 @@ from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, slice_unit
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.settings import LossSettings, PassSettings, Relation
+from pbgeval.ranking.times import TimeWindow
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout
 
@@ -54,9 +55,15 @@ class Protocol:
     groups: tuple[GroupKey, ...]
     sweeps: bool  # all entities compete: two sweeps over the partitions
     filtered: bool  # known edges are read
+    time_windows: tuple[TimeWindow | None, ...]  # of which known edges each filter leaves out; None: of any time
     counts_training: bool  # a breakdown or draws by degree need `train_paths`
     counts_keys: bool  # how often each query key occurs, for macro averages
     saves_ranks: bool
+
+    @property
+    def in_time(self) -> bool:
+        """Whether there are time-aware filtered figures."""
+        return len(self.time_windows) > 1
 
     def settings(self, config: EvalConfig, num_relations: int, relations: tuple[Relation, ...]) -> PassSettings:
         """Return the settings of the passes, once the model has been read."""
@@ -99,11 +106,20 @@ def make_protocol(inputs: Inputs) -> Protocol:
         ),
         sweeps=sweeps,
         filtered=config.filtered,
+        time_windows=_time_windows(config),
         counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns))
         or (config.num_degree_negs > 0 and CandidatePolicy.SAMPLED.value in inputs.candidates),
         counts_keys=counts_keys(inputs),
         saves_ranks=_saves_ranks(inputs, len(sides)),
     )
+
+
+def _time_windows(config: EvalConfig) -> tuple[TimeWindow | None, ...]:
+    latest = None if config.known_until is None else 0
+    windows: list[TimeWindow | None] = [None if latest is None else TimeWindow(None, latest)]
+    if config.time_window is not None:
+        windows.append(TimeWindow(config.time_window, config.time_window if latest is None else latest))
+    return tuple(windows)
 
 
 def counts_keys(inputs: Inputs) -> bool:

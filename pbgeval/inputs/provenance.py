@@ -31,6 +31,7 @@ _AS_THEY_ARE = (
     *("disable_lhs_negs", "disable_rhs_negs", "seed", "headline", "pbg_semantics", "compute_loss", "filtered"),
     *("sample_edges", "target_error"),
 )
+_OF_TIME = ("time_window", "known_until", "time_bin")
 _LISTS_OF_NAMES = ("restrict_entities", "restrict_relations", "head_candidates", "tail_candidates")
 
 
@@ -74,6 +75,7 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
         **{key: getattr(config, key) for key in keys},
         **{key: _set_of_names(getattr(config, key)) for key in _LISTS_OF_NAMES},
         **({"relation_prediction": True} if config.relation_prediction else {}),
+        **{key: getattr(config, key) for key in _OF_TIME if getattr(config, key) is not None},
         "hits_at": sorted(set(config.hits_at)),
         "target_metric": None if config.target_error is None else config.target_key,
         "breakdowns": sorted(set(config.breakdowns)),

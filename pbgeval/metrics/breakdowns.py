@@ -1,6 +1,6 @@
 """Statistics of groups of queries -> the rows of each breakdown's table: the group's members, then its metrics.
 
-All but `entity_frequency` are unions of relations, so they follow from the statistics by relation.
+All but `entity_frequency` and `time` are unions of relations, so they follow from the statistics by relation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from attrs import field, frozen
 
 from pbgeval.notation import Side
-from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, GroupedStats
+from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.rank_stats import RankStats, by_label, rank_metrics
 
 UNSEEN = "unseen"
@@ -32,6 +32,7 @@ BREAKDOWN_FILES = {
     "relation_frequency": "relation_frequency.csv",
     "entity_frequency": "entity_frequency.csv",
     "groups": "relation_groups.csv",
+    "time": "time.csv",
 }
 GROUP_COLUMNS = {
     "relation": ("relation", "relation_id", "lhs_type", "rhs_type"),
@@ -40,6 +41,7 @@ GROUP_COLUMNS = {
     "relation_frequency": ("quantile",),
     "entity_frequency": ("entity_side", "quantile"),
     "groups": ("group",),
+    "time": ("time_from", "time_until"),
 }
 
 
@@ -53,6 +55,7 @@ class GroupClasses:
     cardinality_R: np.ndarray | None = None  # int64: index in `CARDINALITIES`; None: `train_paths` were not counted
     frequency_R: np.ndarray | None = None  # int64: index in `FREQUENCY_CLASSES`; None: not counted
     groups: Mapping[str, Iterable[int]] = field(factory=dict)  # relations of each named group; groups may overlap
+    time_bin: int = 1  # how many times a group of edges has
 
 
 def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, sides: Sequence[Side]) -> list[Row]:
@@ -118,6 +121,11 @@ def _by_entity_frequency(grouped: GroupedStats, _: GroupClasses) -> dict[Group, 
     }
 
 
+def _by_time(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
+    width = classes.time_bin
+    return {(at * width, (at + 1) * width): of_side for at, of_side in grouped.rows(TIME).items()}
+
+
 def _unions(rows: Mapping[int, SideSums], group_of: Mapping[int, Group]) -> dict[Group, SideSums]:
     """Add up the relations of each group; groups in order."""
     members: dict[Group, list[SideSums]] = defaultdict(list)
@@ -136,4 +144,5 @@ _GROUPINGS: dict[str, Callable[[GroupedStats, GroupClasses], dict[Group, SideSum
     "relation_frequency": lambda grouped, classes: _by_class(grouped, classes.frequency_R, FREQUENCY_CLASSES),
     "entity_frequency": _by_entity_frequency,
     "groups": _by_named_group,
+    "time": _by_time,
 }

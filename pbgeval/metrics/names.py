@@ -271,6 +271,12 @@ class Selection:
         return {key: value for key, value in metrics.items() if self.has(key)}
 
     @property
+    def of_ranks(self) -> Selection:
+        """What is chosen of the metrics for which no scores are kept."""
+        query_auc = [split("query_auc")] if self.has_metric("query_auc") else []
+        return Selection(self.families & _RANK, (*self.parts, *query_auc))
+
+    @property
     def classification(self) -> bool:
         """Whether a metric of a classifier is chosen."""
         return any(map(self.has_metric, CLASSIFICATION))

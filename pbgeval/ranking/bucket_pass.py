@@ -22,7 +22,7 @@ from pbgeval.ranking.contest_state import ContestState, LossFolds
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_relations, make_group
 from pbgeval.ranking.kernels import Kernel, choose_kernel
-from pbgeval.ranking.known_answers import KnownAnswers
+from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, queries_by_key
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.relations import HiddenRelations, RelationCandidates
@@ -133,24 +133,30 @@ def count_against_partition(
         state = _state(group, hidden, rows_E, settings, auc_words[hidden])
         state.prepare((0, state.queries.num_keys))
         known = _known_answers(group, state.queries)
+        in_time = None if group.competition.in_time is None else group.competition.in_time[hidden].answers
         threads, rows_at_a_time = _threads_and_rows(group, state)
         table = group.side(hidden).table
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
             part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
-            rank(state, part, start, None if known is None else known.between(start, stop), threads)
+            of_range = (None if answers is None else answers.between(start, stop) for answers in (known, in_time))
+            rank(state, part, start, next(of_range), threads, next(of_range))
         _tally(group, state, settings, tallies[hidden], num_outside=rows_E.numel() - state.queries.num_queries)
 
 
 def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandidates, tally: SideTally) -> None:
     """Rank the edges of a group whose relation is hidden."""
-    edges, origin, known = group.edges, group.origin, group.competition.known
+    edges, origin = group.edges, group.origin
+    known, in_time = (
+        None if of_sides is None else KnownOfEdges(of_sides[Side.REL].answers, of_sides[Side.REL].key_E[row_E])
+        for of_sides in (group.competition.known, group.competition.in_time)
+    )
     HiddenRelations(
         stream=DrawStream.of(candidates.seed, origin.path_index, origin.bucket, Side.REL, "auc"),
         row_E=edges.start + row_E,
         rel_E=edges.rel.numpy()[row_E],
-        key_E=row_E if known is None else group.competition.key_E[Side.REL][row_E],
-        known=None if known is None else known[Side.REL],
+        known=known,
+        in_time=in_time,
         vectors=lambda _, side, at: group.side(side).rows(group.side(side).ids_E[row_E[at]]),
         label=lambda at: f"{origin.label}: {group.row_label(int(row_E[at]))}",
     ).rank(candidates, tally, row_E)
@@ -176,6 +182,7 @@ def _state(
     )
     edge_Q = rows_E.numpy()
     edge_Q = edge_Q[group.may_compete(hidden, rel_E[edge_Q], true_E[edge_Q])]
+    known, in_time = group.competition.known, group.competition.in_time
     queries = queries_by_key(
         contest,
         edge_Q,
@@ -185,6 +192,7 @@ def _state(
         kernel.queries_per_block(scorer.comparator),
         by_relation=by_relation,
         in_order=settings.loss is not None,  # the last bits of a loss depend on the queries beside it
+        apart_E=known[hidden].key_E if known is not None and group.competition.knows_past_alone else None,
     )
     dtype, dimension = group.relation.prepared_dtype, table.embeddings_ND.shape[1]
     state = ContestState(
@@ -196,6 +204,7 @@ def _state(
         MemoryRows(queries.num_queries, contest.true_width(dimension, dtype), dtype),
         group.relation.dtype,
         table.device,
+        in_time_Q=None if in_time is None else in_time[hidden].key_E[queries.edge_Q],
     )
     if auc_words_EW is not None:
         words_QW = auc_words_EW[queries.edge_Q]
@@ -224,9 +233,7 @@ def _threads_and_rows(group: Group, state: ContestState) -> tuple[BlockThreads, 
 def _known_answers(group: Group, queries: ContestQueries) -> KnownAnswers | None:
     if group.competition.known is None:
         return None
-    hidden, is_first_Q = queries.contest.hidden, np.diff(queries.key_Q, prepend=-1) != 0
-    key_K = group.competition.key_E[hidden][queries.edge_Q[is_first_Q]]
-    return group.competition.known[hidden].select(key_K)
+    return group.competition.known[queries.contest.hidden].of(queries.edge_of_keys)
 
 
 def _tally(group: Group, state: ContestState, settings: PassSettings, tally: SideTally, *, num_outside: int) -> None:

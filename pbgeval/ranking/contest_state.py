@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -15,8 +15,10 @@ from pbgeval.errors import EvalError
 from pbgeval.notation import Side
 from pbgeval.ranking.cells import SampledCells, ScoreCollector
 from pbgeval.ranking.certified import Bfloat16Use
+from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.groups import first_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
+from pbgeval.ranking.known_answers import KnownAnswers
 from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
@@ -72,7 +74,7 @@ RESULT_ARRAYS = 8  # of a packed result: counts; query, bits and mark of each sc
 class ContestResult:
     """What candidates have added to a contest."""
 
-    counts_6Q: Tensor  # int64: better, tied, competing of all candidates; then of the known ones
+    counts_NQ: Tensor  # int64: the rows of `QueryCounts`
     scores: ScoreCollector = field(factory=ScoreCollector)
     top: TopCandidates | None = None
     gains: TypeGains | None = None  # of its queries for types
@@ -81,19 +83,19 @@ class ContestResult:
         """Return the result of the same queries before they have met any candidate."""
         top = None if self.top is None else TopCandidates(self.top.num_keys, self.top.k)
         gains = None if self.gains is None else self.gains.empty()
-        return ContestResult(torch.zeros_like(self.counts_6Q), ScoreCollector(), top, gains)
+        return ContestResult(torch.zeros_like(self.counts_NQ), ScoreCollector(), top, gains)
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as RESULT_ARRAYS arrays of integers (n,), for `add_packed`."""
         nothing = np.empty(0, np.int64)
         best = nothing if self.top is None else self.top.packed()
         gains = [nothing] * 3 if self.gains is None else self.gains.pack()
-        return [self.counts_6Q.numpy().reshape(-1), *self.scores.pack(), best, *gains]
+        return [self.counts_NQ.numpy().reshape(-1), *self.scores.pack(), best, *gains]
 
     def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
         """Add what another result of the same queries packed."""
         counts, query, bits, known, best, *of_gains = arrays
-        self.counts_6Q += torch.from_numpy(counts).view_as(self.counts_6Q)
+        self.counts_NQ += torch.from_numpy(counts).view_as(self.counts_NQ)
         self.scores.add_packed(query, bits, known)
         if self.top is not None:
             self.top.merge_packed(best)
@@ -115,6 +117,7 @@ class ContestState:
     device: torch.device
     sample: SampledCells | None = None  # None: the pooled AUC compares every score
     losses: LossFolds | None = None
+    in_time_Q: np.ndarray | None = None  # int64: position of each query's key in the time-aware filter; None: none
     result: ContestResult = field(init=False)
     bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
@@ -123,7 +126,8 @@ class ContestState:
 
     @result.default
     def _nothing(self) -> ContestResult:
-        return ContestResult(torch.zeros((6, self.queries.num_queries), dtype=torch.int64))
+        num_rows = 6 if self.in_time_Q is None else 9
+        return ContestResult(torch.zeros((num_rows, self.queries.num_queries), dtype=torch.int64))
 
     def __attrs_post_init__(self) -> None:
         if isinstance(self.comparator, ScorerComparator) and self.comparator.by_rows is not None:
@@ -187,13 +191,30 @@ class ContestState:
 
     def add(self, block: QueryBlock, counts: QueryCounts) -> None:
         """Add what some candidates say about a block's queries."""
-        parts = (counts.raw, counts.known)
-        rows = [column for part in parts for column in (part.better_Q, part.tied_Q, part.num_competitors_Q)]
-        self.result.counts_6Q[:, block.first : block.stop] += torch.stack(rows).cpu()
+        rows = counts.rows()
+        self.result.counts_NQ[: len(rows), block.first : block.stop] += rows.cpu()
+
+    def add_in_time(self, block: QueryBlock, counts: RankCounts) -> None:
+        """Add what those say that a time-aware filter leaves out."""
+        nothing = RankCounts.zero(block.stop - block.first)
+        self.add(block, QueryCounts(nothing, nothing, counts.cpu()))
+
+    def in_time_cells(
+        self, block: QueryBlock, in_time: KnownAnswers, at_a_time: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (query in the block, number) of what a time-aware filter leaves out, but for true entities."""
+        assert self.in_time_Q is not None, "there is such a filter"
+        competing = self.competing.numbers(block.relation)
+        for query, number in in_time.cells(self.in_time_Q[block.first : block.stop], at_a_time):
+            counts = number != self.queries.true_Q[block.first + query]
+            if competing is not None:
+                counts &= is_among(number, competing)
+            if counts.any():
+                yield query[counts], number[counts]
 
     def counts(self) -> QueryCounts:
         """Return the counts of all queries, once every candidate has been met."""
-        return QueryCounts(RankCounts(*self.result.counts_6Q[:3]), RankCounts(*self.result.counts_6Q[3:]))
+        return QueryCounts.of_rows(self.result.counts_NQ)
 
     def prepare(self, share: tuple[int, int]) -> None:
         """Make the prepared queries and true scores of a share of the keys.

@@ -190,8 +190,7 @@ def _count_compiled(
 
 def counts_of(counts_6Q: np.ndarray) -> QueryCounts:
     """Return what compiled loops have written: better, tied, competing; then of the known answers."""
-    found = torch.from_numpy(counts_6Q)
-    return QueryCounts(RankCounts(*found[:3]), RankCounts(*found[3:]))
+    return QueryCounts.of_rows(torch.from_numpy(counts_6Q))
 
 
 def by_row(cells: CellIndex | None, num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray]:

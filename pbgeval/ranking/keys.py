@@ -196,6 +196,7 @@ class EdgeColumns:
     lhs_n: np.ndarray  # int64
     rel_n: np.ndarray  # int64
     rhs_n: np.ndarray  # int64
+    time_n: np.ndarray | None = None  # int64, not negative; None: not asked for
 
     @property
     def num_edges(self) -> int:
@@ -211,7 +212,8 @@ class EdgeColumns:
 
     def select(self, at: np.ndarray | slice) -> EdgeColumns:
         """Return some of the edges: copies, of a slice views."""
-        return EdgeColumns(self.lhs_n[at], self.rel_n[at], self.rhs_n[at])
+        time_n = None if self.time_n is None else self.time_n[at]
+        return EdgeColumns(self.lhs_n[at], self.rel_n[at], self.rhs_n[at], time_n)
 
 
 @frozen(eq=False)

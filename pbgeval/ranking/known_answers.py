@@ -8,7 +8,7 @@ One thread works here; numpy releases the interpreter's lock, so another can rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -31,8 +31,8 @@ _SPREAD = np.int64(0x9E3779B97F4A7C15 - (1 << 64))  # odd, without structure: re
 
 
 # Takes (hidden side, key_P, answer_P) of pairs that a semi-join finds: positions in the side's `QueryKeys`, and numbers
-# of entities that answer them, int64. One pair may come any number of times.
-PairSink = Callable[[Side, np.ndarray, np.ndarray], None]
+# of entities that answer them, int64; then, where edges have times, time_P. One pair may come any number of times.
+PairSink = Callable[..., None]
 
 
 class SemiJoin:
@@ -56,7 +56,7 @@ class SemiJoin:
     def _feed_rows(self, block: EdgeColumns) -> None:
         self._num_rows += block.num_edges
         compiled = is_installed() and (_PASSES.is_loaded or self._num_rows >= JIT_MIN_ROWS)
-        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self._sides]
+        found: list[list[tuple[np.ndarray, ...]]] = [[] for _ in self._sides]
         for start in range(0, block.num_edges, ROWS_PER_STEP):
             rows = block.select(slice(start, start + ROWS_PER_STEP))
             spread_n = None if compiled else rows.rel_n * _SPREAD
@@ -68,11 +68,12 @@ class SemiJoin:
                     passed_P = sieve.passes(spread_n if first_n is rows.rel_n else first_n * _SPREAD, known_n)
                 key_P = keys.index_in_range(first_n[passed_P], known_n[passed_P])
                 is_key = np.flatnonzero(key_P >= 0)  # positions: a mask costs more where hits are mixed with misses
-                pairs.append((key_P[is_key], rows.entity(keys.hidden)[passed_P[is_key]]))
+                times = [] if rows.time_n is None else [rows.time_n]
+                pairs.append((key_P[is_key], *(of[passed_P[is_key]] for of in (rows.entity(keys.hidden), *times))))
         for (keys, _), pairs in zip(self._sides, found, strict=True):
-            key_P, answer_P = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+            key_P, *columns = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
             if len(key_P):
-                self._sink(keys.hidden, key_P, answer_P)
+                self._sink(keys.hidden, key_P, *columns)
 
 
 @frozen(eq=False)
@@ -135,6 +136,11 @@ class KnownAnswers:
         key = np.repeat(np.arange(keys_U.size), length_U)
         return KnownAnswers(key, self.number_P[concatenated_ranges(first_U, length_U)])
 
+    def cells(self, keys_U: np.ndarray, at_a_time: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (place, number) of all answers of some keys (see `select`), places ascending, so many at a time."""
+        for place, at in positions_of_lists(*self.lists(keys_U), at_a_time):
+            yield place, self.number_P[at]
+
     def lists(self, keys_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where the answers of each of some keys begin, and how many they are."""
         first_U = np.searchsorted(self.key_P, keys_U)
@@ -157,6 +163,30 @@ class KnownAnswers:
         low = min(int(self.number_P.min()), int(number.min()))
         width = max(int(self.number_P.max()), int(number.max())) - low + 1
         return is_among(key * width + number - low, self.key_P * width + self.number_P - low)
+
+
+@frozen(eq=False)
+class KnownOfEdges:
+    """Known answers, and whose are those of some edges' queries."""
+
+    answers: KnownAnswers
+    key_E: np.ndarray  # int64: position of each edge's key; -1: it has none
+
+    def of(self, edges: np.ndarray) -> KnownAnswers:
+        """Return those of some edges, each numbered by its place among them."""
+        return self.answers.select(self.key_E[edges])
+
+
+def positions_of_lists(
+    first_L: np.ndarray, length_L: np.ndarray, at_a_time: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield (list, position) of all members of lists that are runs of one array, so many at a time."""
+    stop_L = np.cumsum(length_L)
+    before_L, total = stop_L - length_L, int(stop_L[-1]) if stop_L.size else 0
+    for start in range(0, total, at_a_time):
+        member = np.arange(start, min(start + at_a_time, total))
+        of_list = np.searchsorted(stop_L, member, "right")
+        yield of_list, first_L[of_list] + member - before_L[of_list]
 
 
 def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -232,7 +262,9 @@ class PairStore:
     `flush`, and when all have (a barrier), any of them asks for `pairs`.
     """
 
-    def __init__(self, numbering: EntityNumbering, budget_bytes: int, scratch: ScratchFolder | None) -> None:
+    def __init__(
+        self, numbering: EntityNumbering, budget_bytes: int, scratch: ScratchFolder | None, name: str = "pairs"
+    ) -> None:
         """Make an empty store.
 
         Args:
@@ -240,10 +272,12 @@ class PairStore:
             budget_bytes: what buffered pairs may take before they are sorted, and then spilled; sorting takes as
                 much again as the pairs of one slot.
             scratch: where pairs are spilled; without it they all stay in memory.
+            name: what files there begin with.
         """
         self._numbering = numbering
         self._budget_bytes = budget_bytes
         self._scratch = scratch
+        self._name = name
         self._buffers: dict[tuple[Side, int], DistinctCodes] = {}
 
     @property
@@ -280,7 +314,7 @@ class PairStore:
         """Write all pairs in memory to the scratch folder, for other workers to read; nothing where there is none."""
         if self._scratch is not None:
             for (hidden, slot), buffer in self._buffers.items():
-                self._scratch.append(_scratch_name(hidden, slot), buffer.sorted())
+                self._scratch.append(self._scratch_name(hidden, slot), buffer.sorted())
             self._buffers = {}
 
     def pairs(self, hidden: Side, slot: int) -> KnownPairs:
@@ -288,12 +322,11 @@ class PairStore:
         in_memory = self._buffers.get((hidden, slot), DistinctCodes()).sorted()
         if self._scratch is None:
             return KnownPairs(in_memory)
-        spilled = self._scratch.read(_scratch_name(hidden, slot), np.int64)
+        spilled = self._scratch.read(self._scratch_name(hidden, slot), np.int64)
         return KnownPairs(sort_distinct(np.concatenate([spilled, in_memory]) if len(in_memory) else spilled))
 
-
-def _scratch_name(hidden: Side, slot: int) -> str:
-    return f"pairs-{hidden.name}-{slot}"
+    def _scratch_name(self, hidden: Side, slot: int) -> str:
+        return f"{self._name}-{hidden.name}-{slot}"
 
 
 def _rows_by_slot(numbering: EntityNumbering, answer_P: np.ndarray) -> list[tuple[int, slice | np.ndarray]]:

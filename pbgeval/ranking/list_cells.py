@@ -132,9 +132,9 @@ def num_competitors(group: Group, hidden: Side, rows_Q: Tensor) -> tuple[np.ndar
     if known is None:
         return all_Q, np.zeros_like(all_Q)
     # Each key's answers are counted once, however many queries it has; then a query's own is taken off.
-    key_Q = group.competition.key_E[hidden][rows_Q.numpy()]
+    key_Q = known[hidden].key_E[rows_Q.numpy()]
     keys, first_Q, key_of_Q = np.unique(key_Q, return_index=True, return_inverse=True)
-    answers = known[hidden].select(keys)
+    answers = known[hidden].answers.select(keys)
     competes_P = group.may_compete(hidden, rel_Q[first_Q][answers.key_P], answers.number_P)
     num_answers = np.bincount(answers.key_P[competes_P], minlength=len(keys))
     return all_Q, num_answers[key_of_Q] - answers.are_known(key_of_Q, true_Q)

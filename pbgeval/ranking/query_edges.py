@@ -16,6 +16,7 @@ from torch import Tensor
 from pbgeval.errors import DataError
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
 from pbgeval.ranking.constraints import CandidateSets
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.settings import EdgeOrigin
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
@@ -43,6 +44,7 @@ class QueryEdges:
     rel_E: np.ndarray  # int64: id as the edge files have it
     rhs_E: np.ndarray  # int64: number
     dynamic: bool
+    time_E: np.ndarray | None = None  # int64; None: not asked for
     _starts: np.ndarray = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
@@ -51,6 +53,11 @@ class QueryEdges:
     @property
     def num_edges(self) -> int:
         return len(self.rel_E)
+
+    @property
+    def columns(self) -> EdgeColumns:
+        """The edges as known ones are."""
+        return EdgeColumns(self.lhs_E, self.rel_E, self.rhs_E, self.time_E)
 
     @property
     def schema_E(self) -> np.ndarray:
@@ -110,11 +117,25 @@ class ContestQueries:
     def num_queries(self) -> int:
         return len(self.edge_Q)
 
+    @property
+    def edge_of_keys(self) -> np.ndarray:
+        """The edge of the first query of each key."""
+        edge_K: np.ndarray = self.edge_Q[np.diff(self.key_Q, prepend=-1) != 0]
+        return edge_K
+
 
 def contest_queries(
-    edges: QueryEdges, contest: SharedCandidates, sets: CandidateSets, queries_per_block: int
+    edges: QueryEdges,
+    contest: SharedCandidates,
+    sets: CandidateSets,
+    queries_per_block: int,
+    *,
+    by_time: bool = False,
 ) -> ContestQueries:
-    """Arrange the queries of a contest; those whose true entity may not compete are left out."""
+    """Arrange the queries of a contest; those whose true entity may not compete are left out.
+
+    If `by_time`, queries of unlike times have keys of their own.
+    """
     hidden, schema_E = contest.hidden, edges.schema_E
     of_contest_E = np.isin(schema_E, np.array(list(contest.scorers), np.int64))
     if not sets.unconstrained:
@@ -127,6 +148,7 @@ def contest_queries(
         edges.numbering.num_entities,
         queries_per_block,
         by_relation=sets.by_relation,
+        apart_E=edges.time_E if by_time else None,
     )
 
 
@@ -140,6 +162,7 @@ def queries_by_key(
     *,
     by_relation: bool,
     in_order: bool = False,
+    apart_E: np.ndarray | None = None,
 ) -> ContestQueries:
     """Arrange the queries of some edges by relation and known entity.
 
@@ -152,14 +175,16 @@ def queries_by_key(
         queries_per_block: at most.
         by_relation: whether the queries of a block are of one relation.
         in_order: each query has a key of its own, in the order of the edges (of each relation).
+        apart_E: queries of edges with unlike numbers have keys of their own.
     """
     rel_E, known_E, true_E = columns
     code_Q = rel_E[edge_Q] * num_known + known_E[edge_Q]
     if in_order:
         code_Q = rel_E[edge_Q] if by_relation else np.zeros_like(edge_Q)
-    order = np.argsort(code_Q, kind="stable")
+    apart_Q = np.zeros_like(code_Q) if apart_E is None or in_order else apart_E[edge_Q]
+    order = np.argsort(code_Q, kind="stable") if apart_E is None or in_order else np.lexsort((apart_Q, code_Q))
     edge_Q, code_Q = edge_Q[order], code_Q[order]
-    is_first_Q = (np.diff(code_Q, prepend=-1) != 0) | in_order
+    is_first_Q = (np.diff(code_Q, prepend=-1) != 0) | (np.diff(apart_Q[order], prepend=0) != 0) | in_order
     key_Q = np.cumsum(is_first_Q) - 1
     edge_K = edge_Q[is_first_Q]
     rel_K = rel_E[edge_K]

@@ -38,10 +38,16 @@ from pbgeval.stats.ranks import QueryCounts, RankCounts
 TASKS_PER_THREAD = 4  # so that none waits long for the last
 ROWS_AT_A_TIME = 2048  # candidates for certified ranks prepared together; changes no number
 CELLS_AT_A_TIME = 1 << 11  # scored together; changes no number
+COMPARED_AT_A_TIME = 1 << 14  # where pairs come again
 
 
 def rank(
-    state: ContestState, table: EntityTable, first_number: int, known: KnownAnswers | None, threads: BlockThreads
+    state: ContestState,
+    table: EntityTable,
+    first_number: int,
+    known: KnownAnswers | None,
+    threads: BlockThreads,
+    in_time: KnownAnswers | None = None,
 ) -> None:
     """Count a contest's queries against a range of candidates, which no other call names again.
 
@@ -51,6 +57,7 @@ def rank(
         first_number: the number of the table's first row.
         known: the known answers in this range; None if nothing is filtered.
         threads: each counts some blocks.
+        in_time: what a time-aware filter leaves out in this range; None if there is none.
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
@@ -74,12 +81,14 @@ def rank(
         if not numbers_C.size:
             continue
         width = _width(state, of_relation_CD, len(queries), threads)
-        work = RangeWork(state, queries, numbers_C, of_relation_CD, width, known)
+        work = RangeWork(state, queries, numbers_C, of_relation_CD, width, known, in_time)
         tasks = work.tasks(threads.num_threads if state.losses is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
     if state.sample is not None and not _reads_cells(state):
         score_cells(state, table, first_number, state.sample.cells, known)
+    if in_time is not None and not _reads_cells(state):
+        count_in_time(state, table, first_number, in_time)
 
 
 def _competing_rows(state: ContestState, relation: int, first: int, stop: int) -> np.ndarray | None:
@@ -143,6 +152,7 @@ class RangeWork:
     prepared_CD: Tensor
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
+    in_time: KnownAnswers | None  # what a time-aware filter leaves out; None: there is none
     certified: tuple[PreparedRows, ...] = field(init=False)  # the runs, if ranks are certified: made while in cache
     largest: tuple[float, ...] = field(init=False)  # magnitude in each run
     known_of: KnownByBlock | None = field(init=False)
@@ -377,6 +387,12 @@ def _hand_over(
             of_query, entry = expand_by_row(row_Q, known[0], scores_KC.shape[0])
             excluded = torch.cat([excluded[0], of_query.cpu()]), torch.cat([excluded[1], known[1][entry].cpu()])
         state.losses.fold(block, true_Q, scores_KC[row_Q], excluded)
+    if work.in_time is not None and _reads_cells(state):
+        for query_P, number in state.in_time_cells(block, work.in_time, CELLS_AT_A_TIME):
+            column = positions(numbers_C, number)
+            of_query, column_P = (torch.from_numpy(of[column >= 0]).to(scores_KC.device) for of in (query_P, column))
+            with state.lock:
+                state.add_in_time(block, count_cells(scores_KC[row_Q[of_query], column_P], of_query, true_Q, true_Q))
     if state.sample is None:
         with state.lock:
             _add_all(state, block, scores_KC[row_Q], own_Q, row_Q.cpu(), known)
@@ -468,6 +484,23 @@ def score_pairs(
     return candidate_PD, scores_P
 
 
+def count_in_time(state: ContestState, table: EntityTable, first_number: int, in_time: KnownAnswers) -> None:
+    """Count what a time-aware filter leaves out in a range of candidates; pairs that come again are scored once."""
+    for block in state.queries.blocks:
+        prepared_KD, compare = None, None
+        for query, number in state.in_time_cells(block, in_time, COMPARED_AT_A_TIME):
+            if prepared_KD is None or compare is None:
+                prepared_KD, compare = _comparison(state, block, table.device)
+            row = state.queries.key_Q[block.first + query] - block.first_key
+            _, first, at = np.unique(row * table.num_rows + number, return_index=True, return_inverse=True)
+            cells = block.first + query[first], number[first]
+            pairs = score_pairs(state, table, first_number, prepared_KD[torch.from_numpy(row[first])], cells)
+            query_P, row_P, at_P = (torch.from_numpy(of).to(table.device) for of in (query, row, at))
+            better, tied = compare(query_P, row_P, *pairs, at_P)
+            every = torch.ones_like(better)
+            state.add_in_time(block, _counts(query_P, better, tied, every, block.stop - block.first))
+
+
 # A range of candidate rows and the lists that name some of them -> counts (`candidate_path`).
 #
 # A list may name an entity again: it counts as often as it is listed. The true entity always competes; where a list
@@ -475,7 +508,12 @@ def score_pairs(
 
 
 def rank_given(
-    state: ContestState, table: EntityTable, first_number: int, cells: CellSample, known: KnownAnswers | None
+    state: ContestState,
+    table: EntityTable,
+    first_number: int,
+    cells: CellSample,
+    known: KnownAnswers | None,
+    in_time: KnownAnswers | None = None,
 ) -> None:
     """Count a contest's queries against those of a range of candidates that their lists name.
 
@@ -485,6 +523,7 @@ def rank_given(
         first_number: the number of the table's first row.
         cells: (query, number) of what the lists name in this range, arranged by query, no true entity among them.
         known: the known answers in this range; None if nothing is filtered.
+        in_time: what a time-aware filter leaves out in this range; None if there is none.
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
@@ -493,37 +532,46 @@ def rank_given(
         query, number = cells.of_queries(block.first, block.stop)
         if not query.size:
             continue
-        prepared_KD = state.prepared.read(block.first_key, block.stop_key).to(table.device)
-        compare = _exactly(state, block, prepared_KD) if state.certified is not None else _by_scores(state, block)
+        prepared_KD, compare = _comparison(state, block, table.device)
         for at in range(0, query.size, CELLS_AT_A_TIME):
             of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
             key = state.queries.key_Q[of_cell]
             row = torch.from_numpy(key - block.first_key).to(table.device)
             candidate_PD, scores_P = score_pairs(state, table, first_number, prepared_KD[row], (of_cell, numbers))
             local = torch.from_numpy(of_cell - block.first).to(table.device)
-            better, tied = compare(local, row, candidate_PD, scores_P)
+            better, tied = compare(local, row, candidate_PD, scores_P, torch.arange(row.numel(), device=row.device))
             is_known = np.zeros(of_cell.shape, bool) if known is None else known.are_known(key, numbers)
-            parts = [
-                _counts(local, better, tied, counted, block.stop - block.first)
-                for counted in (torch.ones_like(better), torch.from_numpy(is_known).to(table.device))
-            ]
-            state.add(block, QueryCounts(parts[0], parts[1]))
+            counted = [np.ones(of_cell.shape, bool), is_known]
+            if in_time is not None and state.in_time_Q is not None:
+                counted.append(in_time.are_known(state.in_time_Q[of_cell], numbers))
+            masks = (torch.from_numpy(of).to(table.device) for of in counted)
+            parts = (_counts(local, better, tied, of, block.stop - block.first) for of in masks)
+            state.add(block, QueryCounts(*parts))
             if state.sample is None:
                 state.result.scores.add(of_cell, scores_P, None if known is None else is_known)
     if state.sample is not None:
         score_cells(state, table, first_number, state.sample.cells, known)
 
 
-# (query in a block, its row, candidate, score) -> whether candidates are better than true entities, and tied with them
-Comparison = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+# (query in a block, its row, candidates, their scores, which of them is meant) -> whether it is better than the true
+# entity, and tied with it
+Comparison = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def _comparison(state: ContestState, block: QueryBlock, device: torch.device) -> tuple[Tensor, Comparison]:
+    """Return the prepared rows of a block's keys, and what compares candidates with its true entities."""
+    prepared_KD = state.prepared.read(block.first_key, block.stop_key).to(device)
+    return prepared_KD, _by_scores(state, block) if state.certified is None else _exactly(state, block, prepared_KD)
 
 
 def _by_scores(state: ContestState, block: QueryBlock) -> Comparison:
     true = state.true(block.first, block.stop)
 
-    def compare(query_P: Tensor, _: Tensor, candidate_PD: Tensor, score_P: Tensor) -> tuple[Tensor, Tensor]:
-        true_P = true.score_Q[query_P]
-        is_twin = (row_hashes(candidate_PD) == true.hash_Q[query_P]) & (score_P == true.kernel_Q[query_P])
+    def compare(query_P: Tensor, _: Tensor, x_UD: Tensor, score_U: Tensor, at_P: Tensor) -> tuple[Tensor, Tensor]:
+        true_P, score_P = true.score_Q[query_P], score_U[at_P]
+        is_twin = score_P == true.kernel_Q[query_P]
+        of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
+        is_twin[of_equal] = row_hashes(x_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
         return (score_P > true_P) & ~is_twin, (score_P == true_P) | is_twin
 
     return compare
@@ -535,9 +583,8 @@ def _exactly(state: ContestState, block: QueryBlock, prepared_KD: Tensor) -> Com
     row_Q = torch.from_numpy(state.queries.key_Q[block.first : block.stop] - block.first_key)
     true = state.certified_true(comparator, block.first, prepared_KD[row_Q.to(prepared_KD.device)])
 
-    def compare(query_P: Tensor, row_P: Tensor, candidate_PD: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        at = torch.arange(row_P.numel(), device=row_P.device)
-        signs_P = decide(comparator, (prepared_KD, row_P), (candidate_PD, at), true, query_P)
+    def compare(query_P: Tensor, row_P: Tensor, candidate_UD: Tensor, _: Tensor, at_P: Tensor) -> tuple[Tensor, Tensor]:
+        signs_P = decide(comparator, (prepared_KD, row_P), (candidate_UD, at_P), true, query_P)
         return signs_P > 0, signs_P == 0
 
     return compare

@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import UnrankableError
 from pbgeval.notation import ENDS, Side, distinct
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.ranking.counting import CellIndex, count
+from pbgeval.ranking.counting import CellIndex, count, count_cells
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import first_nan
-from pbgeval.ranking.known_answers import KnownAnswers, positions
+from pbgeval.ranking.known_answers import KnownOfEdges, positions
 from pbgeval.ranking.tally import SideTally
 from pbgeval.scoring.block_scorer import ScorerRelation
 from pbgeval.scoring.comparators import UnrankableRowsError, check_finite
@@ -148,8 +148,8 @@ class HiddenRelations:
     stream: DrawStream  # of the pooled AUC's sample
     row_E: np.ndarray  # int64, ascending: row in the bucket's file
     rel_E: np.ndarray  # int64: id
-    key_E: np.ndarray  # int64: index of the edge's key among the known answers
-    known: KnownAnswers | None  # ids of relations; None: nothing is filtered
+    known: KnownOfEdges | None  # ids of relations; None: nothing is filtered
+    in_time: KnownOfEdges | None  # those that a time-aware filter leaves out; None: there is none
     vectors: Callable[[EdgeScorer, Side, np.ndarray], Tensor]  # (relation, end, edges) -> the entities' vectors
     label: Callable[[int], str]  # what an error calls an edge
 
@@ -174,7 +174,12 @@ class HiddenRelations:
         own_Q = torch.from_numpy(positions(competing.ids, self.rel_E[edges])).to(device)
         true_Q = scores_QC.gather(1, own_Q.unsqueeze(1)).squeeze(1)
         cells = None if self.known is None else self._known_cells(self.known, competing, edges, device)
-        tally.add_queries(position_Q, count(scores_QC, true_Q, own_Q=own_Q, known=cells), num_outside=0)
+        counts = count(scores_QC, true_Q, own_Q=own_Q, known=cells)
+        if self.in_time is not None:
+            query, column = self._known_cells(self.in_time, competing, edges, device)
+            query, column = (of[column != own_Q[query]] for of in (query, column))
+            counts = evolve(counts, in_time=count_cells(scores_QC[query, column], query, true_Q, true_Q))
+        tally.add_queries(position_Q, counts, num_outside=0)
         kept_Q, query, column = (of.to(device) for of in self._compared(auc, edges, len(competing.ids)))
         tally.add_true_scores(true_Q[kept_Q], position_Q[kept_Q.cpu()])
         others = column != own_Q[query]
@@ -187,12 +192,12 @@ class HiddenRelations:
         tally.add_scores(scores_QC[query, column], position_Q[query.cpu()], is_known)
 
     def _known_cells(
-        self, known: KnownAnswers, competing: CompetingRelations, edges: np.ndarray, device: torch.device
+        self, known: KnownOfEdges, competing: CompetingRelations, edges: np.ndarray, device: torch.device
     ) -> CellIndex:
         """Return (query, column) of the known answers of some edges."""
-        known = known.select(self.key_E[edges])
-        column_P = positions(competing.ids, known.number_P)
-        query_P, column_P = known.key_P[column_P >= 0], column_P[column_P >= 0]
+        answers = known.of(edges)
+        column_P = positions(competing.ids, answers.number_P)
+        query_P, column_P = answers.key_P[column_P >= 0], column_P[column_P >= 0]
         return torch.from_numpy(query_P).to(device), torch.from_numpy(column_P).to(device)
 
     def _compared(self, auc: AucSampling, edges: np.ndarray, num_candidates: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,17 +11,18 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
 from pbgeval.ranking.chunks import ChunkBlock
-from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count
+from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count, count_cells
 from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
+from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.ranking.list_cells import copies_of_true, known_cells, num_competitors
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import DrawnFrom, LossFold, SideTally
@@ -127,10 +128,21 @@ class PartCells:
     sampled: CellIndex | None  # competitors whose scores are sampled for the AUC; None: all
     sampled_is_known: Tensor | None  # of each of them; None: nothing is filtered, or all are sampled
     true_is_sampled_Q: Tensor  # whether each query's true score is sampled; never where it may not compete
+    in_time: CellIndex | None = None  # what a time-aware filter leaves out, as `known`; None: there is none
 
     @property
     def num_queries(self) -> int:
         return self.rows_BQ.numel()
+
+    @property
+    def read(self) -> tuple[CellIndex, Tensor]:
+        """The cells whose scores are read, by query; and where each is in `sampled` and then `in_time`."""
+        assert self.sampled is not None, "the caller has asked"
+        if self.in_time is None:
+            return self.sampled, NONE
+        cells = joined(self.sampled, self.in_time)
+        order = torch.argsort(cells[0], stable=True)
+        return (cells[0][order], cells[1][order]), order
 
     def with_own(self, block: ChunkBlock) -> CellIndex:
         """Return all cells that do not compete anywhere, each query's own among them where the list holds it."""
@@ -152,11 +164,11 @@ def cells_of_part(
     rows_BQ = block.rows_BQ[start:stop]
     first, last = (chunk * rows_BQ.shape[1] for chunk in (start, stop))
     copies = _of_queries(candidates.copies, first, last)
-    excluded, known = _excluded_and_known(group, hidden, rows_BQ, candidates.ids_BC[start:stop], copies)
+    excluded, known, in_time = _special(group, hidden, rows_BQ, candidates.ids_BC[start:stop], copies)
     inside_Q = _inside(group, hidden, rows_BQ.flatten())
     if candidates.auc_cells is None or candidates.auc_true_Q is None:
         true_Q = torch.ones(rows_BQ.numel(), dtype=torch.bool) if inside_Q is None else inside_Q
-        return PartCells(rows_BQ, candidates.length, copies[0], excluded, known, inside_Q, None, None, true_Q)
+        return PartCells(rows_BQ, candidates.length, copies[0], excluded, known, inside_Q, None, None, true_Q, in_time)
     query, candidate = _of_queries(candidates.auc_cells, first, last)
     true_Q = candidates.auc_true_Q[first:last]
     if inside_Q is not None:
@@ -164,8 +176,9 @@ def cells_of_part(
         query, candidate = query[competes], candidate[competes]
         true_Q = true_Q & inside_Q
     is_known = are_among(query, candidate, known, candidates.length) if group.competition.filtered else None
+    sampled = query, candidate
     return PartCells(
-        rows_BQ, candidates.length, copies[0], excluded, known, inside_Q, (query, candidate), is_known, true_Q
+        rows_BQ, candidates.length, copies[0], excluded, known, inside_Q, sampled, is_known, true_Q, in_time
     )
 
 
@@ -176,13 +189,13 @@ def _inside(group: Group, hidden: Side, rows_Q: Tensor) -> Tensor | None:
     return torch.from_numpy(may_compete)
 
 
-def _excluded_and_known(
+def _special(
     group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies: CellIndex
-) -> tuple[CellIndex, CellIndex]:
-    """Return the cells that do not compete anywhere, and the known answers among the rest."""
-    known, sets = group.competition.known, group.competition.sets
+) -> tuple[CellIndex, CellIndex, CellIndex | None]:
+    """Return the cells that do not compete anywhere, and among the rest what each filter leaves out."""
+    known, in_time, sets = group.competition.known, group.competition.in_time, group.competition.sets
     if known is None and sets is None:
-        return copies, (NONE, NONE)
+        return copies, (NONE, NONE), None
     list_BC = ids_BC.numpy()
     excluded, excluded_QC = copies, None
     if sets is not None:
@@ -192,14 +205,17 @@ def _excluded_and_known(
         excluded = joined(copies, (query, candidate))
         order = torch.argsort(excluded[0], stable=True)
         excluded = excluded[0][order], excluded[1][order]
-    if known is None:
-        return excluded, (NONE, NONE)
-    key_BQ, true_BQ = group.competition.key_E[hidden][rows_BQ.numpy()], group.side(hidden).ids_E[rows_BQ].numpy()
-    known_query, known_candidate = known_cells(key_BQ, true_BQ, list_BC, known[hidden])
-    if excluded_QC is not None:
-        competes = ~excluded_QC[known_query, known_candidate]
-        known_query, known_candidate = known_query[competes], known_candidate[competes]
-    return excluded, (torch.from_numpy(known_query), torch.from_numpy(known_candidate))
+    true_BQ = group.side(hidden).ids_E[rows_BQ].numpy()
+
+    def left_out(of_sides: Mapping[Side, KnownOfEdges]) -> CellIndex:
+        of_side = of_sides[hidden]
+        query, candidate = known_cells(of_side.key_E[rows_BQ.numpy()], true_BQ, list_BC, of_side.answers)
+        if excluded_QC is not None:
+            competes = ~excluded_QC[query, candidate]
+            query, candidate = query[competes], candidate[competes]
+        return torch.from_numpy(query), torch.from_numpy(candidate)
+
+    return excluded, (NONE, NONE) if known is None else left_out(known), None if in_time is None else left_out(in_time)
 
 
 # Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
@@ -298,6 +314,9 @@ def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> C
     counts = count(
         scores_QC, true_Q, own_Q=part.own_Q, excluded=cells.excluded, known=_to(cells.known, scores_QC.device)
     )
+    if cells.in_time is not None:
+        query, candidate = _to(cells.in_time, scores_QC.device)
+        counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
     loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
     if cells.sampled is None:
         return ChunkResult(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
@@ -331,6 +350,8 @@ def _certified(
     chunks = CertifiedChunks.score(comparator, part.queries_BQD, part.candidates_BCD, part.true_rows(), values=values)
     scores_QC, true_Q = chunks.fast.scores_KC, chunks.queries.true.value_Q
     counts = chunks.count(part.own_Q, cells.known, cells.excluded)
+    if cells.in_time is not None:
+        counts = evolve(counts, in_time=chunks.count(part.own_Q, cells.in_time, cells.excluded).known)
     loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
     if cells.sampled is None:
         return ChunkResult(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
@@ -393,7 +414,13 @@ def score_block(
     found = {}
     for side, of_side in cells.items():
         assert of_side.sampled is not None, "`_serves` has asked"
-        found[side] = of_side, ChunkResult(*chunks.found(side), of_side.sampled[0], of_side.sampled_is_known)
+        (counts, true_Q, score_P), (query, _), in_time = chunks.found(side), of_side.sampled, of_side.in_time
+        if in_time is not None:
+            in_order = torch.empty_like(score_P)
+            in_order[of_side.read[1]] = score_P
+            score_P, in_time_P = torch.split(in_order, [query.numel(), in_time[0].numel()])
+            counts = evolve(counts, in_time=count_cells(in_time_P, in_time[0], true_Q, true_Q))
+        found[side] = of_side, ChunkResult(counts, true_Q, score_P, query, of_side.sampled_is_known)
     return found
 
 
@@ -428,7 +455,7 @@ def _end(
     special = None
     if cells is not None:
         assert cells.sampled is not None, "`_serves` has asked"
-        special = cells.excluded, cells.known, cells.sampled
+        special = cells.excluded, cells.known, cells.read[0]
     parameters = group.relation.scorer.parameters.get(side, {})
     return ChunkEnd(end.table.embeddings_ND, end.table.global_embedding_D, ids_BK, parameters, special)
 

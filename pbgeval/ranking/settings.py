@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from attrs import field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
@@ -15,7 +15,7 @@ from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.draws import DegreeWeights
-from pbgeval.ranking.known_answers import KnownAnswers
+from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.stats.rank_stats import StatsLayout
@@ -114,9 +114,9 @@ class Competition:
 
     rows_E: Tensor | None = None  # int64, ascending: positions of the edges that are evaluated; None: all
     # By hidden side: the known answers, by their rows in the partition of the candidates. None: nothing is filtered.
-    known: Mapping[Side, KnownAnswers] | None = None
-    # By hidden side, int64: index of each edge's key among the known answers; -1 where the edge is not evaluated.
-    key_E: Mapping[Side, np.ndarray] = field(factory=dict)
+    known: Mapping[Side, KnownOfEdges] | None = None
+    in_time: Mapping[Side, KnownOfEdges] | None = None  # those that a time-aware filter leaves out; None: there is none
+    knows_past_alone: bool = False  # `known` differs between queries of one key, by their times
     sets: CandidateSets | None = None  # None: every entity of the type competes
     chunks: np.ndarray | None = None  # int64, ascending: the only chunks of the window that are evaluated; None: all
     cluster_E: np.ndarray | None = None  # int64: the cluster of each edge that is evaluated, if edges are sampled

@@ -7,7 +7,7 @@ from functools import cache, partial, reduce
 from operator import add
 from typing import Any, Protocol
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS, GroupClasses, breakdown_rows
@@ -119,6 +119,8 @@ class Results(Protocol):
     @property
     def filtered(self) -> GroupStats | None: ...  # None: nothing is filtered
     @property
+    def in_time(self) -> GroupStats | None: ...  # None: no time-aware filter
+    @property
     def grouped(self) -> GroupedStats: ...
     @property
     def raw_types(self) -> TypeStats | None: ...  # None: nobody asks for types of a hierarchy
@@ -205,6 +207,9 @@ def make_report(
             of_path["intervals"] = _sample_intervals(intervals, of_path["metrics"])
     if results.filtered is not None:
         document["raw_metrics"] = _summaries(results.raw, context)(with_loss=False).metrics
+    if results.in_time is not None:  # scores are not kept for a third filter
+        in_time = evolve(context, selection=context.selection.of_ranks)
+        document["time_filtered_metrics"] = _summaries(results.in_time, in_time)(with_loss=False).metrics
     add_types(document, results, context.classes.names)
     buckets = tuple(
         _bucket_row(path, bucket, parts(path_index=path_index, bucket=bucket))

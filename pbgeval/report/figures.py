@@ -37,10 +37,12 @@ _GROUPS = {
     "relation_frequency": ("Metrics by frequency of the relation", "quantiles"),
     "entity_frequency": ("Metrics by frequency of the entity", "quantiles"),
     "groups": ("Metrics by group of relations", "groups"),
+    "time": ("Metrics by time", "spans of time"),
 }
 _HEADS = {
     **{name: name for names in GROUP_COLUMNS.values() for name in names},
     **{"relation_id": "id", "lhs_type": "left type", "rhs_type": "right type", "entity_side": "side"},
+    **{"time_from": "from", "time_until": "before"},
 }
 _SHORT = {
     "count": "queries",
@@ -168,7 +170,8 @@ def every_metric(document: Mapping[str, Any]) -> DataTable:
     """Return a row per key of metrics.json."""
     intervals = document.get("intervals") or {}
     macro = {"by query key": document.get("macro_metrics"), "by relation": document.get("relation_macro_metrics")}
-    columns = {"value": document["metrics"], "raw": document.get("raw_metrics"), **macro}
+    filters = {"raw": document.get("raw_metrics"), "time-aware": document.get("time_filtered_metrics")}
+    columns = {"value": document["metrics"], **filters, **macro}
     for title in ("standard_error", "low", "high"):
         columns[title.replace("_", " ")] = {key: of[title] for key, of in intervals.items() if title in of}
     columns = {title: values for title, values in columns.items() if values}

@@ -46,7 +46,7 @@ def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, fl
     """Return the run under a name, the checkpoint's version as the step (0 if it has none), and the defined values.
 
     They are those of the headline's rank type and those without one, of head, tail and both; raw ones of a filtered
-    run as `raw.<key>`, standard errors of what is estimated as `<key>.standard_error`.
+    run as `raw.<key>`, time-aware ones as `time_filtered.<key>`, standard errors as `<key>.standard_error`.
     """
     document = report.document
     provenance = document["provenance"]
@@ -62,7 +62,7 @@ def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, fl
     }
     values = {
         f"{prefix}{key}": float(value)
-        for prefix, part in (("", "metrics"), ("raw.", "raw_metrics"))
+        for prefix, part in (("", "metrics"), ("raw.", "raw_metrics"), ("time_filtered.", "time_filtered_metrics"))
         for key, value in document.get(part, {}).items()
         if value is not None and key.split(".")[1:-1] in ([], [document["headline"]])
     }

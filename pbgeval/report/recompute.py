@@ -38,7 +38,7 @@ from pbgeval.ranking.known_answers import KeyFrequency
 from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import MAX_ROWS, RowRange, RunFacts, SavedRun
-from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
+from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, TypeStats
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
@@ -115,8 +115,9 @@ class ReportQuery:
             if name not in (*BREAKDOWN_FILES, POPULARITY):
                 raise ValueError(f"breakdowns: expected {' or '.join(BREAKDOWNS)}, got {name!r}")
             if name not in BREAKDOWNS:
+                counts = "groups edges by time" if name == TIME else "counts training edges"
                 raise ValueError(
-                    f"breakdowns: {name!r} counts training edges, which the output directory does not hold: expected "
+                    f"breakdowns: {name!r} {counts}, which the output directory does not hold: expected "
                     f"{' or '.join(BREAKDOWNS)}; evaluate with it in breakdowns"
                 )
         if self.breakdowns and self.edge_paths is None:
@@ -178,6 +179,7 @@ class SavedStats:
     grouped: GroupedStats  # of filtered figures where there are any
     raw_types: TypeStats | None = None  # ranks do not tell the places of other types
     filtered_types: TypeStats | None = None
+    in_time: GroupStats | None = None  # nor what a time-aware filter leaves out
 
     @classmethod
     def zero(cls, layout: StatsLayout, groups: Iterable[GroupKey], *, filtered: bool) -> SavedStats:

@@ -182,6 +182,17 @@ class Report:
         return self._figures("raw_metrics" if "raw_metrics" in self.document else "metrics")
 
     @property
+    def time_filtered(self) -> Figures:
+        """The metrics of the time-aware filter.
+
+        Raises:
+            OutputError: this report has none.
+        """
+        if "time_filtered_metrics" not in self.document:
+            raise OutputError("time_filtered_metrics: this report has none; evaluate with time_window")
+        return self._figures("time_filtered_metrics")
+
+    @property
     def macro(self) -> Figures:
         """The averages in which every query key weighs the same.
 
@@ -369,7 +380,7 @@ def json_text(document: Mapping[str, Any]) -> str:
 _TEXTS, _NUMBERS, _OBJECTS = ("filter", "headline"), ("num_edges", "num_queries"), ("intervals", "diagnostics")
 _KINDS = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_NUMBERS, int), **dict.fromkeys(_OBJECTS, dict)}
 _KINDS |= {"metrics": dict, "edge_paths": list, "provenance": dict}  # of a finished result
-_FIGURES = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
+_FIGURES = ("metrics", "raw_metrics", "time_filtered_metrics", "macro_metrics", "relation_macro_metrics")
 
 
 def _check_kinds(path: Path, document: Mapping[str, Any]) -> None:

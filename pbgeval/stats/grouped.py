@@ -22,6 +22,7 @@ from pbgeval.stats.ranks import RankCounts
 RELATION = "relation"  # key: id of the relation
 KEY_FREQUENCY = "query_key_frequency"  # key: how many evaluated edges share the query's key
 ENTITY_FREQUENCY = {Side.LHS: "lhs_frequency", Side.RHS: "rhs_frequency"}  # key: class of the edge's entity
+TIME = "time"  # key: the edge's time, divided by the width of a group
 
 MAX_PENDING_ROWS = 4096  # rows of tables that are kept apart before they are added up
 

@@ -158,15 +158,35 @@ class QueryCounts:
 
     raw: RankCounts  # all competitors
     known: RankCounts  # the known answers among them, which do not compete in filtered figures
+    in_time: RankCounts | None = None  # those that do not compete in time-aware ones; None: not counted
 
     @property
     def filtered(self) -> RankCounts:
         """The competitors that are not known answers."""
         return self.raw - self.known
 
+    @property
+    def time_filtered(self) -> RankCounts:
+        """The competitors that are no known answers of the query's time."""
+        return self.raw if self.in_time is None else self.raw - self.in_time
+
+    @classmethod
+    def of_rows(cls, counts_NQ: Tensor) -> QueryCounts:
+        """Read better, tied and competing of all competitors, of the known ones and, if counted, of those in time."""
+        return cls(*(RankCounts(*counts_3Q) for counts_3Q in torch.split(counts_NQ, 3)))
+
+    def rows(self) -> Tensor:
+        """Return what `of_rows` reads."""
+        parts = self._parts
+        return torch.stack([of for part in parts for of in (part.better_Q, part.tied_Q, part.num_competitors_Q)])
+
+    @property
+    def _parts(self) -> list[RankCounts]:
+        return [self.raw, self.known, *([] if self.in_time is None else [self.in_time])]
+
     def __add__(self, other: QueryCounts) -> QueryCounts:
         """Add the counts of another, disjoint block of candidates for the same queries."""
-        return QueryCounts(self.raw + other.raw, self.known + other.known)
+        return QueryCounts(*(one + of for one, of in zip(self._parts, other._parts, strict=True)))
 
     @classmethod
     def unfiltered(cls, raw: RankCounts) -> QueryCounts:
@@ -178,16 +198,16 @@ class QueryCounts:
         """Join the counts of disjoint sets of queries."""
         if len(parts) == 1:
             return parts[0]
-        return cls(
-            RankCounts.concatenate([part.raw for part in parts]), RankCounts.concatenate([part.known for part in parts])
-        )
+        if not parts:
+            return cls.unfiltered(RankCounts.zero(0))
+        return cls(*(RankCounts.concatenate(list(of)) for of in zip(*(part._parts for part in parts), strict=True)))
 
     def cpu(self) -> QueryCounts:
-        return QueryCounts(self.raw.cpu(), self.known.cpu())
+        return QueryCounts(*(part.cpu() for part in self._parts))
 
     def select(self, query: Tensor | slice) -> QueryCounts:
         """Return the counts of some of the queries."""
-        return QueryCounts(self.raw.select(query), self.known.select(query))
+        return QueryCounts(*(part.select(query) for part in self._parts))
 
 
 @frozen(eq=False)

@@ -112,6 +112,7 @@ class EdgeBlock:
     weight: Tensor | None  # float64 (E)
     lhs_features: FeatureLists | None
     rhs_features: FeatureLists | None
+    time: Tensor | None = None  # int64 (E), not negative; None: not asked for
 
     @property
     def num_edges(self) -> int:
@@ -130,39 +131,41 @@ class BucketFile:
     lhs_featurized: bool
     rhs_featurized: bool
     rows_per_chunk: int  # rows that are unpacked together, 1 if not compressed; each range read unpacks its chunks anew
-    plain: PlainColumns | None = None  # lhs, rel and rhs, where these are all and lie there as they are
+    plain: PlainColumns | None = None  # lhs, rel, rhs (and time), where these are all and lie there as they are
     of: RemoteObject | None = None  # is read in place of the file
+    times: tuple[str, ...] = ()  # the dataset of times, if they are read
 
     def read(self, start: int, stop: int) -> EdgeBlock:
         """Read rows start to stop (exclusive).
 
         Raises:
             StorageError: the file is gone, damaged, or no longer what its header was.
-            DataError: an edge has both an entity and features on one side.
+            DataError: an edge has both an entity and features on one side, or a negative time.
         """
         if not 0 <= start <= stop <= self.num_edges:
             raise ValueError(f"rows {start} to {stop} of a bucket of {self.num_edges} edges")
         columns = self.plain.read(self.path, start, stop) if self.plain is not None else None
         if columns is not None:
-            lhs, rel, rhs = columns
-            return EdgeBlock(start, lhs, rel, rhs, weight=None, lhs_features=None, rhs_features=None)
+            lhs, rel, rhs, *times = columns
+            return _with_times(self.path, EdgeBlock(start, lhs, rel, rhs, None, None, None), *times)
         with open_hdf5_at(self.path, self.of) as file:
             lhs, rel, rhs = (
                 _read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop)
                 for name in ("lhs", "rel", "rhs")
             )
+            times = [_read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop) for name in self.times]
             weight = None
             if self.has_weight:
                 weight = _read_range(_column(file, "weight", _NUMBERS, self.num_edges), start, stop, torch.float64)
             featurized = {"lhsd": self.lhs_featurized, "rhsd": self.rhs_featurized}
-            features = [
+            lhs_features, rhs_features = (
                 _read_features(file, prefix, start, stop, self.num_edges) if is_featurized else None
                 for prefix, is_featurized in featurized.items()
-            ]
-        block = EdgeBlock(start, lhs, rel, rhs, weight, *features)
+            )
+        block = EdgeBlock(start, lhs, rel, rhs, weight, lhs_features, rhs_features)
         for side in ENDS:
             _check_one_identity(self.path, block, side)
-        return block
+        return _with_times(self.path, block, *times)
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the file does."""
@@ -174,13 +177,14 @@ def bucket_path(edge_path: Path, bucket: Bucket) -> Path:
     return edge_path / f"edges_{bucket.lhs}_{bucket.rhs}.h5"
 
 
-def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, BucketFile]:
+def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool = False) -> dict[Bucket, BucketFile]:
     """Open the header of every bucket file of a folder; buckets without a file are empty and not in the answer.
 
     Args:
         edge_path: the folder.
         num_lhs: the largest number of partitions of a type on the left of a relation.
         num_rhs: the largest number of partitions of a type on the right of a relation.
+        with_time: whether edges must have times, which are read.
 
     Returns:
         The buckets in lexicographic order.
@@ -210,7 +214,8 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
     for bucket in found:
         try:
             path = bucket_path(edge_path, bucket)
-            buckets[bucket] = open_bucket(path, bucket, None if folder is None else folder.in_place(path))
+            of = None if folder is None else folder.in_place(path)
+            buckets[bucket] = open_bucket(path, bucket, of, with_time=with_time)
         except StorageError as error:
             faults.extend(error.faults)
     if faults:
@@ -218,7 +223,7 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
     return buckets
 
 
-def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None) -> BucketFile:
+def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None, *, with_time: bool = False) -> BucketFile:
     """Open the header of one bucket's file, or of the object that is read in its place.
 
     Raises:
@@ -227,7 +232,8 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None) -> B
     with open_hdf5_at(path, of) as file:
         file.check_format_version()
         num_edges = _column(file, "rel", _INTEGERS).num_rows
-        columns = [_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs")]
+        times = ("time",) if with_time else ()
+        columns = [_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs", *times)]
         has_weight = file.find("weight") is not None
         if has_weight:
             _column(file, "weight", _NUMBERS, num_edges)
@@ -243,6 +249,7 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None) -> B
             rows_per_chunk=max((column.rows_per_chunk or 1) if column.num_filters else 1 for column in columns),
             plain=PlainColumns.from_datasets(file, columns) if is_plain else None,
             of=of,
+            times=times,
         )
 
 
@@ -300,6 +307,17 @@ def _read_range(dataset: Hdf5Dataset, start: int, stop: int, dtype: torch.dtype 
     return block
 
 
+def _with_times(path: Path, block: EdgeBlock, times: Tensor | None = None) -> EdgeBlock:
+    """Return a block with its times, if it has some; negative ones are refused."""
+    if times is not None and bool((times < 0).any()):
+        at = int(torch.nonzero(times < 0)[0])
+        raise DataError(
+            f"{path}: time of row {block.start + at}: expected an integer from 0 to 2^63 - 1, got {int(times[at])}; "
+            "count times from the first one"
+        )
+    return attrs.evolve(block, time=times)
+
+
 def _check_one_identity(path: Path, block: EdgeBlock, side: Side) -> None:
     """Refuse edges that name an entity where they also have features: PBG reads one and drops the other."""
     features = side.pick(block.lhs_features, block.rhs_features)
@@ -319,6 +337,7 @@ def _check_one_identity(path: Path, block: EdgeBlock, side: Side) -> None:
 
 WHOLE = Bucket(0, 0)
 FORM = "integers of shape (edges, 3): head, relation, tail"
+FORM_WITH_TIME = "integers of shape (edges, 4): head, relation, tail, time"
 
 
 @attrs.frozen(eq=False)
@@ -328,6 +347,7 @@ class ArrayEdges:
     path: Path  # of a file; else what errors call the array
     num_edges: int
     array_E3: np.ndarray | None = None  # None: read from the file
+    has_time: bool = False  # in a fourth column
     bucket: Bucket = WHOLE
     has_weight: bool = False
     lhs_featurized: bool = False
@@ -344,8 +364,8 @@ class ArrayEdges:
             raise ValueError(f"rows {start} to {stop} of {self.num_edges} edges")
         array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
         columns = array_E3[start:stop].astype(np.int64).T
-        lhs, rel, rhs = (torch.from_numpy(np.ascontiguousarray(column)) for column in columns)
-        return EdgeBlock(start, lhs, rel, rhs, None, None, None)
+        lhs, rel, rhs, *times = (torch.from_numpy(np.ascontiguousarray(column)) for column in columns)
+        return _with_times(self.path, EdgeBlock(start, lhs, rel, rhs, None, None, None), *times)
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the edges do."""
@@ -361,7 +381,10 @@ Array: TypeAlias = np.ndarray | Tensor | Sequence[Sequence[int]]
 
 @attrs.frozen(eq=False)
 class Edges:
-    """Edges in memory, in place of the paths of a config; each array has integers (edges, 3): lhs, rel, rhs."""
+    """Edges in memory, in place of the paths of a config.
+
+    Each array has integers (edges, 3): lhs, rel, rhs; or (edges, 4): then the time.
+    """
 
     evaluated: Array
     filter: Sequence[Array] = ()  # known edges, as `filter_paths`: a list of arrays
@@ -395,9 +418,8 @@ def fingerprints_of(files: EdgeFiles) -> dict[str, str]:
 def _edges_of_array(edges: Array, label: str) -> ArrayEdges:
     array_E3 = edges.detach().cpu().numpy() if isinstance(edges, Tensor) else np.asarray(edges)
     if not array_E3.size:
-        array_E3 = np.empty((0, 3), np.int64)
-    _check_array(array_E3, label)
-    return ArrayEdges(Path(label), array_E3.shape[0], array_E3)
+        array_E3 = np.empty((0, 4), np.int64)
+    return ArrayEdges(Path(label), array_E3.shape[0], array_E3, has_time=_check_array(array_E3, label))
 
 
 def edges_of_file(path: Path) -> ArrayEdges:
@@ -405,13 +427,14 @@ def edges_of_file(path: Path) -> ArrayEdges:
 
     Raises:
         StorageError: it is none, or holds no integers.
-        DataError: not three to an edge.
+        DataError: not three to an edge, or four with its time.
     """
     array_E3, _ = open_npy(path, _INTEGERS)
-    _check_array(array_E3, str(path))
-    return ArrayEdges(path, array_E3.shape[0])
+    return ArrayEdges(path, array_E3.shape[0], has_time=_check_array(array_E3, str(path)))
 
 
-def _check_array(array_E3: np.ndarray, label: str) -> None:
-    if array_E3.ndim != 2 or array_E3.shape[1] != 3 or array_E3.dtype.kind not in _INTEGERS:
+def _check_array(array_E3: np.ndarray, label: str) -> bool:
+    """Refuse what is no array of edges; return whether they have times."""
+    if array_E3.ndim != 2 or array_E3.shape[1] not in (3, 4) or array_E3.dtype.kind not in _INTEGERS:
         raise DataError(f"{label}: expected {FORM}, got {array_E3.dtype} of shape {array_E3.shape}")
+    return bool(array_E3.shape[1] == 4)

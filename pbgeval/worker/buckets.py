@@ -402,12 +402,14 @@ def _competition(
     elif not context.evaluated.keeps_all:
         rows_E = torch.from_numpy(context.evaluated.positions(numbered, unit.path_index, unit.bucket, unit.start))
     numbering = context.numberer.numbering
-    known, key_E = (None, {}) if tools.known is None else tools.known.select_unit(unit.bucket, numbered)
+    of_filters = [] if tools.known is None else tools.known.select_unit(unit.bucket, numbered)
+    known, in_time, *_ = *of_filters, None, None
     return Competition(
         rows_E=rows_E,
         chunks=chunks,
         known=known,
-        key_E=key_E,
+        in_time=in_time,
+        knows_past_alone=context.inputs.config.known_until is not None,
         sets=None if tools.sets.unconstrained else tools.sets,
         cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
         first_number=lambda entity_type, side: numbering.offset(
@@ -425,7 +427,8 @@ def _groups_of(
     """Return the groups of a unit's queries."""
     if numbered is None:
         nowhere = np.zeros(len(rows_Q), np.int64)
-        return tools.dimensions.groups_of(side, EdgeColumns(nowhere, edges.rel.numpy()[rows_Q], nowhere), None)
+        time_Q = None if edges.time is None else edges.time.numpy()[rows_Q]
+        return tools.dimensions.groups_of(side, EdgeColumns(nowhere, edges.rel.numpy()[rows_Q], nowhere, time_Q), None)
     of_queries = numbered.select(rows_Q)
     frequency_Q = None if tools.frequencies is None else tools.frequencies.look_up(side, unit.bucket, of_queries)
     return tools.dimensions.groups_of(side, of_queries, frequency_Q)

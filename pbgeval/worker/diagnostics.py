@@ -19,7 +19,7 @@ from pbgeval.worker.context import WorkerContext
 def read_query_edges(context: WorkerContext) -> QueryEdges:
     """Read all evaluated edges, by edge path, bucket and row."""
     segments: list[EdgeSegment] = []
-    columns: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in range(4)]
+    columns: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in range(5)]
     num_edges = 0
     for path_index, files in enumerate(context.inputs.buckets):
         for bucket, file in sorted(files.items()):
@@ -30,14 +30,17 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
                 block = context.numberer.numbered(file, file.read(start, stop))
                 kept = context.evaluated.positions(block, path_index, bucket, start)
                 of_kept = block.select(kept)
-                values = start + kept, of_kept.lhs_n, of_kept.rel_n, of_kept.rhs_n
-                for column, part in zip(columns, values, strict=True):
+                times = [] if of_kept.time_n is None else [of_kept.time_n]
+                values = start + kept, of_kept.lhs_n, of_kept.rel_n, of_kept.rhs_n, *times
+                for column, part in zip(columns, values, strict=False):
                     column.append(part)
                 num_edges += len(kept)
             segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
-    row_E, lhs_E, rel_E, rhs_E = (np.concatenate(column) for column in columns)
-    dynamic = context.inputs.config.dynamic_relations
-    return QueryEdges(context.numberer.numbering, tuple(segments), row_E, lhs_E, rel_E, rhs_E, dynamic)
+    row_E, lhs_E, rel_E, rhs_E, time_E = (np.concatenate(column) for column in columns)
+    config = context.inputs.config
+    columns_E = row_E, lhs_E, rel_E, rhs_E
+    times_E = time_E if config.uses_time else None
+    return QueryEdges(context.numberer.numbering, tuple(segments), *columns_E, config.dynamic_relations, times_E)
 
 
 # Evaluated edges, beside each other and beside `train_paths` -> repeated edges, leaked edges, entities never trained.
@@ -108,7 +111,7 @@ def _in_training(
         return None, None
     seen, is_leaked_U = _Seen(entities), np.zeros(len(codes_U), bool)
 
-    def mark(_: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
+    def mark(_: Side, key_P: np.ndarray, answer_P: np.ndarray, *_times: np.ndarray) -> None:
         codes_P = key_P * keys.num_entities + answer_P
         at_P = np.minimum(np.searchsorted(codes_U, codes_P), len(codes_U) - 1)
         is_leaked_U[at_P[codes_U[at_P] == codes_P]] = True

@@ -17,7 +17,7 @@ from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
-from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION
+from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION, TIME
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
@@ -30,6 +30,7 @@ class QueryDimensions:
     entity_types: dict[Side, np.ndarray]  # index in `type_names` by relation of the config
     type_names: tuple[str, ...]
     dynamic: bool
+    time_bin: int | None  # None: no breakdown asks for it
 
     def groups_of(self, hidden: Side, edges: EdgeColumns, frequency_Q: np.ndarray | None) -> dict[str, Tensor]:
         """Return the group of each query in every dimension, int64.
@@ -42,6 +43,8 @@ class QueryDimensions:
         groups = {RELATION: edges.rel_n}
         if frequency_Q is not None:
             groups[KEY_FREQUENCY] = frequency_Q
+        if self.time_bin is not None and edges.time_n is not None:
+            groups[TIME] = edges.time_n // self.time_bin
         if self.training is not None:
             for side, name in ENTITY_FREQUENCY.items():
                 groups[name] = self._frequency_classes(self.training, side, edges)
@@ -73,7 +76,8 @@ def query_dimensions(context: WorkerContext, evaluated: np.ndarray) -> QueryDime
         for side in ENDS
     }
     training = _training_counts(context, evaluated) if context.work.protocol.counts_training else None
-    return QueryDimensions(training, types, names, config.dynamic_relations)
+    time_bin = config.time_bin if TIME in config.breakdowns else None
+    return QueryDimensions(training, types, names, config.dynamic_relations, time_bin)
 
 
 def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCounts:
@@ -147,4 +151,5 @@ def group_classes(context: WorkerContext, training: SlotCounts | None) -> GroupC
         cardinality_R=cardinality_R,
         frequency_R=frequency_R,
         groups={name: ids.tolist() for name, ids in groups.items()},
+        time_bin=config.time_bin or 1,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from attrs import frozen
@@ -13,8 +15,7 @@ from pbgeval.notation import EntityNumbering, Side
 from pbgeval.ranking.constraints import CandidateSets, is_among
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.draws import DrawStream
-from pbgeval.ranking.keys import EdgeColumns, QueryKeys
-from pbgeval.ranking.known_answers import KeyFrequency, KnownAnswers
+from pbgeval.ranking.known_answers import KeyFrequency, KnownOfEdges
 from pbgeval.ranking.query_edges import (
     ContestQueries,
     EdgeSegment,
@@ -27,7 +28,7 @@ from pbgeval.ranking.relations import EDGES_PER_BLOCK, HiddenRelations, Relation
 from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.ranking.type_gains import GainLevels, TypeEntities, TypeGains, TypeTruth
 from pbgeval.stats.groups import GroupKey, ScorePool, TypeStats, sortable_int32, with_clusters
-from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.stats.ranks import QueryCounts
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions
@@ -38,7 +39,7 @@ from pbgeval.worker.record import Record
 def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
     """Give every worker what candidates have added on all of them, but for scores; every worker takes part."""
     for one in states:
-        context.team.sum_(one.result.counts_6Q)
+        context.team.sum_(one.result.counts_NQ)
     asked = [(number, one) for number, one in enumerate(states) if one.result.top or one.result.gains]
     if context.team.size == 1 or not asked:
         return
@@ -102,7 +103,7 @@ EDGES_AT_A_TIME = 1 << 17
 class _SideTable:
     """All evaluated edges, as queries that hide one side."""
 
-    counts_6E: Tensor  # int64
+    counts_NE: Tensor  # int64
     outside_E: np.ndarray  # bool: not ranked
     true_image_E: np.ndarray  # int32: order image of the true score
     true_kept_E: np.ndarray  # bool: whether the pooled AUC compares it
@@ -121,7 +122,7 @@ def finish(
     """Add counts over all workers, and record a part of the edges; every worker takes part."""
     merge_results(context, states)
     record_types(context, record, states, sets)
-    block = EdgeColumns(edges.lhs_E, edges.rel_E, edges.rhs_E)
+    block = edges.columns
     for side in context.settings.sides:
         of_side = [one for one in states if one.hidden is side]
         for one in of_side:
@@ -153,15 +154,16 @@ def finish(
 
 
 def _side_table(edges: QueryEdges, states: list[ContestState], outside_E: np.ndarray) -> _SideTable:
-    counts_6E = torch.zeros((6, edges.num_edges), dtype=torch.int64)
+    num_rows = max((len(one.result.counts_NQ) for one in states), default=6)
+    counts_NE = torch.zeros((num_rows, edges.num_edges), dtype=torch.int64)
     image_E = np.zeros(edges.num_edges, np.int32)
     kept_E = np.zeros(edges.num_edges, bool)
     for one in states:
         queries = one.queries
-        counts_6E[:, torch.from_numpy(queries.edge_Q)] = one.result.counts_6Q
+        counts_NE[:, torch.from_numpy(queries.edge_Q)] = one.result.counts_NQ
         image_E[queries.edge_Q] = sortable_int32(one.true_values())
         kept_E[queries.edge_Q] = True if one.sample is None else one.sample.true_kept_Q
-    return _SideTable(counts_6E, outside_E, image_E, kept_E)
+    return _SideTable(counts_NE, outside_E, image_E, kept_E)
 
 
 def _result(
@@ -169,14 +171,14 @@ def _result(
 ) -> SideResult:
     ranked = np.flatnonzero(~table.outside_E[start:stop])
     rows_Q = torch.from_numpy(ranked)
-    counts_6Q = table.counts_6E[:, start:stop][:, rows_Q]
+    counts_NQ = table.counts_NE[:, start:stop][:, rows_Q]
     kept_E = table.true_kept_E[start:stop]
     true = table.true_image_E[start:stop][kept_E]
     if sampled is not None:
         true = with_clusters(true, sampled.clusters(edges.row_E[start:stop][kept_E]))
     return SideResult(
         rows_Q=rows_Q,
-        counts=QueryCounts(RankCounts(*counts_6Q[:3]), RankCounts(*counts_6Q[3:])),
+        counts=QueryCounts.of_rows(counts_NQ),
         raw_pool=ScorePool([true], []),
         filtered_pool=ScorePool([true], []) if context.work.protocol.filtered else ScorePool(),
         num_outside=stop - start - len(ranked),
@@ -188,26 +190,26 @@ class SweptRelations:
     """What ranks the edges whose relation is hidden, once their entities have been gathered."""
 
     candidates: RelationCandidates
-    keys: QueryKeys
-    known: KnownAnswers | None  # None: nothing is filtered
+    known: Sequence[KnownOfEdges]  # of each filter
     entities: GatheredEntities
     vectors: EntityVectors
 
     def rank(self, edges: QueryEdges, key: GroupKey, rows: np.ndarray, tally: SideTally) -> SideResult:
         """Rank consecutive edges of a bucket."""
-        block = EdgeColumns(edges.lhs_E, edges.rel_E, edges.rhs_E).select(rows)
+        block = edges.columns.select(rows)
+        known, in_time, *_ = *(KnownOfEdges(of.answers, of.key_E[rows]) for of in self.known), None, None
         HiddenRelations(
             stream=DrawStream.of(self.candidates.seed, key.path_index, key.bucket, Side.REL, "auc"),
             row_E=edges.row_E[rows],
             rel_E=block.rel_n,
-            key_E=self.keys.index_in_range(*block.key(Side.REL)),
-            known=self.known,
+            known=known,
+            in_time=in_time,
             vectors=lambda relation, side, at: self.vectors.of(
                 self.entities, relation.entity_type(side), block.entity(side)[at]
             ),
             label=lambda at: edges.label(int(rows[at])),
         ).rank(self.candidates, tally, np.arange(len(rows)))
-        return tally.finish(filtered=self.known is not None)
+        return tally.finish(filtered=bool(self.known))
 
 
 def _share(context: WorkerContext, edges: QueryEdges, side: Side) -> list[tuple[GroupKey, int, int]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from attrs import define, field
@@ -11,9 +12,18 @@ from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, parts_of_file,
 from pbgeval.notation import ENDS, Bucket, Side, distinct
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, QueryKeys
-from pbgeval.ranking.known_answers import KeyFrequency, KnownAnswers, ObservedEntities, PairStore, SemiJoin
+from pbgeval.ranking.known_answers import (
+    KeyFrequency,
+    KnownAnswers,
+    KnownOfEdges,
+    ObservedEntities,
+    PairStore,
+    SemiJoin,
+)
 from pbgeval.ranking.relations import RelationCandidates
+from pbgeval.ranking.times import FilterKeys, KnownFilter
 from pbgeval.storage.edges import EdgeSource
+from pbgeval.storage.writing import ScratchFolder
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
@@ -23,22 +33,50 @@ def _known_files(context: WorkerContext) -> list[dict[Bucket, EdgeSource]]:
     return [*context.inputs.buckets, *context.inputs.known_buckets]
 
 
-def join_all(context: WorkerContext, keys: Mapping[Side, QueryKeys], budget_bytes: int, known_rows: int) -> PairStore:
+def join_all(
+    context: WorkerContext,
+    keys: Mapping[Side, QueryKeys],
+    evaluated: EdgeColumns,
+    budget_bytes: int,
+    known_rows: int,
+) -> list[KnownFilter]:
     """Stream this worker's part of the known edges past the keys; every worker takes part.
 
     Returns:
-        The pairs of all workers.
+        The filters, of which the first makes the filtered figures, with the pairs of all workers.
     """
     alone = context.team.size == 1
-    store = PairStore(context.numberer.numbering, budget_bytes, context.scratch)
 
     with collectively(context.team):
-        join = SemiJoin(keys, store.add)
+        filters = _filters(context, keys, lambda: [evaluated], budget_bytes, context.scratch)
+        join = SemiJoin(keys, lambda *pairs: _add_all(filters, *pairs))
         for block in _known_blocks(context, known_rows):
             join.feed(block)
-        if not alone:
-            store.flush()
-    return store
+        for one in filters if not alone else ():
+            one.store.flush()
+    return filters
+
+
+def _filters(
+    context: WorkerContext,
+    keys: Mapping[Side, QueryKeys],
+    evaluated: Callable[[], Iterable[EdgeColumns]],
+    budget_bytes: int,
+    scratch: ScratchFolder | None,
+) -> list[KnownFilter]:
+    """Make the filters of a config: that of the filtered figures and, if asked for, the time-aware one."""
+    windows, numbering = context.work.protocol.time_windows, context.numberer.numbering
+    filters = []
+    for number, window in enumerate(windows):
+        of_side = {side: FilterKeys.of_queries(of_side, window, evaluated()) for side, of_side in keys.items()}
+        store = PairStore(numbering, budget_bytes // len(windows), scratch, "pairs" + "-in-time" * number)
+        filters.append(KnownFilter(of_side, store))
+    return filters
+
+
+def _add_all(filters: list[KnownFilter], *pairs: Any) -> None:  # noqa: ANN401 - as a `PairSink` takes them
+    for one in filters:
+        one.add(*pairs)
 
 
 def _known_blocks(context: WorkerContext, known_rows: int) -> Iterator[EdgeColumns]:
@@ -100,44 +138,47 @@ class KnownOfBuckets:
 
     context: WorkerContext
     _bucket: Bucket | None = None
-    _keys: dict[Side, QueryKeys] = field(factory=dict)
-    _answers: dict[Side, KnownAnswers] = field(factory=dict)  # by their rows in the bucket's partitions
+    # By filter and hidden side: what answers go by, and answers by their rows in the bucket's partitions.
+    _known: list[dict[Side, tuple[FilterKeys, KnownAnswers]]] = field(factory=list)
 
-    def select_unit(
-        self, bucket: Bucket, edges: EdgeColumns
-    ) -> tuple[dict[Side, KnownAnswers], dict[Side, np.ndarray]]:
-        """Return the bucket's known answers, and the key of each of some of its edges; both by hidden side."""
+    def select_unit(self, bucket: Bucket, edges: EdgeColumns) -> list[dict[Side, KnownOfEdges]]:
+        """Return the bucket's known answers, and which some of its edges have, by filter and hidden side."""
         if bucket != self._bucket:
-            self._keys, self._answers = {}, {}  # the last bucket's go before the next ones come
-            self._join(bucket)
+            self._known = []  # the last bucket's go before the next ones come
+            self._known = self._join(bucket)
             self._bucket = bucket
-        keys_E = {side: keys.index_of(*edges.key(side)) for side, keys in self._keys.items()}
-        return self._answers, keys_E
+        return [
+            {side: KnownOfEdges(answers, keys.index_of(edges)) for side, (keys, answers) in of_filter.items()}
+            for of_filter in self._known
+        ]
 
-    def _join(self, bucket: Bucket) -> None:
+    def _join(self, bucket: Bucket) -> list[dict[Side, tuple[FilterKeys, KnownAnswers]]]:
         inputs, numbering = self.context.inputs, self.context.numberer.numbering
         codes: dict[Side, list[np.ndarray]] = {side: [np.empty(0, np.int64)] for side in self.context.settings.sides}
-        for files in inputs.buckets:
-            for block in self._blocks([files[bucket]] if bucket in files else []):
-                for side, parts in codes.items():
-                    parts.append(distinct(self.context.numberer.key_codes(side, block)))
-        self._keys = {
+        evaluated = [files[bucket] for files in inputs.buckets if bucket in files]
+        for block in self._blocks(evaluated):
+            for side, parts in codes.items():
+                parts.append(distinct(self.context.numberer.key_codes(side, block)))
+        keys = {
             side: QueryKeys(side, numbering.num_entities, distinct(np.concatenate(parts)))
             for side, parts in codes.items()
         }
-        store = PairStore(numbering, 1 << 62, None)
-        join = SemiJoin(self._keys, store.add)
+        filters = _filters(self.context, keys, lambda: self._blocks(evaluated), 1 << 62, None)
+        join = SemiJoin(keys, lambda *pairs: _add_all(filters, *pairs))
         every = [item for buckets in _known_files(self.context) for item in sorted(buckets.items())]
         for block in self._blocks([file for other, file in every if self._meets(other, bucket)]):
             join.feed(block)
-        for side in self._keys:
-            slots = [0] if side is Side.REL else self._slots(side, bucket)
-            of_slots = [store.pairs(side, slot).in_rows() for slot in slots]
-            key_P, row_P = (
-                np.concatenate(of) for of in zip(*((of.key_P, of.number_P) for of in of_slots), strict=True)
-            )
-            order = np.lexsort((row_P, key_P))
-            self._answers[side] = KnownAnswers(key_P[order], row_P[order])
+        return [
+            {side: (of_side, self._answers(one.store, side, bucket)) for side, of_side in one.of_side.items()}
+            for one in filters
+        ]
+
+    def _answers(self, store: PairStore, side: Side, bucket: Bucket) -> KnownAnswers:
+        slots = [0] if side is Side.REL else self._slots(side, bucket)
+        of_slots = [store.pairs(side, slot).in_rows() for slot in slots]
+        key_P, row_P = (np.concatenate(of) for of in zip(*((of.key_P, of.number_P) for of in of_slots), strict=True))
+        order = np.lexsort((row_P, key_P))
+        return KnownAnswers(key_P[order], row_P[order])
 
     def _slots(self, side: Side, bucket: Bucket) -> list[int]:
         inputs, numbering = self.context.inputs, self.context.numberer.numbering

@@ -137,12 +137,14 @@ class Record:
     draws: DrawTable
     raw_types: TypeStats | None = None  # of queries for types, where there are any
     filtered_types: TypeStats | None = None
+    in_time: GroupStats | None = None  # None: no time-aware filter
 
     @classmethod
     def empty(cls, protocol: Protocol) -> Record:
-        filtered = GroupStats.zero(protocol.layout, protocol.groups) if protocol.filtered else None
-        raw = GroupStats.zero(protocol.layout, protocol.groups)
-        return cls(raw, filtered, GroupedStats(protocol.layout), SampleTable(), DrawTable())
+        asked = (True, protocol.filtered, protocol.in_time)
+        raw, filtered, in_time = (GroupStats.zero(protocol.layout, protocol.groups) if of else None for of in asked)
+        assert raw is not None, "it is always asked for"
+        return cls(raw, filtered, GroupedStats(protocol.layout), SampleTable(), DrawTable(), in_time=in_time)
 
     def add(self, key: GroupKey, result: SideResult, dimensions: Mapping[str, Tensor]) -> RankStats:
         """Add the queries of one side of some edges of a bucket.
@@ -161,6 +163,8 @@ class Record:
             headline_counts = result.counts.filtered
             pool = result.filtered_pool
             headline = self._stats(self.filtered, key, result, headline_counts, pool, with_loss=True)
+        if self.in_time is not None:
+            self._stats(self.in_time, key, result, result.counts.time_filtered, ScorePool(), with_loss=False)
         self.draws.add(key.side, result)
         for name, group_Q in dimensions.items():
             self.grouped.add(name, key.side, group_Q, headline_counts)
@@ -221,7 +225,7 @@ class Record:
 
     @property
     def _group_stats(self) -> list[GroupStats]:
-        return [self.raw] if self.filtered is None else [self.raw, self.filtered]
+        return [groups for groups in (self.raw, self.filtered, self.in_time) if groups is not None]
 
     def sum_over(self, team: Team) -> None:
         """Add the records of all workers; worker 0 has the sum, the others' are then of no use."""

@@ -30,7 +30,7 @@ from pbgeval.ranking.contest_state import RESULT_ARRAYS, ContestResult, ContestS
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.kernels import Kernel, choose_kernel, load_compiled
 from pbgeval.ranking.keys import QueryKeys
-from pbgeval.ranking.known_answers import KnownAnswers, KnownPairs, PairStore
+from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges, KnownPairs
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
     ContestQueries,
@@ -43,6 +43,7 @@ from pbgeval.ranking.query_edges import (
     entities_of_edges,
 )
 from pbgeval.ranking.ranking_pass import rank, rank_given
+from pbgeval.ranking.times import KnownFilter
 from pbgeval.ranking.topk import TopCandidates
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import contests
@@ -94,34 +95,40 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     kernel = _kernel(context, edges)
     queries_per_block = kernel.queries_per_block(context.relations[0].scorer.comparator)
     of_contests = [
-        contest_queries(edges, contest, sets, queries_per_block)
+        contest_queries(edges, contest, sets, queries_per_block, by_time=context.inputs.config.known_until is not None)
         for side in context.settings.ends
         for contest in contests([relation.scorer for relation in context.relations], side)
     ]
     keys = {side: _keys_of_side(edges, of_contests, side) for side in context.settings.ends}
+    columns = edges.columns
     if candidates is not None:
-        columns = edges.lhs_E, edges.rel_E, edges.rhs_E
-        keys[Side.REL] = QueryKeys.of_edges(Side.REL, *columns, edges.numbering.num_entities)
+        ends = columns.lhs_n, columns.rel_n, columns.rhs_n
+        keys[Side.REL] = QueryKeys.of_edges(Side.REL, *ends, edges.numbering.num_entities)
     with collectively(context.team):
         plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
-    pairs = join_all(context, keys, plan.pairs_bytes, plan.known_rows) if context.work.protocol.filtered else None
+    filters = []
+    if context.work.protocol.filtered:
+        filters = join_all(context, keys, columns, plan.pairs_bytes, plan.known_rows)
     context.work.observer.phase("gathering vectors")
     entities = _gather(context, edges, vectors, plan)
     done = [range_of_name(name) for name in context.journal.look(context.team, context.work.observer, share_rows)]
     if context.team.rank_in_team == 0:
         context.team.add(f"{context.journal.part}rows", sum(part.num_rows for part in done))
     ranges = _ranges(context, plan, done)
-    states = _states(context, edges, of_contests, sets, kernel, plan, entities, vectors)
+    states = _states(context, edges, of_contests, sets, kernel, plan, entities, vectors, filters)
     given = _given(context, edges, states, ranges, plan)
     _prepare(context, states)
     context.work.observer.phase("scoring")
-    _rank(context, edges, states, given, keys, vectors, pairs, plan, ranges)
+    _rank(context, edges, states, given, vectors, filters, plan, ranges)
     touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     dimensions = query_dimensions(context, touched)
     relations = None
     if candidates is not None:
-        known = None if pairs is None else pairs.pairs(Side.REL, 0).in_rows()
-        relations = SweptRelations(candidates, keys[Side.REL], known, entities, vectors)
+        known = [
+            KnownOfEdges(one.store.pairs(Side.REL, 0).in_rows(), one.of_side[Side.REL].index_of(columns))
+            for one in filters
+        ]
+        relations = SweptRelations(candidates, known, entities, vectors)
     finish(context, record, edges, states, sets, dimensions, files, relations)
     with collectively(context.team):
         classes = group_classes(context, dimensions.training)
@@ -177,6 +184,7 @@ def _states(
     plan: MemoryPlan,
     entities: GatheredEntities,
     vectors: EntityVectors,
+    filters: Sequence[KnownFilter],
 ) -> list[ContestState]:
     """Make room for the queries of each contest, and draw what the pooled AUC compares of it."""
     competing = [_competing(edges, queries, sets) for queries in of_contests]
@@ -196,6 +204,8 @@ def _states(
     for number, queries in enumerate(of_contests):
         contest = queries.contest
         dimension = context.inputs.config.dimension_of(contest.candidate_type)
+        asked = edges.columns.select(queries.edge_Q)
+        of_queries = (one.of_side[contest.hidden].index_of(asked) for one in filters[1:])
         state = ContestState(
             queries,
             competing[number],
@@ -206,6 +216,7 @@ def _states(
             context.relations[0].dtype,
             context.device,
             samples[number],
+            in_time_Q=next(iter(of_queries), None),
         )
         topk = context.inputs.config.save_topk
         state.result.top = TopCandidates(queries.num_keys, topk) if topk is not None else None
@@ -309,36 +320,38 @@ def _rank(
     edges: QueryEdges,
     states: list[ContestState],
     given: list[GivenCells] | None,
-    keys: dict[Side, QueryKeys],
     vectors: EntityVectors,
-    pairs: PairStore | None,
+    filters: Sequence[KnownFilter],
     plan: MemoryPlan,
     ranges: list[CandidateRange],
 ) -> None:
     """The second sweep: every worker streams its part of the candidates past all queries."""
     results, watch = _SweepResults(context, states), context.team.watch(context.journal.part)
     threads = BlockThreads.of_device(context.device, plan.block_threads)
-    keys_of = [_keys_among(keys[one.hidden], one.queries) for one in states]
+    keys_of = [
+        one.of_side[state.hidden].index_of(edges.columns.select(state.queries.edge_of_keys))
+        for one in filters[:1]
+        for state in states
+    ]
     type_of = [one.queries.contest.candidate_type for one in states]
 
     with collectively(context.team, watch):
         context.journal.take(results.add)
         tables = _tables(context, vectors, [part for part in ranges if edges.numbering.slots[part.slot][0] in type_of])
-        for part, of_slots in _with_known(context, ranges, pairs):
+        for part, of_slot in _with_known(context, ranges, filters):
             context.journal.begin(range_name(part))
             entity_type, _ = edges.numbering.slots[part.slot]
             table = next(tables) if entity_type in type_of else None
             for number, one in enumerate(states):
                 if table is not None and type_of[number] == entity_type:
                     first = edges.numbering.range_of_slot(part.slot)[0]
-                    known = None
-                    if of_slots is not None:
-                        of_range = of_slots[one.hidden].in_rows(part.start, part.stop)
-                        known = KnownAnswers(of_range.key_P, of_range.number_P + first).select(keys_of[number])
+                    known, in_time, *_ = *(_in_range(pairs[one.hidden], part, first) for pairs in of_slot), None, None
+                    if known is not None:
+                        known = known.select(keys_of[number])
                     if given is None:
-                        rank(one, table, first + part.start, known, threads)
+                        rank(one, table, first + part.start, known, threads, in_time)
                     else:
-                        rank_given(one, table, first + part.start, given[number].within(part), known)
+                        rank_given(one, table, first + part.start, given[number].within(part), known, in_time)
             check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
             if context.journal.finish(range_name(part)):
                 results.write()
@@ -382,21 +395,22 @@ class _SweepResults:
             one.result = total
 
 
-def _keys_among(keys: QueryKeys, queries: ContestQueries) -> np.ndarray:
-    """Return the index of each of a contest's keys among those of its side."""
-    index_K: np.ndarray = np.searchsorted(keys.codes_K, queries.rel_K * keys.num_entities + queries.known_K)
-    return index_K
+def _in_range(pairs: KnownPairs, part: CandidateRange, first_number: int) -> KnownAnswers:
+    """Return the answers in a range of a slot, by number."""
+    of_range = pairs.in_rows(part.start, part.stop)
+    return KnownAnswers(of_range.key_P, of_range.number_P + first_number)
 
 
 def _with_known(
-    context: WorkerContext, ranges: list[CandidateRange], pairs: PairStore | None
-) -> Iterator[tuple[CandidateRange, dict[Side, KnownPairs] | None]]:
-    """Yield ranges with the known answers of their slot, which are read once per slot."""
-    slot, of_slot = -1, None
+    context: WorkerContext, ranges: list[CandidateRange], filters: Sequence[KnownFilter]
+) -> Iterator[tuple[CandidateRange, list[dict[Side, KnownPairs]]]]:
+    """Yield ranges with what each filter leaves out of their slot, which is read once per slot."""
+    slot, of_slot = -1, list[dict[Side, KnownPairs]]()
     for part in ranges:
-        if pairs is not None and part.slot != slot:
-            of_slot = None  # the last slot's go before the next ones come
-            slot, of_slot = part.slot, {side: pairs.pairs(side, part.slot) for side in context.settings.ends}
+        if part.slot != slot:
+            of_slot = []  # the last slot's go before the next ones come
+            slot, ends = part.slot, context.settings.ends
+            of_slot = [{side: one.store.pairs(side, slot) for side in ends} for one in filters]
         yield part, of_slot
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
 from pbgeval.storage.writing import System
@@ -18,11 +20,19 @@ CANDIDATES = ["sampled", "partition", "all"]
 
 
 def write_case(folder: Path) -> TinyCase:
-    return TinyCase.write(folder, partition_sizes=(5, 4), num_tags=3, edges_per_bucket=4)
+    case = TinyCase.write(folder, partition_sizes=(5, 4), num_tags=3, edges_per_bucket=4)
+    for path in sorted((case.root / "edges").iterdir()):
+        with h5py.File(path, "r+") as file:
+            file["time"] = np.arange(len(file["rel"])) % 3
+    return case
 
 
 def evaluate(case: TinyCase, output: Path, candidates: str) -> Done:
-    more = {"all": ["breakdowns=relation,popularity"], "sampled": ["num_degree_negs=2"]}.get(candidates)
+    by_time = ["time_window=1", "known_until=query", "time_bin=2"]
+    more = {
+        "all": ["breakdowns=relation,popularity,time", *by_time],
+        "sampled": ["num_degree_negs=2", "breakdowns=time", *by_time],
+    }.get(candidates)
     train = [f"train_paths={case.root / 'edges'}", *more] if more else []
     hidden = f"relation_prediction={candidates != 'sampled'}"
     known = flags([f"candidates={candidates}", hidden, "save_ranks=True", *train])

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.notation import ENDS, Side
 from tests.kit import pbg_files
@@ -22,6 +24,7 @@ def write_graph(
     filter_edges: Sequence[Mapping[Bucket, list[Edge]]] = (),
     train_edges: Sequence[Mapping[Bucket, list[Edge]]] = (),
     weights: Mapping[Bucket, list[float]] | None = None,
+    times: Sequence[Mapping[Bucket, list[int]]] = (),
     **settings: Any,
 ) -> EvalConfig:
     """Write a graph and its checkpoint.
@@ -33,20 +36,23 @@ def write_graph(
         filter_edges: known edges, each a path of `filter_paths`.
         train_edges: known edges, each a path of `train_paths`.
         weights: of the graph's own edges.
+        times: of all edges, by path: those that are evaluated, filter, train.
         settings: keys of the config beside those that the graph decides.
     """
     counts = {entity_type: [len(table) for table in tables] for entity_type, tables in graph.embeddings.items()}
     num_dynamic = len(graph.relations) if graph.dynamic else None
     pbg_files.write_entity_counts(folder / "entity", counts, num_dynamic_relations=num_dynamic)
     edge_paths = []
+    times_of_paths = iter(times)
     for index, buckets in enumerate((graph.buckets, *more_edge_paths)):
         edge_paths.append(str(folder / f"edges{index}"))
-        _write_edges(Path(edge_paths[-1]), buckets, (weights or {}) if index == 0 else {})
+        own = (weights or {}) if index == 0 else {}
+        _write_edges(Path(edge_paths[-1]), buckets, own, next(times_of_paths, {}))
     known_paths: dict[str, list[str]] = {}
     for key, paths in (("filter_paths", filter_edges), ("train_paths", train_edges)):
         known_paths[key] = [str(folder / f"{key}{index}") for index in range(len(paths))]
         for path, buckets in zip(known_paths[key], paths, strict=True):
-            _write_edges(Path(path), buckets, {})
+            _write_edges(Path(path), buckets, {}, next(times_of_paths, {}))
     _write_checkpoint(graph, folder / "checkpoint")
     schemas = graph.relations[:1] if graph.dynamic else graph.relations
     return EvalConfig(
@@ -77,14 +83,20 @@ def write_graph(
     )
 
 
-def _write_edges(path: Path, buckets: Mapping[Bucket, list[Edge]], weights: Mapping[Bucket, list[float]]) -> None:
+def _write_edges(
+    path: Path,
+    buckets: Mapping[Bucket, list[Edge]],
+    weights: Mapping[Bucket, list[float]],
+    times: Mapping[Bucket, list[int]],
+) -> None:
     """Write every other empty bucket as a file without edges, and leave out the rest."""
     layouts = list(pbg_files.LAYOUTS.values())
     for bucket, edges in buckets.items():
         if edges or sum(bucket) % 2 == 0:
             lhs, rel, rhs = zip(*edges, strict=True) if edges else ([], [], [])
             layout = layouts[sum(bucket) % len(layouts)] if edges else {}
-            pbg_files.write_edges(path, bucket, lhs, rel, rhs, layout=layout, weight=weights.get(bucket))
+            time = np.asarray(times[bucket], np.int64) if bucket in times else None
+            pbg_files.write_edges(path, bucket, lhs, rel, rhs, layout=layout, weight=weights.get(bucket), time=time)
 
 
 def _write_checkpoint(graph: TinyGraph, path: Path) -> None:

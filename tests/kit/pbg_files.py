@@ -46,6 +46,7 @@ def write_edges(
     dtype: Any = np.int64,
     layout: Mapping[str, Any] | None = None,
     weight: Any = None,
+    time: Any = None,
     lhs_features: Lists | None = None,
     rhs_features: Lists | None = None,
     format_version: int | None = 1,
@@ -61,6 +62,7 @@ def write_edges(
         dtype: of lhs, rel and rhs.
         layout: keyword arguments of h5py's `create_dataset`, see `LAYOUTS`.
         weight: one number per edge, in a dtype of its own.
+        time: the same.
         lhs_features: rows of the feature table, a list per edge.
         rhs_features: the same for the right entities.
         format_version: None leaves the attribute out.
@@ -70,8 +72,8 @@ def write_edges(
     with h5py.File(file_path, "w") as file:
         _set_format_version(file, format_version)
         columns = {name: np.asarray(v, dtype) for name, v in (("lhs", lhs), ("rel", rel), ("rhs", rhs))}
-        if weight is not None:
-            columns["weight"] = np.asarray(weight)
+        numbers = {"weight": weight, "time": time}
+        columns |= {name: np.asarray(values) for name, values in numbers.items() if values is not None}
         for prefix, lists in (("lhsd", lhs_features), ("rhsd", rhs_features)):
             if lists is not None:
                 columns[f"{prefix}_offsets"] = np.cumsum([0, *map(len, lists)], dtype=np.int64)

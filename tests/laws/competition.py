@@ -31,6 +31,9 @@ class Rules:
     relations: Collection[int] | None = None
     of_side: Mapping[str, Collection[Place]] = field(default_factory=dict)  # by hidden side, "lhs" or "rhs"
     observed: bool = False
+    times: Sequence[Mapping[Bucket, list[int]]] = ()  # of all edges, by path: those that are evaluated, filter, train
+    window: int | None = None
+    until_query: bool = False
 
     @property
     def filtered(self) -> bool:
@@ -52,7 +55,16 @@ class Rules:
             "head_candidates": names(self.of_side.get("lhs")),
             "tail_candidates": names(self.of_side.get("rhs")),
             "type_constraint": "observed" if self.observed else "schema",
+            "times": self.times,
+            "time_window": self.window,
+            "known_until": "query" if self.until_query else None,
         }
+
+    def left_out(self, times: Collection[int], now: int) -> tuple[bool, bool]:
+        """Whether a query of a time leaves an edge out that is known of some times: as ever, and by the window."""
+        known = [time for time in times if not self.until_query or time <= now]
+        near = [time for time in known if self.window is not None and abs(time - now) <= self.window]
+        return bool(known), bool(near)
 
 
 class Case(NamedTuple):
@@ -69,6 +81,7 @@ class Case(NamedTuple):
     is_known: list[bool]
     is_outside: bool  # not ranked
     precision: str
+    in_time: list[bool]  # left out by the time-aware filter
 
     @property
     def rel(self) -> int:
@@ -81,8 +94,8 @@ class Case(NamedTuple):
             return self.side, *_types(self.graph, self.rel).values(), *ends.values()
         return self.side, self.rel, ends["rhs" if self.side == "lhs" else "lhs"]
 
-    def judged(self, *, filtered: bool) -> Judged:
-        kept = [not (filtered and known) for known in self.is_known]
+    def judged(self, *, filtered: bool, in_time: bool = False) -> Judged:
+        kept = [not (filtered and known) for known in (self.in_time if in_time else self.is_known)]
         others = [other for other, keep in zip(self.others, kept, strict=True) if keep]
         scores = [score for score, keep in zip(self.scores, kept, strict=True) if keep]
         query = Query(self.row, self.side, self.true_score, scores)
@@ -106,7 +119,13 @@ class Case(NamedTuple):
 def expected_cases(graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules) -> list[Case]:
     """All queries of all edge paths; `graphs` differ in their edges alone, one for each path."""
     every = [graph.buckets for graph in graphs] + [*rules.filter_edges, *rules.train_edges]
-    known = set().union(*(reference.known_edges(graphs[0], buckets) for buckets in every))
+    known: dict[KnownEdge, list[int]] = {}  # with their times
+    for path_index, buckets in enumerate(every):
+        for bucket, edges in buckets.items():
+            times = rules.times[path_index][bucket] if rules.times else [0] * len(edges)
+            for edge, time in zip(edges, times, strict=True):
+                [found] = reference.known_edges(graphs[0], {bucket: [edge]})
+                known.setdefault(found, []).append(time)
     return [
         case
         for path_index, graph in enumerate(graphs)
@@ -116,7 +135,12 @@ def expected_cases(graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules
 
 
 def _of_bucket(
-    graph: TinyGraph, protocol: Protocol, rules: Rules, known: set[KnownEdge], bucket: Bucket, path_index: int
+    graph: TinyGraph,
+    protocol: Protocol,
+    rules: Rules,
+    known: Mapping[KnownEdge, list[int]],
+    bucket: Bucket,
+    path_index: int,
 ) -> list[Case]:
     edges = graph.buckets[bucket]
     evaluated = [row for row, edge in enumerate(edges) if _is_evaluated(graph, rules, bucket, edge)]
@@ -131,13 +155,14 @@ def _of_bucket(
 
             true = ends.get(side, edges[row][1])
             others = [other for other in lists[row, side] if other != true and competes(other)]
-            in_known = [
-                rules.filtered and reference.corrupt(ends, edges[row][1], side, other) in known for other in others
-            ]
+            now = rules.times[path_index][bucket][row] if rules.times else 0
+            times = [known.get(reference.corrupt(ends, edges[row][1], side, other), []) for other in others]
+            left_out = [rules.left_out(of, now) if rules.filtered else (False, False) for of in times]
+            in_known, in_time = [static for static, _ in left_out], [near for _, near in left_out]
             true_score, scores = reference.edge_scores(graph, bucket, edges[row], side, others)
             outside = not competes(true)
             case = (graph, path_index, bucket, row, side, true_score, others, scores, in_known, outside)
-            cases.append(Case(*case, protocol.precision))
+            cases.append(Case(*case, protocol.precision, in_time))
     return cases
 
 
@@ -153,7 +178,7 @@ def _is_evaluated(graph: TinyGraph, rules: Rules, bucket: Bucket, edge: Edge) ->
 
 
 def _may_compete(
-    graph: TinyGraph, rules: Rules, known: set[KnownEdge], side: str, rel: int, other: Entity | int
+    graph: TinyGraph, rules: Rules, known: Collection[KnownEdge], side: str, rel: int, other: Entity | int
 ) -> bool:
     if side == "rel":
         return not rules.observed or any(of == other for _, of, _ in known)

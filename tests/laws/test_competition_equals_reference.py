@@ -206,6 +206,10 @@ def assert_exactly(graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules
                 if key in report.document:
                     judged = [case.judged(filtered=filtered) for case in ranked]
                     assert_equal(rank_figures(judged) | auc_figures(judged), report.document[key], label)
+            if rules.window is not None:
+                judged = [case.judged(filtered=True, in_time=True) for case in ranked]
+                expected_auc = {"query_auc": auc_figures(judged)["query_auc"]}
+                assert_equal(rank_figures(judged) | expected_auc, report.document["time_filtered_metrics"], label)
             macro = macro_figures(cases, label, filtered=rules.filtered)
             assert_equal(macro, report.document["macro_metrics"], label)
             macro = relation_macro_figures(cases, label, filtered=rules.filtered)

@@ -22,7 +22,7 @@ from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.constraints import CandidateSets
-from pbgeval.ranking.known_answers import KnownAnswers
+from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Relation
 from pbgeval.ranking.tally import SideResult
 from pbgeval.scoring.comparators import Comparator
@@ -118,11 +118,11 @@ class Case:
             for side in ENDS:
                 key_P = np.sort(random.integers(0, self.num_edges, 120))
                 codes = np.unique(key_P * self.num_entities + random.integers(0, self.num_entities, 120))
-                known[side] = KnownAnswers(codes // self.num_entities, codes % self.num_entities)
+                answers = KnownAnswers(codes // self.num_entities, codes % self.num_entities)
+                known[side] = KnownOfEdges(answers, np.arange(self.num_edges))
         if self.constrained:
             sets = CandidateSets(self.num_entities, np.flatnonzero(random.random(self.num_entities) < 0.7))
-        key_E = dict.fromkeys(ENDS, np.arange(self.num_edges))
-        return Competition(known=known, key_E=key_E, sets=sets, first_number=lambda *_: 0)
+        return Competition(known=known, in_time=known, sets=sets, first_number=lambda *_: 0)
 
 
 AUC = AucSampling(0.3, 0.5, 12)
@@ -157,6 +157,7 @@ def plain(result: dict[Side, SideResult] | str) -> Any:
             "rows": of.rows_Q.tolist(),
             "raw": as_lists(of.counts.raw),
             "known": as_lists(of.counts.known),
+            "in time": as_lists(of.counts.in_time or of.counts.raw),
             "pools": [
                 sorted(np.concatenate(parts).tolist()) if parts else []
                 for pool in (of.raw_pool, of.filtered_pool)

@@ -31,8 +31,8 @@ TAGS = ["person", "being", "club", "horse", "thing", "soft"]
 EVERYTHING = (
     *("candidates=all", "filter_paths=known", "train_paths=known", "save_ranks=True", "save_topk=2"),
     *("precision=certified", f"taxonomy_path={DATA / 'taxonomy.tsv'}", "type_relations=has"),
-    "breakdowns=relation,entity_types,cardinality,relation_frequency,entity_frequency,groups,popularity",
-    "relation_groups=groups.json",
+    "breakdowns=relation,entity_types,cardinality,relation_frequency,entity_frequency,groups,time,popularity",
+    *("relation_groups=groups.json", "time_bin=3", "time_window=1"),
 )
 
 
@@ -86,6 +86,9 @@ def test_the_pages_name_every_key_and_every_command() -> None:
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Output directories of runs that together write every file and every key."""
     case = TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(9, 8), edges_per_bucket=11)
+    for path in (case.root / "edges").iterdir():
+        with h5py.File(path, "r+") as file:
+            file["time"] = range(len(file["rel"]))
     shutil.copytree(case.root / "edges", case.root / "known")
     (case.root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(TAGS))
     (case.root / "groups.json").write_text(json.dumps({"some": ["knows", "has"]}))

@@ -354,6 +354,9 @@ ACCEPTED |= {
         sample_edges=1000,
         breakdowns=list(BREAKDOWNS),
         relation_groups="groups.json",
+        time_window=0,
+        known_until="query",
+        time_bin=1,
     ),
     "no breakdowns": competing(breakdowns=[]),
     "draws by degree alone": competing(num_batch_negs=0, num_uniform_negs=0, num_degree_negs=5, train_paths=["known"]),
@@ -470,7 +473,7 @@ COMPETITION = {
     "an unknown breakdown": (
         competing(breakdowns=["relation", "degree"]),
         "breakdowns[1]: expected one of relation, entity_types, cardinality, relation_frequency, entity_frequency, "
-        "groups, popularity, got 'degree'",
+        "groups, time, popularity, got 'degree'",
     ),
     "draws by degree without training edges": (
         competing(num_degree_negs=5),

@@ -16,7 +16,7 @@ from pbgeval.metrics.breakdowns import (
     breakdown_rows,
 )
 from pbgeval.notation import ENDS, Side
-from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, GroupedStats
+from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.ranks import RankCounts
 from tests import full_vectors, reference
@@ -28,7 +28,7 @@ SIDES = tuple(ENDS)
 NAMES, LHS_TYPES, RHS_TYPES = ["likes", "is a", "near", "of"], ["user", "user", "item", "item"], ["item"] * 4
 CARDINALITY, QUANTILES = [4, 1, 4, 0], [1, 4, 4, 0]
 GROUPS = {"both": [2, 0, 1], "alone": [1], "unseen": [3], "empty": []}
-CLASSES = GroupClasses(NAMES, LHS_TYPES, RHS_TYPES, np.array(CARDINALITY), np.array(QUANTILES), GROUPS)
+CLASSES = GroupClasses(NAMES, LHS_TYPES, RHS_TYPES, np.array(CARDINALITY), np.array(QUANTILES), GROUPS, time_bin=7)
 LABELS_OF_QUANTILES = ("unseen", "25", "50", "75", "100")
 
 sizes = st.integers(0, 9)
@@ -45,6 +45,7 @@ def grouped_of(of) -> GroupedStats:
         grouped.add(RELATION, side, torch.tensor([relation]), counts)
         grouped.add(ENTITY_FREQUENCY[Side.LHS], side, torch.tensor([lhs_class]), counts)
         grouped.add(ENTITY_FREQUENCY[Side.RHS], side, torch.tensor([rhs_class]), counts)
+        grouped.add(TIME, side, torch.tensor([lhs_class]), counts)
     return grouped
 
 
@@ -60,6 +61,7 @@ def groups_of(name, query) -> list[tuple]:
             (("lhs", lhs_class), ("lhs", LABELS_OF_QUANTILES[lhs_class])),
             (("rhs", rhs_class), ("rhs", LABELS_OF_QUANTILES[rhs_class])),
         ],
+        "time": [((lhs_class,), (lhs_class * 7, (lhs_class + 1) * 7))],
         "groups": [((group,), (group,)) for group, relations in GROUPS.items() if rel in relations],
     }[name]
 

@@ -1,0 +1,373 @@
+"""Filters that go by time: every count is the reference's, and with all times alike they are the filter without."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval import Report, edge_scorer, evaluate, evaluate_triples, load_config
+from pbgeval.errors import EvalError
+from pbgeval.models.functions import side_scorer
+from pbgeval.notation import Bucket, Side
+from pbgeval.report.figures import breakdowns_of
+from pbgeval.report.output import result_line
+from tests import reference
+from tests.examples import among, crossed, examples
+from tests.kit.case import TinyCase
+from tests.kit.commands import flags, run_command, run_main
+from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
+from tests.laws.competition import Rules, expected_cases
+from tests.laws.expected import LABELS
+from tests.laws.test_competition_equals_reference import (
+    POLICIES,
+    all_rules,
+    assert_exactly,
+    of_label,
+    protocols,
+    quick,
+    without_fsync,
+)
+from tests.laws.test_evaluation_equals_reference import assert_equal, rank_figures
+from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, with_constants
+from tests.laws.test_workers_and_memory_change_no_rank import result, spilled
+from tests.unit.test_storage_candidates import write as write_candidates
+
+LONG = 2**63 - 1
+
+
+def slow(value: str | None) -> Any:
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+WINDOWS = (0, 1, 4, LONG)
+
+
+@st.composite
+def timed(draw: st.DrawFn, graphs: list[TinyGraph], rules: Rules, latest: int | None = None) -> Rules:
+    """Give every edge a time, of few or of many, and filters that go by them."""
+    if not rules.filtered:
+        rules = dataclasses.replace(rules, filter_edges=[graphs[0].buckets])
+    source = random.Random(draw(st.integers(0, 2**32 - 1)))
+    latest = draw(st.sampled_from([0, 2, 5, 40, LONG])) if latest is None else latest
+    paths = [graph.buckets for graph in graphs] + [*rules.filter_edges, *rules.train_edges]
+    times = [
+        {bucket: [source.choice([source.randint(0, latest), latest]) for _ in edges] for bucket, edges in path.items()}
+        for path in paths
+    ]
+    window = draw(st.sampled_from([*WINDOWS, None]))
+    return dataclasses.replace(rules, times=times, window=window, until_query=window is None or draw(st.booleans()))
+
+
+@pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
+@pytest.mark.parametrize("candidates", POLICIES)
+@settings(quick, max_examples=among(1, 25))
+@given(st.data())
+def test_every_count_is_the_references(candidates, restricted, data):
+    graph = data.draw(tiny_graphs(exact=True, max_edges=among(12, 40)))
+    rules, protocol = data.draw(all_rules(graph, restricted)), data.draw(protocols(candidates))
+    assert_exactly([graph], protocol, data.draw(timed([graph], rules)), small=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("candidates", [*map(slow, POLICIES)])
+@settings(quick, max_examples=examples(8))
+@given(st.data())
+def test_edges_of_every_path_are_known_with_their_times(candidates, data):
+    graph = data.draw(tiny_graphs(exact=True, max_edges=10, max_partitions=2))
+    second = {bucket: edges[::-1] for bucket, edges in graph.buckets.items()}
+    graphs = [graph, dataclasses.replace(graph, buckets=second)]
+    rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
+    assert_exactly(graphs, protocol, data.draw(timed(graphs, rules)))
+
+
+def without_times(report: Report) -> dict[str, Any]:
+    """All figures but those of the time-aware filter."""
+    left_out = ("time_filtered_metrics", "provenance")
+    return {key: value for key, value in report.document.items() if key not in left_out}
+
+
+def figures_of(report: Report, part: str) -> dict[str, Any]:
+    return {key: value for key, value in report.document[part].items() if not key.endswith((".auc", ".loss"))}
+
+
+@pytest.mark.parametrize(
+    ("candidates", "comparator"), crossed(POLICIES, ["dot", "cos", "l2", "squared_l2", "l1"], quick=7)
+)
+@settings(quick, max_examples=among(1, 8))
+@given(st.data())
+def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, comparator, data):
+    """To the last bit, for every kernel: what leaves answers out of rounded scores reads what was counted."""
+    graph = data.draw(tiny_graphs(comparator=comparator, max_edges=among(10, 30), max_partitions=3))
+    rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
+    if comparator == "l1" and protocol.precision == "certified":
+        protocol = dataclasses.replace(protocol, precision="float64")
+    rules = dataclasses.replace(data.draw(timed([graph], rules)), window=None, until_query=False)
+    now = [{bucket: [7] * len(times) for bucket, times in path.items()} for path in rules.times]
+    sampled = {"sample_edges": 4} if data.draw(st.booleans()) else {}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        stack.enter_context(without_fsync())
+        if data.draw(st.booleans()):
+            loops = ("counting", "blocks", "gathered_chunks")
+            with_constants(stack, {f"ranking.{loop}.JIT_MIN_CELLS": 0 for loop in loops})
+        keys = protocol.settings() | rules.settings(graph) | sampled
+        any_times = write_graph(graph, Path(folder) / "any", **keys)
+        one_time = write_graph(graph, Path(folder) / "one", **keys | {"times": now})
+        reports = [
+            evaluate(config, output=Path(folder) / str(number), workers=1, device="cpu")
+            for number, config in enumerate(
+                [
+                    any_times,
+                    evolve(any_times, time_window=LONG),
+                    evolve(one_time, time_window=0, known_until="query"),
+                ]
+            )
+        ]
+    expected = figures_of(reports[0], "metrics")
+    for report in reports[1:]:
+        assert without_times(report) == without_times(reports[0])
+        assert figures_of(report, "time_filtered_metrics") == expected
+
+
+@pytest.mark.parametrize("candidates", ["all", slow("partition"), "sampled", slow(None)])
+@settings(quick, max_examples=among(1, 10))
+@given(st.data())
+def test_workers_blocks_and_spilling_change_nothing(candidates, data):
+    graph = data.draw(tiny_graphs(max_edges=among(8, 16), max_partitions=3))
+    rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
+    rules = data.draw(timed([graph], rules, latest=9))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        keys = protocol.settings() | rules.settings(graph) | {"breakdowns": ["time"], "time_bin": 3}
+        config = write_graph(graph, Path(folder), save_ranks=True, **keys)
+        alone = result(config, 1, graph, protocol.sides)
+        assert alone == result(config, 2, graph, protocol.sides)
+        with_constants(stack, SMALL_BLOCKS | {"ranking.times.PAIRS_AT_A_TIME": 2})
+        assert alone == result(config, 3, graph, protocol.sides)
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr("pbgeval.worker.sweep.plan_memory", spilled)
+        assert alone == result(config, 1, graph, protocol.sides)
+
+
+@pytest.mark.parametrize("candidates", ["all", slow("partition"), slow("sampled")])
+@settings(quick, max_examples=among(1, 10))
+@given(st.data())
+def test_rows_by_time_are_the_references(candidates, data):
+    graph = data.draw(tiny_graphs(exact=True, max_edges=16, max_partitions=2))
+    rules, protocol = data.draw(all_rules(graph, restricted=True)), data.draw(protocols(candidates))
+    rules, width = data.draw(timed([graph], rules, latest=9)), data.draw(st.sampled_from([1, 3, LONG]))
+    cases = expected_cases([graph], protocol, rules)
+    with tempfile.TemporaryDirectory() as folder, without_fsync():
+        keys = protocol.settings() | rules.settings(graph) | {"breakdowns": ["time"], "time_bin": width}
+        report = evaluate(write_graph(graph, Path(folder), **keys), output=Path(folder) / "out", workers=1)
+        read = Report.read(Path(folder) / "out").rows["time"]
+    assert [*map(dict, read)] == [*map(dict, report.rows["time"])]
+    assert [table.title for table in breakdowns_of(report)] == ["Metrics by time"] * bool(read)
+    rows = {row["time_from"]: row for row in read}
+    ranked = [case for case in cases if not case.is_outside]
+    assert {rules.times[0][case.bucket][case.row] // width * width for case in ranked} <= rows.keys()
+    for start, row in rows.items():
+        assert row["time_until"] == start + width
+        for label in [*(LABELS[side] for side in protocol.sides), "both"]:
+            of_bin = [case for case in cases if rules.times[0][case.bucket][case.row] // width == start // width]
+            judged = [case.judged(filtered=True) for case in of_label(of_bin, label)]
+            assert_equal(rank_figures(judged), row, label)
+
+
+NUM_ENTITIES, NUM_RELATIONS = 9, 3
+SOURCE = np.random.default_rng(5)
+SCORES = torch.from_numpy(SOURCE.integers(-2, 3, (NUM_ENTITIES, NUM_RELATIONS, NUM_ENTITIES))).float()  # most tie
+
+
+def some_edges(number: int) -> np.ndarray:
+    """Edges with times in a fourth column; of few pairs, so that answers repeat."""
+    return SOURCE.integers(0, [4, NUM_RELATIONS, NUM_ENTITIES, 5], (number, 4))
+
+
+TEST, KNOWN = some_edges(30), some_edges(60)
+SIZES = {"num_entities": NUM_ENTITIES, "num_relations": NUM_RELATIONS}
+
+
+def score_side(hidden: Side, edges: torch.Tensor) -> torch.Tensor:
+    lhs, rel, rhs = edges.unbind(1)
+    return {Side.LHS: SCORES[:, rel, rhs].T, Side.RHS: SCORES[lhs, rel], Side.REL: SCORES[lhs, :, rhs]}[hidden]
+
+
+SCORERS = {
+    "edges": edge_scorer(lambda lhs, rel, rhs: SCORES[lhs, rel, rhs], **SIZES),
+    "sides": side_scorer(score_side, scores_relations=True, batch_size=2, **SIZES),
+}
+
+
+def expected_rank(edge: np.ndarray, side: int, window: int | None) -> float:
+    """The realistic rank of a query, by a loop over all candidates and all known edges until its time."""
+    true, now = edge[side], edge[3]
+    others = []
+    for other in range((NUM_ENTITIES, NUM_RELATIONS, NUM_ENTITIES)[side]):
+        corrupted = [*edge[:3]]
+        corrupted[side] = other
+        same = [of[3] for of in (*TEST, *KNOWN) if [*of[:3]] == corrupted and of[3] <= now]
+        if other != true and not any(window is None or now - time <= window for time in same):
+            others.append(float(SCORES[*corrupted]))
+    first, last = reference.rank_by_sorting(float(SCORES[*edge[:3]]), others)
+    return (first + last) / 2
+
+
+@pytest.mark.parametrize(("name", "candidates"), crossed(list(SCORERS), ["all", "partition"], quick=4))
+def test_models_that_score_by_number_are_filtered_by_time(name: str, candidates: str) -> None:
+    report = evaluate_triples(
+        SCORERS[name],
+        TEST,
+        known=[KNOWN],
+        candidates=candidates,
+        relation_prediction=True,
+        metrics=["rank"],
+        time_window=1,
+        known_until="query",
+    )
+
+    for part, window in (("metrics", None), ("time_filtered_metrics", 1)):
+        for side, label in enumerate(("head", "relation", "tail")):
+            ranks = [expected_rank(edge, side, window) for edge in TEST]
+            assert sum(ranks) / len(ranks) == report.document[part][f"{label}.realistic.mean_rank"]
+    key = "both.realistic.mean_reciprocal_rank"
+    assert report.time_filtered["mrr"] == report.document["time_filtered_metrics"][key]
+    assert result_line(report, "run")[2][f"time_filtered.{key}"] == report.time_filtered["mrr"]
+
+
+def timed_case(root: Path, **more: Any) -> TinyCase:
+    """A graph whose evaluated edges, of one file, are also known, at one of a few times each."""
+    case = TinyCase.write(root, dynamic=True, partition_sizes=(9,), edges_per_bucket=20, **more)
+    with h5py.File(case.edges(0, 0), "r+") as file:
+        file["time"] = np.arange(20, dtype=np.int32) % 4
+    case.write_config(filter_paths=["edges"])
+    return case
+
+
+@pytest.mark.parametrize("precision", ["float32", slow("certified")])
+def test_given_candidates_are_filtered_by_time(precision: str, tmp_path: Path) -> None:
+    """Lists that name all entities twice: as many compete as among all, twice."""
+    case = timed_case(tmp_path / "case")
+    every = np.tile(np.arange(9), (20, 2))
+    write_candidates(tmp_path / "given", Bucket(0, 0), head=every, tail=every)
+    asked = {"time_window": 2, "known_until": "query", "precision": precision, "metrics": ["rank"]}
+    config = evolve(load_config(case.config), candidates="all", **asked)
+    whole = evaluate(config, output=tmp_path / "all", workers=1)
+    given = evaluate(evolve(config, candidate_path=str(tmp_path / "given")), output=tmp_path / "lists", workers=1)
+
+    for part in ("metrics", "raw_metrics", "time_filtered_metrics"):
+        for side in ("head", "tail"):
+            doubled = 2 * whole.document[part][f"{side}.realistic.mean_rank"] - 1
+            assert doubled == pytest.approx(given.document[part][f"{side}.realistic.mean_rank"], rel=1e-12)
+
+
+@pytest.mark.parametrize("candidates", [slow("all"), slow("partition"), "sampled"])
+def test_a_loss_leaves_out_what_is_known_until_the_query(candidates: str, tmp_path: Path) -> None:
+    """Of edges in order of time: the loss of the last is that without times, of the first that without known edges."""
+    case = timed_case(tmp_path / "case")
+    config = evolve(load_config(case.config), candidates=candidates, compute_loss=candidates != "all")
+    reports = [
+        evaluate(evolve(config, known_until=until), output=tmp_path / str(until), workers=1)
+        for until in (None, "query")
+    ]
+    assert reports[0].raw == reports[1].raw
+    assert reports[0].document["metrics"] != reports[1].document["metrics"]
+    if candidates != "all":
+        assert reports[0]["loss"] <= reports[1]["loss"]  # more compete
+
+
+def imported(folder: Path, text: str, *arguments: str) -> Any:
+    folder.mkdir(exist_ok=True)
+    (folder / "edges.tsv").write_text(text)
+    return run_main("import-graph", "--output", "out", "--edges", "all=edges.tsv", *arguments, cwd=folder)
+
+
+def test_a_column_of_text_or_parquet_becomes_times(tmp_path: Path) -> None:
+    lines = [("a", "r", "b", "0.5", " 12"), ("b", "r", "a", "1", "9223372036854775807"), ("a", "r", "a", "2", "0")]
+    plain = "".join("\t".join(line) + "\n" for line in lines)
+    assert 0 == imported(tmp_path / "plain", plain, "--edge-columns", "hrtws").status
+    header = "from\tvia\tto\tmuch\twhen\n"
+    assert 0 == imported(tmp_path / "named", header + plain, "--edge-columns", "from,via,to,,when").status
+    for name in ("plain", "named"):
+        with h5py.File(tmp_path / name / "out" / "all" / "edges_0_0.h5") as file:
+            assert file["time"].dtype == np.int64
+            assert [12, 2**63 - 1, 0] == file["time"][:].tolist()
+            assert (name == "plain") == ("weight" in file)
+
+
+@pytest.mark.parametrize("time", ["", "-1", "1.5", "1e3", "today", "9223372036854775808"])
+def test_a_time_that_is_no_integer_is_refused_with_its_line(time: str, tmp_path: Path) -> None:
+    done = imported(tmp_path / "case", f"a\tr\tb\t3\na\tr\tc\t{time}\n", "--edge-columns", "hrts")
+    assert 1 == done.status
+    assert ["edges.tsv:2: the time is not an integer from 0 to 2^63 - 1"] == done.err.strip().splitlines()[-1:]
+
+
+ASKED = ("time_window=0", "known_until=query", "breakdowns=time")
+
+
+def refused(case: TinyCase, *overrides: str) -> str:
+    done = run_command(case, "--workers", "1", "--quiet", *flags(overrides))
+    assert 1 == done.status
+    [line] = {*done.faults}  # the edges may be evaluated and known
+    return line
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_bad_times_are_refused_in_a_line(asked: str, tmp_path: Path) -> None:
+    case = timed_case(tmp_path / "case")
+    path = case.edges(0, 0)
+    overrides = (asked, "time_bin=2")
+    not_integer = "expected an integer from 0 to 2^63 - 1, got"
+    for values, fault in (
+        (None, "expected a dataset time, found lhs, rel, rhs; check the path"),
+        (np.arange(20.0), "dataset time: expected integers, found float64; write the file again"),
+        (np.arange(19), "dataset time: expected 20 rows (as many as rel), found 19; write the file again"),
+        (7 - np.arange(20), f"time of row 8: {not_integer} -1; count times from the first one"),
+        (np.full(20, 2**63, np.uint64), f"time of row 0: {not_integer} -9223372036854775808"),
+    ):
+        with h5py.File(path, "r+") as file:
+            file.pop("time", None)
+            if values is not None:
+                file["time"] = values
+        assert f"edges_0_0.h5: {fault}" in refused(case, *overrides)
+
+
+def test_known_edges_need_times_only_where_a_filter_goes_by_them(tmp_path: Path) -> None:
+    case = timed_case(tmp_path / "case")
+    known = TinyCase.write(tmp_path / "known", dynamic=True, partition_sizes=(9,), edges_per_bucket=20, seed=2)
+    case.write_config(filter_paths=[str(known.root / "edges")])
+    assert "known/edges/edges_0_0.h5: expected a dataset time" in refused(case, "time_window=3")
+    done = run_command(case, "--workers", "1", "-p", "breakdowns=time", "-p", "time_bin=2")
+    assert 0 == done.status
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fault"),
+    [
+        (("time_window=-1",), "time_window=-1: expected an int >= 0, got -1"),
+        (("time_bin=0",), "time_bin=0: expected an int >= 1, got 0"),
+        (("known_until=test",), "known_until=test: expected one of query, got 'test'"),
+        (("known_until=query", "filter_paths="), "concerns known edges; set filter_paths or train_paths"),
+        (("time_window=0", "filter_paths="), "concerns known edges; set filter_paths or train_paths"),
+        (("breakdowns=time",), "'time' needs time_bin; set it, or remove 'time'"),
+    ],
+)
+def test_settings_of_time_are_refused_in_a_line(overrides: tuple[str, ...], fault: str, tmp_path: Path) -> None:
+    assert fault in refused(timed_case(tmp_path / "case"), *overrides)
+
+
+def test_arrays_without_times_are_refused() -> None:
+    for test, known, name in ((TEST[:, :3], KNOWN, "edges"), (TEST, KNOWN[:, :3], "known edges")):
+        with pytest.raises(EvalError) as found:
+            evaluate_triples(SCORERS["edges"], test, known=[known], time_window=0)
+        expected = "expected integers of shape (edges, 4): head, relation, tail, time, got no fourth column"
+        assert str(found.value) == f"{name}: {expected}; add the times"
