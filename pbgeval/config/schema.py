@@ -436,6 +436,12 @@ class EvalConfig:
             "relation_groups.",
         ),
     )
+    topk_metrics: bool = key(
+        False,
+        OUTPUT,
+        "True: also recall, precision, NDCG, MAP and others of the first k candidates of each query, with all its "
+        "evaluated answers together. k is each of hits_at. Needs known edges, and saves ranks.",
+    )
     relation_groups: str | None = key(
         None, OUTPUT, "JSON file with named groups of relations, {NAME: [RELATION, ...]}, for the breakdown groups."
     )
@@ -445,7 +451,12 @@ class EvalConfig:
         "True: save the ranks of every query (48 bytes each), which compare and recompute read. Unset: True for up to "
         "10 million queries in up to 64 buckets (4 for sampled candidates).",
     )
-    save_topk: int | None = key(None, OUTPUT, "Number of best candidates to save for every query. Unset: none.")
+    save_topk: int | None = key(
+        None,
+        OUTPUT,
+        "Number of best candidates to save for every query. With topk_metrics, known answers that are not evaluated "
+        "are left out. Unset: none.",
+    )
     sinks: list[str] = field(
         factory=list,
         metadata=about(
@@ -475,6 +486,11 @@ class EvalConfig:
     def filtered(self) -> bool:
         """Whether known edges are read, so that filtered figures stand beside the raw ones."""
         return bool(self.filter_paths or self.train_paths)
+
+    @property
+    def needs_ranks(self) -> bool:
+        """Whether a section of metrics.json follows from saved ranks."""
+        return self.topk_metrics or "popularity" in self.breakdowns
 
     @property
     def selection(self) -> Selection:

@@ -22,8 +22,12 @@ def write_case(folder: Path) -> TinyCase:
 
 
 def evaluate(case: TinyCase, output: Path, candidates: str) -> Done:
-    more = {"all": ["breakdowns=relation,popularity"], "sampled": ["num_degree_negs=2"]}.get(candidates)
-    train = [f"train_paths={case.root / 'edges'}", *more] if more else []
+    more = {
+        "all": ["breakdowns=relation,popularity", "topk_metrics=True", "save_topk=2"],
+        "partition": ["topk_metrics=True"],
+        "sampled": ["num_degree_negs=2"],
+    }
+    train = [f"train_paths={case.root / 'edges'}", *more[candidates]]
     hidden = f"relation_prediction={candidates != 'sampled'}"
     known = flags([f"candidates={candidates}", hidden, "save_ranks=True", *train])
     return run_command(case, "--workers", "1", "--quiet", "--output", str(output), *known)

@@ -80,6 +80,7 @@ relations.INDEX.all_negs: bool = False
 metrics: list[str] = ['rank', 'auc']
 preset: str | None = None
 breakdowns: list[str] = ['relation']
+topk_metrics: bool = False
 relation_groups: str | None = None
 save_ranks: bool | None = None
 save_topk: int | None = None
