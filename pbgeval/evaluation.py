@@ -33,7 +33,6 @@ from pbgeval.inputs.object_storage import local_copies, urls_of
 from pbgeval.inputs.opening import GivenModel, Inputs, open_in_memory, open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
-from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.progress import Observer
 from pbgeval.report.output import (
     OutputDirectory,
@@ -43,7 +42,7 @@ from pbgeval.report.output import (
     send_result,
     send_to_sinks,
 )
-from pbgeval.report.recompute import with_popularity
+from pbgeval.report.recompute import with_sections
 from pbgeval.report.report import METRICS, Report, warnings_of
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
@@ -184,7 +183,7 @@ def _evaluate_in_memory(inputs: Inputs, launch: _Launch) -> Report:
     if launch.url is None:
         if inputs.config.sinks:
             raise LaunchError("sinks: give output=..., the folder that they write into")
-        if inputs.config.save_ranks is None and POPULARITY not in inputs.config.breakdowns:
+        if inputs.config.save_ranks is None and not inputs.config.needs_ranks:
             inputs = evolve(inputs, config=evolve(inputs.config, save_ranks=False))  # they would go with the folder
     with temporary_folder() as folder:
         report = _evaluate(inputs, evolve(launch, output=folder / "result"))
@@ -310,8 +309,7 @@ def _conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
     if outcome.report is None:
         raise RuntimeError("the evaluation ended without a report")
     report = evolve(outcome.report, path=output.path)
-    if POPULARITY in work.inputs.config.breakdowns:
-        report = with_popularity(report, work.inputs.buckets, work.inputs.training_buckets)
+    report = with_sections(report, work.inputs.buckets, work.inputs.training_buckets)
     output.write(report)
     try:
         if work.inputs.config.sinks:

@@ -29,11 +29,12 @@ from pbgeval.inputs.provenance import provenance_of
 from pbgeval.metrics.names import CLASSIFICATION
 from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.metrics.registry import NDCG_PREFIXES, find_metric
+from pbgeval.metrics.topk_metrics import TOPK_METRICS
 from pbgeval.notation import Bucket
 from pbgeval.progress import Observer
 from pbgeval.ranking.edge_sample import BucketUnits, EdgeSample
 from pbgeval.report.output import digest_of
-from pbgeval.report.recompute import BREAKDOWNS, ReportQuery, recompute, with_popularity
+from pbgeval.report.recompute import BREAKDOWNS, ReportQuery, recompute, with_sections
 from pbgeval.report.report import HISTOGRAM, Report
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.storage.text import one_line
@@ -195,9 +196,9 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
     all_ranked = config.type_constraint != "observed" and not (config.head_candidates or config.tail_candidates)
     tables = [name for name in recomputed.tables if name in report.rows and (all_ranked or name == HISTOGRAM)]
     claimed, found = (_figures(of, tables, all_ranked=all_ranked) for of in (report, recomputed))
-    if POPULARITY in config.breakdowns:
-        follows = with_popularity(report, inputs.buckets, inputs.training_buckets).document[POPULARITY]
-        claimed[POPULARITY], found[POPULARITY] = report.document.get(POPULARITY), json.loads(json.dumps(follows))
+    follows = with_sections(report, inputs.buckets, inputs.training_buckets).document
+    for section in (POPULARITY, TOPK_METRICS):
+        claimed[section], found[section] = report.document.get(section), json.loads(json.dumps(follows.get(section)))
     for where, told, true in _differences(claimed, found):
         name = where.rpartition(".")[2]
         if true == ABSENT:
@@ -259,6 +260,7 @@ class _Again:
 
     def _compare(self, changes: dict[str, Any], drawn: EdgeSample | None) -> tuple[int, dict[tuple[Any, ...], str]]:
         plain: dict[str, Any] = {"save_ranks": True, "save_topk": None, "breakdowns": (), "sinks": (), "source": None}
+        plain["topk_metrics"] = False
         config = evolve(self.config, **plain, **changes)
         try:
             config = check_config(config)

@@ -149,6 +149,39 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
             yield Fault(where, "'groups' needs relation_groups; set it, or remove 'groups'", (("relation_groups",),))
 
 
+def _topk_metrics(config: EvalConfig) -> Iterator[Fault]:
+    """Refuse lists that are not whole, or hold known answers."""
+    sampled = any(config.candidates_of(relation) == "sampled" for relation in config.relations)
+    partial = config.sample_edges is not None or config.target_error is not None
+    faults = (
+        (
+            not config.filtered,
+            "leaves known answers out of lists; set train_paths or filter_paths, to edge_paths if no others are known",
+            ("train_paths", "filter_paths"),
+        ),
+        (sampled, "needs candidates = 'all' or 'partition', or candidate_path", ("candidates", "candidate_path")),
+        (
+            partial,
+            "needs all edges, because a list is judged by all its answers; remove sample_edges and target_error",
+            ("sample_edges", "target_error"),
+        ),
+        (config.save_ranks is False, "follows from saved ranks; remove save_ranks = False", ("save_ranks",)),
+        (
+            config.known_until is not None,
+            "needs lists that are the same at all times; remove known_until",
+            ("known_until",),
+        ),
+        (
+            config.pbg_semantics,
+            "needs pbg_semantics = False, because in PBG the true entity competes with itself",
+            ("pbg_semantics",),
+        ),
+    )
+    for is_wrong, message, involved in faults:
+        if config.topk_metrics and is_wrong:
+            yield Fault(("topk_metrics",), message, tuple((key,) for key in involved))
+
+
 def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
     try:
         if os.path.isfile(config.relation_groups or ""):  # a missing file is refused where paths are resolved
@@ -248,6 +281,7 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
         "hits_at",
     ),
     _breakdowns,
+    _topk_metrics,
     _relation_groups,
     rule(
         "save_topk",

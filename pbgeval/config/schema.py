@@ -488,6 +488,12 @@ class EvalConfig:
     time_bin: int | None = key(
         None, OUTPUT, "Width of the groups of the breakdown time, in the unit of the edges' times."
     )
+    topk_metrics: bool = key(
+        False,
+        OUTPUT,
+        "True: also recall, precision, NDCG, MAP and others of the first k candidates of each query, with all its "
+        "evaluated answers together. k is each of hits_at. Needs known edges, and saves ranks.",
+    )
     relation_groups: str | None = key(
         None, OUTPUT, "JSON file with named groups of relations for the breakdown groups: {NAME: [RELATION, ...]}."
     )
@@ -497,7 +503,12 @@ class EvalConfig:
         "True: save the ranks of every query (48 bytes each) for compare and recompute. Unset: True for up to 10 "
         "million queries in up to 64 buckets (4 for sampled candidates).",
     )
-    save_topk: int | None = key(None, OUTPUT, "Number of top candidates to save for every query. Unset: none.")
+    save_topk: int | None = key(
+        None,
+        OUTPUT,
+        "Number of best candidates to save for every query. With topk_metrics, known answers that are not evaluated "
+        "are left out. Unset: none.",
+    )
     sinks: list[str] = field(
         factory=list,
         metadata=about(
@@ -537,6 +548,11 @@ class EvalConfig:
     def uses_time(self) -> bool:
         """Whether evaluated edges need times."""
         return self.filters_by_time or "time" in self.breakdowns
+
+    @property
+    def needs_ranks(self) -> bool:
+        """Whether a section of metrics.json follows from saved ranks."""
+        return self.topk_metrics or "popularity" in self.breakdowns
 
     @property
     def selection(self) -> Selection:

@@ -12,7 +12,6 @@ from pbgeval.config import EvalConfig
 from pbgeval.config.schema import TRAINING_BREAKDOWNS
 from pbgeval.inputs.dispatch import best_order
 from pbgeval.inputs.opening import Inputs, enabled_sides
-from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, slice_units, window_units
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
@@ -134,7 +133,7 @@ def counts_keys(inputs: Inputs) -> bool:
 def _saves_ranks(inputs: Inputs, num_sides: int) -> bool:
     if inputs.config.save_ranks is not None:
         return inputs.config.save_ranks
-    if POPULARITY in inputs.config.breakdowns:
+    if inputs.config.needs_ranks:
         return True
     sampled = CandidatePolicy.SAMPLED.value in inputs.candidates
     most_buckets = MAX_SAMPLED_BUCKETS_SAVED if sampled else MAX_BUCKETS_SAVED

@@ -76,6 +76,7 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
         **{key: _set_of_names(getattr(config, key)) for key in _LISTS_OF_NAMES},
         **({"relation_prediction": True} if config.relation_prediction else {}),
         **{key: getattr(config, key) for key in _OF_TIME if getattr(config, key) is not None},
+        **({"topk_metrics": True, "save_topk": config.save_topk} if config.topk_metrics else {}),
         "hits_at": sorted(set(config.hits_at)),
         "target_metric": None if config.target_error is None else config.target_key,
         "breakdowns": sorted(set(config.breakdowns)),

@@ -30,11 +30,12 @@ from torch import Tensor
 from pbgeval.cluster.team import gather_over_processes
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.metrics.summary import all_rank_metrics
+from pbgeval.metrics.topk_metrics import NAMES, AnswerPlaces, exact_sum
 from pbgeval.notation import distinct
 from pbgeval.report.report import Figures
 from pbgeval.stats.histograms import RankHistograms
-from pbgeval.stats.query_metrics import QUERIES, fixed_point, ratio
-from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
+from pbgeval.stats.query_metrics import QUERIES, ratio
+from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats, StatsLayout
 from pbgeval.stats.ranks import IndexLists, RankCounts, RankType, from_scores
 
 Numbers = Tensor | np.ndarray | Sequence[Any]
@@ -261,7 +262,7 @@ class TopKMetric:
 
     def reset(self) -> None:
         """Forget all users."""
-        self._sums = dict.fromkeys(("recall", "precision", "f1", "map", "ndcg", "mrr", "hit_ratio"), 0)
+        self._sums = dict.fromkeys(NAMES, 0)
         self._num_users = 0
         self._is_recommended = np.zeros(self.num_items or 0, bool)
 
@@ -289,8 +290,11 @@ class TopKMetric:
         place_Uk = np.arange(len(items_Uk))[:, None] * width + np.searchsorted(items, items_Uk)
         is_hit_Uk = np.isin(place_Uk, right_E) & (items_Uk >= 0)
         asked_U = num_right_U > 0
-        for name, value_U in _shares_of_hits(is_hit_Uk[asked_U], num_right_U[asked_U], self.k).items():
-            self._sums[name] += _exact_sum(value_U)
+        user_R, before_R = np.nonzero(is_hit_Uk[asked_U])
+        alone_R = np.ones_like(user_R)  # an order is given, so each hit is at one place
+        places = AnswerPlaces(num_right_U[asked_U], user_R, before_R, alone_R, alone_R)
+        for name, value_U in places.values(self.k).items():
+            self._sums[name] += exact_sum(value_U)
         self._num_users += int(asked_U.sum())
         if self.num_items is not None:
             self._is_recommended[items_Uk[items_Uk >= 0]] = True
@@ -336,31 +340,3 @@ def _integers(name: str, values: Numbers, ndim: int) -> np.ndarray:
             f"{name}: expected integers with {ndim} axes, got {tensor.dtype} of shape {tuple(tensor.shape)}"
         )
     return tensor.long().cpu().numpy()
-
-
-def _shares_of_hits(is_hit_Uk: np.ndarray, num_right_U: np.ndarray, k: int) -> dict[str, np.ndarray]:
-    """Return each figure of each user, float64 (U,) in [0, 1]; added along a row one after the other, always alike."""
-    best_U = np.minimum(num_right_U, k)  # hits that are possible
-    num_places = max(is_hit_Uk.shape[1], best_U.max(initial=1))
-    place_k = np.arange(1, num_places + 1)
-    is_hit_Uk = np.pad(is_hit_Uk, ((0, 0), (0, num_places - is_hit_Uk.shape[1])))
-    num_hits_U = is_hit_Uk.sum(axis=1)
-    discount_k = 1 / np.log2(place_k + 1)
-    gains_Uk = np.cumsum(is_hit_Uk * discount_k, axis=1)
-    precision_Uk = np.cumsum(is_hit_Uk * (np.cumsum(is_hit_Uk, axis=1) / place_k), axis=1)
-    return {
-        "recall": num_hits_U / num_right_U,
-        "precision": num_hits_U / k,
-        "f1": 2 * num_hits_U / (k + num_right_U),
-        "map": precision_Uk[:, -1] / best_U,
-        "ndcg": np.minimum(gains_Uk[:, -1] / np.cumsum(discount_k)[best_U - 1], 1.0),
-        "mrr": (is_hit_Uk / place_k).max(axis=1),
-        "hit_ratio": (num_hits_U > 0).astype(np.float64),
-    }
-
-
-def _exact_sum(values: np.ndarray) -> int:
-    """Add shares in fixed point, as an integer of any size."""
-    rounded = fixed_point(torch.from_numpy(values), FRACTION_BITS)
-    low, high = rounded & ((1 << LIMB_BITS) - 1), rounded >> LIMB_BITS
-    return int(low.sum()) + (int(high.sum()) << LIMB_BITS)

@@ -47,6 +47,12 @@ def popularity_groups(measure: str, count_Q: np.ndarray, frequency_Q: np.ndarray
     return {measure: count_Q, _strata(measure): stratum_Q * MAX_CLASSES + frequency_Q}
 
 
+def limits_of(stratum: int) -> dict[str, int | None]:
+    """Return the least and the greatest number of training edges of a stratum."""
+    at_most = int(LIMITS[stratum]) - 1 if stratum < len(LIMITS) else None
+    return {"at_least": int(LIMITS[stratum - 1]) if stratum else 0, "at_most": at_most}
+
+
 def popularity_section(grouped: GroupedStats, sides: Sequence[Side], headline: str) -> dict[str, Any]:
     """Return the part of metrics.json, by measure, from the queries in `popularity_groups`, which are of entities."""
     found, sides = {}, [side for side in sides if side.is_in("both")]
@@ -100,8 +106,7 @@ def _rows(strata: Sequence[Counted], layout: StatsLayout, rank_type: RankType) -
         of_stratum = [(key % MAX_CLASSES, of_label) for key, of_label in members]
         queries, reciprocals = _reciprocals(of_stratum, rank_type)
         row: dict[str, Any] = {
-            "at_least": int(LIMITS[stratum - 1]) if stratum else 0,
-            "at_most": int(LIMITS[stratum]) - 1 if stratum < len(LIMITS) else None,
+            **limits_of(stratum),
             "num_queries": queries,
             "query_share": ratio(queries, num_queries),
             "mrr_share": ratio(reciprocals, total),

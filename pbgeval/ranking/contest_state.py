@@ -81,7 +81,7 @@ class ContestResult:
 
     def empty(self) -> ContestResult:
         """Return the result of the same queries before they have met any candidate."""
-        top = None if self.top is None else TopCandidates(self.top.num_keys, self.top.k)
+        top = None if self.top is None else TopCandidates(self.top.num_keys, self.top.k, self.top.is_answer)
         gains = None if self.gains is None else self.gains.empty()
         return ContestResult(torch.zeros_like(self.counts_NQ), ScoreCollector(), top, gains)
 

@@ -73,11 +73,17 @@ class KeyTable:
         return index_E, goes_on
 
 
-def _home_cells(codes_E: np.ndarray, num_cells: int) -> np.ndarray:
-    """Return the cell where the search for each code begins, int64."""
-    mixed = codes_E.view(np.uint64) * _MIX[0]
+def mixed_bits(codes_E: np.ndarray) -> np.ndarray:
+    """Return a number without structure for each code, uint64."""
+    mixed: np.ndarray = codes_E.view(np.uint64) * _MIX[0]
     mixed ^= mixed >> _HALF
     mixed *= _MIX[1]
+    return mixed
+
+
+def _home_cells(codes_E: np.ndarray, num_cells: int) -> np.ndarray:
+    """Return the cell where the search for each code begins, int64."""
+    mixed = mixed_bits(codes_E)
     mixed >>= np.uint64(64 - (num_cells.bit_length() - 1))
     return mixed.view(np.int64)
 

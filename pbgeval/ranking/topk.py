@@ -1,10 +1,12 @@
 """Blocks of scores -> the k best candidates of each key, the same for any order of blocks.
 
 Ties are broken by the entity's number, so that the list does not depend on how candidates were cut into blocks.
-Known answers and the true entity stay in the list; known ones are marked.
+Known answers and the true entity stay in the list; known ones are marked. Recommendations leave out known ones.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,6 +15,8 @@ from torch import Tensor
 
 from pbgeval.notation import distinct
 
+MAX_PASSING = 2  # times k: of a block's candidates for a key; where more beat the list so far, its k best are found
+
 
 @define
 class TopCandidates:
@@ -20,6 +24,8 @@ class TopCandidates:
 
     num_keys: int
     k: int
+    # (keys, numbers) -> which are evaluated answers, so that other known ones are left out; None: nobody is
+    is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     score_Kk: np.ndarray = field(init=False)  # float64, descending; -inf where there is none
     number_Kk: np.ndarray = field(init=False)  # int64; -1 where there is none
     known_Kk: np.ndarray = field(init=False)  # bool
@@ -41,22 +47,29 @@ class TopCandidates:
             known: (row, column) of the known answers.
         """
         num_keys, num_columns = scores_KC.shape
+        known_cells = np.empty(0, np.int64) if known is None else (known[0] * num_columns + known[1]).cpu().numpy()
+        left_out = known_cells[:0]
+        if self.is_answer is not None:
+            row, column = known_cells // num_columns, known_cells % num_columns
+            left_out = known_cells[~self.is_answer(first_key + row, numbers_C[column])]
+            scores_KC = scores_KC.clone()
+            cells = torch.from_numpy(left_out).to(scores_KC.device)
+            scores_KC[cells // num_columns, cells % num_columns] = -torch.inf
         keys = slice(first_key, first_key + num_keys)
-        # Whoever is below the k-th of this block, or of the list so far, is not among the best of both.
-        best_Kk = torch.topk(scores_KC, min(self.k, num_columns), dim=1).values
-        enough = num_columns >= self.k
-        floor_K = best_Kk[:, -1].double().cpu().numpy() if enough else np.full(num_keys, -np.inf)
-        has_all_K = self.number_Kk[keys, -1] >= 0
-        floor_K = np.where(has_all_K, np.maximum(floor_K, self.score_Kk[keys, -1]), floor_K)
-        floor = torch.from_numpy(floor_K).to(scores_KC.device, scores_KC.dtype)
-        row, column = (index.cpu().numpy() for index in (scores_KC >= floor.unsqueeze(1)).nonzero(as_tuple=True))
+        # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
+        floor_K1 = torch.from_numpy(self.score_Kk[keys, -1:]).to(scores_KC.device, scores_KC.dtype)
+        found = (scores_KC >= floor_K1).nonzero(as_tuple=True)
+        if num_columns >= self.k and len(found[0]) > MAX_PASSING * self.k * num_keys:
+            best_Kk = torch.topk(scores_KC, self.k, dim=1).values
+            found = (scores_KC >= torch.maximum(floor_K1, best_Kk[:, -1:])).nonzero(as_tuple=True)
+        row, column = (index.cpu().numpy() for index in found)
+        if left_out.size:
+            competes = ~np.isin(row * num_columns + column, left_out)
+            row, column = row[competes], column[competes]
         if not row.size:
             return
         scores = scores_KC.cpu().numpy()[row, column].astype(np.float64)
-        is_known = np.zeros(row.shape, bool)
-        if known is not None:
-            cells = (known[0] * num_columns + known[1]).cpu().numpy()
-            is_known = np.isin(row * num_columns + column, cells)
+        is_known = np.isin(row * num_columns + column, known_cells)
         self.merge(row + first_key, scores, numbers_C[column], is_known)
 
     def merge(self, key: np.ndarray, score: np.ndarray, number: np.ndarray, known: np.ndarray) -> None:

@@ -242,7 +242,7 @@ def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
     for measure, of in sorted(measures.items()):
         title = _MEASURES[measure]
         for row in of["strata"]:
-            cells = [f"{row['at_least']:,}" + (f" to {row['at_most']:,}" if row["at_most"] else "")]
+            cells = [_training_edges(row)]
             cells += [text_of(key, row[form][key]) for key in keys for form in ("metrics", "macro_metrics")]
             rows.append((title, *cells, f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"))
         for beta, values in of["stratified"].items():
@@ -256,6 +256,34 @@ def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
     columns = [f"{short_title(key)}{macro}" for key in keys for macro in ("", ", macro")]
     heads = ("edges of", "training edges", *columns, "of queries", "of MRR")
     return [DataTable(POPULARITY_TITLE, heads, rows, note, "popularity", "ll" + "r" * (len(heads) - 2))]
+
+
+def topk_of(document: Mapping[str, Any]) -> list[DataTable]:
+    """Return the figures of the first k candidates of queries of both sides; nothing where they were not asked for."""
+    section = document.get("topk_metrics")
+    if section is None:
+        return []
+    parts: list[tuple[str, Mapping[str, Any], str | None]] = [("queries", section["macro_metrics"], None)]
+    parts += [("answers", section["metrics"], None)]
+    parts += [("lists", section["recommended"] or {}, None)]
+    for whose in ("queries", "answers"):
+        of_strata = section.get({"queries": "query_half_link", "answers": "answer_half_link"}[whose], [])
+        form = {"queries": "macro_metrics", "answers": "metrics"}[whose]
+        parts += [(f"{whose} with {_training_edges(row)} training edges", row[form], "recall") for row in of_strata]
+    cutoffs = sorted({int(key.rpartition("_")[2]) for key in section["metrics"]})
+    rows = []
+    for over, metrics, only in parts:
+        names = dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in metrics if "both." in key)
+        for name in names if only is None else [only]:
+            found = (metrics.get(f"both.{name}_at_{k}") for k in cutoffs)
+            rows.append((name.replace("_", " "), over, *(UNDEFINED if of is None else f"{of:.4f}" for of in found)))
+    columns = ("of the first k", "mean over", *(f"k = {k}" for k in cutoffs))
+    note = f"{section['num_queries']['both']:,} queries have {section['num_answers']['both']:,} answers."
+    return [DataTable("Top k", columns, rows, note, "top-k", "ll" + "r" * len(cutoffs))]
+
+
+def _training_edges(row: Mapping[str, Any]) -> str:
+    return f"{row['at_least']:,}" + (f" to {row['at_most']:,}" if row["at_most"] else "")
 
 
 def breakdowns_of(report: Report) -> list[DataTable]:

@@ -58,6 +58,7 @@ from pbgeval.report.figures import (
     ties_of,
     tiles_of,
     title_of,
+    topk_of,
     types_of,
 )
 from pbgeval.report.output import PAGE, PAGE_MARK, check_url, refuse_others
@@ -363,6 +364,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
                 sections.append(Section(table.anchor, table.title, [table], sortable=True, layout="wide"))
             popularity = popularity_of(document)
             sections.append(Section("popularity", POPULARITY_TITLE, popularity, layout="wide"))
+            sections.append(Section("top-k", "First k candidates", topk_of(document), layout="wide"))
             soundness = _with_rows(diagnostics_of(document), edges_of(document))
             sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
     origin = _with_rows(settings_of(document, meanings), data_of(document), run_of(report))

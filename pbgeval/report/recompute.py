@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import index
 from os import PathLike
@@ -24,26 +23,27 @@ from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses
 from pbgeval.metrics.names import DEFAULT, RANK, Selection
 from pbgeval.metrics.popularity import (
-    ANSWER_DEGREE,
     ANSWER_HALF_LINK,
     POPULARITY,
-    QUERY_DEGREE,
     QUERY_HALF_LINK,
     popularity_groups,
     popularity_section,
 )
-from pbgeval.notation import ENDS, Bucket, Side
+from pbgeval.metrics.topk_metrics import TOPK_METRICS, AnswerPlaces, TopkSums, begins
+from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.ranking.known_answers import KeyFrequency
 from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
-from pbgeval.report.saved_run import MAX_ROWS, RowRange, RunFacts, SavedRun
+from pbgeval.report.saved_run import MAX_ROWS, Places, RowRange, RunFacts, SavedRun, TrainingCounts, in_places
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, TypeStats
 from pbgeval.stats.histograms import RankHistograms
-from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.query_metrics import ratio
+from pbgeval.stats.rank_stats import RankStats, StatsLayout, by_label
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, QueryCounts, RankCounts
 from pbgeval.storage.edges import EdgeFiles, fingerprints_of
+from pbgeval.storage.row_files import open_query_file
 from pbgeval.version import __version__
 
 # (index of the edge path, bucket, lhs, rel, rhs) -> which of these edges count, bool; entities are rows
@@ -51,7 +51,6 @@ Keep = Callable[[int, Bucket, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 BREAKDOWNS = ("relation", "entity_types", "groups", POPULARITY)  # those that follow from saved ranks and edges
 MAX_CUTOFF = 1 << 40
 OPENED = (Path("opened"),)  # in place of folders, where what the run has opened is at hand
-TRAINING_ROWS = 1 << 20  # that are read at a time
 NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_losses")  # diagnostics
 
 
@@ -102,6 +101,7 @@ class ReportQuery:
     breakdowns: Sequence[str] = field(default=(), validator=_not_a_text)
     relation_groups: Mapping[str, tuple[int, ...]] | None = field(default=None, converter=optional(_groups))
     metrics: Sequence[str] | None = field(default=None, validator=_not_a_text)
+    topk_metrics: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.filter not in (None, "raw", "filtered"):
@@ -126,8 +126,12 @@ class ReportQuery:
             )
         if POPULARITY in self.breakdowns and not self.train_paths:
             raise ValueError(f"breakdowns: {POPULARITY!r} needs train_paths; give the folders of the training edges")
-        if POPULARITY not in self.breakdowns and self.train_paths is not None:
-            raise ValueError(f"train_paths: has no effect without {POPULARITY!r} in breakdowns; add it")
+        if POPULARITY not in self.breakdowns and not self.topk_metrics and self.train_paths is not None:
+            raise ValueError(
+                f"train_paths: has no effect without {POPULARITY!r} in breakdowns or topk_metrics=True; add one"
+            )
+        if self.topk_metrics and self.edge_paths is None:
+            raise ValueError("topk_metrics: needs edge_paths, as ranks files do not hold the edges")
         if "groups" in self.breakdowns and self.relation_groups is None:
             raise ValueError("breakdowns: 'groups' needs relation_groups, got None; give the ids of each group")
         if "groups" not in self.breakdowns and self.relation_groups is not None:
@@ -160,6 +164,11 @@ class ReportQuery:
             )
         if POPULARITY in self.breakdowns and run.facts.featurized:
             raise ValueError(f"breakdowns: {POPULARITY!r} needs entities with ids, but some of this run are featurized")
+        if self.topk_metrics and not run.facts.has_whole_lists:
+            raise OutputError(
+                f"{run.folder}: topk_metrics needs a filtered run of all edges against candidates all or partition, or"
+                " against given ones with topk_metrics = True; evaluate again"
+            )
         num_relations = run.facts.num_relations
         for name, relations in (self.relation_groups or {}).items():
             for relation in relations:
@@ -239,27 +248,47 @@ def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -
     return _recompute(report, query, run, run.open_training(query.train_paths or ()))
 
 
-def with_popularity(report: Report, edges: Sequence[EdgeFiles], training: Sequence[EdgeFiles]) -> Report:
-    """Return the report of a run that has saved its ranks, with the section `popularity`.
+def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence[EdgeFiles]) -> Report:
+    """Return the report of a run with the sections that it asks for and that follow from saved ranks.
 
     Args:
         report: with the output directory.
         edges: evaluated edges, by edge path.
         training: those of `train_paths`.
     """
-    query = ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,))
-    found = _recompute(report, query, SavedRun.of_files(report, edges), training)
-    return evolve(report, document={**report.document, POPULARITY: found.document[POPULARITY]})
+    settings = report.document["provenance"]["settings"]
+    popularity, topk_metrics = POPULARITY in settings["breakdowns"], settings.get(TOPK_METRICS, False)
+    if not (popularity or topk_metrics):
+        return report
+    run, found = SavedRun.of_files(report, edges), {}
+    length = settings["save_topk"] if topk_metrics else None
+    lists = None if length is None else _Recommended.read(run, length)
+    counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
+    if popularity:
+        query = ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,))
+        found[POPULARITY] = _recompute(report, query, run, training, counts).document[POPULARITY]
+    if topk_metrics:
+        found[TOPK_METRICS] = _topk_section(run, None, counts, run.facts.hits_at)
+        found[TOPK_METRICS]["recommended"] = None if lists is None else lists.section(run.facts.ends, counts)
+    return evolve(report, document={**report.document, **found})
 
 
-def _recompute(report: Report, query: ReportQuery, run: SavedRun, training: Sequence[EdgeFiles]) -> Report:
+def _recompute(
+    report: Report,
+    query: ReportQuery,
+    run: SavedRun,
+    training: Sequence[EdgeFiles],
+    counts: TrainingCounts | None = None,
+) -> Report:
     started, facts = time.time(), run.facts
     filtered = facts.filtered if query.filter is None else query.filter == "filtered"
     keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in facts.sides]
     layout = StatsLayout(facts.hits_at if query.hits_at is None else query.hits_at)
     stats = SavedStats.zero(layout, keys, filtered=filtered)
     kept = _Kept.ask(run, query.keep) if query.keep is not None else None
-    popularity = _TrainingCounts.count(run, training) if POPULARITY in query.breakdowns else None
+    if training and counts is None:
+        counts = TrainingCounts.count(run, training)
+    popularity = counts if POPULARITY in query.breakdowns else None
     _add_all(run, stats, kept, popularity)
     context = ReportContext(
         edge_paths=facts.edge_paths,
@@ -281,13 +310,16 @@ def _recompute(report: Report, query: ReportQuery, run: SavedRun, training: Sequ
         "hits_at": list(layout.cutoffs),
         "metrics": context.selection.names,
         "breakdowns": sorted(set(query.breakdowns)),
-        **({} if popularity is None else {"training": [fingerprints_of(files) for files in training]}),
+        **({"training": [fingerprints_of(files) for files in training]} if training else {}),
+        **({TOPK_METRICS: True} if query.topk_metrics else {}),
     }
     its_provenance = {name: value for name, value in report.document["provenance"].items() if name != "digest"}
     made = make_report(stats, context, {**its_provenance, "recomputed": asked}, _run(report.run, started))
     document = _without_unknown(made.document, has_edges=run.edges is not None)
     if popularity is not None:
         document[POPULARITY] = popularity_section(stats.grouped, facts.sides, context.headline)
+    if query.topk_metrics:
+        document[TOPK_METRICS] = {**_topk_section(run, kept, counts, layout.cutoffs), "recommended": None}
     if "sample" in report.document:
         document["sample"] = report.document["sample"]  # the run's edges are still no more than a sample
     return evolve(made, document=document)
@@ -339,9 +371,6 @@ class _Kept:
         return np.unpackbits(self.bits[rows], count=rows.stop - rows.start).astype(bool)
 
 
-Places = tuple[tuple[str, int], ...]  # type and partition of what a key's rows are rows of
-
-
 @frozen(eq=False)
 class _KeyTables:
     """How many of the edges that count share each query key: a table per place of the known entities."""
@@ -355,11 +384,7 @@ class _KeyTables:
         facts = run.facts
         tables = {}
         for hidden in facts.sides:
-            blocks_of: dict[Places, list[RowRange]] = defaultdict(list)
-            for rows in run.row_ranges():
-                for places in dict.fromkeys(facts.places(hidden, rows.bucket)):
-                    blocks_of[places].append(rows)
-            for places, blocks in blocks_of.items():
+            for places, blocks in run.blocks_by_place(hidden).items():
                 edges = cls._edges(run, kept, blocks, hidden, places)
                 tables[hidden, places] = KeyFrequency.of_blocks(hidden, edges, _num_rows(hidden))
         return cls(facts, tables)
@@ -371,7 +396,7 @@ class _KeyTables:
         """Yield the edges of some blocks that count and whose known entities are in a place."""
         for rows in blocks:
             edges = run.read_edges(rows)
-            counts_E = run.ranked(rows) & _in_places(run.facts.places(hidden, rows.bucket), places, edges.rel_n)
+            counts_E = run.ranked(rows) & in_places(run.facts.places(hidden, rows.bucket), places, edges.rel_n)
             if kept is not None:
                 counts_E &= kept.select(rows)
             yield edges.select(np.flatnonzero(counts_E))
@@ -381,7 +406,7 @@ class _KeyTables:
         of_schemas = self.facts.places(hidden, bucket)
         frequency_E = np.zeros(edges.num_edges, np.int64)
         for places in dict.fromkeys(of_schemas):
-            at = np.flatnonzero(_in_places(of_schemas, places, edges.rel_n))
+            at = np.flatnonzero(in_places(of_schemas, places, edges.rel_n))
             if at.size:
                 frequency_E[at] = self.tables[hidden, places].of(*edges.select(at).key(hidden))
         return frequency_E
@@ -392,72 +417,7 @@ def _num_rows(hidden: Side) -> int:
     return MAX_ROWS if hidden is not Side.REL else 1 << 31
 
 
-def _in_places(of_schemas: Sequence[object], places: object, rel_E: np.ndarray) -> np.ndarray:
-    """Return which edges have a type, or entities in places, bool (E,); `of_schemas`: by relation of the config."""
-    if set(of_schemas) == {places}:
-        return np.ones(len(rel_E), bool)
-    in_places_E: np.ndarray = np.array([of_schema == places for of_schema in of_schemas])[rel_E]
-    return in_places_E
-
-
-@frozen(eq=False)
-class _TrainingCounts:
-    """How many training edges have the entities and half-links of the evaluated edges, a partition after another."""
-
-    facts: RunFacts
-    degrees: dict[tuple[str, int], CodeCounts]  # by type and partition: of entities, at either side
-    half_links: dict[tuple[str, int, Side], CodeCounts]  # of (relation, entity at this side)
-
-    @classmethod
-    def count(cls, run: SavedRun, training: Sequence[EdgeFiles]) -> _TrainingCounts:
-        """Count; memory follows the distinct half-links of the evaluated edges."""
-        found = cls(run.facts, {}, {})
-        for slot in sorted({slot for _, bucket in run.ranks for side in ENDS for slot in found._slots(side, bucket)}):
-            for side in ENDS:
-                blocks = (run.read_edges(rows) for rows in run.row_ranges() if slot in found._slots(side, rows.bucket))
-                codes = [np.empty(0, np.int64), *(found._codes(slot, side, edges)[1] for edges in blocks)]
-                found.half_links[*slot, side] = CodeCounts.zeros(np.concatenate(codes))
-            evaluated = np.concatenate([found.half_links[*slot, side].codes % MAX_ROWS for side in ENDS])
-            found.degrees[slot] = CodeCounts.zeros(evaluated)
-            found._count(run, slot, training)
-        return found
-
-    def _count(self, run: SavedRun, slot: tuple[str, int], training: Sequence[EdgeFiles]) -> None:
-        for file in (file for files in training for file in files.values()):
-            sides = [side for side in ENDS if slot in self._slots(side, file.bucket)]
-            for start in range(0, file.num_edges if sides else 0, TRAINING_ROWS):
-                edges = run.read_file(file, start, min(start + TRAINING_ROWS, file.num_edges))
-                for side in sides:
-                    _, codes = self._codes(slot, side, edges)
-                    self.half_links[*slot, side].count(codes)
-                    self.degrees[slot].count(codes % MAX_ROWS)
-
-    def _slots(self, side: Side, bucket: Bucket) -> set[tuple[str, int]]:
-        return {(name, self.facts.partition_of(name, side, bucket)) for name in self.facts.types(side)}
-
-    def _codes(self, slot: tuple[str, int], side: Side, edges: EdgeColumns) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions of the edges whose entity at a side is of a slot's type, and their half-links."""
-        at = np.flatnonzero(_in_places(self.facts.types(side), slot[0], edges.rel_n))
-        return at, key_codes(edges.rel_n[at], edges.entity(side)[at], MAX_ROWS)
-
-    def groups(
-        self, hidden: Side, bucket: Bucket, edges: EdgeColumns, frequency_E: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Return the groups of the queries that hide a side, by dimension."""
-        groups: dict[str, np.ndarray] = {}
-        names = {hidden: (ANSWER_DEGREE, ANSWER_HALF_LINK), hidden.other: (QUERY_DEGREE, QUERY_HALF_LINK)}
-        for side, (degree, half_link) in names.items():
-            count_of = {name: np.zeros(edges.num_edges, np.int64) for name in (degree, half_link)}
-            for slot in self._slots(side, bucket):
-                at, codes = self._codes(slot, side, edges)
-                count_of[degree][at] = self.degrees[slot].of(codes % MAX_ROWS)
-                count_of[half_link][at] = self.half_links[*slot, side].of(codes)
-            for name, count_E in count_of.items():
-                groups |= popularity_groups(name, count_E, frequency_E)
-        return groups
-
-
-def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None, popularity: _TrainingCounts | None) -> None:
+def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None, popularity: TrainingCounts | None) -> None:
     """Add the queries of all edges that count."""
     frequencies = None if run.edges is None or run.facts.featurized else _KeyTables.count(run, kept)
     for rows in run.row_ranges():
@@ -475,7 +435,8 @@ def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None, popularity: _
                 if frequencies is not None:
                     frequency_Q = dimensions[KEY_FREQUENCY] = frequencies.of(side, rows.bucket, of_queries)
                     if popularity is not None and side is not Side.REL:  # it is of entities
-                        dimensions |= popularity.groups(side, rows.bucket, of_queries, frequency_Q)
+                        for name, count_Q in popularity.of(side, rows.bucket, of_queries).items():
+                            dimensions |= popularity_groups(name, count_Q, frequency_Q)
             stats.add(
                 GroupKey(rows.path_index, rows.bucket, side),
                 {name: values[at] for name, values in of_side.items()},
@@ -496,3 +457,129 @@ def _classes(run: SavedRun, stats: SavedStats, groups: Mapping[str, tuple[int, .
         rhs_types=run.facts.types(Side.RHS) * times,
         groups=groups,
     )
+
+
+# The saved ranks of all evaluated answers of each query key -> the section `topk_metrics`.
+
+
+def _ends(run: SavedRun) -> list[tuple[Side, Places]]:
+    """Return the sides of entities that are hidden, each with every place of the known ones."""
+    return [(side, places) for side in run.facts.ends for places in run.blocks_by_place(side)]
+
+
+@frozen(eq=False)
+class _Answers:
+    """The ranked answers of the keys of one place, each once and in the order of these columns. All int64 (A,)."""
+
+    key: np.ndarray
+    of_list: np.ndarray  # the partition of its candidates, 0 where there is one list
+    better: np.ndarray  # candidates that are not known
+    tied: np.ndarray
+    among: np.ndarray  # of answers that nobody ties with, known candidates that are better: puts them in order
+    answer: np.ndarray
+    row: np.ndarray  # of its edge: block, and row in it
+    num_candidates: np.ndarray
+    seen_of_key: np.ndarray  # training edges with this half-link; 0 where they are not counted
+    seen_of_answer: np.ndarray
+
+    @classmethod
+    def read(
+        cls, run: SavedRun, hidden: Side, places: Places, kept: _Kept | None, counts: TrainingCounts | None
+    ) -> _Answers:
+        facts, parts = run.facts, [np.empty((10, 0), np.int64)]
+        of_partition = np.array(facts.candidates) == "partition"
+        for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
+            columns, edges = run.read_counts(rows, hidden), run.read_edges(rows)
+            counts_E = in_places(facts.places(hidden, rows.bucket), places, edges.rel_n)
+            counts_E = counts_E & (columns["num_candidates"] > 0)
+            if kept is not None:
+                counts_E &= kept.select(rows)
+            at = np.flatnonzero(counts_E)
+            edges, of = edges.select(at), {name: values[at] for name, values in columns.items()}
+            schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
+            partitions = [facts.partition_of(name, hidden, rows.bucket) for name in facts.types(hidden)]
+            partition_E = np.array(partitions)[schema_E]
+            seen = dict.fromkeys((QUERY_HALF_LINK, ANSWER_HALF_LINK), np.zeros_like(at))
+            if counts is not None:
+                seen |= counts.of(hidden, rows.bucket, edges)
+            table = [key_codes(*edges.key(hidden), MAX_ROWS), np.where(of_partition[schema_E], partition_E, 0)]
+            tied = of["tied"] - of["excluded_tied"]
+            table += [of["better"] - of["excluded_better"], tied, np.where(tied == 0, of["excluded_better"], 0)]
+            table += [partition_E * MAX_ROWS + edges.entity(hidden), block * MAX_ROWS + at, of["num_candidates"]]
+            parts.append(np.stack([*table, seen[QUERY_HALF_LINK], seen[ANSWER_HALF_LINK]]))
+        found = np.concatenate(parts, axis=1)
+        found = found[:, np.lexsort(found[5::-1])]
+        return cls(*found[:, begins(*found[:6])])
+
+
+def _topk_section(
+    run: SavedRun, kept: _Kept | None, counts: TrainingCounts | None, cutoffs: tuple[int, ...]
+) -> dict[str, Any]:
+    sums = TopkSums(cutoffs)
+    for hidden, places in _ends(run):
+        of = _Answers.read(run, hidden, places, kept, counts)
+        is_first = begins(of.key, of.of_list)
+        answers, runs = AnswerPlaces.of_counts(np.cumsum(is_first) - 1, of.better, of.tied, of.among)
+        sums.add(hidden, answers, runs, of.seen_of_key[is_first], of.seen_of_answer)
+    # Given lists may lack other answers, so their order is not known where nobody stands between them.
+    kinds = (QUERY_HALF_LINK,) if "given" in run.facts.candidates else (QUERY_HALF_LINK, ANSWER_HALF_LINK)
+    return sums.section(run.facts.ends, kinds if counts is not None else ())
+
+
+Cutoffs = dict[int, CodeCounts]  # by k: how often each (relation, row) is among the first k
+
+
+@frozen(eq=False)
+class _Recommended:
+    """How often which entity is among the first k of the lists that were saved, each list once."""
+
+    times: dict[tuple[str, int, Side], Cutoffs]  # by type and partition of the entities, and hidden side
+    num_candidates: dict[tuple[Side, int], int]  # by hidden side and relation
+
+    @classmethod
+    def read(cls, run: SavedRun, length: int) -> _Recommended:
+        """Read the lists, of which all queries of a key have the same."""
+        found, cutoffs = cls({}, {}), [k for k in run.facts.hits_at if k <= length]
+        for hidden, places in _ends(run):
+            of = _Answers.read(run, hidden, places, None, None)
+            is_first = begins(of.key)
+            rel, row = of.key[is_first] // MAX_ROWS, of.row[is_first]
+            relations = [(hidden, relation) for relation in rel.tolist()]
+            found.num_candidates.update(zip(relations, of.num_candidates[is_first].tolist(), strict=True))
+            for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
+                at = np.flatnonzero(row // MAX_ROWS == block)
+                best = open_query_file(run.folder, "topk", *rows[:2]).read(hidden, *rows[2:])
+                of_block = {name: best[name][row[at] % MAX_ROWS] for name in ("entity", "partition")}
+                found._add(run.facts, hidden, cutoffs, rel[at], of_block)
+        return found
+
+    def _add(
+        self, facts: RunFacts, hidden: Side, cutoffs: Sequence[int], rel: np.ndarray, lists: Mapping[str, np.ndarray]
+    ) -> None:
+        code_Uk = rel[:, None] * MAX_ROWS + lists["entity"]
+        for name in dict.fromkeys(facts.types(hidden)):
+            of_type = in_places(facts.types(hidden), name, rel)
+            for partition in range(facts.num_partitions[name]):
+                is_here_Uk = of_type[:, None] & (lists["partition"] == partition)
+                times = self.times.setdefault((name, partition, hidden), {k: CodeCounts.zero() for k in cutoffs})
+                for k in cutoffs:
+                    times[k] += CodeCounts.of_codes(code_Uk[:, :k][is_here_Uk[:, :k]])
+
+    def codes(self) -> dict[tuple[str, int, Side], np.ndarray]:
+        """Return all (relation, row) that are recommended."""
+        return {place: times[max(times)].codes.copy() for place, times in self.times.items() if times}
+
+    def section(self, sides: Sequence[Side], counts: TrainingCounts | None) -> dict[str, float | None]:
+        """Return the share of the candidates that is recommended to anybody, and how popular it is on average."""
+        found = {}
+        for label, among in by_label({side: [side] for side in sides}, sides).items():
+            of_label = {place: times for place, times in self.times.items() if place[2] in among}
+            total = sum(number for (side, _), number in self.num_candidates.items() if side in among)
+            for k in sorted({k for times in of_label.values() for k in times}):
+                of_k = {place: times[k] for place, times in of_label.items()}
+                found[f"{label}.coverage_at_{k}"] = ratio(sum(len(of.codes) for of in of_k.values()), total)
+                if counts is not None:
+                    seen = [of.counts @ counts.half_links[place].of(of.codes) for place, of in of_k.items()]
+                    num_places = sum(int(of.counts.sum()) for of in of_k.values())
+                    found[f"{label}.average_popularity_at_{k}"] = ratio(sum(map(int, seen)), num_places)
+        return found

@@ -235,9 +235,10 @@ class Report:
         return import_module(f"pbgeval.report.{module}")
 
     def shown(self) -> list[DataTable]:
-        """Return the tables that are printed: the headline metrics and, where it was asked for, popularity."""
+        """Return the tables that are printed: the headline metrics and the sections that were asked for."""
         figures = self._made("figures")
-        return [figures.final_table(self), *figures.popularity_of(self.document)]
+        sections = [*figures.popularity_of(self.document), *figures.topk_of(self.document)]
+        return [figures.final_table(self), *sections]
 
     def _with_warnings(self) -> list[DataTable]:
         first, *others = self.shown()
@@ -290,6 +291,7 @@ class Report:
         breakdowns: Sequence[str] = (),
         relation_groups: Mapping[str, Iterable[int]] | None = None,
         metrics: Sequence[str] | None = None,
+        topk_metrics: bool = False,
     ) -> Report:
         """Compute other figures of this run, or those of a part of its edges, from the ranks of `save_ranks`.
 
@@ -305,13 +307,14 @@ class Report:
             headline: a rank type; default: as here.
             edge_paths: folders of the evaluated edges, in the order of the run. What follows needs them, and so do
                 the macro averages, which are None without.
-            train_paths: folders of training edges, for the breakdown popularity: those of the run, if it had any.
+            train_paths: folders of training edges, for popularity and topk_metrics: those of the run, if it had any.
             keep: (index of the edge path, bucket, lhs, rel, rhs) -> bool, all arrays with an element per edge, int64,
                 entities as rows of their partitions: only edges where it is true count. It is asked once per edge.
             breakdowns: of relation, entity_types, groups, popularity. Relations are called as in relations.csv of the
                 run; those that it does not have, by their ids.
             relation_groups: ids of the relations of each group.
             metrics: families or names, as the key of the config; default: as here, and hits at `hits_at`.
+            topk_metrics: also the section `topk_metrics` of filtered lists, without what follows from `save_topk`.
 
         Raises:
             ValueError: an argument is wrong in itself, or lacks another.
@@ -330,6 +333,7 @@ class Report:
             breakdowns=breakdowns,
             relation_groups=relation_groups,
             metrics=metrics,
+            topk_metrics=topk_metrics,
         )
         report: Report = recomputing.recompute(self, query)
         return report

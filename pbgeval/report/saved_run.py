@@ -5,6 +5,7 @@ Everything is checked against the provenance: ranks files and edges of another r
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +15,9 @@ from attrs import frozen
 
 from pbgeval.errors import OVERWRITE, DataError, EvalError, OutputError, StorageError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
+from pbgeval.metrics.popularity import ANSWER_DEGREE, ANSWER_HALF_LINK, QUERY_DEGREE, QUERY_HALF_LINK
 from pbgeval.notation import ENDS, Bucket, Side
-from pbgeval.ranking.keys import EdgeColumns
+from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
 from pbgeval.storage.edges import EdgeFiles, EdgeSource, find_buckets, fingerprints_of
@@ -36,6 +38,17 @@ class RowRange(NamedTuple):
     stop: int
 
 
+Places = tuple[tuple[str, int], ...]  # type and partition of what a key's rows are rows of
+
+
+def in_places(of_schemas: Sequence[object], places: object, rel_E: np.ndarray) -> np.ndarray:
+    """Return which edges have a type, or entities in places, bool (E,); `of_schemas`: by relation of the config."""
+    if set(of_schemas) == {places}:
+        return np.ones(len(rel_E), bool)
+    in_places_E: np.ndarray = np.array([of_schema == places for of_schema in of_schemas])[rel_E]
+    return in_places_E
+
+
 @frozen
 class RunFacts:
     """What the provenance says about a run."""
@@ -48,6 +61,8 @@ class RunFacts:
     dynamic: bool
     featurized: bool  # a type that relations touch has features instead of rows
     schemas: tuple[tuple[str, str], ...]  # types at both sides of each relation of the config
+    candidates: tuple[str, ...]  # of each relation of the config: all, partition, given or sampled
+    has_whole_lists: bool  # the ranks of a key's answers are places in one list
     num_partitions: Mapping[str, int]  # by entity type
     edge_paths: tuple[str, ...]  # last components
     edges: tuple[Mapping[Bucket, str], ...]  # fingerprint of each bucket's edges, by edge path
@@ -57,6 +72,8 @@ class RunFacts:
     def from_document(cls, document: Mapping[str, Any]) -> RunFacts:
         provenance, settings = document["provenance"], document["provenance"]["settings"]
         schemas = tuple((relation["lhs"], relation["rhs"]) for relation in settings["relations"])
+        candidates = [relation["candidates"] for relation in settings["relations"]]
+        is_partial = "sample" in document or settings["pbg_semantics"]
         disabled = {
             Side.LHS: settings["disable_lhs_negs"],
             Side.RHS: settings["disable_rhs_negs"],
@@ -71,6 +88,9 @@ class RunFacts:
             dynamic=settings["dynamic_relations"],
             featurized=any(settings["entities"][name]["featurized"] for schema in schemas for name in schema),
             schemas=schemas,
+            candidates=tuple(candidates),
+            has_whole_lists=settings.get("topk_metrics", False)
+            or (document["filter"] == "filtered" and not is_partial and {*candidates} <= {"all", "partition"}),
             num_partitions={name: entity["num_partitions"] for name, entity in settings["entities"].items()},
             edge_paths=tuple(of_path["path"] for of_path in document["edge_paths"]),
             edges=tuple(
@@ -85,6 +105,11 @@ class RunFacts:
         """None where relations are dynamic: edges alone tell how many there are."""
         return None if self.dynamic else len(self.schemas)
 
+    @property
+    def ends(self) -> tuple[Side, ...]:
+        """The sides that are ranked and of entities."""
+        return tuple(side for side in self.sides if side.is_in("both"))
+
     def types(self, side: Side) -> list[str]:
         """Return the type at a side of each relation of the config: of all of them where they are dynamic."""
         return [side.pick(*schema) for schema in self.schemas]
@@ -93,7 +118,7 @@ class RunFacts:
         """Return the partition of a type in a bucket; a type with one partition is in partition 0 of any bucket."""
         return bucket.partition(side) if self.num_partitions[entity_type] > 1 else 0
 
-    def places(self, hidden: Side, bucket: Bucket) -> list[tuple[tuple[str, int], ...]]:
+    def places(self, hidden: Side, bucket: Bucket) -> list[Places]:
         """Return type and partition of the known entities of each relation of the config, in a bucket."""
         ends = ENDS if hidden is Side.REL else (hidden.other,)
         return [
@@ -186,6 +211,14 @@ class SavedRun:
                 step = window_rows(file.num_edges)
             for start in range(0, file.num_edges, step):
                 yield RowRange(path_index, bucket, start, min(start + step, file.num_edges))
+
+    def blocks_by_place(self, hidden: Side) -> dict[Places, list[RowRange]]:
+        """Return the blocks that may have edges whose known entities are in each place."""
+        blocks_of: dict[Places, list[RowRange]] = defaultdict(list)
+        for rows in self.row_ranges():
+            for places in dict.fromkeys(self.facts.places(hidden, rows.bucket)):
+                blocks_of[places].append(rows)
+        return blocks_of
 
     def read_counts(self, rows: RowRange, side: Side) -> dict[str, np.ndarray]:
         """Return the columns of the queries that hide a side, int64 (E,), `num_candidates` 0 where not ranked.
@@ -329,3 +362,67 @@ def _check_counts(path: Path, side: Side, start: int, columns: Mapping[str, np.n
             f"{path}: {side.label}, row {start + at}: expected counts of a query, found {found}; the file is damaged:"
             " copy it or evaluate again"
         )
+
+
+TRAINING_ROWS = 1 << 20  # that are read at a time
+NOTHING: Mapping[Any, Any] = {}
+
+
+@frozen(eq=False)
+class TrainingCounts:
+    """How many training edges have the entities and half-links of the evaluated edges, a partition after another."""
+
+    facts: RunFacts
+    degrees: dict[tuple[str, int], CodeCounts]  # by type and partition: of entities, at either side
+    half_links: dict[tuple[str, int, Side], CodeCounts]  # of (relation, entity at this side)
+
+    @classmethod
+    def count(
+        cls,
+        run: SavedRun,
+        training: Sequence[EdgeFiles],
+        further: Mapping[tuple[str, int, Side], np.ndarray] = NOTHING,
+    ) -> TrainingCounts:
+        """Count; memory follows the distinct half-links of the evaluated edges, and further ones."""
+        found = cls(run.facts, {}, {})
+        evaluated = {slot for _, bucket in run.ranks for side in ENDS for slot in found._slots(side, bucket)}
+        for slot in sorted(evaluated | {place[:2] for place in further}):
+            for side in ENDS:
+                blocks = (run.read_edges(of) for of in run.row_ranges() if slot in found._slots(side, of.bucket))
+                codes = [further.get((*slot, side), np.empty(0, np.int64))]
+                codes += (found._codes(slot, side, edges)[1] for edges in blocks)
+                found.half_links[*slot, side] = CodeCounts.zeros(np.concatenate(codes))
+            rows = np.concatenate([found.half_links[*slot, side].codes % MAX_ROWS for side in ENDS])
+            found.degrees[slot] = CodeCounts.zeros(rows)
+            found._count(run, slot, training)
+        return found
+
+    def _count(self, run: SavedRun, slot: tuple[str, int], training: Sequence[EdgeFiles]) -> None:
+        for file in (file for files in training for file in files.values()):
+            sides = [side for side in ENDS if slot in self._slots(side, file.bucket)]
+            for start in range(0, file.num_edges if sides else 0, TRAINING_ROWS):
+                edges = run.read_file(file, start, min(start + TRAINING_ROWS, file.num_edges))
+                for side in sides:
+                    _, codes = self._codes(slot, side, edges)
+                    self.half_links[*slot, side].count(codes)
+                    self.degrees[slot].count(codes % MAX_ROWS)
+
+    def _slots(self, side: Side, bucket: Bucket) -> set[tuple[str, int]]:
+        return {(name, self.facts.partition_of(name, side, bucket)) for name in self.facts.types(side)}
+
+    def _codes(self, slot: tuple[str, int], side: Side, edges: EdgeColumns) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of the edges whose entity at a side is of a slot's type, and their half-links."""
+        at = np.flatnonzero(in_places(self.facts.types(side), slot[0], edges.rel_n))
+        return at, key_codes(edges.rel_n[at], edges.entity(side)[at], MAX_ROWS)
+
+    def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> dict[str, np.ndarray]:
+        """Return in how many training edges the queries that hide a side have each measure, int64 (E,)."""
+        counts: dict[str, np.ndarray] = {}
+        names = {hidden: (ANSWER_DEGREE, ANSWER_HALF_LINK), hidden.other: (QUERY_DEGREE, QUERY_HALF_LINK)}
+        for side, (degree, half_link) in names.items():
+            counts |= {name: np.zeros(edges.num_edges, np.int64) for name in (degree, half_link)}
+            for slot in self._slots(side, bucket):
+                at, codes = self._codes(slot, side, edges)
+                counts[degree][at] = self.degrees[slot].of(codes % MAX_ROWS)
+                counts[half_link][at] = self.half_links[*slot, side].of(codes)
+        return counts

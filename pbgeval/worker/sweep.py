@@ -13,13 +13,14 @@ Between two steps lies a barrier, where a fault of one worker stops all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from attrs import define, evolve, field
 
 from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
+from pbgeval.errors import DataError
 from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory, rows_ahead
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.notation import Side, distinct
@@ -29,7 +30,7 @@ from pbgeval.ranking.constraints import CandidateSets, is_among
 from pbgeval.ranking.contest_state import RESULT_ARRAYS, ContestResult, ContestState
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.kernels import Kernel, choose_kernel, load_compiled
-from pbgeval.ranking.keys import QueryKeys
+from pbgeval.ranking.keys import QueryKeys, mixed_bits
 from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges, KnownPairs
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
@@ -218,11 +219,20 @@ def _states(
             samples[number],
             in_time_Q=next(iter(of_queries), None),
         )
-        topk = context.inputs.config.save_topk
-        state.result.top = TopCandidates(queries.num_keys, topk) if topk is not None else None
+        config = context.inputs.config
+        if config.save_topk is not None:
+            is_answer = answers_of(edges, queries) if config.topk_metrics else None
+            state.result.top = TopCandidates(queries.num_keys, config.save_topk, is_answer)
         state.result.gains = type_gains(context, edges, queries)
         states.append(state)
     return states
+
+
+def answers_of(edges: QueryEdges, queries: ContestQueries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return what tells of (keys of a contest, numbers) which are evaluated answers."""
+    num_entities = edges.numbering.num_entities
+    codes = distinct(queries.key_Q * num_entities + queries.true_Q)
+    return lambda key, number: is_among(key * num_entities + number, codes)
 
 
 def _competing(edges: QueryEdges, queries: ContestQueries, sets: CandidateSets) -> CompetingEntities:
@@ -486,6 +496,8 @@ def read_given(
     own = np.array([numbering.range_of_slot(part.slot)[0] + at for part in ranges for at in (part.start, part.stop)])
     auc = context.settings.auc
     kept_Q = np.ones(queries.num_queries, bool)
+    is_answer = answers_of(edges, queries) if context.inputs.config.topk_metrics else None
+    others_Q = np.zeros(queries.num_queries, np.uint64)  # a sum over the candidates that are no answers
     sampled: list[np.ndarray] = [np.empty((2, 0), np.int64)]
     for segment in edges.segments:
         stream = DrawStream.of(
@@ -494,6 +506,9 @@ def read_given(
         for edge, number_QK in _lists(context, edges, segment, queries, position_E):
             query_Q = position_E[edge]
             query, number_P = np.repeat(query_Q, number_QK.shape[1]), number_QK.reshape(-1)
+            if is_answer is not None:
+                other_QK = ~is_answer(queries.key_Q[query], number_P).reshape(number_QK.shape)
+                others_Q[query_Q] = (mixed_bits(number_P).reshape(number_QK.shape) * other_QK).sum(1)
             competes = _compete(queries, query, number_P, allowed)
             query, number_P = query[competes], number_P[competes]
             mine = np.searchsorted(own, number_P, "right") % 2 == 1
@@ -506,10 +521,21 @@ def read_given(
                 drawn, place = (index.numpy() for index in auc.cells(words_QW, number_QK.shape[1]))
                 of_draw = np.stack([query_Q[drawn], number_QK[drawn, place]])
                 sampled.append(of_draw[:, _compete(queries, of_draw[0], of_draw[1], allowed)])
+    _check_lists_agree(edges, queries, others_Q)
     if auc.exact:
         return cells, None
     query, number_P = np.concatenate(sampled, axis=1)
     return cells, SampledCells(CellSample.by_number(query, number_P), kept_Q)
+
+
+def _check_lists_agree(edges: QueryEdges, queries: ContestQueries, others_Q: np.ndarray) -> None:
+    """Refuse queries of one key whose lists hold other candidates, by a sum over those that are no answers."""
+    unlike = np.flatnonzero(others_Q != others_Q[np.searchsorted(queries.key_Q, queries.key_Q)])
+    if unlike.size:
+        raise DataError(
+            f"{edges.label(int(queries.edge_Q[unlike[0]]))}: topk_metrics needs one list of candidates for all answers "
+            f"of a {queries.contest.hidden.label} query, and this edge has another one; give all of them the same"
+        )
 
 
 def _compete(queries: ContestQueries, query: np.ndarray, number: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:

@@ -22,7 +22,13 @@ def both(peer: Callable[[str], Path]) -> dict[str, dict[str, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("test", ["torchmetrics", "ogb", "ogb shared", "tgb", "tgb shared", "geometric"])
+@pytest.mark.parametrize(
+    "test",
+    [
+        *("torchmetrics", "ogb", "ogb shared", "tgb", "tgb shared", "geometric"),
+        *("geometric of an evaluation", "torchmetrics of an evaluation"),
+    ],
+)
 def test_figures_are_those_of_the_other_library(both: dict[str, dict[str, dict[str, Any]]], test: str) -> None:
     theirs, ours = both[test]["theirs"], both[test]["ours"]
 

@@ -14,11 +14,11 @@ from tests.saved_ranks import read_ranks
 
 WORKERS_AND_THREADS = [(1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (5, 1)]
 SETTINGS = {
-    "all": ["candidates=all"],
+    "all": ["candidates=all", "topk_metrics=True", "save_topk=5"],
     "observed": ["candidates=all", "type_constraint=observed"],
     "max_memory": ["candidates=all", "max_memory=2GB"],
     "sampled": ["candidates=sampled", "num_degree_negs=3", "degree_power=0.75"],
-    "partition": ["candidates=partition"],
+    "partition": ["candidates=partition", "topk_metrics=True"],
 }
 
 
@@ -53,6 +53,7 @@ def test_two_processes_rank_all_entities_as_one_does(tmp_path: Path) -> None:
     assert alone == results(case, "all", tmp_path / "together", workers=2, threads=1)
     assert alone[0]["relations.csv"]
     assert '"popularity"' in alone[0]["metrics.json"]
+    assert '"both.average_popularity_at_5"' in alone[0]["metrics.json"]
 
 
 @pytest.mark.slow

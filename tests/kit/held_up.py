@@ -28,12 +28,13 @@ def write_case(folder: Path) -> TinyCase:
 
 
 def evaluate(case: TinyCase, output: Path, candidates: str) -> Done:
-    by_time = ["time_window=1", "known_until=query", "time_bin=2"]
+    by_time = ["time_window=1", "time_bin=2"]
     more = {
-        "all": ["breakdowns=relation,popularity,time", *by_time],
-        "sampled": ["num_degree_negs=2", "breakdowns=time", *by_time],
-    }.get(candidates)
-    train = [f"train_paths={case.root / 'edges'}", *more] if more else []
+        "all": ["breakdowns=relation,popularity,time", "topk_metrics=True", "save_topk=2", *by_time],
+        "partition": ["topk_metrics=True"],
+        "sampled": ["num_degree_negs=2", "breakdowns=time", "known_until=query", *by_time],
+    }
+    train = [f"train_paths={case.root / 'edges'}", *more[candidates]]
     hidden = f"relation_prediction={candidates != 'sampled'}"
     known = flags([f"candidates={candidates}", hidden, "save_ranks=True", *train])
     return run_command(case, "--workers", "1", "--quiet", "--output", str(output), *known)

@@ -164,7 +164,8 @@ def test_an_unfinished_run_has_the_metrics_of_what_is_done(
         columns_of = read_ranks(output, 0, Bucket(lhs, rhs)).columns
         for columns in (columns_of[side] for side in ENDS):
             ranked = columns["num_candidates"] > 0
-            ranks = 1 + columns["better"][ranked] + columns["tied"][ranked] / 2
+            better, tied = (columns[name][ranked] - columns[f"excluded_{name}"][ranked] for name in ("better", "tied"))
+            ranks = 1 + better + tied / 2
             reciprocal_ranks += (1 / ranks).tolist()
     assert (False, {"units": 4, "units_done": 2}) == (document["complete"], document["progress"])
     assert len(reciprocal_ranks) == document["num_queries"] == 2 * document["num_edges"] > 0

@@ -83,6 +83,7 @@ metrics: list[str] = ['rank', 'auc']
 preset: str | None = None
 breakdowns: list[str] = ['relation']
 time_bin: int | None = None
+topk_metrics: bool = False
 relation_groups: str | None = None
 save_ranks: bool | None = None
 save_topk: int | None = None

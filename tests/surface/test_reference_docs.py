@@ -33,6 +33,7 @@ EVERYTHING = (
     *("precision=certified", f"taxonomy_path={DATA / 'taxonomy.tsv'}", "type_relations=has"),
     "breakdowns=relation,entity_types,cardinality,relation_frequency,entity_frequency,groups,time,popularity",
     *("relation_groups=groups.json", "time_bin=3", "time_window=1"),
+    "topk_metrics=True",
 )
 
 

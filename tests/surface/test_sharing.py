@@ -89,6 +89,7 @@ def with_known(claimed: Any, found: Any) -> Any:
         (("precision=certified",), 688),
         (("candidates=partition", "comparator=l2"), 764),
         (("train_paths=edges", "breakdowns=relation,popularity"), 764),
+        (("train_paths=edges", "candidates=all", "topk_metrics=True", "save_topk=3"), 764),
         (("relation_prediction=True",), 764),
         (("candidates=sampled",), 2006),
         (("sample_edges=300",), 300),

@@ -495,6 +495,42 @@ COMPETITION = {
         competing(breakdowns=["popularity"], train_paths=["known"], save_ranks=False),
         "breakdowns[0]: 'popularity' follows from saved ranks; remove save_ranks = False, or remove 'popularity'",
     ),
+    **{
+        f"lists of the first k {name}": (competing(topk_metrics=True, **more), f"topk_metrics: {message}")
+        for name, more, message in (
+            (
+                "with known answers",
+                {"candidates": "all"},
+                "leaves known answers out of lists; set train_paths or filter_paths, to edge_paths if no others are "
+                "known",
+            ),
+            (
+                "of samples",
+                {"train_paths": ["known"]},
+                "needs candidates = 'all' or 'partition', or candidate_path",
+            ),
+            (
+                "of some edges",
+                {"train_paths": ["known"], "candidates": "all", "sample_edges": 3},
+                "needs all edges, because a list is judged by all its answers; remove sample_edges and target_error",
+            ),
+            (
+                "without saved ranks",
+                {"train_paths": ["known"], "candidates": "all", "save_ranks": False},
+                "follows from saved ranks; remove save_ranks = False",
+            ),
+            (
+                "that change with time",
+                {"train_paths": ["known"], "candidates": "all", "known_until": "query"},
+                "needs lists that are the same at all times; remove known_until",
+            ),
+            (
+                "as PBG",
+                {"train_paths": ["known"], **PBG, "candidates": "partition"},
+                "needs pbg_semantics = False, because in PBG the true entity competes with itself",
+            ),
+        )
+    },
     "groups without a file": (
         competing(breakdowns=["groups"]),
         "breakdowns[0]: 'groups' needs relation_groups; set it, or remove 'groups'",

@@ -19,7 +19,7 @@ from pbgeval import Edges, Report, edge_scorer, evaluate
 from pbgeval.config import config_of_keys
 from pbgeval.errors import StorageError
 from pbgeval.metrics import popularity
-from pbgeval.report import recompute
+from pbgeval.report import saved_run
 from tests.examples import examples
 from tests.kit import pbg_files
 from tests.kit.graphs import TinyGraph, tiny_graphs
@@ -199,7 +199,7 @@ def test_the_section_equals_the_reference(
     paths = write_training(tmp_path_factory.getbasetemp() / "training", training)
     places = iter(PLACES)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recompute, "TRAINING_ROWS", rows)
+        patch.setattr(saved_run, "TRAINING_ROWS", rows)
         report = saved.report.recompute(
             hits_at=CUTOFFS,
             edge_paths=saved.config.edge_paths,

@@ -199,7 +199,7 @@ def test_an_estimate_has_its_error_and_interval(tmp_path: Path) -> None:
 def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path)
     names = "relation,entity_types,cardinality,relation_frequency,entity_frequency,popularity"
-    evaluated(case, "candidates=all", "train_paths=edges", f"breakdowns={names}")
+    evaluated(case, "candidates=all", "train_paths=edges", f"breakdowns={names}", "topk_metrics=True", "save_topk=3")
     page = page_of(tmp_path / "output")
 
     assert "raw" in page.rows["Every metric"][0]
@@ -214,6 +214,7 @@ def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) 
     assert {"answer", "known + relation"} < {row[0] for row in popularity}
     assert "answer_degree" not in str(popularity)
     assert "<h3>Popularity" not in text_of(tmp_path / "output"), "the section has this heading"
+    assert {"recall", "hit ratio", "coverage"} < {row[0] for row in page.rows["Top k"]}
     assert "evaluated edges are also in train_paths" in page.text, "a warning"
     assert ["that are also in train_paths", "that never occur in train_paths"] == [
         row[0] for row in page.rows["Repeated and leaked edges"] if "train_paths" in row[0]

@@ -576,6 +576,7 @@ MISUSES: dict[str, tuple[dict[str, Any], str]] = {
         {"edge_paths": EDGE_FOLDERS, "breakdowns": ["popularity"]},
         "'popularity' needs train_paths",
     ),
+    "the first k without edges": ({"topk_metrics": True}, "topk_metrics: needs edge_paths"),
     "training edges for nothing": ({"train_paths": ["x"]}, "train_paths: has no effect without 'popularity'"),
     "a folder without brackets": ({"edge_paths": "edges"}, "expected a list of folders, got 'edges'"),
     "a folder too few": ({"edge_paths": ["x"]}, r"expected 2, in the order of the run \(edges0, edges1\), got 1"),
