@@ -21,7 +21,7 @@ from pbgeval.command_line.options import (
     Unknown,
 )
 from pbgeval.errors import ConfigError, IncompleteError
-from pbgeval.storage.text import printable
+from pbgeval.storage.text import parse_memory, printable
 
 if TYPE_CHECKING:
     from pbgeval.progress import Observer
@@ -110,7 +110,6 @@ def import_graph(
 
     Reads text with tabs, .csv or Parquet. A name may have several files.
     """
-    from pbgeval.config.schema import parse_memory
     from pbgeval.importing.dictionaries import Partitioning, RelationTypes, partition_counts
     from pbgeval.importing.edge_files import ColumnForm
     from pbgeval.importing.graph import GraphFiles

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, read_relation_groups, rule, show
-from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig, parse_memory
+from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig
 from pbgeval.errors import ConfigError
 from pbgeval.metrics.names import (
     DEFAULT,
@@ -23,6 +23,7 @@ from pbgeval.metrics.names import (
 from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.sinks import SINKS, missing_library
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
+from pbgeval.storage.text import parse_memory
 
 
 def _memory(config: EvalConfig) -> Iterator[Fault]:

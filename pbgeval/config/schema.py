@@ -13,7 +13,6 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ import attrs
 from attrs import field, frozen
 
 from pbgeval.errors import ConfigError
+from pbgeval.storage.text import parse_memory
 
 if TYPE_CHECKING:
     from pbgeval.metrics.names import Selection
@@ -135,35 +135,6 @@ def without_none(type_: Any) -> Any:  # noqa: ANN401 (any annotation)
     if typing.get_origin(type_) is types.UnionType:
         return next(option for option in typing.get_args(type_) if option is not types.NoneType)
     return type_
-
-
-# The text of `max_memory` -> bytes.
-
-_UNITS = {
-    **{f"{prefix}b": 1000**power for power, prefix in enumerate(("", "k", "m", "g", "t"))},
-    **{f"{prefix}ib": 1024**power for power, prefix in enumerate(("k", "m", "g", "t"), start=1)},
-    "": 1,
-}
-_AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([a-z]*)", re.ASCII)
-_LARGEST = 2**63 - 1
-
-
-def parse_memory(text: str) -> int:
-    """Read an amount of memory: bytes, or a number with a unit such as 800MB, 1.5 GB (1000s) or 2GiB (1024s).
-
-    Returns:
-        Bytes, rounded down, at least 1.
-
-    Raises:
-        ConfigError: If it is no such amount, or none at all.
-    """
-    match = _AMOUNT.fullmatch(text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        raise ConfigError(f"expected an amount of memory such as '800MB', '1.5GB' or '2GiB', got {text[:60]!r}")
-    num_bytes = int(Fraction(match[1]) * _UNITS[match[2]])
-    if not 1 <= num_bytes <= _LARGEST:
-        raise ConfigError(f"expected an amount of memory from 1 byte to 2**63 - 1 bytes, got {text[:60]!r}")
-    return num_bytes
 
 
 PRECISIONS = ("float32", "float64", "certified")
@@ -492,7 +463,7 @@ class EvalConfig:
         False,
         OUTPUT,
         "True: also recall, precision, NDCG, MAP and others of the first k candidates of each query, with all its "
-        "evaluated answers together. k is each of hits_at. Needs known edges, and saves ranks.",
+        "evaluated answers together. k: as in hits_at. Needs known edges, and saves ranks.",
     )
     relation_groups: str | None = key(
         None, OUTPUT, "JSON file with named groups of relations for the breakdown groups: {NAME: [RELATION, ...]}."

@@ -21,7 +21,6 @@ from attrs import define
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, names_file_of_edges
-from pbgeval.config.schema import parse_memory
 from pbgeval.errors import EvalError, OutputError, StorageError
 from pbgeval.inputs.opening import edge_paths, with_edge_paths
 from pbgeval.storage.checkpoint import read_checkpoint_version
@@ -32,7 +31,7 @@ from pbgeval.storage.objects import (
     find_object,
     list_objects,
 )
-from pbgeval.storage.text import is_url, without_secrets
+from pbgeval.storage.text import is_url, parse_memory, without_secrets
 from pbgeval.storage.writing import make_folder, private_folder
 
 _SHARE_OF_FREE = 2  # without a limit, copies take at most this part of what is free

@@ -16,10 +16,11 @@ import stat
 import unicodedata
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import ConfigError, StorageError
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -386,3 +387,32 @@ def without_secrets(text: str, url: str = "") -> str:
     for secret in (f"?{query}", query, f"{user}@", user.partition(":")[2]):
         text = text.replace(secret, "") if len(secret) > 3 else text  # "" and "@" are no secrets
     return re.sub(r"(://[^\s?]*)\?[^\s:;,]*", r"\1", re.sub(r"://[^/\s]*@", "://", text))
+
+
+# Amounts of memory -> bytes.
+
+_UNITS = {
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate(("", "k", "m", "g", "t"))},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate(("k", "m", "g", "t"), start=1)},
+    "": 1,
+}
+_AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([a-z]*)", re.ASCII)
+_LARGEST = 2**63 - 1
+
+
+def parse_memory(text: str) -> int:
+    """Read an amount of memory: bytes, or a number with a unit such as 800MB, 1.5 GB (1000s) or 2GiB (1024s).
+
+    Returns:
+        Bytes, rounded down, at least 1.
+
+    Raises:
+        ConfigError: If it is no such amount, or none at all.
+    """
+    match = _AMOUNT.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise ConfigError(f"expected an amount of memory such as '800MB', '1.5GB' or '2GiB', got {text[:60]!r}")
+    num_bytes = int(Fraction(match[1]) * _UNITS[match[2]])
+    if not 1 <= num_bytes <= _LARGEST:
+        raise ConfigError(f"expected an amount of memory from 1 byte to 2**63 - 1 bytes, got {text[:60]!r}")
+    return num_bytes

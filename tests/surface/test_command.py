@@ -159,8 +159,8 @@ def test_a_wrong_command_line_is_a_line_that_says_what_to_type(arguments: str, l
 @pytest.mark.parametrize(
     ("word", "keys"),
     [
-        ("hits_at", {"hits_at", "target_metric"}),
-        ("hits-at", {"hits_at", "target_metric"}),
+        ("hits_at", {"hits_at", "target_metric", "topk_metrics"}),
+        ("hits-at", {"hits_at", "target_metric", "topk_metrics"}),
         ("plus or minus", {"target_error"}),
         ("entities.NAME", {"entities.NAME.num_partitions", "entities.NAME.featurized", "entities.NAME.dimension"}),
     ],
