@@ -15,7 +15,9 @@ from pbgeval.metrics.names import (
     DEFAULT,
     ESTIMATES,
     METRIC_GROUPS,
+    OGB_CUTOFFS,
     PRESETS,
+    PROTOCOLS,
     Selection,
     UnknownMetricError,
     check_name,
@@ -122,12 +124,23 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
         )
 
 
+_REALISTIC = (None, "realistic", "average", "avg")
+
+
 def _preset(config: EvalConfig) -> Iterator[Fault]:
     if config.preset not in (None, *PRESETS):
         yield Fault(("preset",), not_one_of(PRESETS, config.preset))
-    elif config.preset is not None and tuple(config.metrics) != DEFAULT:
-        message = f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them"
-        yield Fault(("preset",), message, (("metrics",),))
+    elif config.preset is not None:
+        if tuple(config.metrics) != DEFAULT:
+            message = f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them"
+            yield Fault(("preset",), message, (("metrics",),))
+        for key, value in PROTOCOLS.get(config.preset, {}).items():
+            if getattr(config, key) != value:
+                yield Fault(("preset",), f"needs {key} = {value!r}; set it", ((key,),))
+        cutoffs = [k for k in OGB_CUTOFFS if f"hits_at_{k}" in PRESETS[config.preset]]
+        if not {*cutoffs} <= {*config.hits_at}:
+            message = f"reports hits at {', '.join(map(str, cutoffs))}, but hits_at is {show(config.hits_at)}; add them"
+            yield Fault(("preset",), message, (("hits_at",),))
 
 
 def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
@@ -270,16 +283,10 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     ),
     rule(
         "preset",
-        lambda c: c.preset == "ogb" and (c.pbg_semantics or c.rank_type not in (None, "realistic", "average", "avg")),
+        lambda c: c.preset in ("ogb", "tgb") and (c.pbg_semantics or c.rank_type not in _REALISTIC),
         "uses realistic ranks; remove rank_type and pbg_semantics",
         "rank_type",
         "pbg_semantics",
-    ),
-    rule(
-        "preset",
-        lambda c: c.preset == "ogb" and not {1, 3, 10} <= {*c.hits_at},
-        "reports hits at 1, 3 and 10, but hits_at is {config.hits_at}; add them",
-        "hits_at",
     ),
     _breakdowns,
     _topk_metrics,

@@ -445,7 +445,10 @@ class EvalConfig:
         ),
     )
     preset: str | None = key(
-        None, OUTPUT, "Report the metrics of a benchmark instead of `metrics`: ogb (realistic ranks, unfiltered)."
+        None,
+        OUTPUT,
+        "Report the metrics of a published protocol instead of `metrics`, and check its settings: ogb (realistic, "
+        "unfiltered), tgb (tails, filtered by time), dglke (pessimistic) or recsys (top-k metrics of tails).",
     )
     breakdowns: list[str] = field(
         factory=lambda: ["relation"],

@@ -231,7 +231,16 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
         *(f"hits_at_{k}" for k in OGB_CUTOFFS),
         "mean_reciprocal_rank_at_10",
         *(f"{POOLED_HITS}{k}" for k in OGB_POOLED_CUTOFFS),
-    )
+    ),
+    "tgb": ("mean_reciprocal_rank", "hits_at_10"),
+    "dglke": ("mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in OGB_CUTOFFS)),
+    "recsys": ("mean_reciprocal_rank",),  # the others are in the section `topk_metrics`
+}
+# What else their protocols fix: settings that have other defaults.
+PROTOCOLS: Mapping[str, Mapping[str, object]] = {
+    "tgb": {"time_window": 0, "disable_lhs_negs": True},
+    "dglke": {"rank_type": "pessimistic"},
+    "recsys": {"topk_metrics": True, "candidates": "all", "disable_lhs_negs": True},
 }
 
 

@@ -439,10 +439,13 @@ METRICS = [
             ("metrics=rank,hits@2", "…metrics[1]: …"),
             ("metrics=ndcg", "…metrics[0]: …"),
             ("metrics=rank,tail.estimates", "…metrics[1]: …"),
-            ("preset=obg", "…preset=obg: expected one of ogb, got 'obg'…"),
+            ("preset=obg", "…preset=obg: expected one of ogb, tgb, dglke, recsys, got 'obg'…"),
             ("preset=ogb metrics=mrr", "…preset: chooses the metrics itself…"),
             ("preset=ogb rank_type=worst", "…preset: uses realistic ranks…"),
-            ("preset=ogb hits_at=5", "…preset: reports hits at 1, 3 and 10…"),
+            ("preset=ogb hits_at=5", "…preset: reports hits at 1, 3, 10, but hits_at is [5]; add them"),
+            ("preset=dglke", "…preset=dglke: needs rank_type = 'pessimistic'; set it"),
+            ("preset=tgb disable_lhs_negs=True", "…preset=tgb: needs time_window = 0; set it"),
+            ("preset=recsys disable_lhs_negs=True candidates=all", "…preset=recsys: needs topk_metrics = True; set it"),
         )
     ),
     *(

@@ -11,6 +11,7 @@ from pbgeval.metrics.names import CLASSIFICATION
 from pbgeval.report.report import Report
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, metrics_of, run_command
+from tests.kit.held_up import write_case
 
 CANDIDATES = ["sampled", "partition", "all"]
 
@@ -63,6 +64,29 @@ def test_a_classifiers_metrics_are_added_and_change_nothing(case: TinyCase, cand
         assert added[f"{side}.num_scores"] == usual["diagnostics"][side]["num_queries"] + competitors
         assert 0 < added[f"{side}.average_precision_score"] <= 1
     assert {} == more["intervals"]
+
+
+PRESET_CASES = {
+    "tgb": (["time_window=0", "disable_lhs_negs=True"], {"mean_reciprocal_rank", "hits_at_10"}, "realistic"),
+    "dglke": (["rank_type=pessimistic"], {"mean_rank", "mean_reciprocal_rank", "hits_at_3"}, "pessimistic"),
+    "recsys": (["topk_metrics=True", "disable_lhs_negs=True"], {"mean_reciprocal_rank"}, "realistic"),
+}
+
+
+@pytest.mark.parametrize("preset", PRESET_CASES)
+def test_other_presets_have_the_figures_that_their_settings_have(tmp_path: Path, preset: str) -> None:
+    settings, names, headline = PRESET_CASES[preset]
+    case = write_case(tmp_path / "case")
+    overrides = ["candidates=all", f"filter_paths={case.root / 'edges'}", *settings]
+    usual = evaluated(case, *overrides)
+    chosen = evaluated(case, *overrides, f"preset={preset}", output=preset)
+
+    assert names <= {key.split(".")[-1] for key in chosen["metrics"]}
+    assert not any(key.endswith(("auc", "hits_at_50")) for key in chosen["metrics"])
+    assert chosen["metrics"].items() <= usual["metrics"].items()
+    assert headline == chosen["headline"]
+    for section, of in (("time_filtered_metrics", "tgb"), ("topk_metrics", "recsys")):
+        assert (preset == of) == bool(chosen.get(section))
 
 
 def test_the_preset_of_ogb_has_its_figures_alone(case: TinyCase) -> None:
