@@ -6,7 +6,7 @@
 
     def score(lhs, rel, rhs): ...  # ids that broadcast -> scores, higher is better
     model = edge_scorer(score, num_entities=9, num_relations=2)
-    evaluate_triples(model, test, known=[train, valid])
+    evaluate_triples(model, test, train=[train], known=[valid])
 
 A name is imported when it is first used (PEP 562), so importing the package is fast.
 """

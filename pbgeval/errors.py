@@ -8,6 +8,7 @@ from __future__ import annotations
 
 INCOMPLETE_STATUS = 75  # EX_TEMPFAIL: run again to go on
 OVERWRITE = "--overwrite (in Python: overwrite=True)"  # what messages of both interfaces advise
+TRAIN_PATHS = "train_paths (for arrays: train=[...])"  # the same
 
 
 class EvalError(Exception):

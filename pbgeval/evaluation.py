@@ -132,6 +132,7 @@ def evaluate_triples(
     test: Array,
     *,
     known: Sequence[Array] = (),
+    train: Sequence[Array] = (),
     output: str | PathLike[str] | None = None,
     device: str = "auto",
     overwrite: bool = False,
@@ -144,8 +145,9 @@ def evaluate_triples(
         model: a `Scorer`, for example from `edge_scorer` or `batch_scorer`, or a path that the key `model` could have.
         test: integers of shape (edges, 3): head, relation, tail; or (edges, 4): then the time. An array, a tensor or a
             list.
-        known: a list of such arrays, for example [train, valid]. Their triples, and those of `test`, are filtered out.
-            Default: nothing is filtered.
+        known: a list of such arrays, for example [valid]. Their triples, those of `train` and of `test` are filtered
+            out. Default: nothing is filtered.
+        train: the same. Leaked edges, unseen entities and frequencies are counted from these.
         output: as in `evaluate`; by default nothing is written.
         device: as in `evaluate`.
         overwrite: as in `evaluate`.
@@ -156,11 +158,11 @@ def evaluate_triples(
         EvalError: all errors in the input, one per line.
     """
     if "filtered" in settings:
-        raise ConfigError("filtered: unknown key; give the triples to filter out, known=[train, valid]")
+        raise ConfigError("filtered: unknown key; give the triples to filter out, train=[train] and known=[valid]")
     return evaluate(
         config_of_keys({"candidates": "all", **settings}, ("test", *(evaluate_triples.__kwdefaults__ or ()))),
         model=model,
-        edges=Edges(test, filter=known),
+        edges=Edges(test, filter=known, train=train),
         output=output,
         device=device,
         overwrite=overwrite,

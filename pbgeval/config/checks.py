@@ -20,6 +20,7 @@ from pbgeval.config.schema import (
     default_of,
     keys_of,
 )
+from pbgeval.errors import TRAIN_PATHS
 from pbgeval.notation import MAX_PARTITIONS
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
@@ -398,7 +399,7 @@ CHECKS: tuple[Check, ...] = (
     rule(
         "num_degree_negs",
         lambda c: c.num_degree_negs > 0 and not c.train_paths,
-        "counts training edges; set train_paths",
+        f"counts training edges; set {TRAIN_PATHS}",
         "train_paths",
     ),
     rule(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, read_relation_groups, rule, show
 from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig
-from pbgeval.errors import ConfigError
+from pbgeval.errors import TRAIN_PATHS, ConfigError
 from pbgeval.metrics.names import (
     DEFAULT,
     ESTIMATES,
@@ -151,7 +151,7 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
         if name in (*TRAINING_BREAKDOWNS, POPULARITY) and not config.train_paths:
             yield Fault(
                 where,
-                f"{show(name)} counts training edges; set train_paths, or remove {show(name)}",
+                f"{show(name)} counts training edges; set {TRAIN_PATHS}, or remove {show(name)}",
                 (("train_paths",),),
             )
         if name == POPULARITY and config.save_ranks is False:
@@ -170,7 +170,8 @@ def _topk_metrics(config: EvalConfig) -> Iterator[Fault]:
     faults = (
         (
             not config.filtered,
-            "leaves known answers out of lists; set train_paths or filter_paths, to edge_paths if no others are known",
+            f"leaves known answers out of lists; set {TRAIN_PATHS} or filter_paths, to edge_paths if no others are "
+            "known",
             ("train_paths", "filter_paths"),
         ),
         (sampled, "needs candidates = 'all' or 'partition', or candidate_path", ("candidates", "candidate_path")),

@@ -94,7 +94,7 @@ class RankMetric:
             try:
                 ranks = from_scores(scores, true, excluded)
             except ValueError as error:
-                raise DataError(f"RankMetric.update: {error}") from None
+                raise DataError(f"RankMetric.update: {error}".replace("true_index", "target")) from None
             best_Q, worst_Q = ranks.optimistic_Q, ranks.pessimistic_Q
             self._add(RankCounts(best_Q - 1, worst_Q - best_Q, ranks.num_candidates_Q - 1))
             return

@@ -12,6 +12,7 @@ over their vectors (`models/pykeen.py`); any other model is asked for the scores
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -40,14 +41,25 @@ if TYPE_CHECKING:
 
 # A report -> the keys, shapes and names of PyKEEN's `RankBasedMetricResults`.
 
+_USUAL = ("inverse_harmonic_mean_rank", "hits_at_")  # metrics that results print
 
-@frozen(eq=False)
+
+@frozen(eq=False, repr=False)
 class RankBasedMetricResults:
     """The figures of an evaluation by PyKEEN's keys; all of them, also by ours, are in `report`."""
 
     report: Report
     hits_at: tuple[int, ...]
     macro: bool = False  # every query key weighs alike
+
+    def __repr__(self) -> str:
+        data = self.data
+        usual = [
+            f"{metric}={value:.4f}"
+            for (side, rank_type, metric), value in data.items()
+            if (side, rank_type) == ("both", RankType.REALISTIC.value) and metric.startswith(_USUAL)
+        ]
+        return f"{type(self).__name__}({', '.join([*usual, f'{len(data)} figures in all'])})"
 
     @property
     def figures(self) -> Mapping[str, Value]:
@@ -96,6 +108,9 @@ class RankBasedMetricResults:
 
 Triples: TypeAlias = Any  # a triples factory, or an `Array` of ids: head, relation, tail
 WITHOUT_EFFECT = {"use_tqdm", "tqdm_kwargs", "pre_filtered_triples", "do_time_consuming_checks"}
+_NO_FILTER = (
+    "filtered only by the evaluated edges; pass additional_filter_triples=[dataset.training, dataset.validation]"
+)
 _ID_MAPS = ("entity_to_id", "relation_to_id")
 
 
@@ -153,6 +168,8 @@ class RankBasedEvaluator:
         """
         for name in without_effect.keys() - WITHOUT_EFFECT:
             raise ConfigError(f"evaluate: unknown argument {name}")
+        if self.filtered and additional_filter_triples is None and training is None:
+            warnings.warn(_NO_FILTER, stacklevel=2)
         filters = _as_list(additional_filter_triples)
         _check_id_maps([mapped_triples, *filters, *_as_list(training)])
         num_entities = None if mode is None else getattr(mapped_triples, "num_entities", None)
@@ -161,11 +178,7 @@ class RankBasedEvaluator:
         model = model if device is None else model.to(device)
         limits = {"num_entities": num_entities, "batch_size": batch_size, "slice_size": slice_size}
         scorer = pykeen_scorer(model, mode=mode, **limits)
-        evaluated = _array(mapped_triples)
-        edges = Edges(evaluated)
-        if self.filtered:
-            train = [_array(triples) for triples in _as_list(training)]
-            edges = evolve(edges, filter=[_array(triples) for triples in filters] or [evaluated], train=train)
+        edges = self._edges(mapped_triples, filters, _as_list(training))
         restrictions = {
             "restrict_entities": _names(restrict_entities_to, mapped_triples, "entity_to_id", "all:0:"),
             "restrict_relations": _names(restrict_relations_to, mapped_triples, "relation_to_id", "rel:"),
@@ -176,6 +189,13 @@ class RankBasedEvaluator:
         with _with_labels(config, [mapped_triples, *filters, *_as_list(training)], scorer.num_relations) as labelled:
             report = run(labelled, output=self.output, device=self.device, overwrite=self.overwrite)
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
+
+    def _edges(self, evaluated: Triples, filters: Sequence[Triples], training: Sequence[Triples]) -> Edges:
+        edges = Edges(_array(evaluated))
+        if not self.filtered:
+            return edges
+        known = [_array(triples) for triples in filters] or [edges.evaluated]
+        return evolve(edges, filter=known, train=[_array(triples) for triples in training])
 
     def _config(self, restrictions: Mapping[str, Any]) -> EvalConfig:
         own = {"candidates": "all", "hits_at": list(self.ks or self.hits_at), **restrictions}

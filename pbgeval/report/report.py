@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from os import PathLike
@@ -103,6 +104,13 @@ MAX_NAMED = 3  # folders that may have been meant
 BUCKETS, HISTOGRAM = "buckets", "rank_histogram"  # tables, as those of breakdowns: files of these names and .csv
 TABLES = (BUCKETS, HISTOGRAM, *(file.removesuffix(".csv") for file in BREAKDOWN_FILES.values()))
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
+_TITLES = {
+    **dict.fromkeys(("metrics", "raw_metrics"), "Unfiltered"),  # the former print as such where nothing is filtered
+    "time_filtered_metrics": "Time-aware filter",
+    "macro_metrics": "Macro average over query keys",
+    "relation_macro_metrics": "Macro average over relations",
+}
+_COUNTED = {"macro_metrics": "query keys", "relation_macro_metrics": "relations"}
 
 
 @frozen(eq=False, repr=False)
@@ -114,6 +122,7 @@ class Figures(Mapping[str, Value]):
 
     by_key: Mapping[str, Value]
     headline: str  # the rank type that a name without one means
+    title: str = "Figures"
 
     def __getitem__(self, name: str) -> Value:
         """Return a figure; None where it is undefined.
@@ -132,7 +141,8 @@ class Figures(Mapping[str, Value]):
     def __repr__(self) -> str:
         document = {"metrics": self.by_key, "headline": self.headline, "intervals": {}}
         table = import_module("pbgeval.report.figures").headline_of(Report(document))
-        return to_text(evolve(table, title=f"The usual of {len(self)} figures, {self.headline} ranks"))
+        num_shown = len(table.rows) * (len(table.columns) - 1)
+        return to_text(evolve(table, title=f"{self.title}: {num_shown} of {len(self)} figures, {self.headline} ranks"))
 
 
 @frozen(eq=False)
@@ -201,11 +211,20 @@ class Report:
         """
         return self._figures("macro_metrics")
 
+    @property
+    def relation_macro(self) -> Figures:
+        """The averages in which every relation weighs the same.
+
+        Raises:
+            OutputError: this report has none.
+        """
+        return self._figures("relation_macro_metrics")
+
     def _figures(self, key: str) -> Figures:
         figures = self.document[key]
         if figures is None:
-            raise OutputError(f"{key}: this report has none, because query keys were not counted")
-        return Figures(figures, self.document["headline"])
+            raise OutputError(f"{key}: this report has none, because {_COUNTED[key]} were not counted")
+        return Figures(figures, self.document["headline"], _TITLES[key])
 
     @property
     def intervals(self) -> Mapping[str, Mapping[str, float]]:
@@ -225,7 +244,11 @@ class Report:
             OutputError: there is no such table, or its file is not as it was written.
         """
         if name not in self.rows:
-            raise OutputError(f"no table {name!r} in this report: expected one of {', '.join(self.tables) or 'none'}")
+            near = BREAKDOWN_FILES.get(name, name).removesuffix(".csv")
+            near = near if near in self.rows else next(iter(get_close_matches(name, self.tables, n=1)), "")
+            hint = f"; did you mean {near!r}?" if near else ""
+            expected = ", ".join(self.tables) or "none"
+            raise OutputError(f"no table {name!r} in this report: expected one of {expected}{hint}")
         rows = self.rows[name]
         return Table(rows, partial(self._made("figures").rows_table, name, rows, self.document["headline"]))
 

@@ -103,9 +103,10 @@ def pykeen_names(test: np.ndarray, train: np.ndarray) -> dict[str, Any]:
     """Return stand-ins for a model of PyKEEN's and its dataset, of edges (n, 3), by the names that pages use."""
 
     def triples(edges_E3: np.ndarray) -> SimpleNamespace:
-        return SimpleNamespace(mapped_triples=torch.tensor(edges_E3), num_entities=NUM_ENTITIES)
+        labels = [(f"entity {head}", f"relation {relation}", f"entity {tail}") for head, relation, tail in edges_E3]
+        return SimpleNamespace(mapped_triples=torch.tensor(edges_E3), num_entities=NUM_ENTITIES, triples=labels)
 
-    dataset = SimpleNamespace(testing=triples(test), training=triples(train), validation=triples(train[:5]))
+    dataset = SimpleNamespace(testing=triples(test), training=triples(train[5:]), validation=triples(train[:5]))
     return {"model": Diagonal(), "dataset": dataset}
 
 

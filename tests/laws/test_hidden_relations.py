@@ -126,7 +126,9 @@ def test_models_that_score_by_number_rank_relations(name, candidates):
 
 
 def test_pykeens_targets_may_name_the_relation():
-    found = RankBasedEvaluator().evaluate(Model(with_inverses=True), TEST, targets=["tail", "relation"])
+    found = RankBasedEvaluator().evaluate(
+        Model(with_inverses=True), TEST, additional_filter_triples=[], targets=["tail", "relation"]
+    )
 
     assert statistics.fmean(expected_ranks(TEST)) == found.get_metric("relation.realistic.mean_rank")
     assert "head.realistic.mean_rank" not in found.report.document["metrics"]

@@ -171,7 +171,7 @@ def from_pykeen(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     """The model object and its arrays in partitions have the same figures."""
     write_pykeen_arrays(Path("exported"))
     edges = {
-        name: write_labelled_edges(Path(f"{name}.tsv"), number, NUM_ENTITIES, NUM_RELATIONS, seed=number)
+        name: write_ids(f"of_{name}", number, NUM_ENTITIES, NUM_RELATIONS)
         for name, number in (("test", 30), ("train", 90))
     }
     names = pykeen_names(**edges)

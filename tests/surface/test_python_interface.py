@@ -102,6 +102,16 @@ def test_triples_have_the_figures_of_the_same_edges_in_memory(tmp_path: Path) ->
     assert (tmp_path / "raw" / "metrics.json").exists()
 
 
+def test_training_triples_are_known_and_counted() -> None:
+    known = [TRAIN, TEST[:1]]
+    found, trained = evaluate_triples(SCORER, TEST, known=known), evaluate_triples(SCORER, TEST, train=known)
+
+    assert trained.document["metrics"] == found.document["metrics"]
+    assert "1 of 2 evaluated edges are also in train" in " ".join(repr(trained).split())
+    assert "also in train" not in repr(found)
+    assert "popularity" in evaluate_triples(SCORER, TEST, train=known, breakdowns=["popularity"]).document
+
+
 @pytest.mark.parametrize(
     ("arguments", "settings", "fault"),
     [
@@ -114,9 +124,19 @@ def test_triples_have_the_figures_of_the_same_edges_in_memory(tmp_path: Path) ->
         ((SCORER, [[0, 0, 9]]), {}, r"edges: row 0, tail: expected an id in 0..8"),
         ((SCORER, [[0, 2, 1]]), {}, r"edges: row 0, relation: expected an id in 0..1"),
         ((SCORER, TEST), {"known": TRAIN}, r"known edges: expected a list of arrays, got one array; write \[array\]"),
+        (
+            (SCORER, TEST),
+            {"train": TRAIN},
+            r"training edges: expected a list of arrays, got one array; write \[array\]",
+        ),
+        (
+            (SCORER, TEST),
+            {"breakdowns": ["popularity"]},
+            r"set train_paths \(for arrays: train=\[\.\.\.\]\), or remove",
+        ),
         ((SCORER, TEST), {"known": [[[0, 0, -1]]]}, r"known edges: row 0, tail: expected an id in 0..8"),
         ((SCORER, TEST), {"hits": [1]}, "hits: unknown key"),
-        ((SCORER, TEST), {"filtered": True}, r"filtered: unknown key; give .*, known=\[train, valid\]"),
+        ((SCORER, TEST), {"filtered": True}, r"filtered: unknown key; give .*, train=\[train\] and known=\[valid\]"),
         ((SCORER, TEST), {"knwon": [TRAIN]}, "knwon: unknown key; did you mean 'known'"),
         ((SCORER, TEST), {"devise": "cpu"}, "devise: unknown key; did you mean 'device'"),
         ((SCORER, TEST), {"hit_at": [1], "seeed": 3}, "hit_at: unknown key; did you mean 'hits_at'"),
@@ -215,6 +235,12 @@ def test_raw_and_macro_figures_have_the_names_of_all_others(reports: tuple[Repor
         assert report.raw["MRR"] == raw["both.realistic.mean_reciprocal_rank"]
         assert report.macro["tail.hits@10"] == document["macro_metrics"]["tail.realistic.hits_at_10"]
         assert dict(report.macro) == document["macro_metrics"]
+        assert dict(report.relation_macro) == document["relation_macro_metrics"]
+        titled = [(report.raw, "Unfiltered"), (report.macro, "Macro average over query keys")]
+        for figures, title in (*titled, (report.relation_macro, "Macro average over relations")):
+            first, _, table = repr(figures).partition("\n")
+            shown = len(re.findall(r"[\d,.]+ (?=│)|– (?=│)", table))  # each cell of a figure
+            assert first == f"{title}: {shown} of {len(figures)} figures, realistic ranks"
         with pytest.raises(KeyError, match="no metric 'mmr'"):
             report.raw["mmr"]
 
@@ -237,9 +263,21 @@ def test_tables_become_data_frames_and_text_and_html(reports: tuple[Report, Repo
         ).rstrip().splitlines()
 
 
-def test_a_table_that_is_not_there_is_named_with_those_that_are(reports: tuple[Report, Report]) -> None:
-    with pytest.raises(EvalError, match="no table 'relation' in this report: expected one of buckets, rank_histogram"):
-        reports[0].table("relation")
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("relation", "relations"), ("bucket", "buckets"), ("groups", None), ("loss", None)],
+)
+def test_a_table_that_is_not_there_is_named_with_those_that_are(reports: tuple[Report, Report], name, near) -> None:
+    with pytest.raises(
+        EvalError, match=f"no table '{name}' in this report: expected one of buckets, rank_h"
+    ) as refused:
+        reports[0].table(name)
+    assert str(refused.value).endswith(f"; did you mean '{near}'?") == (near is not None)
+
+
+def test_the_name_of_a_breakdown_leads_to_its_table() -> None:
+    with pytest.raises(EvalError, match=r"buckets, relation_groups; did you mean 'relation_groups'\?$"):
+        Report({}, rows={"buckets": [], "relation_groups": []}).table("groups")
 
 
 def test_names_in_html_are_text(case: TinyCase) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig, load_config, read_relation_groups
 from pbgeval.config.schema import BREAKDOWNS
-from pbgeval.errors import ConfigError
+from pbgeval.errors import TRAIN_PATHS, ConfigError
 from pbgeval.scoring.comparators import COMPARATORS
 from tests.examples import examples
 
@@ -477,7 +477,7 @@ COMPETITION = {
     ),
     "draws by degree without training edges": (
         competing(num_degree_negs=5),
-        "num_degree_negs: counts training edges; set train_paths",
+        f"num_degree_negs: counts training edges; set {TRAIN_PATHS}",
     ),
     "draws by degree as PBG": (
         competing(num_degree_negs=5, train_paths=["known"], **PBG),
@@ -487,7 +487,7 @@ COMPETITION = {
     **{
         f"{name} without training edges": (
             competing(breakdowns=[name], filter_paths=["known"]),
-            f"breakdowns[0]: '{name}' counts training edges; set train_paths, or remove '{name}'",
+            f"breakdowns[0]: '{name}' counts training edges; set {TRAIN_PATHS}, or remove '{name}'",
         )
         for name in ("cardinality", "relation_frequency", "entity_frequency", "popularity")
     },
@@ -501,8 +501,8 @@ COMPETITION = {
             (
                 "with known answers",
                 {"candidates": "all"},
-                "leaves known answers out of lists; set train_paths or filter_paths, to edge_paths if no others are "
-                "known",
+                f"leaves known answers out of lists; set {TRAIN_PATHS} or filter_paths, to edge_paths if no "
+                "others are known",
             ),
             (
                 "of samples",

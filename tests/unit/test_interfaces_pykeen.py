@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import sys
+import warnings
 from collections import Counter
 from types import SimpleNamespace
 from unittest import mock
@@ -34,6 +35,8 @@ from tests.pykeen_models import (
 from tests.rank_metrics_reference import Queries
 from tests.reference import rank_by_sorting
 from tests.saved_ranks import read_ranks
+
+pytestmark = pytest.mark.filterwarnings("ignore:filtered only by the evaluated edges")
 
 CUTOFFS = (1, 3, 10)  # the reference has these
 DRAW = random.Random(11)
@@ -121,6 +124,26 @@ def test_evaluated_triples_are_known_without_any_others():
     assert_equal_figures(expected_figures(TEST, set(TEST)), results)
 
 
+def test_a_filter_of_the_evaluated_triples_alone_is_warned_of():
+    with pytest.warns(UserWarning, match=r"^filtered only by the evaluated edges; pass additional_filter_triples=\["):
+        RankBasedEvaluator().evaluate(Diagonal(), TEST)
+
+
+@pytest.mark.parametrize(
+    ("filtered", "arguments"),
+    [
+        (True, {"additional_filter_triples": [TRAIN, VALID]}),
+        (True, {"additional_filter_triples": []}),
+        (True, {"training": TRAIN}),
+        (False, {}),
+    ],
+)
+def test_a_filter_that_was_chosen_is_not_warned_of(filtered, arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RankBasedEvaluator(filtered).evaluate(Diagonal(), TEST, **arguments)
+
+
 @pytest.mark.parametrize("by_label", [False, True])
 def test_a_whitelist_drops_triples_and_candidates(by_label):
     labels = {"entity_to_id": {f"e{i}": i for i in range(NUM_ENTITIES)}}
@@ -163,6 +186,9 @@ def test_results_have_the_keys_and_shapes_of_pykeen():
     assert flat["both.realistic.adjusted_hits_at_k"] == results.get_metric("adjusted_hits_at_k")
     assert results.report["adjusted_hits@10"] == results.get_metric("both.realistic.adjusted_hits_at_k")
     assert results.report["adjusted_hits@3"] == results.get_metric("adjusted_hits@3")
+    mrr = f"inverse_harmonic_mean_rank={results.get_metric('mrr'):.4f}, hits_at_1={results.get_metric('hits@1'):.4f}, "
+    assert repr(results).startswith(f"RankBasedMetricResults({mrr}")
+    assert repr(results).endswith(f", {len(flat)} figures in all)")
     with pytest.raises(KeyError, match="no metric 'mmr'"):
         results.get_metric("mmr")
 

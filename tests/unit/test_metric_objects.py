@@ -220,7 +220,7 @@ def test_what_is_kept_does_not_grow_with_the_number_of_updates() -> None:
     ("arguments", "message"),
     [
         (([[1.0, float("nan")]], [0]), "row 0: the score of candidate 1 is NaN"),
-        (([[1.0, 2.0]], [2]), "2 is not one of the 2 candidates"),
+        (([[1.0, 2.0]], [2]), "target, row 0: 2 is not one of the 2 candidates"),
         (([[1.0, 2.0]], [0, 1]), "expected one index for each of 1 rows"),
         (([[1.0, 2.0]], [[True]]), "do not fit"),
         (([1.0, 2.0], [1, 0]), "(n,) with indexes"),
