@@ -461,8 +461,8 @@ def monitor(
         Path, typer.Argument(metavar="RECORDS", help="training_stats.json of a Monitor or of PBG, or its folder.")
     ],
     metric: Annotated[
-        Literal["mrr", "pos_rank", "r1", "r10", "r50", "auc", "loss"],
-        typer.Option("--metric", help="Metric to plot, by its PyTorch-BigGraph name."),
+        str,
+        typer.Option("--metric", metavar="NAME", help="Metric to show, for example hits@10 (PBG's name: r10)."),
     ] = "mrr",
     output: Annotated[
         Path | None,

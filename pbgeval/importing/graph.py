@@ -172,6 +172,8 @@ class Dictionary:
     @property
     def advice(self) -> str:
         """What to do about edges whose names it does not have."""
+        if self.folder != self.files and self.types.other is None:
+            return "remove these edges or correct the names"  # import-model has no model of several types
         command = "import-graph --dictionary" if self.folder == self.files else "import-model"
         return f"kgeval-dist {command} skips such edges and lists the names"
 

@@ -97,9 +97,14 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         StorageError: a table is missing or has the wrong form, or the description is not one of a model.
     """
     tensors = None if path.is_dir() and not is_checkpoint(path) else tensors_of(path, options.get("num_files"))
+    if tensors is None and "entities" not in options and not os.path.exists(path / "entity.npy"):
+        raise StorageError(
+            f"{path}: expected entity.npy, emb_info.json (GraphStorm) or .metadata (torch.distributed), found none of "
+            "them in this folder; copy them here, or set entities in model_options"
+        )
     system = "arrays" if tensors is None else "tensors"
     if tensors is not None and any(name.endswith(_NODES) for name in tensors):
-        system, options = "pyg", {**_of_pyg(tensors, options), **options}
+        system, options = "pyg", {**_of_pyg(path, tensors, options), **options}
     where = str(path / DESCRIPTION if tensors is None and not options.get("entities") else path)
     tables = _entities(path, options, tensors)
     types = relation_types_of(where, options, list(tables))
@@ -137,11 +142,14 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     )
 
 
-def _of_pyg(tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how torch_geometric.nn.kge's models score: TransE scales entities to norm 1, RotatE takes one norm of all.
+def _of_pyg(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how torch_geometric.nn.kge's models score: RotatE takes one norm of all numbers.
 
-    Imaginary parts are tables of their own.
+    TransE divides entities by the norm that measures distances. Imaginary parts are tables of their own.
     """
+    kind, imaginary = options.get("model"), _NODES.replace(".weight", "_im.weight")
+    if kind in ("complex", "rotate") and "entities" not in options and not _holds(tensors, imaginary):
+        raise StorageError(f"{path}: expected {imaginary}, which {kind} of PyG has, found none; check model")
     names = {"entities": _NODES, "relations": "rel_emb.weight"}
     parts = {
         key: [name, *(other for other in (name.replace(".weight", "_im.weight"),) if _holds(tensors, other))]

@@ -16,6 +16,7 @@ edges are numbered by rows.
 from __future__ import annotations
 
 import ast
+import json
 import math
 import os
 from collections import Counter
@@ -89,6 +90,11 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     relation_types = relation_types_of(where, options, list(tables))
     parameters: dict[str, Table] = {}
     if formula.kind != "dot":
+        if not os.path.exists(path / "rel_emb.pt"):
+            raise StorageError(
+                f"{path / 'rel_emb.pt'}: no such file, but the decoder {decoder} needs the relations' vectors; copy it "
+                "with relation2id_map.json from the folder that GraphStorm saved to"
+            )
         relations = _tensor_rows(path / "rel_emb.pt")
         parameters = {"relations": relations}
         relation_types = _relations(path / "relation2id_map.json", relations.num_rows, list(tables))
@@ -104,6 +110,12 @@ def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
         raise StorageError(f"{path}: format: expected pytorch or hdf5, found {one_line(form)}; save in one of these")
     names = info.get("emb_name") if form == "pytorch" or not isinstance(dimensions, dict) else [*dimensions]
     names = [names] if isinstance(names, str) else names
+    if type(dimensions) is int:
+        named = names[0] if isinstance(names, list) and names else "user"
+        raise StorageError(
+            f"{path}: emb_dim: expected a dictionary by node type, such as {json.dumps({str(named): dimensions})}, "
+            f"found {one_line(dimensions)}"
+        )
     if not isinstance(names, list) or not names or not isinstance(dimensions, dict):
         raise StorageError(f"{path}: expected emb_name and emb_dim, found {listed(sorted(info))}; {_ADVICE}")
     for name in names:

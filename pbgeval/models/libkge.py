@@ -48,7 +48,10 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
     checkpoint = read_trusting(path) if trust_pickle else read_saved(path, ADVICE)
     if not isinstance(checkpoint, Mapping) or "model" not in checkpoint or "config" not in checkpoint:
         found = listed(sorted(map(str, checkpoint))) if isinstance(checkpoint, Mapping) else type(checkpoint).__name__
-        raise StorageError(f"{path}: expected a checkpoint of LibKGE with 'model' and 'config', found {found}")
+        raise StorageError(
+            f"{path}: expected a checkpoint of LibKGE with 'model' and 'config', found {found}; of other systems, say "
+            "in model_options how the model scores"
+        )
     options = _options(path, checkpoint["config"])
     name, formula = _formula(path, options)
     saved = checkpoint["model"]

@@ -120,6 +120,8 @@ def _saved(path: Path) -> Tensors:
                 raise StorageError(f"{path}: expected a tensor per name, found {one_line(name)} again; {ADVICE}")
     except RecursionError:
         raise StorageError(f"{path}: expected nested dicts of tensors, found one that holds itself; {ADVICE}") from None
+    if not tables:
+        raise StorageError(f"{path}: expected tensors by name, found none, as in a whole model; {ADVICE}")
     return tables
 
 

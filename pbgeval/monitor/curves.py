@@ -132,6 +132,21 @@ class Curves:
         return fall.exceeds(0.0, level)
 
     @property
+    def fits_training_edges_far_better(self) -> bool:
+        """Whether the last pass has training edges ahead of held-out ones beyond the error, and twice as good."""
+        last = self.passes[-1]
+        if last.training is None or last.after is None or last.generalization_error is None:
+            return False
+        ends = (last.after, last.training) if self._sign > 0 else (last.training, last.after)
+        ahead = Change(ends[1] - ends[0], last.generalization_error, _MANY)
+        return ends[1] >= 2 * ends[0] and ahead.exceeds(0.0, ERROR_RATE / 2)
+
+    @property
+    def visits_lose(self) -> bool:
+        """Whether held-out edges got worse in the visits of the last pass."""
+        return self._sign * (self.passes[-1].gap or 0.0) < 0
+
+    @property
     def _sign(self) -> int:
         return -1 if self.metric in ("pos_rank", "loss") else 1
 
@@ -142,6 +157,11 @@ def pbg_name(metric: str) -> str | None:
         return metric
     ours = {**{key: name for name, key in PBG_NAMES.items()}, "auc": "auc", "loss": "loss"}
     return ours.get(split(metric).metric)
+
+
+def both_names(metric: str) -> str:
+    """Return PBG's name with ours where it does not tell it by itself: `r10 (hits@10)`."""
+    return f"{metric} ({METRICS[metric]})" if METRICS[metric].startswith("hits") else metric
 
 
 def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) -> Curves:
@@ -170,8 +190,8 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     if not teeth:
         measured = (visit.after.metrics for visit in history.visits if visit.after is not None)
         found = sorted({name for metrics in measured for name in metrics if name in METRICS})
-        names = ", ".join(found) or "no held-out edges at all"
-        raise DataError(f"expected records of held-out edges with '{metric}', found {names}")
+        names = ", ".join(map(both_names, found)) or "no held-out edges at all"
+        raise DataError(f"expected records of held-out edges with '{both_names(metric)}', found {names}")
     return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()}, counts)
 
 

@@ -20,7 +20,7 @@ from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
 from pbgeval.monitor.curves import METRICS as TRAINING_METRICS
-from pbgeval.monitor.curves import Curves, pbg_name, read_curves
+from pbgeval.monitor.curves import Curves, both_names, pbg_name, read_curves
 from pbgeval.report.charts import (
     Chart,
     bucket_table,
@@ -146,7 +146,7 @@ def _training(records: Path, metric: str, warn: Callable[[str], None], *, needed
     """Read the records of a training run; where an evaluation is what was asked for, they may have nothing to show."""
     name = pbg_name(metric)
     if name is None and needed:
-        expected = ", ".join(TRAINING_METRICS)
+        expected = ", ".join(map(both_names, TRAINING_METRICS))
         raise ConfigError(f"--metric {metric}: expected one of {expected} for the records of a training run")
     try:
         return read_curves(records, name or "mrr", warn)
@@ -336,7 +336,8 @@ def _visits(curves: Curves) -> Section:
 
 
 def _verdict(curves: Curves) -> Notice:
-    is_good = curves.passes[-1].verdict in ("vanished", "shrinking") and not curves.overfits
+    fits_ill = curves.overfits or curves.fits_training_edges_far_better
+    is_good = curves.passes[-1].verdict in ("vanished", "shrinking") and not fits_ill
     return Notice(verdicts_of(curves), is_good)
 
 

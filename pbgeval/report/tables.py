@@ -38,6 +38,7 @@ class DataTable:
     anchor: str = ""  # of letters, digits and dashes
     kinds: str = field(default=Factory(lambda self: "l" + "r" * (len(self.columns) - 1), takes_self=True))
     # a letter per column: l text, r numbers
+    unbroken: Collection[str] = ()  # columns of text that the terminal keeps on one line, as it does numbers
 
 
 def fitting(rows: Iterable[Sequence[str]], num_bytes: int) -> tuple[tuple[str, ...], ...]:
@@ -124,11 +125,11 @@ def data_frame(rows: Iterable[Any], columns: Sequence[str]) -> pandas.DataFrame:
 TEXT_WIDTH = 120  # characters
 
 
-def to_text(table: DataTable) -> str:
-    """Return the table as `to_terminal` does, in plain text."""
+def to_text(table: DataTable, width: int = TEXT_WIDTH) -> str:
+    """Return the table as `to_terminal` does, in plain text of so many columns."""
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=TEXT_WIDTH, color_system=None)
+    console = Console(file=StringIO(), width=width, color_system=None)
     with console.capture() as captured:
         console.print(to_terminal(table))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
@@ -161,7 +162,8 @@ def to_terminal(table: DataTable) -> Group:
     is_wide = len(table.columns) > MAX_BORDERED
     shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)) if is_wide else Table()
     for title, kind in zip(table.columns, table.kinds, strict=True):
-        shown.add_column(Text(title), justify="left" if kind == "l" else "right", no_wrap=kind == "r", overflow="fold")
+        whole = kind == "r" or title in table.unbroken
+        shown.add_column(Text(title), justify="left" if kind == "l" else "right", no_wrap=whole, overflow="fold")
     for row in table.rows:
         shown.add_row(*(Text(printable(cell)) for cell in row))
     return Group(Text(printable(table.title)), shown, *map(Text, table.note.splitlines()))

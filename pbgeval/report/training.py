@@ -27,20 +27,32 @@ _VERDICTS = {
     "persists": "Training overfits to buckets: what a visit gains is lost before the next one.",
     "undecided": "Undecided: more passes are needed to tell.",
 }
+_OF_LOSSES = {  # where held-out edges get worse in a visit
+    "vanished": "No overfitting to buckets: held-out edges are about as good after a visit as before it.",
+    "shrinking": "The gap is shrinking: a visit loses less and less.",
+    "persists": "Training overfits to buckets: what a visit loses comes back before the next one.",
+}
 
 
 def verdicts_of(curves: Curves) -> list[str]:
     """Return what the last pass says, in words."""
     best, last = curves.best, curves.passes[-1]
-    told = "With one bucket there is no verdict about buckets." if curves.has_one_bucket else _VERDICTS[last.verdict]
-    if best is None or not curves.overfits:
-        return [told]
-    overfits = (
-        f"Held-out {METRICS[curves.metric]} was best in pass {best.key.epoch} ({_fixed(best.after)}) and is "
-        f"{_fixed(last.after)} now, while that of training edges went from {_fixed(best.training)} to "
-        f"{_fixed(last.training)}: the model overfits."
-    )
-    return [overfits, told]
+    told = []
+    if curves.fits_training_edges_far_better:
+        told.append(
+            f"{METRICS[curves.metric]} of training edges is {_fixed(last.training)}, that of held-out edges "
+            f"{_fixed(last.after)}: the model fits its training edges far better."
+        )
+    if best is not None and curves.overfits:
+        told.append(
+            f"Held-out {METRICS[curves.metric]} was best in pass {best.key.epoch} ({_fixed(best.after)}) and is "
+            f"{_fixed(last.after)} now, while that of training edges went from {_fixed(best.training)} to "
+            f"{_fixed(last.training)}: the model overfits."
+        )
+    if curves.has_one_bucket:
+        return [*told, "With one bucket there is no verdict about buckets."]
+    of_losses = _OF_LOSSES if curves.visits_lose else {}
+    return [*told, of_losses.get(last.verdict, _VERDICTS[last.verdict])]
 
 
 def passes_of(curves: Curves) -> DataTable:
@@ -49,7 +61,7 @@ def passes_of(curves: Curves) -> DataTable:
     decimals = _decimals(row.gap_error for row in passes), _decimals(row.generalization_error for row in passes)
     rows = fitting((_pass_row(row, decimals, curves.best) for row in passes), MAX_BYTES_OF_OTHERS)
     note = ESTIMATED if any("±" in row[3] for row in rows) else ""
-    table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrrl")
+    table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrrl", ("verdict",))
     # Columns that most runs do not need
     empty = {"training": {UNDEFINED}, "generalization": {UNDEFINED}, "diverged": {"0"}}
     left_out = [name for name in empty if {row[_PASS_COLUMNS.index(name)] for row in rows} == empty[name]]
@@ -57,9 +69,14 @@ def passes_of(curves: Curves) -> DataTable:
 
 
 def training_table(curves: Curves) -> DataTable:
-    """Return the same for the terminal, with what the last verdict means."""
-    title = f"{METRICS[curves.metric]} of held-out edges"
-    return evolve(passes_of(curves), title=title, note=" ".join(verdicts_of(curves)))
+    """Return the same for the terminal, of at most 80 columns, with what the last verdict means."""
+    title, table = f"{METRICS[curves.metric]} of held-out edges", passes_of(curves)
+    rows = [dict(zip(table.columns, (cell.replace(" ± ", "±") for cell in row), strict=True)) for row in table.rows]
+    for row in rows:
+        num_diverged = row.pop("diverged", "0")
+        row["pass"] += f" {num_diverged} diverged" * (num_diverged != "0")
+    cells = tuple(tuple(row.values()) for row in rows)
+    return evolve(without(table, ["diverged"]), title=title, rows=cells, note="\n".join(verdicts_of(curves)))
 
 
 def _decimals(errors: Iterable[float | None]) -> int:

@@ -282,7 +282,6 @@ CHOICES = [
         (COMPARE, "--filter", "some", "'raw', 'filtered'"),
         (COMPARE, "--clusters", "relation", "'key', 'edge'"),
         (COMPARE, "--format", "xml", "'text', 'json', 'csv', 'md', 'latex', 'html'"),
-        (MONITOR, "--metric", "mean", "'mrr', 'pos_rank', 'r1', 'r10', 'r50', 'auc', 'loss'"),
         (REPORT, "--format", "pdf", "'html', 'md', 'latex'"),
     )
 ]
@@ -319,7 +318,18 @@ COMMANDS = [
     ),
     *(
         fault(f"{message}", args=arguments.split(), world=MONITOR)
-        for arguments, message in (("--metric auc", "expected records of held-out edges with 'auc', found mrr, r1"),)
+        for arguments, message in (
+            ("--metric auc", "expected records of held-out edges with 'auc', found mrr, r1 (hits@1)"),
+            *(
+                (f"--metric {name}", "expected records of held-out edges with 'r10 (hits@10)', found mrr, r1 (hits@1)")
+                for name in ("r10", "hits@10", "both.realistic.hits_at_10")
+            ),
+            (
+                "--metric hits@3",
+                "--metric hits@3: expected one of mrr, pos_rank, r1 (hits@1), r10 (hits@10), r50 (hits@50), auc, loss "
+                "for the records of a training run",
+            ),
+        )
     ),
     fault(
         "edgs: no such file or folder; did you mean 'edges'?",
@@ -380,7 +390,11 @@ COMMANDS = [
     *(
         fault(f"…{message}…", *damage, args=("report", ".", *arguments), world=NOTHING)
         for damage, arguments, message in (
-            ((write_records,), ("--metric", "hits@3"), "--metric hits@3: expected one of mrr, pos_rank, r1"),
+            (
+                (write_records,),
+                ("--metric", "hits@3"),
+                "--metric hits@3: expected one of mrr, pos_rank, r1 (hits@1), r10 (hits@10), r50 (hits@50), auc, loss",
+            ),
             (
                 (lambda root: write_records(root, metrics={"auc": 0.5}),),
                 (),

@@ -217,7 +217,17 @@ BAD_GRAPHSTORM = [
         )
         for file in (ITEMS, NIDS, "emb/rel_emb.pt")
     ),
-    graphstorm("/rel_emb.pt: cannot read the file: …", remove("emb/rel_emb.pt")),
+    graphstorm(
+        "/rel_emb.pt: no such file, but the decoder rotate needs the relations' vectors; …", remove("emb/rel_emb.pt")
+    ),
+    *(
+        graphstorm(f'/emb_info.json: emb_dim: expected a dictionary by node type, such as {{"{name}": 8}}, found 8', of)
+        for name, of in (("a", info(emb_name=["a"], emb_dim=8)), ("user", info(emb_name=None, emb_dim=8)))
+    ),
+    graphstorm(
+        ": expected entity.npy, emb_info.json (GraphStorm) or .metadata (torch.distributed), found none of them …",
+        remove("emb/emb_info.json"),
+    ),
     graphstorm(
         ": rotate with entity vectors of 6 columns needs relation vectors of 3 columns, found 6; …",
         tensor("emb/rel_emb.pt", torch.ones(3, 6)),
@@ -499,6 +509,26 @@ BAD_FILES = [
     of_file(PYG, "model_options: norm must be 1 or 2, got 3", option("norm", 3)),
     of_file(PYG, f"{ROOT}.pt: expected a tensor 'nodes', found …; name one of them", option("entities", "nodes")),
     of_file(PYG, f"{ROOT}.pt: expected FILE or FILE#NAME, or a list of them, found …", option("entities", [])),
+    *(
+        of_file(PYG, f"{ROOT}.pt: expected node_emb_im.weight, which {kind} of PyG has, found none; …", damage)
+        for kind in ("complex", "rotate")
+        for damage in (option("model", kind),)
+    ),
+    *(
+        of_file(
+            PYG,
+            f"{ROOT}.pt: expected tensors by name, found none, as in a whole model; save tensors alone, by torch.save…",
+            tensor("model.pt", whole),
+        )
+        for whole in (torch.nn.Embedding(4, 2), {})
+    ),
+    of_file(
+        PYG,
+        f"{ROOT}.pt: expected a checkpoint of LibKGE with 'model' and 'config', found …; of other systems, say in "
+        "model_options how the model scores",
+        option("model", None),
+        option("norm", None),
+    ),
     of_file(PYG, f"{ROOT}.pt: rescal with entity vectors of 6 columns needs …", option("model", "rescal")),
     *(
         of_file(PYG, f"model_options: {key} must be a finite number, got {str(value)[:99]}…", option(key, value))

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from pbgeval import EntitySchema, EvalConfig, evaluate
-from pbgeval.errors import ConfigError, StorageError
+from pbgeval.errors import ConfigError, DataError, StorageError
 from pbgeval.importing.model import EdgeFiles, import_model
 from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS, Bucket
@@ -634,6 +634,18 @@ def test_a_model_of_types_is_not_converted(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="import-model converts models of one entity type"):
         import_model(open_model(model.folder, model.options), tmp_path / "converted", 1, EdgeFiles({}))
+
+
+def test_unknown_names_of_a_model_of_types_are_refused_without_advice_to_convert_it(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    model = GraphStormFolder(tmp_path / "emb", "distmult")
+    edges, names = some_typed_edges(model, 15, seed=1), names_of(model)
+    config = config_of_names(tmp_path, model.folder, model.options, edges, edges[1:], names)
+    with (tmp_path / "test.tsv").open("a") as file:
+        file.write("\t".join([*names(edges[0])[:2], "nobody"]) + "\n")
+
+    with pytest.raises(DataError, match=r"'nobody'.*; remove these edges or correct the names$"):
+        evaluate(config, output=tmp_path / "out", workers=1)
 
 
 def test_overrides_set_options_of_the_model(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from pbgeval.monitor.records import (
     read_history,
 )
 from pbgeval.notation import Bucket
-from pbgeval.report.training import passes_of, verdicts_of
+from pbgeval.report.tables import to_text
+from pbgeval.report.training import passes_of, training_table, verdicts_of
 
 FIRST, SECOND = PassKey(0), PassKey(1)
 
@@ -123,8 +124,9 @@ def test_a_fall_beyond_the_errors_is_overfitting_where_training_edges_have_not_f
     overfits = curves_with(after, rising, 0.001)
     assert overfits.overfits
     assert overfits.best is overfits.passes[2]
-    assert [of.startswith("Held-out MRR was best in pass 2 (0.") for of in verdicts_of(overfits)] == [True, False]
-    assert ", while that of training edges went from 0.5000 to 0.8000: the model overfits." in verdicts_of(overfits)[0]
+    told = verdicts_of(overfits)
+    assert [of.startswith("Held-out MRR was best in pass 2 (0.") for of in told] == [False, True, False]
+    assert ", while that of training edges went from 0.5000 to 0.8000: the model overfits." in told[1]
     assert not curves_with(after, falling, 0.001).overfits, "it falls apart"
     assert not curves_with(after[:3], rising[:3], 0.001).overfits, "it learns"
     assert curves_with(-after, [-of for of in rising], 0.001, "pos_rank").overfits, "lower is better"
@@ -133,12 +135,53 @@ def test_a_fall_beyond_the_errors_is_overfitting_where_training_edges_have_not_f
 
 
 def test_of_a_single_bucket_there_is_no_verdict_about_buckets() -> None:
-    curves = curves_with(np.full((5, 1), 0.25), [0.5] * 5, 0.01)
+    curves = curves_with(np.full((5, 1), 0.25), [0.49] * 5, 0.01)
 
     assert verdicts_of(curves) == ["With one bucket there is no verdict about buckets."]
     table = passes_of(curves)
     assert table.columns == ("pass", "before", "after", "gap", "training", "generalization")
-    assert table.rows[0] == ("0 (best)", "0.2500", "0.2500", "+0.00 ± 0.01", "0.5000", "+0.2 ± 0.1")
+    assert table.rows[0] == ("0 (best)", "0.2500", "0.2500", "+0.00 ± 0.01", "0.4900", "+0.2 ± 0.1")
+
+
+def last_row(metric: str = "mrr", gap: float = 0.01, training: float = 0.65, error: float | None = 0.02) -> Curves:
+    """Return the curves of one pass over two buckets that ends at 0.07."""
+    row = PassRow(FIRST, 0.07 - gap, 0.07, training, 0.0012, "vanished", 2, 0, error)
+    return Curves(metric, (row,), {(0, 0, bucket, 0): ((0, 0.07 - gap, 0.07),) for bucket in range(2)})
+
+
+def test_a_fit_to_training_edges_is_said_before_all_else() -> None:
+    told = (
+        "MRR of training edges is 0.6500, that of held-out edges 0.0700: the model fits its training edges far better."
+    )
+    vanished = "No overfitting to buckets: what a visit gains is still there at the next one."
+
+    assert verdicts_of(last_row()) == [told, vanished]
+    assert verdicts_of(last_row(training=0.13)) == [vanished], "less than twice as good"
+    assert verdicts_of(last_row(error=0.4)) == [vanished], "within the error"
+    assert verdicts_of(last_row(error=None)) == [vanished]
+    assert verdicts_of(last_row("pos_rank", gap=-0.01)) == [vanished], "lower is better, so training is worse"
+    of_ranks = verdicts_of(last_row("pos_rank", gap=-0.01, training=0.01))
+    assert [of.startswith("mean rank of training edges is 0.0100") for of in of_ranks] == [True, False]
+
+
+def test_no_gain_is_told_of_where_visits_lose() -> None:
+    told = "No overfitting to buckets: held-out edges are about as good after a visit as before it."
+
+    assert verdicts_of(last_row(gap=-0.001, training=0.07)) == [told]
+    assert verdicts_of(last_row("pos_rank", gap=0.001, training=0.07)) == [told]
+
+
+@pytest.mark.parametrize("num_diverged", [0, 2])
+@pytest.mark.parametrize("error", [0.0002, 0.002, 0.02])
+def test_the_table_of_the_terminal_keeps_words_and_figures_at_80_columns(error: float, num_diverged: int) -> None:
+    row = PassRow(PassKey(11), 0.07, 0.08, 0.65, error, "undecided", 3, num_diverged, error)
+    curves = Curves("mrr", (row,), {(0, 0, bucket, 0): ((0, 0.07, 0.08),) for bucket in range(2)})
+
+    text = to_text(training_table(curves), 80).split()
+
+    assert {"11", "(best)", "0.0700", "0.0800", "0.6500", "generalization", "undecided"} <= {*text}
+    assert len([of for of in text if of.startswith("+") and of.endswith(f"±{error}")]) == 2
+    assert ("diverged" in text) == (num_diverged > 0)
 
 
 @pytest.mark.parametrize(
