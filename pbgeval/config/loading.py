@@ -355,9 +355,12 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
         raw["checkpoint_path"] = str(source.parent)
     applied: list[Override] = []
     lines: list[str] = []
-    for text in overrides:
+    texts = list(overrides)
+    has_model = raw.get("model") is not None or any(text.partition("=")[0].strip() == "model" for text in texts)
+    adds_types = has_model and not raw.get("entities")
+    for text in texts:
         try:
-            applied.append(apply_override(raw, text))
+            applied.append(apply_override(raw, text, adds_types=adds_types))
         except OverrideError as error:
             lines.append(f"-p {text}: {error}")
 

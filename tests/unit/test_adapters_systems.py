@@ -553,6 +553,21 @@ def test_a_key_that_a_config_file_or_an_override_sets_to_its_default_is_no_defau
     assert config == check_config(config)
 
 
+@pytest.mark.parametrize("kind", ["json", "py"])
+def test_an_override_may_name_the_entity_type_of_a_model(tmp_path: Path, kind: str) -> None:
+    config = load_config(config_file(tmp_path, kind), ["entities.all.num_partitions=2"])
+    assert {"all": 2} == {name: entity.num_partitions for name, entity in config.entities.items()}
+
+    of_file = config_file(tmp_path, kind, model=None)
+    config = load_config(of_file, ["entities.all.num_partitions=2", f"model={tmp_path / 'model'}"])
+    assert 2 == config.entities["all"].num_partitions
+    with pytest.raises(ConfigError) as caught:
+        load_config(of_file, ["entities.all.num_partitions=2"])
+    if kind == "py":
+        line = "entities is empty; set it in the config file: {'all': {'num_partitions': 1}}"
+        assert f"-p entities.all.num_partitions=2: {line}" in caught.value.faults
+
+
 def test_a_part_of_a_list_that_a_python_config_does_not_set_can_be_set(tmp_path: Path) -> None:
     assert load_config(config_file(tmp_path, "py"), ["hits_at.0=2"]).hits_at == [2, 3, 5, 10, 50]
 
