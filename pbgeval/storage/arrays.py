@@ -257,6 +257,15 @@ def sharded(where: str, shards: Sequence[Shard], num_rows: int, dimension: int) 
 Table: TypeAlias = MappedRows | ParquetRows | ShardedRows | TensorRows | NumberRows
 
 
+def path_of(table: object) -> Path | None:
+    """Return the file in which a table begins; None if it is in memory, or no table of ours."""
+    if isinstance(table, MappedRows):
+        return table.path
+    if isinstance(table, ParquetRows):
+        return table.paths[0] if len(table.paths) == 1 else table.paths[0].parent
+    return path_of(table.shards[0].table) if isinstance(table, ShardedRows) else None
+
+
 def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
     """Map an array of a .npy file that holds plain numbers; return it and the byte at which its values begin.
 

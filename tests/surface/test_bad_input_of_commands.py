@@ -173,7 +173,8 @@ BY_NAME = [
             (b"user/0/0\tr0\tcaf\xe9\n", "{root}/edges.tsv:1: expected UTF-8 text, found byte 0xe9…"),
             (
                 "a\tr\tb\n",
-                "edges.tsv: the dictionary has the names of none of 1 edges; is it the dictionary of these edges?",
+                "edges.tsv: the dictionary {root}/entity has the names of none of 1 edges, for example not relation "
+                "'r'; is it the dictionary of these edges?",
             ),
         )
     ),
