@@ -286,8 +286,8 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
         raise StorageError(f"{path}: expected a .npy file of numbers, found: {one_line(error)}") from error
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
         expected = "floats" if kinds == "f" else "integers"
-        advice = "write it again"
-        if array.dtype.kind == "c":
+        advice = "save it as float32: x.astype('float32')" if kinds == "f" else "save it as int64: x.astype('int64')"
+        if kinds == "f" and array.dtype.kind == "c":
             advice = "write real parts, then imaginary parts: np.concatenate([v.real, v.imag], axis=1)"
         raise StorageError(f"{path}: expected {expected} of this machine, found {array.dtype}; {advice}")
     if not array.flags.c_contiguous:
