@@ -128,7 +128,8 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     }
     for key, value in decided.items():
         found = getattr(config, key)
-        if found not in (default_of(keys_of(EvalConfig)[key]), value, [], ""):  # what was filled may be filled again
+        unset = [] if key in config.given else [default_of(keys_of(EvalConfig)[key])]
+        if found not in (*unset, value, None, [], ""):  # what was filled may be filled again
             unlike = f"{show(value)}, but the config says {show(found)}" if key != "relations" else "its own relations"
             faults.append(Fault((key,), f"the model has {unlike}; remove the key"))
     if message is not None:
@@ -248,12 +249,20 @@ def plain(value: object, levels: int = 4) -> Any:  # noqa: ANN401 (the same kind
     if not levels:
         return value
     if isinstance(value, EvalConfig | EntitySchema | RelationSchema):
-        value = {key: getattr(value, key) for key in keys_of(type(value))}
+        of = {key: getattr(value, key) for key in keys_of(type(value))}
+        value = {key: item for key, item in of.items() if not (isinstance(value, EvalConfig) and _is_unset(value, key))}
     if isinstance(value, Mapping):
         return {key: plain(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, levels - 1) for item in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _is_unset(config: EvalConfig, key: str) -> bool:
+    """Tell whether nobody has set a key, so that it is not copied; lists are, as overrides set their parts."""
+    value, default = getattr(config, key), default_of(keys_of(EvalConfig)[key])
+    is_default = type(value) is type(default) and not isinstance(value, list | dict) and value == default
+    return is_default and key not in config.given
 
 
 # A Python config file -> what its function returns; whatever goes wrong in it becomes one line with file and line.
@@ -346,9 +355,12 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
         raw["checkpoint_path"] = str(source.parent)
     applied: list[Override] = []
     lines: list[str] = []
-    for text in overrides:
+    texts = list(overrides)
+    has_model = raw.get("model") is not None or any(text.partition("=")[0].strip() == "model" for text in texts)
+    adds_types = has_model and not raw.get("entities")
+    for text in texts:
         try:
-            applied.append(apply_override(raw, text))
+            applied.append(apply_override(raw, text, adds_types=adds_types))
         except OverrideError as error:
             lines.append(f"-p {text}: {error}")
 

@@ -38,8 +38,13 @@ class Override:
     path: KeyPath
 
 
-def apply_override(raw: dict[Any, Any], text: str) -> Override:
+def apply_override(raw: dict[Any, Any], text: str, *, adds_types: bool = False) -> Override:
     """Change `raw` in place as `KEY=VALUE` says.
+
+    Args:
+        raw: the plain values of a config.
+        text: what to change.
+        adds_types: whether an entity type that `raw` lacks is added, as a model says which types there are.
 
     Raises:
         OverrideError: If the text has no `=`, the key is unknown, or an index or entity type does not exist.
@@ -51,6 +56,8 @@ def apply_override(raw: dict[Any, Any], text: str) -> Override:
     owner: Any = raw
     if type_ is object and len(path) > 1:
         raw.setdefault(path[0], {})
+    if adds_types and path[0] == "entities":
+        raw["entities"] = {path[1]: {"num_partitions": 1}} | (raw.get("entities") or {})
     for depth, part in enumerate(path[:-1]):
         owner = _step(owner, part, path[: depth + 1])
     if isinstance(owner, list):
@@ -100,6 +107,8 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
         if part < len(owner):
             return owner[part]
         raise OverrideError(f"{path[0]} has {len(owner)} elements, numbered from 0")
+    if isinstance(owner, dict) and len(path) == 2 and not owner:
+        raise OverrideError(f"{path[0]} is empty; set it in the config file: {{{part!r}: {{'num_partitions': 1}}}}")
     if isinstance(owner, dict) and len(path) == 2:
         raise OverrideError(f"unknown entity type; expected one of {', '.join(map(str, owner))}")
     raise OverrideError(f"{path[0]} is not set by the config file, or has the wrong form")

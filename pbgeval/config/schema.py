@@ -118,6 +118,8 @@ def checks_names(schema: type[attrs.AttrsInstance]) -> type[attrs.AttrsInstance]
         lines += [f"{', '.join(missing)}: this key is required"] if missing and not args else []
         if lines:
             raise ConfigError(*lines)
+        if "given" in specs:
+            keys.setdefault("given", frozenset(keys))
         make(self, *args, **keys)
 
     schema.__init__ = checked  # type: ignore[method-assign]
@@ -496,6 +498,8 @@ class EvalConfig:
     name: str = field(default="config", eq=False, metadata=NOT_A_KEY)  # of the config file, or of its checkpoint
     source: Path | None = field(default=None, eq=False, metadata=NOT_A_KEY)  # absolute path of the config file
     ignored: tuple[str, ...] = field(default=(), eq=False, metadata=NOT_A_KEY)  # training-only keys that it sets
+    # Keys that were set, if only to their defaults; a copy by `attrs.evolve` has those of its original.
+    given: frozenset[str] = field(default=frozenset(), eq=False, repr=False, metadata=NOT_A_KEY)
 
     @property
     def headline(self) -> str:

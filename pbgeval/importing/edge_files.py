@@ -226,9 +226,11 @@ class TextEdges:
 
     def _ragged(self, line: int, expected: int, found: int) -> StorageError:
         by = "commas" if self.is_csv else "tabs"
+        advice = f"set {self.form.flag} to the columns of the file"
+        if found == 1 and not self.is_csv:
+            advice = "columns must be separated by tabs; name the file .csv if commas separate them"
         return StorageError(
-            f"{self.path}:{line}: expected {expected} columns separated by {by}, found {found}; "
-            f"set {self.form.flag} to the columns of the file"
+            f"{self.path}:{line}: expected {expected} columns separated by {by}, found {found}; {advice}"
         )
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:

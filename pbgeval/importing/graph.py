@@ -28,7 +28,7 @@ from pbgeval.importing.dictionaries import (
 )
 from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine
-from pbgeval.importing.placement import UNKNOWN, ImportedEdges, place_edges, refuse_unknown
+from pbgeval.importing.placement import UNKNOWN, ImportedEdges, KnownNames, place_edges, refuse_unknown
 from pbgeval.progress import Observer
 from pbgeval.storage.text import listed, one_line, partitions, plural
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
@@ -112,11 +112,11 @@ def _import(
     imported = {}
     for name, table in tables.items():
         observer.step(f"writing edges {name}")
-        imported[name] = counts = place_edges(engine, table, types, sizes, target / name)
+        known = KnownNames(files.dictionary or Path(", ".join(files.dictionary_of)))
+        imported[name] = counts = place_edges(engine, table, types, sizes, target / name, known)
         if not files.skip_unknown:
-            where = files.dictionary or Path(", ".join(files.dictionary_of))
             advice = "--unknown skip leaves such edges out"
-            refuse_unknown(f"--edges {name}", counts, target / name, where, advice, engine)
+            refuse_unknown(f"--edges {name}", counts, target / name, known, advice, engine)
     return sizes, imported
 
 
@@ -168,6 +168,12 @@ class Dictionary:
     types: RelationTypes
     relations: tuple[str, ...]  # their names, in the order of their ids
     sizes: Sizes  # how many entities of each partition must have a name
+    rows: Mapping[str, str] = {}  # of `KnownNames`
+
+    @property
+    def known(self) -> KnownNames:
+        """What messages say of it."""
+        return KnownNames(self.folder, self.rows)
 
     @property
     def advice(self) -> str:
@@ -209,10 +215,10 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
                 observer.step(f"reading {path}")
                 load_edges(engine, "edges", path, files.form)
                 observer.step(f"writing edges {path.name}")
-                counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name)
+                counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name, dictionary.known)
                 if path in files.evaluated:
                     made = targets[folder] / path.name
-                    refuse_unknown(str(path), counts, made, dictionary.folder, dictionary.advice, engine)
+                    refuse_unknown(str(path), counts, made, dictionary.known, dictionary.advice, engine)
                 text = json.dumps(counts.to_dict(), indent=2, sort_keys=True)
                 write_atomically(targets[folder] / _COUNTS, f"{text}\n")
         remove_folder(scratch)

@@ -5,7 +5,7 @@ Rows keep the order of their files within a bucket.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,27 @@ def unknown_names(num_entities: int, num_relations: int) -> str:
     return " and ".join(plural(count, one, many) for count, one, many in counts if count)
 
 
-def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, folder: Path) -> ImportedEdges:
+@frozen
+class KnownNames:
+    """Whose names are known, for messages."""
+
+    folder: Path  # of the dictionary, or the model whose labels they are
+    # What there is where names are the numbers of rows, by what `unknown.tsv` calls it: entity:TYPE or relation.
+    rows: Mapping[str, str] = {}
+
+
+def place_edges(
+    engine: Engine, table: str, types: RelationTypes, sizes: Sizes, folder: Path, known: KnownNames
+) -> ImportedEdges:
     """Write the buckets of a table of edges, which is dropped; and `unknown.tsv` beside them where names are unknown.
+
+    Args:
+        engine: with the tables of the dictionary.
+        table: of edges by name.
+        types: of relations.
+        sizes: of partitions.
+        folder: of the buckets.
+        known: the dictionary.
 
     Raises:
         DataError: no edge is left.
@@ -74,9 +93,11 @@ def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, 
     unknown = (0, 0) if num_read == num_written else _write_unknown(engine, table, types, folder / UNKNOWN)
     engine.run(f"DROP TABLE {table}")
     if not num_written:
+        (kind, _), example = _first_unknown(folder)
+        there = f" ({known.rows[kind]})" if kind in known.rows else ""
         raise DataError(
-            f"{folder.name}: the dictionary has the names of none of {num_read:,} edges; is it the dictionary of these "
-            "edges?"
+            f"{folder.name}: the dictionary {known.folder} has the names of none of {num_read:,} edges, for example "
+            f"not {example}{there}; is it the dictionary of these edges?"
         )
     num_repeated = sum(
         int(
@@ -162,7 +183,7 @@ def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path)
 
 
 def refuse_unknown(
-    what: str, counts: ImportedEdges, buckets: Path, dictionary: Path, advice: str, engine: Engine | None = None
+    what: str, counts: ImportedEdges, buckets: Path, known: KnownNames, advice: str, engine: Engine | None = None
 ) -> None:
     """Refuse edges with unknown names: metrics without them would be those of another graph.
 
@@ -170,7 +191,7 @@ def refuse_unknown(
         what: the file or option that the edges come from.
         counts: of the edges.
         buckets: the folder with `unknown.tsv`.
-        dictionary: the folder whose names are known.
+        known: the dictionary.
         advice: what to do.
         engine: with the tables of the dictionary, to find the nearest known name; None: it is not sought.
 
@@ -179,18 +200,28 @@ def refuse_unknown(
     """
     if not counts.num_left_out:
         return
+    (kind, name), example = _first_unknown(buckets)
+    few = f"{what}: {counts.num_left_out:,} of {counts.num_read:,} edges have"
+    if kind in known.rows:
+        raise DataError(
+            f"{few} ids that the model lacks ({counts.unknown_names}, for example {example}): {known.rows[kind]}"
+        )
+    near = None if engine is None else _nearest_name(engine, "relations" if kind == "relation" else "entities", name)
+    hint = "" if near is None else f"; did you mean {one_line(near)!r}?"
+    raise DataError(
+        f"{few} names that are not in {known.folder} ({counts.unknown_names}, for example {example}{hint}); {advice}"
+    )
+
+
+def _first_unknown(buckets: Path) -> tuple[tuple[str, str], str]:
+    """Return kind and name of the most frequent unknown name, and both in words."""
     with (buckets / UNKNOWN).open(encoding="utf-8") as file:
         next(file)  # the header
         kind, _, rest = next(file).partition("\t")
     name = name_of(rest.rpartition("\t")[0] or rest)  # of a name that goes on in the next line: as far as it goes
-    kind, _, entity_type = kind.partition(":")
+    what, _, entity_type = kind.partition(":")
     of_type = f" of type {entity_type}" if entity_type else ""
-    near = None if engine is None else _nearest_name(engine, "relations" if kind == "relation" else "entities", name)
-    hint = "" if near is None else f"; did you mean {one_line(near)!r}?"
-    raise DataError(
-        f"{what}: {counts.num_left_out:,} of {counts.num_read:,} edges have names that are not in {dictionary} "
-        f"({counts.unknown_names}, for example {kind} {one_line(name)!r}{of_type}{hint}); {advice}"
-    )
+    return (kind, name), f"{what} {one_line(name)!r}{of_type}"
 
 
 def _nearest_name(engine: Engine, table: str, name: str) -> str | None:

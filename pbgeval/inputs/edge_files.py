@@ -24,9 +24,10 @@ from pbgeval.importing.graph import Dictionary, NamedFiles, counts_of, is_made, 
 from pbgeval.importing.model import write_dictionary
 from pbgeval.importing.placement import UNKNOWN, refuse_unknown
 from pbgeval.inputs.opening import Inputs, edge_paths, open_inputs, with_edge_paths
-from pbgeval.models.model import EmbeddingModel
+from pbgeval.models.model import EmbeddingModel, NumberNames
 from pbgeval.progress import Observer
 from pbgeval.report.output import IMPORTED
+from pbgeval.storage.arrays import path_of
 from pbgeval.storage.entities import read_relation_names
 from pbgeval.storage.text import fingerprint, listed
 from pbgeval.storage.writing import files_below, remove_files, temporary_folder
@@ -146,6 +147,7 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
     """
     folder = Path(config.dictionary_path or config.entity_path)
     files, model = folder, inputs.model
+    rows: Mapping[str, str] = {}
     if isinstance(model, EmbeddingModel) and config.dictionary_path is None and not any(folder.glob("entity_names_*")):
         if len(model.entity_labels) < len(model.tables) or model.relation_names() is None:
             raise StorageError(
@@ -154,7 +156,7 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
             )
         for name in config.used_entity_types:
             write_dictionary(model, labels, config.entities[name].num_partitions, name)
-        folder, files = Path(model.label), labels
+        folder, files, rows = Path(model.label), labels, _rows(model, config.used_entity_types)
     featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
     if featurized:
         raise ConfigError(
@@ -168,7 +170,7 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
     }
     if config.dynamic_relations:
         (pair,) = types.values()
-        return Dictionary(folder, files, RelationTypes(other=pair), _dynamic_names(files, inputs), sizes)
+        return Dictionary(folder, files, RelationTypes(other=pair), _dynamic_names(files, inputs), sizes, rows)
     if len(types) < len(config.relations):
         names = [relation.name for relation in config.relations]
         again = sorted({name for name in names if names.count(name) > 1})
@@ -177,7 +179,21 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
             "edges with kgeval-dist import-graph --types"
         )
     listed_types = RelationTypes(tuple((name, *pair) for name, pair in types.items()), None)
-    return Dictionary(folder, files, listed_types, tuple(types), sizes)
+    return Dictionary(folder, files, listed_types, tuple(types), sizes, rows)
+
+
+def _rows(model: EmbeddingModel, entity_types: list[str]) -> dict[str, str]:
+    """Say which rows a model has, of entities and relations whose names are the numbers of rows."""
+    said = {
+        f"entity:{name}": f"{path_of(table)} has {table.num_rows:,} rows: ids 0 to {table.num_rows - 1}"
+        for name, table in model.tables_of(entity_types).items()
+        if all(isinstance(labels, NumberNames) for labels in model.entity_labels.values())
+    }
+    if isinstance(model.relation_labels, tuple) and not model.relation_types and "relations" in model.parameter_tables:
+        table = model.parameter_tables["relations"]
+        each = "" if table.num_rows == model.num_relations else ", two of each relation"
+        said["relation"] = f"{path_of(table)} has {table.num_rows:,} rows{each}: ids 0 to {model.num_relations - 1}"
+    return said
 
 
 def _dynamic_names(folder: Path, inputs: Inputs) -> tuple[str, ...]:
@@ -226,7 +242,7 @@ def _look_at_unknown(files: NamedFiles, folder_of: Mapping[Path, Path], observer
     for path, folder in folder_of.items():
         counts = counts_of(folder, path.name)
         if path in files.evaluated:
-            refuse_unknown(str(path), counts, folder / path.name, files.dictionary.folder, files.dictionary.advice)
+            refuse_unknown(str(path), counts, folder / path.name, files.dictionary.known, files.dictionary.advice)
         elif counts.num_left_out:
             observer.warn(
                 f"{path}: {counts.num_left_out:,} of {counts.num_read:,} known edges are skipped: "

@@ -31,6 +31,7 @@ from pbgeval.storage.arrays import Shard, ShardedRows, Table, sharded
 from pbgeval.storage.text import listed, one_line
 
 DESCRIPTION = "model.json"
+RELATIONS = "relation.npy"
 _PLACES = ("entities", "relations", "source_relations", "destination_relations", "id_maps")  # keys that name files
 EXAMPLE = '{"model": "complex"}'
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
@@ -120,7 +121,7 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     formula = formula_of(where, options, next(iter(tables.values())).dimension)
     parameters = {}
     if formula.kind != "dot":
-        parameters["relations"] = _table(path, options.get("relations", "relation.npy"), tensors)
+        parameters["relations"] = _relations(path, options, tensors)
         for table in tables.values():
             relations = parameters["relations"]
             formula.check(str(path), table.dimension, relations.dimension, relations.num_rows)
@@ -189,6 +190,14 @@ def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -
         name: ShardedRows((Shard(0, 0, table),), table.num_rows, table.dimension, unit_norm=unit_norm)
         for name, table in tables.items()
     }
+
+
+def _relations(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -> Table:
+    if tensors is None and "relations" not in options and not (path / RELATIONS).exists():
+        raise StorageError(
+            f"{path / RELATIONS}: no such file; name the table of relations by the key relations of model_options"
+        )
+    return _table(path, options.get("relations", RELATIONS), tensors)
 
 
 def _table(path: Path, address: object, tensors: Tensors | None) -> Table:

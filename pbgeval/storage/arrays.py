@@ -257,6 +257,15 @@ def sharded(where: str, shards: Sequence[Shard], num_rows: int, dimension: int) 
 Table: TypeAlias = MappedRows | ParquetRows | ShardedRows | TensorRows | NumberRows
 
 
+def path_of(table: object) -> Path | None:
+    """Return the file in which a table begins; None if it is in memory, or no table of ours."""
+    if isinstance(table, MappedRows):
+        return table.path
+    if isinstance(table, ParquetRows):
+        return table.paths[0] if len(table.paths) == 1 else table.paths[0].parent
+    return path_of(table.shards[0].table) if isinstance(table, ShardedRows) else None
+
+
 def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
     """Map an array of a .npy file that holds plain numbers; return it and the byte at which its values begin.
 
@@ -277,8 +286,8 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
         raise StorageError(f"{path}: expected a .npy file of numbers, found: {one_line(error)}") from error
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
         expected = "floats" if kinds == "f" else "integers"
-        advice = "write it again"
-        if array.dtype.kind == "c":
+        advice = "save it as float32: x.astype('float32')" if kinds == "f" else "save it as int64: x.astype('int64')"
+        if kinds == "f" and array.dtype.kind == "c":
             advice = "write real parts, then imaginary parts: np.concatenate([v.real, v.imag], axis=1)"
         raise StorageError(f"{path}: expected {expected} of this machine, found {array.dtype}; {advice}")
     if not array.flags.c_contiguous:

@@ -168,12 +168,21 @@ BY_NAME = [
                 "user/0/0\tr0\tuser/0/1\nuser/0/0\tr0\n",
                 "{root}/edges.tsv:2: expected 3 columns separated by tabs, found 2; set edge_columns …",
             ),
+            *(
+                (
+                    f"user/0/0{by}r0{by}user/0/1\n",
+                    "{root}/edges.tsv:1: expected 3 columns separated by tabs, found 1; columns must be "
+                    "separated by tabs; name the file .csv if commas separate them",
+                )
+                for by in (" ", ",")
+            ),
             ("", "{root}/edges.tsv: there are no edges in this file…"),
             ("\n", "{root}/edges.tsv: there are no edges in this file…"),
             (b"user/0/0\tr0\tcaf\xe9\n", "{root}/edges.tsv:1: expected UTF-8 text, found byte 0xe9…"),
             (
                 "a\tr\tb\n",
-                "edges.tsv: the dictionary has the names of none of 1 edges; is it the dictionary of these edges?",
+                "edges.tsv: the dictionary {root}/entity has the names of none of 1 edges, for example not relation "
+                "'r'; is it the dictionary of these edges?",
             ),
         )
     ),

@@ -609,6 +609,17 @@ BAD_FILES = [
     of_file(PARQUET, "{root}/no.npy: no such file; check the path", option("entities", "no.npy")),
     of_file(
         PARQUET,
+        "{root}/int.npy: expected floats of this machine, found int64; save it as float32: x.astype('float32')",
+        option("entities", "int.npy"),
+        lambda root: np.save(root / "int.npy", np.ones((9, 4), np.int64)),
+    ),
+    of_file(
+        PARQUET,
+        "{root}/relation.npy: no such file; name the table of relations by the key relations of model_options",
+        option("relations", None),
+    ),
+    of_file(
+        PARQUET,
         "{root}/eval.json: expected tables of vectors (.npy, …), found another kind of file",
         option("entities", "eval.json"),
     ),

@@ -164,6 +164,31 @@ def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Pat
     assert described == named == numbered
 
 
+@pytest.mark.parametrize(
+    ("edge", "fault"),
+    [
+        (("0", "0", "28"), "(1 unknown entity, for example entity '28' of type all): {0}/e.npy has 5 rows: ids 0 to 4"),
+        (("0", "2", "1"), "(1 unknown relation, for example relation '2'): {0}/r.npy has 2 rows: ids 0 to 1"),
+        (None, "not entity '9' of type all ({0}/e.npy has 5 rows: ids 0 to 4); is it the dictionary of these edges?"),
+    ],
+)
+def test_an_id_beyond_a_table_is_answered_with_its_ids(
+    edge: tuple[str, str, str] | None, fault: str, tmp_path: Path
+) -> None:
+    for name, rows in (("e", 5), ("r", 2)):
+        np.save(tmp_path / f"{name}.npy", np.ones((rows, 4), np.float32))
+    write_tsv(tmp_path / "edges.tsv", [("9", "0", "9")] if edge is None else [("0", "1", "2"), edge])
+    options = {"model": "complex", "entities": "e.npy", "relations": "r.npy"}
+    edges = [str(tmp_path / "edges.tsv")]
+    settings = {"model": str(tmp_path), "model_options": options, "edge_paths": edges, "candidates": "all"}
+    (tmp_path / "eval.json").write_text(json.dumps(settings))
+
+    with pytest.raises(EvalError) as caught:
+        evaluate(tmp_path / "eval.json", output=tmp_path / "out", workers=1)
+
+    assert str(caught.value).endswith(fault.format(tmp_path))
+
+
 @pytest.mark.slow
 def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:
     alone = succeeds(dynamic, "edge_paths=edges.tsv")

@@ -16,6 +16,8 @@ import pytest
 import torch
 
 from pbgeval import EvalConfig, evaluate
+from pbgeval.config import load_config
+from pbgeval.config.loading import check_config
 from pbgeval.errors import ConfigError, EvalError, StorageError
 from pbgeval.models.model import labels_in_order, read_labels
 from pbgeval.models.opening import open_model
@@ -516,6 +518,8 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     ("settings", "fault"),
     [
         ({"comparator": "l2"}, "comparator: the model has 'dot', but the config says 'l2'; remove the key"),
+        ({"comparator": "cos"}, "comparator: the model has 'dot', but the config says 'cos'; remove the key"),
+        ({"global_emb": True}, "global_emb: the model has False, but the config says True; remove the key"),
         ({"dimension": 7}, "dimension: the model has 6, but the config says 7; remove the key"),
         ({"max_norm": 1.0}, "max_norm: the model has None, but the config says 1.0; remove the key"),
     ],
@@ -524,6 +528,48 @@ def test_a_config_that_says_otherwise_is_refused(settings: dict[str, Any], fault
     folder = DglkeFolder(tmp_path / "model", "DistMult").folder
     with pytest.raises(ConfigError, match=fault):
         evaluated(folder, [(0, 0, 1)], [(0, 0, 1)], tmp_path / "out", **settings)
+
+
+def config_file(tmp_path: Path, kind: str, **settings: Any) -> Path:
+    """Write a config of each kind that names a model, and an array of edges."""
+    np.save(tmp_path / "edges.npy", np.array([(0, 0, 1)]))
+    keys = {"model": str(DglkeFolder(tmp_path / "model", "DistMult").folder), "edge_paths": ["edges.npy"]} | settings
+    ours = f"from pbgeval import EvalConfig\ndef get_config():\n    return EvalConfig(**{keys!r})\n"
+    (path := tmp_path / f"eval.{kind}").write_text(json.dumps(keys) if kind == "json" else ours)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["json", "py"])
+def test_a_key_that_a_config_file_or_an_override_sets_to_its_default_is_no_default(tmp_path: Path, kind: str) -> None:
+    fault = "comparator: the model has 'dot', but the config says 'cos'; remove the key"
+    with pytest.raises(ConfigError, match=f"^eval.{kind}: {fault}"):
+        load_config(config_file(tmp_path, kind, comparator="cos"))
+    with pytest.raises(ConfigError, match=r"^-p comparator=cos: the model has 'dot'"):
+        load_config(config_file(tmp_path, kind), ["comparator=cos"])
+
+    config = load_config(config_file(tmp_path, kind, comparator="dot"), ["global_emb=false"])
+
+    assert ("dot", False) == (config.comparator, config.global_emb)
+    assert config == check_config(config)
+
+
+@pytest.mark.parametrize("kind", ["json", "py"])
+def test_an_override_may_name_the_entity_type_of_a_model(tmp_path: Path, kind: str) -> None:
+    config = load_config(config_file(tmp_path, kind), ["entities.all.num_partitions=2"])
+    assert {"all": 2} == {name: entity.num_partitions for name, entity in config.entities.items()}
+
+    of_file = config_file(tmp_path, kind, model=None)
+    config = load_config(of_file, ["entities.all.num_partitions=2", f"model={tmp_path / 'model'}"])
+    assert 2 == config.entities["all"].num_partitions
+    with pytest.raises(ConfigError) as caught:
+        load_config(of_file, ["entities.all.num_partitions=2"])
+    if kind == "py":
+        line = "entities is empty; set it in the config file: {'all': {'num_partitions': 1}}"
+        assert f"-p entities.all.num_partitions=2: {line}" in caught.value.faults
+
+
+def test_a_part_of_a_list_that_a_python_config_does_not_set_can_be_set(tmp_path: Path) -> None:
+    assert load_config(config_file(tmp_path, "py"), ["hits_at.0=2"]).hits_at == [2, 3, 5, 10, 50]
 
 
 def test_a_finished_run_is_found_again_and_a_changed_model_is_another(tmp_path: Path) -> None:
