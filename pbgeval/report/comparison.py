@@ -22,7 +22,8 @@ from pbgeval.monitor.holdout import mixed
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, interval_line, model_of, rounded, short_title
+from pbgeval.report.conditions import interval_line
+from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, to_terminal

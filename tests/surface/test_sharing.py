@@ -307,6 +307,39 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    ("overrides", "title", "interval"),
+    [
+        (("sample_edges=300",), "a sample of 300 of 2,006 edges, unfiltered, ", "95% interval"),
+        (("candidates=sampled", "sample_edges=300"), "(a sample of ", "95% interval"),
+        (("candidates=sampled",), "2,006 edges, unfiltered", None),
+        (("target_error=0.04",), "a sample of 2,000 of 2,006 edges, ", "interval, corrected for repeated looks:"),
+    ],
+)
+def test_a_sample_is_published_as_one_with_its_interval(
+    case: TinyCase, tmp_path: Path, overrides: tuple[str, ...], title: str, interval: str | None
+) -> None:
+    folder = evaluate(case, tmp_path / "result", *overrides)
+
+    done = run_main("publish", str(folder), "-o", "hub", "--dataset", "a/b", cwd=tmp_path)
+    [entry] = yaml.safe_load((tmp_path / "hub/.eval_results/default.yaml").read_text())
+    card = (tmp_path / "hub/evaluation.md").read_text()
+
+    assert (0, 1) == (done.status, len(done.err.splitlines())), done.err
+    assert done.err.startswith("warning: ")
+    assert ("the figures are estimates from " in done.err) == (interval is not None)
+    assert ("candidates were sampled, so ranks are not those among all" in done.err) == ("sampled" in overrides[0])
+    assert title in entry["notes"]
+    assert title in card or title[0].upper() + title[1:] in card
+    if interval is None:
+        assert "interval" not in card
+        return
+    ends = Report.read(folder).intervals["both.realistic.mean_reciprocal_rank"]
+    [low, high] = entry["notes"].partition(f"; {interval} ")[2].partition(";")[0].split(" to ")
+    assert [ends["low"], ends["high"]] == pytest.approx([float(low), float(high)], abs=0.06 * ends["low"])
+    assert f"{interval} {low} to {high}" in card
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--dataset", "graph"], "dataset 'graph': expected OWNER/NAME"),
