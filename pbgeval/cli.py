@@ -42,7 +42,7 @@ from pbgeval.command_line.options import (
 )
 from pbgeval.command_line.sharing import publish, verify
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
-from pbgeval.storage.text import is_url, plural, printable, without_secrets
+from pbgeval.storage.text import did_you_mean, is_url, plural, printable, without_secrets
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -324,11 +324,9 @@ def topk(
 
 
 def _show(*tables: DataTable) -> None:
-    from rich.console import Console
+    from pbgeval.report.tables import console_of, to_terminal
 
-    from pbgeval.report.tables import to_terminal
-
-    console = Console()
+    console = console_of()
     for table in tables:
         console.print(to_terminal(table))
 
@@ -477,6 +475,8 @@ def monitor(
     from pbgeval.report.page import page_of, read_source
     from pbgeval.report.training import training_table
 
+    if not records.exists():
+        raise OutputError(f"{records}: no such file or folder{did_you_mean(records, os.path.exists)}")
     folder = records if records.is_dir() else records.parent
     source = read_source(folder, records, metric, _warn)
     if source.training is not None:

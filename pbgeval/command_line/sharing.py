@@ -36,11 +36,16 @@ def publish(
 
     Writes .eval_results/TASK.yaml and evaluation.md, a section for the model card. Uploads nothing.
     """
+    from pbgeval.report.conditions import cautions_of
+    from pbgeval.report.console import ConsoleObserver
     from pbgeval.report.publish import publish as write
     from pbgeval.report.report import Report
 
-    for path in write(Report.read(result), output, dataset, task=task, metric=metric, source=source):
+    report = Report.read(result)
+    for path in write(report, output, dataset, task=task, metric=metric, source=source):
         print(printable(str(path)))
+    if caution := cautions_of(report.document):
+        ConsoleObserver().warn(f"{result}: {caution}")
 
 
 def verify(

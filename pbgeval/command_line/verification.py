@@ -45,6 +45,7 @@ ERROR = 0.001  # probability of either wrong answer, at most
 LEAST = 1e-12  # of either
 ROUNDING = 0.1  # of that share: ranks that may differ between machines where precision is not certified
 METRICS = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
+OF_CHECKPOINT = ("data.embeddings", "data.model", "checkpoint_version")  # where checkpoints differ
 ABSENT = "nothing"  # as messages call it
 
 
@@ -117,19 +118,21 @@ def verify(
     for name, value in (("share", share), ("error", error)):
         if not LEAST <= value < 1:
             raise ConfigError(f"{name}: expected a number from {LEAST} to less than 1, got {value}")
+    observer = observer or Observer()
     report = Report.read(Path(result))
     saved = SavedRun.open(report, None)
     loaded = load_config(config, overrides)
     seed = secrets.randbits(31) if seed is None else seed
     with inputs_of_config(loaded) as inputs:
         _check_provenance(report, inputs, Path(result), Path(config))
+        observer.step("computing the figures from the saved ranks")
         num_figures, fault = _figures_of_ranks(report, inputs, saved)
         if fault is not None:
             return Verification(num_figures, 0, 0, seed, fault)
         numberer = EdgeNumberer(inputs)
         kept = {(index, bucket): kept_rows(numberer, inputs.buckets[index][bucket]) for index, bucket in saved.ranks}
         is_fixed = _is_fixed(inputs)
-    again = _Again(loaded, saved, kept, is_fixed, workers, device, observer or Observer())
+    again = _Again(loaded, saved, kept, is_fixed, workers, device, observer)
     honest = 0.0 if loaded.precision == "certified" else ROUNDING * share
     test = SequentialTest(share, error, honest)
     num_wanted = again.num_edges if is_fixed else test.first_look
@@ -164,6 +167,8 @@ def _check_provenance(report: Report, inputs: Inputs, result: Path, path: Path) 
             where if where.startswith("data") else f"{where} ({own}, there {theirs})" for where, theirs, own in pairs
         )
         shown = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3} more" if len(unlike) > 3 else "")
+        if all(where.startswith(OF_CHECKPOINT) for where, _, _ in pairs):
+            shown = f"another checkpoint ({shown})"
         raise OutputError(
             f"{path}: this is not what {result} was made of: {shown}; give the config of that run, and its -p options"
         )
@@ -269,6 +274,8 @@ class _Again:
                 raise
             changes = {**changes, "precision": self.config.precision}
             return self._compare(changes, drawn)  # it cannot be certified
+        how = "in certified precision" if config.precision == "certified" else "as the run did"
+        self.observer.step(f"ranking {changes.get('sample_edges', self.num_edges):,} edges again {how}")
         num_edges = 0
         differing: dict[tuple[Any, ...], str] = {}
         with temporary_folder() as folder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,11 @@ from pbgeval.monitor.holdout import mixed
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, interval_line, model_of, rounded, short_title
+from pbgeval.report.conditions import interval_line
+from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
-from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, to_terminal
+from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, unbroken
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
@@ -246,7 +246,7 @@ def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     if known_a == known_b:
         return []
     pairs = ((known_a, known_b, "B"), (known_b, known_a, "A"))
-    texts = (f"{len(own)}, of which {len(own - others)} are not those of {name}" for own, others, name in pairs)
+    texts = (f"{len(own)} ({len(own - others)} not in {name})" for own, others, name in pairs)
     return [_line("filter_paths and train_paths", *texts)]
 
 
@@ -426,17 +426,15 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
     of_runs = [run.facts.filtered for run in runs]
     filtered = any(of_runs) if wanted is None else wanted == "filtered"
     provenance = [report.document["provenance"] for report in reports]
-    found = differences_of(provenance[0], provenance[1], filtered=filtered)
+    found = differences_of(provenance[0], provenance[1], filtered=all(of_runs) and filtered)
+    faults = [f"{line}; evaluate both alike" for line in found]
     if filtered and not all(of_runs):
-        found.append(_line("figures", *("filtered" if of else "raw" for of in of_runs)))
-    if found:
-        raise OutputError(
-            *(
-                f"{runs[1].folder}: expected the queries, filters and candidates of {runs[0].folder}, found other "
-                f"{line}; evaluate both alike"
-                for line in found
-            )
-        )
+        one, other = "AB" if of_runs[0] else "BA"
+        told = f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered"
+        faults.append(f"{told}: use --filter raw")
+    if faults:
+        both = f"{runs[1].folder}: cannot be compared with {runs[0].folder}"
+        raise OutputError(*(f"{both}: {fault}" for fault in faults))
     return filtered
 
 
@@ -581,16 +579,8 @@ def to_json(comparison: Comparison) -> str:
     return json.dumps(comparison.to_dict(), sort_keys=True, indent=2, allow_nan=False) + "\n"
 
 
-def _text(comparison: Comparison) -> str:
-    from rich.console import Console
-
-    with StringIO() as file:
-        Console(file=file).print(*map(to_terminal, comparison_tables(comparison)), sep="\n")
-        return file.getvalue()
-
-
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {
-    "text": _text,
+    "text": lambda comparison: unbroken(comparison_tables(comparison)),
     "json": to_json,
     "csv": lambda comparison: to_csv(_csv_rows(comparison)),
     "md": _markdown,

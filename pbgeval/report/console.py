@@ -21,6 +21,7 @@ class ConsoleObserver(Observer):
     """Tells the user how far the work is. Picklable: local workers get a copy each."""
 
     quiet: bool = False
+    _warned: set[str] = field(factory=set, init=False)
     _bar: Progress | None = field(default=None, init=False)
     _is_first: bool = field(default=True, init=False)  # worker 0 of its team
     _tenth: int = field(default=0, init=False)  # of the entities that all queries are scored against
@@ -29,7 +30,10 @@ class ConsoleObserver(Observer):
     _is_last: bool = field(default=True, init=False)  # whether no later round is foreseen
 
     def warn(self, message: str) -> None:
-        self._line(f"warning: {message}")
+        """Print a warning; the same one, of a second evaluation, only once."""
+        if message not in self._warned:
+            self._warned.add(message)
+            self._line(f"warning: {message}")
 
     def note(self, message: str) -> None:
         self._line(message)

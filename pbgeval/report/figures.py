@@ -12,10 +12,10 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.report.conditions import interval_line, interval_name, notes_of, title_of
 from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable, clipped, fitting, left_out, without
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.text import plural
 
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
 MAX_BYTES = {"relation": 2_500_000}  # of a breakdown's table on the page
@@ -53,30 +53,10 @@ _SHORT = {
 }
 
 
-def title_of(report: Report) -> str:
-    """Return what was evaluated, in a few words; for an unfinished run, what is done so far."""
-    document = report.document
-    filtered = "filtered" if document["filter"] == "filtered" else "unfiltered"
-    if "diagnostics" not in document:
-        return f"{plural(document['num_edges'], 'edge')} so far, {filtered}"
-    spread = candidates_of(document)
-    against = f"each ranked against {spread} candidates" if spread else "no queries"
-    return f"{plural(document['num_edges'], 'edge')}, {filtered}, {against}"
-
-
-def candidates_of(document: Mapping[str, Any]) -> str:
-    """Return against how many candidates queries were ranked; empty if there are no queries."""
-    number = document["diagnostics"]["both"]["num_candidates"]
-    low, high = number["min"], number["max"]
-    if low is None:
-        return ""
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
 def final_table(report: Report) -> DataTable:
     """Return the table that is shown at the end of a run: a row per metric, a column per side."""
     table, headline = headline_of(report), f"{report.document['headline']} ranks"
-    return evolve(table, title=title_of(report), columns=(headline, *table.columns[1:]))
+    return evolve(table, title=capital(title_of(report)), columns=(headline, *table.columns[1:]))
 
 
 def headline_of(report: Report) -> DataTable:
@@ -87,8 +67,8 @@ def headline_of(report: Report) -> DataTable:
         (name, *(_with_error(report, f"{side}.{key}") for side in sides))
         for name, key in headline_rows(metrics, headline)
     ]
-    note = ESTIMATED if any("±" in cell for row in rows for cell in row) else ""
-    return DataTable("By hidden side", ("metric", *sides), rows, note, "headline")
+    notes = [*([ESTIMATED] if any("±" in cell for row in rows for cell in row) else []), *notes_of(report.document)]
+    return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(notes), "headline")
 
 
 def _with_error(report: Report, key: str) -> str:
@@ -211,6 +191,25 @@ def estimates_of(document: Mapping[str, Any]) -> DataTable:
     note = "Metrics against all entities of the partition, estimated from uniform draws, with 95% intervals."
     columns = ("metric", "estimate", "standard error", "low", "high")
     return DataTable("Estimates for whole partitions", columns, rows, note, "estimates")
+
+
+def estimates_by_side(document: Mapping[str, Any]) -> list[DataTable]:
+    """Return the estimates of the headline's rank type, a column per side; nothing where none were asked for."""
+    section = document.get("estimates")
+    if section is None:
+        return []
+    metrics, intervals, headline = section["metrics"], section["intervals"], document["headline"]
+    sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
+    names = dict.fromkeys(key.partition(".")[2] for key in metrics)
+    rows = []
+    for name in (of for of in names if of.startswith(f"{headline}.") or "." not in of):
+        cells = []
+        for key in (f"{side}.{name}" for side in sides):
+            error = (intervals.get(key) or {}).get("standard_error")
+            cells.append(with_error(metrics[key], error) if error else text_of(key, metrics[key]))
+        rows.append((short_title(f"both.{name}"), *cells))
+    note = f"Estimated for all entities of the partition from uniform draws, not measured. {ESTIMATED}"
+    return [DataTable("Estimates by hidden side", ("estimate", *sides), rows, note, "estimates-by-side")]
 
 
 def types_of(document: Mapping[str, Any]) -> DataTable:
@@ -545,22 +544,6 @@ def name_of(report: Report) -> str:
     return clipped((" on " if folders else ", ").join(filter(None, [model, data])))
 
 
-def tags_of(report: Report) -> list[str]:
-    """Return the conditions of the figures, a few words each."""
-    document = report.document
-    if "metrics" not in document:
-        return []
-    tags = [*title_of(report).split(", ")[:2], f"{document['headline']} ranks"]
-    if "diagnostics" in document:
-        spread = candidates_of(document)
-        tags.append(f"{spread} candidates" if spread else "no queries")
-    if document.get("sample"):
-        sample = document["sample"]
-        tags.append(f"sample of {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s")
-    version = (document.get("provenance") or {}).get("checkpoint_version")
-    return tags if version is None else [*tags, f"checkpoint version {version}"]
-
-
 def tiles_of(report: Report) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
     document = report.document
@@ -570,16 +553,12 @@ def tiles_of(report: Report) -> list[Tile]:
     return [_tile(report, key) for key in keys]
 
 
-def interval_line(low: str, high: str) -> str:
-    """Return what a tile says of an interval; it breaks before the figures if at all."""
-    return f"95%\u00a0interval {low}\u00a0to\u00a0{high}"
-
-
 def _tile(report: Report, key: str) -> Tile:
     metrics, interval, lines = report.document["metrics"], report.intervals.get(f"both.{key}"), []
     if interval is not None and interval.get("standard_error"):
         decimals = decimals_of(interval["standard_error"])
-        lines.append(interval_line(rounded(interval["low"], decimals), rounded(interval["high"], decimals)))
+        low, high = (rounded(interval[end], decimals) for end in ("low", "high"))
+        lines.append(interval_line(low, high, interval_name(report.document)))
     sides = [side for side in ("head", "tail") if metrics.get(f"{side}.{key}") is not None]
     lines += [", ".join(f"{side}\u00a0{_with_error(report, f'{side}.{key}').partition(' ±')[0]}" for side in sides)]
     return Tile(short_title(f"both.{key}"), _with_error(report, f"both.{key}"), [line for line in lines if line])

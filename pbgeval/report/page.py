@@ -39,14 +39,17 @@ from pbgeval.report.comparison import (
     metric_title,
     relations_to_show,
 )
+from pbgeval.report.conditions import tags_of, title_of
 from pbgeval.report.figures import (
     POPULARITY_TITLE,
     Tile,
     breakdowns_of,
+    capital,
     data_of,
     diagnostics_of,
     edge_paths_of,
     edges_of,
+    estimates_by_side,
     estimates_of,
     every_metric,
     headline_of,
@@ -54,10 +57,8 @@ from pbgeval.report.figures import (
     popularity_of,
     run_of,
     settings_of,
-    tags_of,
     ties_of,
     tiles_of,
-    title_of,
     topk_of,
     types_of,
 )
@@ -354,6 +355,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
         table = headline_of(report)
         sides += " Relation: the relation is hidden." if "relation" in table.columns else ""
         shown = (evolve(table, note=f"{sides} {table.note}".strip()), *_with_rows(ties_of(document)))
+        shown += tuple(estimates_by_side(document))
         sections.append(Section("headline", f"Metrics, {headline} ranks", shown, _with_rows(*figures)))
         if is_complete:
             ranks = ranks_by_side(report.rows.get(HISTOGRAM, ()), headline)
@@ -442,7 +444,7 @@ def _environment() -> Environment:
 
 def markdown(source: Source) -> str:
     """Return tables in GitHub's Markdown."""
-    parts = [f"# {escape_markdown(clipped(source.name))}", escape_markdown(f"{source.title}.")]
+    parts = [f"# {escape_markdown(clipped(source.name))}", escape_markdown(f"{capital(source.title)}.")]
     if source.warnings:
         parts += [f"## {WARNINGS}", "\n".join(f"- {escape_markdown(warning)}." for warning in source.warnings)]
     for table in tables_of(source):
@@ -454,7 +456,7 @@ def latex(source: Source) -> str:
     r"""Return tables in LaTeX, for a document with \usepackage{booktabs}."""
     parts = ["% needs \\usepackage{booktabs}", *(f"% warning: {warning}" for warning in source.warnings)]
     for table in tables_of(source):
-        caption = escape_latex(f"{table.title}. {source.title}. {table.note}".rstrip())
+        caption = escape_latex(f"{table.title}. {capital(source.title)}. {table.note}".rstrip())
         parts += [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{table.anchor}}}"]
         parts += [to_latex(table), "\\end{table}\n"]
     return "\n".join(parts)
@@ -464,7 +466,8 @@ def tables_of(source: Source) -> list[DataTable]:
     """Return the tables that papers have: the headline, the first rows of breakdowns, the passes of training."""
     tables: list[DataTable] = []
     if source.report is not None and "metrics" in source.report.document:
-        tables = [headline_of(source.report), *map(_shortened, breakdowns_of(source.report))]
+        tables = [headline_of(source.report), *estimates_by_side(source.report.document)]
+        tables += map(_shortened, breakdowns_of(source.report))
     if source.training is not None:
         tables.append(passes_of(source.training))
     return tables

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.metrics.names import UnknownMetricError, resolve
-from pbgeval.report.figures import final_table, title_of
+from pbgeval.report.conditions import cautions_of, interval_name, title_of
+from pbgeval.report.figures import capital, decimals_of, final_table, rounded
 from pbgeval.report.output import refuse_others
 from pbgeval.report.report import Report
-from pbgeval.report.tables import to_markdown
+from pbgeval.report.tables import escape_markdown, to_markdown
 from pbgeval.storage.text import without_secrets
 from pbgeval.storage.writing import output_faults, write_atomically
 
@@ -61,15 +62,20 @@ def publish(
         raise ConfigError(str(error.args[0])) from None
     if figures[key] is None:
         raise OutputError(f"{metric}: this result has no value for it")
-    title = title_of(report)
+    title, interval, table = title_of(report), _interval(report, key), final_table(report)
+    caution = cautions_of(report.document)
+    told = [f"{key}: {title}", interval, caution, f"digest {report.document['provenance']['digest']}"]
     entry: dict[str, object] = {
         "dataset": {"id": dataset, "task_id": task},
         "value": figures[key],
         **({"date": report.run["started"][:10]} if "started" in report.run else {}),
         **({} if source is None else {"source": {"url": source, "name": "pbgeval result"}}),
-        "notes": f"{key}: {title}; digest {report.document['provenance']['digest']}",
+        "notes": "; ".join(filter(None, told)),
     }
-    card = f"## Evaluation\n\n{title}. {MARK}\n\n{to_markdown(final_table(report))}\n"
+    notes = [table.note, f"{key}: {interval}." if interval else ""]
+    notes += [f"{capital(caution)}." if caution else ""]
+    parts = ["## Evaluation", f"{capital(title)}. {MARK}", to_markdown(table), *map(escape_markdown, notes)]
+    card = "\n\n".join(filter(None, parts)) + "\n"
     texts = {folder / RESULTS / f"{task}.yaml": f"# {MARK}\n- {_yaml(entry, '  ')[2:]}", folder / CARD: card}
     for path in texts:
         refuse_others(path, MARK, "one that publish has written, and may hold more")
@@ -78,6 +84,15 @@ def publish(
             path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
     return list(texts)
+
+
+def _interval(report: Report, key: str) -> str:
+    """Return the interval of a figure in words; empty where there is none."""
+    interval = report.intervals.get(key) or {}
+    if not interval.get("standard_error"):
+        return ""
+    low, high = (rounded(interval[end], decimals_of(interval["standard_error"])) for end in ("low", "high"))
+    return f"{interval_name(report.document)} {low} to {high}".replace("\u00a0", " ")
 
 
 def _yaml(entry: Mapping[str, object], indent: str) -> str:

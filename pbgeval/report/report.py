@@ -260,7 +260,8 @@ class Report:
     def shown(self) -> list[DataTable]:
         """Return the tables that are printed: the headline metrics and the sections that were asked for."""
         figures = self._made("figures")
-        sections = [*figures.popularity_of(self.document), *figures.topk_of(self.document)]
+        estimates = figures.estimates_by_side(self.document)
+        sections = [*estimates, *figures.popularity_of(self.document), *figures.topk_of(self.document)]
         return [figures.final_table(self), *sections]
 
     def _with_warnings(self) -> list[DataTable]:

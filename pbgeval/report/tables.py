@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import html
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from io import StringIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from attrs import Factory, evolve, field, frozen
 
@@ -19,7 +20,7 @@ from pbgeval.storage.text import cell_of, name_of, open_input, printable
 
 if TYPE_CHECKING:
     import pandas
-    from rich.console import Group
+    from rich.console import Console, Group
 
 CELL_BYTES = 6  # of the tags around a cell of HTML
 ROW_BYTES = 16
@@ -123,6 +124,24 @@ def data_frame(rows: Iterable[Any], columns: Sequence[str]) -> pandas.DataFrame:
 # The terminal, as text, and HTML for a notebook
 
 TEXT_WIDTH = 120  # characters
+UNBROKEN = 100_000  # more than a line of any table has
+
+
+def console_of(file: IO[str] | None = None) -> Console:
+    """Return a console for a file or stdout, which breaks no line where that is no terminal."""
+    from rich.console import Console
+
+    console = Console(file=file)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = UNBROKEN
+    return console
+
+
+def unbroken(tables: Iterable[DataTable]) -> str:
+    """Return tables as a pipe has them: no line is broken."""
+    with StringIO() as file:
+        console_of(file).print(*map(to_terminal, tables), sep="\n")
+        return file.getvalue()
 
 
 def to_text(table: DataTable, width: int = TEXT_WIDTH) -> str:

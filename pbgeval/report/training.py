@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from attrs import evolve
 
 from pbgeval.monitor.curves import METRICS, Curves, PassRow
+from pbgeval.report.conditions import interval_line
 from pbgeval.report.figures import (
     ESTIMATED,
     MAX_BYTES_OF_OTHERS,
@@ -14,7 +15,6 @@ from pbgeval.report.figures import (
     Tile,
     Z,
     decimals_of,
-    interval_line,
     rounded,
 )
 from pbgeval.report.tables import DataTable, fitting, without

@@ -33,6 +33,14 @@ def test_a_table_is_printed_and_a_page_is_written(records: Path) -> None:
     assert (report.status, (records / "same.html").read_text(encoding="utf-8")) == (0, page), "one page for one run"
 
 
+@pytest.mark.parametrize(("name", "hint"), [("nowhere", ""), ("<b>run & c", "; did you mean '{}'?")])
+def test_a_folder_that_is_not_there_is_told_by_its_name(records: Path, name: str, hint: str) -> None:
+    done = run(records.parent / name)
+
+    expected = f"{records.parent / name}: no such file or folder{hint.format(records)}\n"
+    assert (1, "", expected) == (done.status, done.out, done.err)
+
+
 def test_the_same_records_give_the_same_bytes(records: Path, tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:

@@ -194,7 +194,8 @@ def test_figures_that_do_not_follow_from_the_ranks_are_found(
 
     done = verify(case, folder)
 
-    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
+    is_looked_at = ", there " not in message  # else it is refused before
+    assert (1, "", 1 + is_looked_at) == (done.status, done.out, len(done.err.splitlines()))
     assert message in done.err
 
 
@@ -235,6 +236,18 @@ def test_tables_that_do_not_follow_from_the_ranks_are_found(case: TinyCase, resu
     assert "buckets[0].num_edges is 501, and follows from the saved ranks as 500" in done.err
 
 
+def test_passes_are_named_and_a_warning_is_told_once(case: TinyCase, tmp_path: Path) -> None:
+    overrides = ("train_paths=edges",)  # all edges are in training, too
+    done = run_command(case, "--workers", "1", "--quiet", "--output", str(tmp_path / "result"), *flags(overrides))
+    assert done.status == 0
+
+    lines = verify(case, tmp_path / "result", *flags(overrides)).faults
+    assert [line for line in lines if line.startswith("warning: ") and lines.count(line) > 1] == []
+    assert any("edges are also in train_paths" in line for line in lines)
+    assert "computing the figures from the saved ranks" in lines
+    assert "ranking 2,006 edges again in certified precision" in lines
+
+
 def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp_path: Path) -> None:
     other = TinyCase.write(
         tmp_path / "other", partition_sizes=(40, 39), edges_per_bucket=500, candidates="all", scale=0.5
@@ -243,7 +256,7 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
     done = verify(other, result)
 
     assert (1, "") == (done.status, done.out)
-    assert f"this is not what {result} was made of: data.embeddings." in done.err
+    assert f"this is not what {result} was made of: another checkpoint (data.embeddings." in done.err
     assert "give the config of that run" in done.err
 
 
@@ -304,6 +317,39 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
     assert entry["notes"].startswith("both.realistic.hits_at_10: 2,006 edges, ")
     assert {"dataset", "value", "date", "source", "notes"} == set(entry)
     assert "| hits\\@10 |" in (tmp_path / "hub/evaluation.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "title", "interval"),
+    [
+        (("sample_edges=300",), "a sample of 300 of 2,006 edges, unfiltered, ", "95% interval"),
+        (("candidates=sampled", "sample_edges=300"), "(a sample of ", "95% interval"),
+        (("candidates=sampled",), "2,006 edges, unfiltered", None),
+        (("target_error=0.04",), "a sample of 2,000 of 2,006 edges, ", "interval, corrected for repeated looks:"),
+    ],
+)
+def test_a_sample_is_published_as_one_with_its_interval(
+    case: TinyCase, tmp_path: Path, overrides: tuple[str, ...], title: str, interval: str | None
+) -> None:
+    folder = evaluate(case, tmp_path / "result", *overrides)
+
+    done = run_main("publish", str(folder), "-o", "hub", "--dataset", "a/b", cwd=tmp_path)
+    [entry] = yaml.safe_load((tmp_path / "hub/.eval_results/default.yaml").read_text())
+    card = (tmp_path / "hub/evaluation.md").read_text()
+
+    assert (0, 1) == (done.status, len(done.err.splitlines())), done.err
+    assert done.err.startswith("warning: ")
+    assert ("the figures are estimates from " in done.err) == (interval is not None)
+    assert ("candidates were sampled, so ranks are not those among all" in done.err) == ("sampled" in overrides[0])
+    assert title in entry["notes"]
+    assert title in card or title[0].upper() + title[1:] in card
+    if interval is None:
+        assert "interval" not in card
+        return
+    ends = Report.read(folder).intervals["both.realistic.mean_reciprocal_rank"]
+    [low, high] = entry["notes"].partition(f"; {interval} ")[2].partition(";")[0].split(" to ")
+    assert [ends["low"], ends["high"]] == pytest.approx([float(low), float(high)], abs=0.06 * ends["low"])
+    assert f"{interval} {low} to {high}" in card
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
 from pbgeval.report import figures
 from pbgeval.report import page as report_page
-from pbgeval.report.page import Source, read_result
+from pbgeval.report.page import Source, markdown, read_result, read_source
+from pbgeval.report.report import Report
 from pbgeval.report.training import passes_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
@@ -194,6 +195,67 @@ def test_an_estimate_has_its_error_and_interval(tmp_path: Path) -> None:
     text = page.text.replace("\u00a0", " ")
     assert f"95% interval {interval['low']:.{decimals}f} to {interval['high']:.{decimals}f}" in text
     assert "sample of 12 of 64 chunks" in text
+
+
+def as_text(folder: Path) -> tuple[str, str]:
+    """Return what is printed at the end of a run, and the tables in Markdown."""
+    return repr(Report.read(folder)), markdown(read_source(folder, None, "mrr", print))
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "name"),
+    [
+        ("0.04", "Target ±0.04 reached after 2,000 of 2,006 edges.", "interval, corrected for repeated looks: "),
+        ("0.0001", "Target ±0.0001 not reached: all edges were evaluated.", ""),
+    ],
+)
+def test_whether_the_target_was_reached_is_said_everywhere(tmp_path: Path, error: str, told: str, name: str) -> None:
+    case = TinyCase.write(tmp_path, partition_sizes=(40, 39), edges_per_bucket=500, candidates="partition")
+    document = evaluated(case, f"target_error={error}")
+    text = page_of(tmp_path / "output").text.replace("\u00a0", " ")
+    edges = "A sample of 2,000 of 2,006 edges, " if name else "2,006 edges, "
+
+    assert (document["num_edges"] < 2006) == bool(name)
+    for shown in (
+        repr(Report.read(tmp_path / "output")),
+        markdown(read_source(tmp_path / "output", None, "mrr", print)),
+    ):
+        assert told in shown
+        assert edges in shown
+    assert told in text
+    assert "95% interval" not in text
+    assert name in text
+
+
+def test_estimates_are_shown_as_estimates(tmp_path: Path) -> None:
+    overrides = ("candidates=sampled", "num_batch_negs=0", "num_uniform_negs=20", "metrics=rank,estimates")
+    section = evaluated(TinyCase.write(tmp_path, partition_sizes=(40, 39), num_tags=40), *overrides)["estimates"]
+    title, key = "Estimates by hidden side", "both.realistic.mean_rank"
+
+    page = page_of(tmp_path / "output")
+    [row] = [row for row in page.rows[title][1:] if row[0] == "mean rank"]
+    value, _, error = row[1].partition(" ± ")
+    assert float(value) == pytest.approx(section["metrics"][key], abs=10 * float(error) / 2)
+    assert float(error) == pytest.approx(section["intervals"][key]["standard_error"], rel=0.5)
+    for shown in (
+        repr(Report.read(tmp_path / "output")),
+        markdown(read_source(tmp_path / "output", None, "mrr", print)),
+    ):
+        assert title in shown
+        assert "from uniform draws, not measured." in shown
+        assert row[1] in shown
+
+
+def test_relation_queries_have_a_range_of_candidates_of_their_own(tmp_path: Path) -> None:
+    document = evaluated(TinyCase.write(tmp_path, candidates="partition"), "relation_prediction=True")
+    shown, of_sides = repr(Report.read(tmp_path / "output")), document["diagnostics"]
+
+    ends = [f"{of_sides[side]['num_candidates'][end]:,}" for side in ("both", "relation") for end in ("min", "max")]
+    told = "against {} to {} candidates (relations: {} to {}), the true entity included".format(*ends)
+    assert told in " ".join(shown.split())
+    alone, queries = (of_sides["relation"][f"num_queries{of}"] for of in ("_without_competitors", ""))
+    assert alone > 0
+    assert f"{alone:,} of {queries:,} relation queries have no competitor: their rank is 1." in shown
 
 
 def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) -> None:
