@@ -32,6 +32,7 @@ from pbgeval.storage.text import listed, one_line
 
 DESCRIPTION = "model.json"
 RELATIONS = "relation.npy"
+NORMED = {"transe", "transr", "rotate"}  # models that have a norm
 _PLACES = ("entities", "relations", "source_relations", "destination_relations", "id_maps")  # keys that name files
 EXAMPLE = '{"model": "complex"}'
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
@@ -84,7 +85,12 @@ def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
             raise StorageError(
                 f"{file}: expected files in its folder, found {one_line(one)}; name others in model_options"
             )
-    return {**of_file, **options}
+    described = {**of_file, **options}
+    # In files, scripts/export_*.py write the norm 1 of every model.
+    if described.get("model") in OPERATORS.keys() - NORMED and ("norm" in options or described.get("norm") == 2):
+        said_by = "model_options" if "norm" in options else file
+        raise StorageError(f"{said_by}: norm has no effect on {described['model']}; remove it")
+    return described
 
 
 def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:

@@ -507,12 +507,22 @@ BAD_FILES = [
     of_file(PYG, "model_options: unknown key decoder; the keys are …", option("decoder", "x")),
     of_file(PYG, "model_options: wrong value of norm: two; …", option("norm", "two")),
     of_file(PYG, "model_options: norm must be 1 or 2, got 3", option("norm", 3)),
+    *(of_file(PARQUET, "model_options: norm has no effect on distmult; remove it", option("norm", n)) for n in (1, 2)),
+    of_file(
+        PARQUET,
+        "{root}/model.json: norm has no effect on distmult; remove it",
+        write("model.json", json.dumps({"norm": 2})),
+    ),
     of_file(PYG, f"{ROOT}.pt: expected a tensor 'nodes', found …; name one of them", option("entities", "nodes")),
     of_file(PYG, f"{ROOT}.pt: expected FILE or FILE#NAME, or a list of them, found …", option("entities", [])),
     *(
-        of_file(PYG, f"{ROOT}.pt: expected node_emb_im.weight, which {kind} of PyG has, found none; …", damage)
+        of_file(
+            PYG,
+            f"{ROOT}.pt: expected node_emb_im.weight, which {kind} of PyG has, found none; …",
+            option("model", kind),
+            option("norm", None),
+        )
         for kind in ("complex", "rotate")
-        for damage in (option("model", kind),)
     ),
     *(
         of_file(
@@ -529,7 +539,12 @@ BAD_FILES = [
         option("model", None),
         option("norm", None),
     ),
-    of_file(PYG, f"{ROOT}.pt: rescal with entity vectors of 6 columns needs …", option("model", "rescal")),
+    of_file(
+        PYG,
+        f"{ROOT}.pt: rescal with entity vectors of 6 columns needs …",
+        option("model", "rescal"),
+        option("norm", None),
+    ),
     *(
         of_file(PYG, f"model_options: {key} must be a finite number, got {str(value)[:99]}…", option(key, value))
         for key in ("gamma", "phase_unit")

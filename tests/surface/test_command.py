@@ -26,7 +26,6 @@ from pbgeval.metrics.names import SIDES
 from pbgeval.metrics.ndcg import Discount
 from pbgeval.metrics.taxonomy import TypeGain
 from pbgeval.models.topk import TopKFilter, TopKTies
-from pbgeval.monitor import curves
 from pbgeval.report.comparison import CLUSTERS, FORMATS
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 from pbgeval.version import __version__
@@ -75,7 +74,6 @@ def test_the_version(command: list[str | Path]) -> None:
         ("compare", "rank-type", RANK_TYPE_SYNONYMS),
         ("compare", "clusters", CLUSTERS),
         ("compare", "format", ["html", *FORMATS]),
-        ("monitor", "metric", curves.METRICS),
     ],
 )
 def test_help_lists_the_choices_that_the_program_takes(

@@ -192,7 +192,10 @@ UNLIKE = [
 ]
 
 
-def test_names_are_not_broken_where_nobody_looks(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+def test_names_are_not_broken_where_nobody_looks(
+    cases: tuple[TinyCase, TinyCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     names = [tmp_path / ("long_name_of_a_run_" * 8), tmp_path / "b"]
     runs_ = [run(cases[0], name, "candidates=partition") for name in names]
 
