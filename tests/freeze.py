@@ -35,6 +35,7 @@ os.environ["COLUMNS"] = "100"
 os.environ["TERM"] = "dumb"
 
 import h5py
+import numpy as np
 import pytest
 import torch
 
@@ -94,7 +95,11 @@ HELP = [
     *(
         (name, "--help")
         for name in (
+            "run",
             "submit",
+            "publish",
+            "verify",
+            "topk",
             "import-graph",
             "import-model",
             "inspect",
@@ -162,6 +167,21 @@ TINY: Mapping[str, tuple[str, ...]] = {
     "pessimistic": ("rank_type=pessimistic", "candidates=all"),
     "one side": ("disable_lhs_negs=True", "candidates=sampled"),
     "top k": ("candidates=all", "save_topk=7", "filter_paths=edges"),
+    **{
+        f"protocols: {candidates}": (
+            f"candidates={candidates}",
+            "filter_paths=edges",
+            "train_paths=edges",
+            "relation_prediction=True",
+            "breakdowns=relation,popularity,time",
+            "time_bin=2",
+            "time_window=1",
+            "topk_metrics=True",
+            *(["save_topk=3"] if candidates == "all" else []),
+        )
+        for candidates in ("partition", "all")
+    },
+    "by degree": ("num_degree_negs=4", "train_paths=edges", "known_until=query", "breakdowns=time", "time_bin=2"),
 }
 PATH_SETTINGS = {
     "all": ("candidates=all", "filter_paths=edges", "comparator=dot"),
@@ -325,6 +345,10 @@ def _on_tiny(settings: tuple[str, ...], dynamic: bool, path: str | None = None, 
     def job(folder: Path) -> Answer:
         case = TinyCase.write(folder, dynamic=dynamic, partition_sizes=(size, size - 1, size))
         os.chdir(case.root)
+        if "time_bin=2" in settings:
+            for edges in case.root.glob("edges/*.h5"):
+                with h5py.File(edges, "r+") as file:
+                    file["time"] = np.arange(len(file["rel"])) % 7
         with pytest.MonkeyPatch.context() as patch:
             if path is not None:
                 fast_paths.switch(patch, *([] if path == "none" else [path]))
