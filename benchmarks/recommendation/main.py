@@ -54,7 +54,8 @@ def main() -> None:
     """Make the data, measure in turns, print."""
     options = _options()
     load = os.getloadavg()[0]
-    runs: dict[str, list[Run]] = {name: [] for name in WAYS}
+    ways = {name: keys for name, keys in WAYS.items() if not (options.skip_lists and "save_topk={k}" in keys)}
+    runs: dict[str, list[Run]] = {name: [] for name in ways}
     theirs: list[Run] = []
     with contextlib.ExitStack() as stack:
         folder = made_graph.data_folder(stack, options.data)
@@ -62,7 +63,7 @@ def main() -> None:
         if not (folder / "eval.json").exists():
             _make(folder, options)
         for _ in range(options.repeats):
-            for name, keys in WAYS.items():
+            for name, keys in ways.items():
                 runs[name].append(_run(folder, [key.format(k=options.k) for key in keys], options))
                 _say(f"{name}: {runs[name][-1]}")
             if options.has_peer:
@@ -84,6 +85,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peer-users", type=int, default=1000, help="the first users, for the peer [%(default)s]")
     parser.add_argument("--data", type=Path, help="folder that keeps the data [a temporary one, removed]")
     parser.add_argument("--skip-peer", action="store_true", help="measure pbgeval alone")
+    parser.add_argument("--skip-lists", action="store_true", help="leave out lists of recommended items (save_topk)")
     parser.add_argument("--smoke", action="store_true", help="a tiny graph, one worker, no peer")
     options = parser.parse_args()
     if options.smoke:
