@@ -9,16 +9,15 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import evolve
 from torch import Tensor
 
-from pbgeval.errors import EvalError
 from pbgeval.notation import Side
 from pbgeval.ranking import kernels
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.cells import CellSample, SampledCells, drawn_cells
 from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
-from pbgeval.ranking.contest_state import ContestState, LossFolds
+from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_relations, make_group
 from pbgeval.ranking.kernels import Kernel, choose_kernel
@@ -30,7 +29,6 @@ from pbgeval.ranking.sampled import count_sampled
 from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, PassSettings, Tables
 from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.scoring.block_scorer import ScorerComparator
-from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.scorer import SharedCandidates
 from pbgeval.storage.rows import MemoryRows
 
@@ -199,7 +197,7 @@ def _state(
         queries,
         competing,
         kernel,
-        _Source(group, queries),
+        group,
         MemoryRows(queries.num_keys, contest.width(dimension), dtype),
         MemoryRows(queries.num_queries, contest.true_width(dimension, dtype), dtype),
         group.relation.dtype,
@@ -211,8 +209,7 @@ def _state(
         position_Q, rel_Q = np.arange(queries.num_queries), rel_E[queries.edge_Q]
         cells = drawn_cells(position_Q, rel_Q, words_QW, competing, settings.auc)
         state.sample = SampledCells(CellSample.by_number(*cells), settings.auc.true_is_kept(words_QW).numpy())
-    if settings.loss is not None:
-        state.losses = LossFolds(settings.loss, scorer.comparator)
+    state.loss = settings.loss
     return state
 
 
@@ -222,7 +219,7 @@ def _threads_and_rows(group: Group, state: ContestState) -> tuple[BlockThreads, 
     if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
         return BlockThreads(1), table.num_rows
     rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
-    if state.losses is not None:  # it is folded over whole runs of those that compete
+    if state.loss is not None:  # it is folded over whole runs of those that compete
         runs = -(-rows_at_a_time // kernels.LOSS_CANDIDATES_PER_BLOCK)
         rows_at_a_time = runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
     if state.kernel is Kernel.FUSED:
@@ -242,19 +239,16 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
     order = torch.from_numpy(np.argsort(queries.edge_Q))
     rows_Q = torch.from_numpy(queries.edge_Q)
     loss_Q = None
-    if state.losses is not None and queries.blocks:
+    if state.loss is not None and queries.blocks:
         lengths_Q = counts.filtered.num_competitors_Q
         if settings.pbg_semantics:
             sizes = [state.competing.size(block.relation) for block in queries.blocks]
             lengths_Q = torch.tensor(sizes).repeat_interleave(
                 torch.tensor([block.stop - block.first for block in queries.blocks])
             )
-        parts = [state.losses.of_block[block.first] for block in queries.blocks]
         weights_Q = group.weights(rows_Q)
-        losses = [
-            fold.finish(lengths_Q[block.first : block.stop], weights_Q[block.first : block.stop]).cpu()
-            for block, fold in zip(queries.blocks, parts, strict=True)
-        ]
+        of_blocks = [slice(block.first, block.stop) for block in queries.blocks]
+        losses = [state.losses[part.start].finish(lengths_Q[part], weights_Q[part]).cpu() for part in of_blocks]
         loss_Q = torch.cat(losses)[order]
     tally.add_queries(rows_Q[order], counts.select(order), num_outside=num_outside, loss_Q=loss_Q)
     kept_Q = torch.ones(queries.num_queries, dtype=torch.bool)
@@ -264,29 +258,3 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
     for query_P, score_P, known_P in state.result.scores.parts:
         is_known = torch.from_numpy(known_P) if group.competition.filtered else None
         tally.add_scores(torch.from_numpy(score_P), rows_Q[query_P], is_known)
-
-
-@frozen(eq=False)
-class _Source:
-    """The vectors of the queries of a group, and names for errors."""
-
-    group: Group
-    queries: ContestQueries
-
-    def known(self, first_key: int, stop_key: int) -> Tensor:
-        side = self.group.side(self.queries.contest.hidden.other)
-        return side.rows(torch.from_numpy(self.queries.known_K[first_key:stop_key]))
-
-    def true(self, first: int, stop: int) -> Tensor:
-        side = self.group.side(self.queries.contest.hidden)
-        return side.rows(torch.from_numpy(self.queries.true_Q[first:stop]))
-
-    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> EvalError:
-        hidden = self.queries.contest.hidden
-        if key is None:
-            return self.group.unrankable(error, hidden, number, None)
-        row = int(self.queries.edge_Q[np.searchsorted(self.queries.key_Q, key)])
-        return self.group.unrankable(error, hidden.other, number, row)
-
-    def nan_score(self, query: int, number: int) -> EvalError:
-        return self.group.nan_score(self.queries.contest.hidden, int(self.queries.edge_Q[query]), number)

@@ -28,6 +28,7 @@ from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.fast_products import values_of_pairs
+from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.storage.rows import Rows
@@ -37,34 +38,18 @@ QUERIES_AT_A_TIME = 8192  # true scores computed together
 
 
 class QuerySource(Protocol):
-    """The vectors that the queries of a contest are made of, as operators see them, and names for errors."""
+    """The vectors of the entities of some edges, as operators see them, and names for errors."""
 
-    def known(self, first_key: int, stop_key: int) -> Tensor:
-        """Return those of the known entities of consecutive keys, all of one relation schema."""
+    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
+        """Return the vectors of entities at one side of a relation's edges, (n, D)."""
 
-    def true(self, first: int, stop: int) -> Tensor:
-        """Return those of the true entities of consecutive queries."""
+    def unrankable(
+        self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None
+    ) -> EvalError:
+        """Return the error that names an entity whose row cannot be prepared, and the edge that uses it."""
 
-    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> EvalError:
-        """Return the error that names the known entity of a key, or (None) a candidate, that cannot be prepared."""
-
-    def nan_score(self, query: int, number: int) -> EvalError:
+    def nan_score(self, hidden: Side, edge: int, entity: int) -> EvalError:
         """Return the error that names a query and a candidate whose score is not a number."""
-
-
-@define(eq=False)
-class LossFolds:
-    """The loss of the queries of each block, while candidates stream past in order."""
-
-    settings: LossSettings
-    comparator: RowComparator
-    of_block: dict[int, LossFold] = field(factory=dict, init=False)  # by the first query
-
-    def fold(self, block: QueryBlock, true_Q: Tensor, scores_QC: Tensor, excluded: tuple[Tensor, Tensor]) -> None:
-        """Add a run of candidates; the cells named in `excluded` do not compete."""
-        if block.first not in self.of_block:
-            self.of_block[block.first] = LossFold(self.settings.name, self.settings.margin, self.comparator, true_Q)
-        self.of_block[block.first].fold(scores_QC, excluded)
 
 
 RESULT_ARRAYS = 8  # of a packed result: counts; query, bits and mark of each score; best candidates; three of types
@@ -116,9 +101,10 @@ class ContestState:
     dtype: torch.dtype  # of vectors before they are prepared
     device: torch.device
     sample: SampledCells | None = None  # None: the pooled AUC compares every score
-    losses: LossFolds | None = None
+    loss: LossSettings | None = None
     in_time_Q: np.ndarray | None = None  # int64: position of each query's key in the time-aware filter; None: none
     result: ContestResult = field(init=False)
+    losses: dict[int, LossFold] = field(factory=dict, init=False)  # by the first query of a block
     bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
     # Of a model that scores all entities for a query at once: true scores are read when a block meets candidates.
@@ -150,7 +136,7 @@ class ContestState:
     def wants_all_scores(self) -> bool:
         """Whether every score of a block is asked for."""
         by_key = self.result.top is not None or self.result.gains is not None
-        return by_key or self.losses is not None or self.sample is None
+        return by_key or self.loss is not None or self.sample is None
 
     def true(self, first: int, stop: int) -> TrueScores:
         """Return the true scores of consecutive queries."""
@@ -161,10 +147,16 @@ class ContestState:
             self._is_read_Q[first:stop] = True
         return TrueScores.unpacked(self.true_scores.read(first, stop), self.device)
 
-    def certified_true(self, certified: CertifiedComparator, first: int, query_QL: Tensor) -> CertifiedTrue:
-        """Return those of consecutive queries, whose prepared rows are given, if ranks are certified."""
-        rows_QW = self.true_scores.read(first, first + query_QL.shape[0]).to(query_QL.device)
-        return CertifiedTrue.unpacked(certified, rows_QW, query_QL)
+    def prepared_queries(self, block: QueryBlock, device: torch.device) -> Tensor:
+        """Return the prepared rows of a block's keys."""
+        return self.prepared.read(block.first_key, block.stop_key).to(device)
+
+    def certified_true(self, block: QueryBlock, query_KL: Tensor) -> CertifiedTrue:
+        """Return what a block's true scores are computed from, given its prepared rows, if ranks are certified."""
+        assert self.certified is not None, "the caller has asked"
+        row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key).to(query_KL.device)
+        rows_QW = self.true_scores.read(block.first, block.stop).to(query_KL.device)
+        return CertifiedTrue.unpacked(self.certified, rows_QW, query_KL[row_Q])
 
     def true_values(self) -> Tensor:
         """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
@@ -187,7 +179,12 @@ class ContestState:
         try:
             return self.queries.contest.candidates(x_CD)
         except UnrankableRowsError as error:
-            raise self.source.unrankable(error, int(numbers_C[error.rows[0]]), None) from error
+            contest, number = self.queries.contest, int(numbers_C[error.rows[0]])
+            raise self.source.unrankable(error, contest.scorer, self.hidden, number, None) from error
+
+    def nan_score(self, query: int, number: int) -> EvalError:
+        """Return the error that names a query and a candidate whose score is not a number."""
+        return self.source.nan_score(self.hidden, int(self.queries.edge_Q[query]), number)
 
     def add(self, block: QueryBlock, counts: QueryCounts) -> None:
         """Add what some candidates say about a block's queries."""
@@ -227,13 +224,16 @@ class ContestState:
         """
         queries = self.queries
         for first, stop in _runs_of_one_schema(queries, *share):
-            schema = int(queries.schema_K[first])
-            rel_K = torch.from_numpy(queries.rel_K[first:stop]) if queries.contest.scorers[schema].dynamic else None
+            schema, known_K = int(queries.schema_K[first]), queries.known_K[first:stop]
+            scorer, known_side = queries.contest.scorers[schema], self.hidden.other
+            rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
             try:
-                prepared_KD = queries.contest.queries(schema, self.source.known(first, stop), rel_K)
+                known_KD = self.source.vectors(scorer, known_side, known_K)
+                prepared_KD = queries.contest.queries(schema, known_KD, rel_K)
             except UnrankableRowsError as error:
-                key = first + error.rows[0]
-                raise self.source.unrankable(error, int(queries.known_K[key]), key) from error
+                row = error.rows[0]
+                edge = int(queries.edge_Q[np.searchsorted(queries.key_Q, first + row)])
+                raise self.source.unrankable(error, scorer, known_side, int(known_K[row]), edge) from error
             self.prepared.write(first, prepared_KD)
             if self._is_read_Q is None:
                 first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()
@@ -245,7 +245,8 @@ class ContestState:
             until = min(at + QUERIES_AT_A_TIME, last)
             true_Q = queries.true_Q[at:until]
             row_Q = torch.from_numpy(queries.key_Q[at:until] - first_key).to(prepared_KD.device)
-            candidates_QD = self.prepared_candidates(self.source.true(at, until), true_Q)
+            true_QD = self.source.vectors(queries.contest.scorer, self.hidden, true_Q)
+            candidates_QD = self.prepared_candidates(true_QD, true_Q)
             queries_QD = prepared_KD.index_select(0, row_Q)
             if self.certified is not None:
                 self.true_scores.write(at, CertifiedTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
@@ -253,7 +254,7 @@ class ContestState:
             true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.paired_scores)
             bad = first_nan_of_pairs(self.comparator, queries_QD, candidates_QD, true.score_Q)
             if bad is not None:
-                raise self.source.nan_score(at + bad, int(true_Q[bad]))
+                raise self.nan_score(at + bad, int(true_Q[bad]))
             self.true_scores.write(at, true.packed())
 
 

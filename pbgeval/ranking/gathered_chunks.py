@@ -63,7 +63,7 @@ class GatheredChunks:
     ends: Mapping[Side, ChunkEnd]
     rel_BQ: Tensor | None  # None: relations are not dynamic
     operator: str
-    shape: tuple[int, int]  # chunks, queries of each
+    shape: torch.Size  # chunks, queries of each
     _results: dict[Side, Arrays] = field(init=False)  # by the side that queries hide, as the loop takes them
 
     @_results.default

@@ -20,6 +20,7 @@ from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, Featu
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.scorer import EdgeScorer
 
 
 @frozen(eq=False)
@@ -55,6 +56,10 @@ class Group:
 
     def side(self, side: Side) -> GroupSide:
         return side.pick(self.lhs, self.rhs)
+
+    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
+        """Return the vectors of identities, (n, D)."""
+        return self.side(side).rows(torch.from_numpy(ids))
 
     def rel(self, rows_E: Tensor) -> Tensor | None:
         """Return the relation of each row when relations are dynamic."""
@@ -103,22 +108,25 @@ class Group:
             return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
         except UnrankableRowsError as error:
             row = int(rows_E.flatten()[error.rows[0]])
-            raise self.unrankable(error, hidden.other, int(self.side(hidden.other).ids_E[row]), row) from error
+            entity = int(self.side(hidden.other).ids_E[row])
+            raise self.unrankable(error, self.relation.scorer, hidden.other, entity, row) from error
 
     def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
         """Return prepared candidates; a row that cannot be prepared is the user's fault."""
         try:
             return self.relation.scorer.candidates(hidden, x_CD)
         except UnrankableRowsError as error:
-            raise self.unrankable(error, hidden, int(ids_C.flatten()[error.rows[0]]), None) from error
+            entity = int(ids_C.flatten()[error.rows[0]])
+            raise self.unrankable(error, self.relation.scorer, hidden, entity, None) from error
 
-    def unrankable(self, error: UnrankableRowsError, side: Side, entity: int, row: int | None) -> UnrankableError:
+    def unrankable(
+        self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None
+    ) -> UnrankableError:
         """Return the error that names an entity whose row cannot be prepared, and the edge that uses it."""
-        where = "" if row is None else f", used by row {self.edges.start + row} of {self.origin.label}"
+        where = "" if edge is None else f", used by row {self.edges.start + edge} of {self.origin.label}"
         return UnrankableError(
             f"{self.side(side).table.label}: expected {error.expected}, got {error.found} for entity {entity} after "
-            f"operator '{self.relation.scorer.operator}' of relation "
-            f"'{self.relation.scorer.name}'{where}; this checkpoint cannot be ranked"
+            f"operator '{scorer.operator}' of relation '{scorer.name}'{where}; this checkpoint cannot be ranked"
         )
 
     def row_label(self, row: int) -> str:
@@ -127,10 +135,10 @@ class Group:
         edge = f"lhs {int(edges.lhs[row])}, rel {int(edges.rel[row])}, rhs {int(edges.rhs[row])}"
         return f"row {edges.start + row} ({edge})"
 
-    def nan_score(self, hidden: Side, row: int, entity: int) -> UnrankableError:
+    def nan_score(self, hidden: Side, edge: int, entity: int) -> UnrankableError:
         """Return the error that names a query and a candidate whose score is not a number."""
         return UnrankableError(
-            f"{self.origin.label}: {self.row_label(row)}: expected a number as the score of {hidden.label} "
+            f"{self.origin.label}: {self.row_label(edge)}: expected a number as the score of {hidden.label} "
             f"candidate {entity} of {self.side(hidden).table.label}, got NaN: finite embeddings overflow; "
             "this checkpoint cannot be ranked"
         )

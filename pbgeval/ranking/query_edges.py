@@ -283,11 +283,6 @@ class EntityVectors:
             first_row=first_row,
         )
 
-    def of(self, entities: GatheredEntities, entity_type: str, numbers: np.ndarray) -> Tensor:
-        """Return the vectors of entities of one type that have been gathered."""
-        rows_ND = entities.take(entity_type, numbers)
-        return self.table(entity_type, 0, rows_ND).range_of_rows(0, len(numbers), self.dtype)
-
 
 @frozen(eq=False)
 class GatheredEntities:
@@ -316,45 +311,34 @@ class GatheredEntities:
 
 
 @frozen(eq=False)
-class GatheredQueries:
-    """The vectors of the queries of one contest, and names for errors."""
+class GatheredVectors:
+    """The vectors of the entities that evaluated edges touch, and names for errors (a `QuerySource`)."""
 
     edges: QueryEdges
-    queries: ContestQueries
     entities: GatheredEntities
-    vectors: EntityVectors
+    tables: EntityVectors
 
-    def known(self, first_key: int, stop_key: int) -> Tensor:
-        """Return those of the known entities of consecutive keys, all of one relation schema."""
-        known_type = self._scorer(first_key).entity_type(self.queries.contest.hidden.other)
-        return self._take(known_type, self.queries.known_K[first_key:stop_key])
+    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
+        """Return the vectors of entities at one side of a relation's edges, (n, D)."""
+        entity_type = scorer.entity_type(side)
+        rows_ND = self.entities.take(entity_type, ids)
+        return self.tables.table(entity_type, 0, rows_ND).range_of_rows(0, len(ids), self.tables.dtype)
 
-    def true(self, first: int, stop: int) -> Tensor:
-        """Return those of the true entities of consecutive queries."""
-        return self._take(self.queries.contest.candidate_type, self.queries.true_Q[first:stop])
-
-    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> DataError:
-        """Return the error that names the known entity of a key, or (None) a candidate, that cannot be prepared."""
-        scorer = self.queries.contest.scorer if key is None else self._scorer(key)
+    def unrankable(
+        self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None
+    ) -> DataError:
+        """Return the error that names an entity whose row cannot be prepared."""
         return DataError(
-            f"{self.edges.entity_label(number)}: expected {error.expected}, got {error.found} "
+            f"{self.edges.entity_label(entity)}: expected {error.expected}, got {error.found} "
             f"after the operator of relation '{scorer.name}'; this checkpoint cannot be ranked"
         )
 
-    def nan_score(self, query: int, number: int) -> DataError:
+    def nan_score(self, hidden: Side, edge: int, entity: int) -> DataError:
         """Return the error that names a query and a candidate whose score is not a number."""
-        edges = self.edges
         return DataError(
-            f"{edges.label(int(self.queries.edge_Q[query]))}: expected a number as the score of "
-            f"{self.queries.contest.hidden.label} candidate {edges.entity_label(number)}, got NaN: finite embeddings "
-            "overflow; this checkpoint cannot be ranked"
+            f"{self.edges.label(edge)}: expected a number as the score of {hidden.label} candidate "
+            f"{self.edges.entity_label(entity)}, got NaN: finite embeddings overflow; this checkpoint cannot be ranked"
         )
-
-    def _scorer(self, key: int) -> EdgeScorer:
-        return self.queries.contest.scorers[int(self.queries.schema_K[key])]
-
-    def _take(self, entity_type: str, numbers: np.ndarray) -> Tensor:
-        return self.vectors.of(self.entities, entity_type, numbers)
 
 
 def entities_of_edges(edges: QueryEdges, types: tuple[str, ...]) -> dict[str, np.ndarray]:

@@ -179,7 +179,7 @@ class HiddenRelations:
             query, column = self._known_cells(self.in_time, competing, edges, device)
             query, column = (of[column != own_Q[query]] for of in (query, column))
             counts = evolve(counts, in_time=count_cells(scores_QC[query, column], query, true_Q, true_Q))
-        tally.add_queries(position_Q, counts, num_outside=0)
+        tally.add_queries(position_Q, counts)
         kept_Q, query, column = (of.to(device) for of in self._compared(auc, edges, len(competing.ids)))
         tally.add_true_scores(true_Q[kept_Q], position_Q[kept_Q.cpu()])
         others = column != own_Q[query]

@@ -16,14 +16,7 @@ from pbgeval.ranking.constraints import CandidateSets, is_among
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.known_answers import KeyFrequency, KnownOfEdges
-from pbgeval.ranking.query_edges import (
-    ContestQueries,
-    EdgeSegment,
-    EntityVectors,
-    GatheredEntities,
-    QueryEdges,
-    outside_queries,
-)
+from pbgeval.ranking.query_edges import ContestQueries, EdgeSegment, GatheredVectors, QueryEdges, outside_queries
 from pbgeval.ranking.relations import EDGES_PER_BLOCK, HiddenRelations, RelationCandidates
 from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.ranking.type_gains import GainLevels, TypeEntities, TypeGains, TypeTruth
@@ -191,8 +184,7 @@ class SweptRelations:
 
     candidates: RelationCandidates
     known: Sequence[KnownOfEdges]  # of each filter
-    entities: GatheredEntities
-    vectors: EntityVectors
+    source: GatheredVectors
 
     def rank(self, edges: QueryEdges, key: GroupKey, rows: np.ndarray, tally: SideTally) -> SideResult:
         """Rank consecutive edges of a bucket."""
@@ -204,9 +196,7 @@ class SweptRelations:
             rel_E=block.rel_n,
             known=known,
             in_time=in_time,
-            vectors=lambda relation, side, at: self.vectors.of(
-                self.entities, relation.entity_type(side), block.entity(side)[at]
-            ),
+            vectors=lambda relation, side, at: self.source.vectors(relation, side, block.entity(side)[at]),
             label=lambda at: edges.label(int(rows[at])),
         ).rank(self.candidates, tally, np.arange(len(rows)))
         return tally.finish(filtered=bool(self.known))

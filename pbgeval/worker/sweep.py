@@ -38,7 +38,7 @@ from pbgeval.ranking.query_edges import (
     EdgeSegment,
     EntityVectors,
     GatheredEntities,
-    GatheredQueries,
+    GatheredVectors,
     QueryEdges,
     contest_queries,
     entities_of_edges,
@@ -129,7 +129,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
             KnownOfEdges(one.store.pairs(Side.REL, 0).in_rows(), one.of_side[Side.REL].index_of(columns))
             for one in filters
         ]
-        relations = SweptRelations(candidates, known, entities, vectors)
+        relations = SweptRelations(candidates, known, GatheredVectors(edges, entities, vectors))
     finish(context, record, edges, states, sets, dimensions, files, relations)
     with collectively(context.team):
         classes = group_classes(context, dimensions.training)
@@ -211,7 +211,7 @@ def _states(
             queries,
             competing[number],
             kernel,
-            GatheredQueries(edges, queries, entities, vectors),
+            GatheredVectors(edges, entities, vectors),
             _rows(context, f"queries-{number}", queries.num_keys, contest.width(dimension), dtype, plan),
             _rows(context, f"true-{number}", queries.num_queries, contest.true_width(dimension, dtype), dtype, plan),
             context.relations[0].dtype,

@@ -53,14 +53,12 @@ def ranked(kernel: Kernel, comparator: str, monkeypatch: pytest.MonkeyPatch) -> 
     columns = nothing_E, known_E % 20, true_E
     queries = queries_by_key(contest, np.arange(NUM_QUERIES), columns, nothing_E, 20, 7, by_relation=False)
     cells = np.stack([np.arange(90) % NUM_QUERIES, np.arange(90)])
-    vectors: Any = SimpleNamespace(
-        known=lambda first, stop: x_ND[queries.known_K[first:stop]], true=lambda at, to: x_ND[queries.true_Q[at:to]]
-    )
+    source: Any = SimpleNamespace(vectors=lambda scorer, side, ids: x_ND[ids])
     state = ContestState(
         queries,
         CompetingEntities(0, NUM_ENTITIES, lambda _: None),
         kernel,
-        vectors,
+        source,
         MemoryRows(queries.num_keys, contest.width(DIMENSION), torch.float32),
         MemoryRows(NUM_QUERIES, contest.true_width(DIMENSION, torch.float32), torch.float32),
         torch.float32,
