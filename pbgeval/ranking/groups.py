@@ -16,11 +16,12 @@ from torch import Tensor
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.draws import DegreeWeights
-from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, Features, Relation, Tables
+from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, Tables
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import EdgeScorer
+from pbgeval.storage.edges import EdgeBlock, FeatureLists
 
 
 @frozen(eq=False)
@@ -48,7 +49,7 @@ class Group:
     """The edges of one relation schema within a unit."""
 
     relation: Relation
-    edges: BucketEdges
+    edges: EdgeBlock
     origin: EdgeOrigin
     lhs: GroupSide
     rhs: GroupSide
@@ -144,13 +145,13 @@ class Group:
         )
 
 
-def check_relations(edges: BucketEdges, origin: EdgeOrigin, num_relations: int) -> None:
+def check_relations(edges: EdgeBlock, origin: EdgeOrigin, num_relations: int) -> None:
     """Refuse relation ids out of range."""
     _check_range(edges.rel, 0, num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
 
 
 def make_group(
-    relation: Relation, rows_E: Tensor, edges: BucketEdges, origin: EdgeOrigin, tables: Tables, competition: Competition
+    relation: Relation, rows_E: Tensor, edges: EdgeBlock, origin: EdgeOrigin, tables: Tables, competition: Competition
 ) -> Group:
     """Look up and check both ends of a group's edges.
 
@@ -188,7 +189,7 @@ def _check_range(
 
 
 def _featurized_side(
-    table: EntityTable, features: Features | None, rows_E: Tensor, where: str, start: int, dtype: torch.dtype
+    table: EntityTable, features: FeatureLists | None, rows_E: Tensor, where: str, start: int, dtype: torch.dtype
 ) -> GroupSide:
     if features is None:
         raise DataError(f"{where}: expected lists of features ({table.label} is featurized), got none")

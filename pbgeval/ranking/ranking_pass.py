@@ -19,10 +19,9 @@ from torch import Tensor
 
 from pbgeval.ranking import blocks, fused
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cells import CellSample
 from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled, decide
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
-from pbgeval.ranking.contest_state import ContestState
+from pbgeval.ranking.contest_state import CellSample, ContestState
 from pbgeval.ranking.counting import CellIndex, count, count_cells, count_known, expand_by_row, own_cells
 from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
 from pbgeval.ranking.kernels import Kernel
@@ -65,13 +64,10 @@ def rank(
     """
     by_relation = groupby(state.queries.blocks, attrgetter("relation"))
     of_relations = [(relation, list(blocks)) for relation, blocks in by_relation]
-    every, rows_of, competes = np.arange(table.num_rows), {}, np.zeros(table.num_rows, bool)
-    for relation, _ in of_relations:
-        numbers = state.competing.numbers(relation)
-        if numbers is not None:
-            numbers = numbers[slice(*np.searchsorted(numbers, [first_number, first_number + table.num_rows]))]
-        rows_of[relation] = every if numbers is None else numbers - first_number
-        competes[rows_of[relation]] = True
+    stop, competes = first_number + table.num_rows, np.zeros(table.num_rows, bool)
+    rows_of = {relation: state.competing.rows(relation, first_number, stop) for relation, _ in of_relations}
+    for rows in rows_of.values():
+        competes[rows] = True
     prepared_rows = np.flatnonzero(competes)
     if not prepared_rows.size:
         return
@@ -86,16 +82,8 @@ def rank(
             of_relation_CD = prepared_CD[at.to(prepared_CD.device)]
         if not numbers_C.size:
             continue
-        work = RangeWork(
-            state,
-            queries,
-            numbers_C,
-            of_relation_CD,
-            _width(state, of_relation_CD, len(queries), threads),
-            known,
-            in_time,
-            None if state.sample is None or not _reads_cells(state) else state.sample.cells.within(numbers_C),
-        )
+        width = _width(state, of_relation_CD, len(queries), threads)
+        work = RangeWork(state, queries, numbers_C, of_relation_CD, width, known, in_time)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
@@ -148,11 +136,11 @@ class RangeWork:
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
     in_time: KnownAnswers | None  # what a time-aware filter leaves out; None: there is none
-    cells: CellSample | None  # that are read from blocks of scores, by query
     certified: tuple[PreparedRows, ...] = field(init=False)  # the runs, if ranks are certified: made while in cache
     largest: tuple[float, ...] = field(init=False)  # magnitude in each run
     known_of: KnownByBlock | None = field(init=False)
     duplicates: DuplicateRows | None = field(init=False)  # None: ranks are certified
+    cells: CellSample | None = field(init=False)  # that are read from blocks of scores, by query
 
     @certified.default
     def _certified(self) -> tuple[PreparedRows, ...]:
@@ -173,6 +161,11 @@ class RangeWork:
     @duplicates.default
     def _duplicates(self) -> DuplicateRows | None:
         return DuplicateRows.from_rows(self.prepared_CD) if self.state.certified is None else None
+
+    @cells.default
+    def _cells(self) -> CellSample | None:
+        sample = self.state.sample
+        return sample.cells.within(self.numbers_C) if sample is not None and _reads_cells(self.state) else None
 
     @property
     def device(self) -> torch.device:
@@ -234,7 +227,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
         true_Q, own_Q, known = true.score_Q, rows.own_Q - run * work.width, work.known_in(run, block)
         if kernel is Kernel.COMPILED and not may_overflow:
             of_queries = (true_Q, true_Q), (rows.row_Q, own_Q)
-            total = total + blocks.count(rows.query_KD, work.rows(run), *of_queries, known).counts
+            total = total + blocks.count(rows.query_KD, work.rows(run), *of_queries, known)[0]
             continue
         if kernel is not Kernel.FUSED or may_overflow:
             scores_KC = _scores(work, rows, padded_KD, run, may_overflow=may_overflow)

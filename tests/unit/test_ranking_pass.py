@@ -12,8 +12,7 @@ import torch
 from pbgeval.notation import Side
 from pbgeval.ranking import blocks, fused, kernels, ranking_pass
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cells import CellSample, SampledCells
-from pbgeval.ranking.contest_state import ContestState
+from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells
 from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownAnswers
 from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
