@@ -174,3 +174,12 @@ def sort_distinct(values: np.ndarray, kind: Literal["stable"] | None = None) -> 
 def distinct(values: np.ndarray) -> np.ndarray:
     """Return the distinct values of integers (n,) in increasing order, in memory of their own."""
     return sort_distinct(values.copy())
+
+
+def is_among(values: np.ndarray, sorted_set: np.ndarray) -> np.ndarray:
+    """Tell of each value whether it is in a sorted array, bool of the same shape."""
+    if not sorted_set.size:
+        return np.zeros(values.shape, bool)
+    at = np.minimum(np.searchsorted(sorted_set, values), sorted_set.size - 1)
+    found: np.ndarray = sorted_set[at] == values
+    return found

@@ -13,30 +13,27 @@ from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.cells import CellSample, SampledCells
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
-from pbgeval.ranking.constraints import CandidateSets
-from pbgeval.ranking.contest_state import ContestState
+from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, TopCandidates
 from pbgeval.ranking.kernels import choose_kernel
 from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
     EdgeSegment,
     EntityVectors,
-    GatheredEntities,
-    GatheredQueries,
+    GatheredVectors,
     QueryEdges,
     contest_queries,
     entities_of_edges,
 )
 from pbgeval.ranking.ranking_pass import rank
-from pbgeval.ranking.settings import Competition, EdgeOrigin, LossSettings, PassSettings, Relation
-from pbgeval.ranking.topk import TopCandidates
+from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, LossSettings, PassSettings, Relation
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer, contests
 from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.stats.rank_stats import StatsLayout
+from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.rows import MemoryRows
 
 TYPE = "entity"
@@ -54,24 +51,11 @@ def normal(shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 @frozen(eq=False)
-class GraphEdges:
-    """Edges of one bucket, as a pass wants them."""
-
-    lhs: Tensor
-    rel: Tensor
-    rhs: Tensor
-    start: int = 0
-    weight: None = None
-    lhs_features: None = None
-    rhs_features: None = None
-
-
-@frozen(eq=False)
 class Graph:
     """One entity type in one partition, relations of one dynamic operator, exact vectors."""
 
     embeddings_ND: Tensor
-    edges: GraphEdges
+    edges: EdgeBlock
     operator: str
     parameters: dict[str, Tensor]
     comparator: Comparator
@@ -96,7 +80,7 @@ class Graph:
         for side in ENDS:
             own = torch.stack([torch.arange(num_edges), side.pick(lhs, rhs)])
             known[side] = torch.unique(torch.cat([pairs, own[:, ::2]], dim=1), dim=1)
-        edges = GraphEdges(lhs, rel, rhs)
+        edges = EdgeBlock(0, lhs, rel, rhs)
         return cls(embeddings_ND, edges, operator, parameters, Comparator(comparator), dtype, known)
 
     def relation(self, device: torch.device, policy: CandidatePolicy) -> Relation:
@@ -165,8 +149,8 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
     relation = graph.relation(device, CandidatePolicy.ALL)
     numbers = entities_of_edges(edges, (TYPE,))
     raw = MemoryRows(len(numbers[TYPE]), graph.embeddings_ND.shape[1], torch.float32)
-    entities = GatheredEntities(numbers, {TYPE: raw})
-    entities.add(vectors.table(TYPE, 0, graph.embeddings_ND), 0)
+    source = GatheredVectors(edges, vectors, numbers, {TYPE: raw})
+    source.add(vectors.table(TYPE, 0, graph.embeddings_ND), 0)
     found: dict[str, Tensor] = {}
     for side in ENDS:
         [contest] = contests([relation.scorer], side)
@@ -182,7 +166,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             queries,
             CompetingEntities(0, num_entities, lambda _: None),
             kernel,
-            GatheredQueries(edges, queries, entities, vectors),
+            source,
             MemoryRows(queries.num_keys, width, graph.dtype),
             MemoryRows(queries.num_queries, TrueScores.width(graph.dtype), graph.dtype),
             graph.dtype,

@@ -11,8 +11,7 @@ from pbgeval.errors import DataError
 from pbgeval.inputs.dispatch import equal_parts
 from pbgeval.inputs.names import Restrictions
 from pbgeval.inputs.opening import Inputs
-from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, window_units
-from pbgeval.ranking.constraints import is_among
+from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, is_among, window_units
 from pbgeval.ranking.keys import EdgeColumns, key_codes
 from pbgeval.storage.edges import ArrayEdges, EdgeBlock, EdgeSource
 

@@ -15,8 +15,8 @@ from pbgeval.inputs.opening import Inputs, enabled_sides
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, slice_units, window_units
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
+from pbgeval.ranking.known_answers import TimeWindow
 from pbgeval.ranking.settings import LossSettings, PassSettings, Relation
-from pbgeval.ranking.times import TimeWindow
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout
 

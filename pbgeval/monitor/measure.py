@@ -38,6 +38,7 @@ from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats.groups import ScorePool
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
 from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.storage.edges import EdgeBlock
 
 # A model that scores queries by number -> what a monitor reads, in the place of tables of vectors.
 
@@ -93,15 +94,12 @@ AUC_CELLS_PER_QUERY = 4  # competitors' scores whose sample gives the `auc` of P
 
 @frozen(eq=False)
 class MeasuredEdges:
-    """Some edges of a bucket, in order; what a pass takes for rows of a bucket file."""
+    """Some edges of a bucket, in order."""
 
     lhs: Tensor  # int64 (E)
     rel: Tensor
     rhs: Tensor
     weight: Tensor | None = None  # float64 (E), of the loss
-    start: int = 0
-    lhs_features: None = None
-    rhs_features: None = None
 
     @property
     def num_edges(self) -> int:
@@ -112,11 +110,11 @@ class MeasuredEdges:
         mine, its = (self.lhs, self.rel, self.rhs), (other.lhs, other.rel, other.rhs)
         return all(map(torch.equal, mine, its))
 
-    def rows(self, start: int, stop: int) -> MeasuredEdges:
-        """Return consecutive edges."""
+    def rows(self, start: int, stop: int) -> EdgeBlock:
+        """Return consecutive edges as a pass takes rows of a bucket file."""
         part = slice(start, stop)
         weight = None if self.weight is None else self.weight[part]
-        return MeasuredEdges(self.lhs[part], self.rel[part], self.rhs[part], weight, start)
+        return EdgeBlock(start, self.lhs[part], self.rel[part], self.rhs[part], weight)
 
 
 @frozen

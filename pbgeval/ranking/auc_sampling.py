@@ -19,7 +19,7 @@ EXACT_CELLS = 1 << 24
 # Expected sizes of the samples. Competitors are many to each true score, so that their errors are small long before.
 SAMPLED_CELLS = 1 << 18
 SAMPLED_TRUE = 1 << 20
-ROWS_APART = 64  # beyond, words of rows in between are not made
+ROWS_APART = 1024  # beyond, words of rows in between are not made
 TRUE_WORD, COUNT_WORD, FIRST_POSITION_WORD = 0, 1, 2  # what a row's words decide
 
 
@@ -79,13 +79,15 @@ class AucSampling:
         return words.reshape(num_rows, self.words_per_row)
 
     def words_of_rows(self, stream: DrawStream, row_E: np.ndarray) -> np.ndarray | None:
-        """Return the words of ascending rows, which need not be consecutive."""
-        parts = []
+        """Return the words of ascending rows, which need not be consecutive, None when every cell is kept."""
+        if self.exact:
+            return None
+        parts = [np.empty((0, self.words_per_row), np.uint64)]
         for rows in np.split(row_E, np.flatnonzero(np.diff(row_E) > ROWS_APART) + 1):
-            words = self.words(stream, int(rows[0]), int(rows[-1] - rows[0]) + 1)
-            if words is None:
-                return None
-            parts.append(words[rows - rows[0]])
+            if rows.size:
+                num_rows = int(rows[-1] - rows[0]) + 1
+                words = stream.words(int(rows[0]) * self.words_per_row, num_rows * self.words_per_row)
+                parts.append(words.reshape(num_rows, -1)[rows - rows[0]])
         return np.concatenate(parts)
 
     def true_is_kept(self, words_QW: np.ndarray) -> Tensor:

@@ -11,12 +11,11 @@ import functools
 
 import numpy as np
 import torch
-from attrs import frozen
 from torch import Tensor
 
 from pbgeval.jit import is_installed
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME, count_block, multiply
-from pbgeval.ranking.counting import JIT_MIN_CELLS, CellIndex, by_row, counts_of
+from pbgeval.ranking.counting import JIT_MIN_CELLS, CellIndex, by_row
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import BlockRule, block_rule, longest_inner, padded_in_chunks, padded_rows, product
 from pbgeval.stats.ranks import QueryCounts
@@ -103,14 +102,6 @@ def load() -> None:
         count(nobody, nobody, (torch.empty(0), torch.empty(0)), (none, none), None)
 
 
-@frozen(eq=False)
-class BlockFound:
-    """What a block of candidates says about each query."""
-
-    counts: QueryCounts
-    open: CellIndex | None  # (query, candidate) of the cells that were counted as tied; None: there is no room for them
-
-
 def count(
     query_KD: Tensor,
     candidate_CD: Tensor,
@@ -118,7 +109,7 @@ def count(
     row_and_own_Q: tuple[Tensor, Tensor],
     known: CellIndex | None,
     room_for_open: int = 0,
-) -> BlockFound:
+) -> tuple[QueryCounts, CellIndex | None]:
     """Count every candidate for every query.
 
     Args:
@@ -131,6 +122,9 @@ def count(
         known: (row, candidate) of known answers, each once; the true entity may be among them and is left out. None:
             nothing is filtered.
         room_for_open: so many cells that tie are listed, if there are no more.
+
+    Returns:
+        The counts, and (query, candidate) of the cells that were counted as tied; None: there is no room for them.
     """
     row_Q, own_Q = (of_query.contiguous().numpy() for of_query in row_and_own_Q)
     routine, inner, query_RD, candidate_CD = _factors(padded_rows(query_KD), candidate_CD)
@@ -152,9 +146,8 @@ def count(
             np.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), np.float32),
             counts_6Q,
         )
-    open_query_P, open_column_P = (torch.from_numpy(index[:num_open]) for index in listed)
-    is_listed = num_open <= room_for_open
-    return BlockFound(counts_of(counts_6Q), (open_query_P, open_column_P) if is_listed else None)
+    query_P, column_P = (torch.from_numpy(index[:num_open]) for index in listed)
+    return QueryCounts.of_rows(torch.from_numpy(counts_6Q)), (query_P, column_P) if num_open <= room_for_open else None
 
 
 def _numbers(x_ND: Tensor) -> np.ndarray:

@@ -5,38 +5,34 @@ Used by the command line and by the in-training monitor; reads nothing and write
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import evolve
 from torch import Tensor
 
-from pbgeval.errors import EvalError
 from pbgeval.notation import Side
 from pbgeval.ranking import kernels
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cells import CellSample, SampledCells, drawn_cells
 from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
-from pbgeval.ranking.contest_state import ContestState, LossFolds
+from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_relations, make_group
 from pbgeval.ranking.kernels import Kernel, choose_kernel
-from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
-from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, queries_by_key
+from pbgeval.ranking.known_answers import KnownOfEdges
+from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.relations import HiddenRelations, RelationCandidates
 from pbgeval.ranking.sampled import count_sampled
-from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, PassSettings, Tables
+from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Tables
 from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.scoring.block_scorer import ScorerComparator
-from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.scorer import SharedCandidates
+from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.rows import MemoryRows
 
 
 def bucket_pass(
-    edges: BucketEdges,
+    edges: EdgeBlock,
     origin: EdgeOrigin,
     tables: Tables,
     settings: PassSettings,
@@ -71,10 +67,14 @@ def bucket_pass(
     groups: dict[int, Group] = {}
     to_sample = []
     chosen = {}
-    for part, chunks in _with_chunks(_relation_groups(edges, settings, competition), settings, competition):
-        relation = settings.relations[part.relation]
-        if chunks is not None:
-            chosen[part.relation] = chunks
+    before = 0  # chunks of earlier groups: a sample numbers them through
+    for part in _relation_groups(edges, settings, competition):
+        relation, chunks = settings.relations[part.relation], None
+        if competition.chunks is not None:
+            num_chunks = -(-part.rows_E.numel() // settings.lists.chunk_size)
+            first, stop = np.searchsorted(competition.chunks, [before, before + num_chunks])
+            chosen[part.relation] = chunks = competition.chunks[first:stop] - before
+            before += num_chunks
         groups[part.relation] = make_group(relation, part.rows_E, edges, origin, tables, competition)
         if relation.policy is CandidatePolicy.PARTITION:
             group = groups[part.relation]
@@ -91,26 +91,11 @@ def bucket_pass(
     return {side: tally.finish(filtered=competition.filtered) for side, tally in tallies.items()}
 
 
-def _relation_groups(edges: BucketEdges, settings: PassSettings, competition: Competition) -> list[RelationGroup]:
-    rows_E = competition.rows(edges.rel.numel())
+def _relation_groups(edges: EdgeBlock, settings: PassSettings, competition: Competition) -> list[RelationGroup]:
+    rows_E = torch.arange(edges.rel.numel()) if competition.rows_E is None else competition.rows_E
     if settings.dynamic:
         return [RelationGroup(0, rows_E)] if rows_E.numel() else []
     return group_by_relation(edges.rel, rows_E)
-
-
-def _with_chunks(
-    groups: list[RelationGroup], settings: PassSettings, competition: Competition
-) -> Iterator[tuple[RelationGroup, np.ndarray | None]]:
-    """Yield groups with those of their chunks that a sample has drawn; None: all. Chunks are numbered through."""
-    before = 0
-    for part in groups:
-        if competition.chunks is None:
-            yield part, None
-            continue
-        num_chunks = -(-part.rows_E.numel() // settings.lists.chunk_size)
-        first, stop = np.searchsorted(competition.chunks, [before, before + num_chunks])
-        yield part, competition.chunks[first:stop] - before
-        before += num_chunks
 
 
 # Queries of one relation -> counts against every entity of the bucket's partition (`candidates = "partition"`).
@@ -132,15 +117,18 @@ def count_against_partition(
     for hidden in settings.ends:
         state = _state(group, hidden, rows_E, settings, auc_words[hidden])
         state.prepare((0, state.queries.num_keys))
-        known = _known_answers(group, state.queries)
-        in_time = None if group.competition.in_time is None else group.competition.in_time[hidden].answers
+        known, in_time = group.competition.known, group.competition.in_time
+        filters = (
+            None if known is None else known[hidden].of(state.queries.edge_of_keys),
+            None if in_time is None else in_time[hidden].answers,
+        )
         threads, rows_at_a_time = _threads_and_rows(group, state)
         table = group.side(hidden).table
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
             part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
-            of_range = (None if answers is None else answers.between(start, stop) for answers in (known, in_time))
-            rank(state, part, start, next(of_range), threads, next(of_range))
+            of_range = [None if answers is None else answers.between(start, stop) for answers in filters]
+            rank(state, part, start, of_range[0], threads, of_range[1])
         _tally(group, state, settings, tallies[hidden], num_outside=rows_E.numel() - state.queries.num_queries)
 
 
@@ -199,7 +187,7 @@ def _state(
         queries,
         competing,
         kernel,
-        _Source(group, queries),
+        group,
         MemoryRows(queries.num_keys, contest.width(dimension), dtype),
         MemoryRows(queries.num_queries, contest.true_width(dimension, dtype), dtype),
         group.relation.dtype,
@@ -211,8 +199,7 @@ def _state(
         position_Q, rel_Q = np.arange(queries.num_queries), rel_E[queries.edge_Q]
         cells = drawn_cells(position_Q, rel_Q, words_QW, competing, settings.auc)
         state.sample = SampledCells(CellSample.by_number(*cells), settings.auc.true_is_kept(words_QW).numpy())
-    if settings.loss is not None:
-        state.losses = LossFolds(settings.loss, scorer.comparator)
+    state.loss = settings.loss
     return state
 
 
@@ -222,18 +209,12 @@ def _threads_and_rows(group: Group, state: ContestState) -> tuple[BlockThreads, 
     if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
         return BlockThreads(1), table.num_rows
     rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
-    if state.losses is not None:  # it is folded over whole runs of those that compete
+    if state.loss is not None:  # it is folded over whole runs of those that compete
         runs = -(-rows_at_a_time // kernels.LOSS_CANDIDATES_PER_BLOCK)
         rows_at_a_time = runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
     if state.kernel is Kernel.FUSED:
         rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
     return BlockThreads.of_device(table.device), rows_at_a_time
-
-
-def _known_answers(group: Group, queries: ContestQueries) -> KnownAnswers | None:
-    if group.competition.known is None:
-        return None
-    return group.competition.known[queries.contest.hidden].of(queries.edge_of_keys)
 
 
 def _tally(group: Group, state: ContestState, settings: PassSettings, tally: SideTally, *, num_outside: int) -> None:
@@ -242,51 +223,17 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
     order = torch.from_numpy(np.argsort(queries.edge_Q))
     rows_Q = torch.from_numpy(queries.edge_Q)
     loss_Q = None
-    if state.losses is not None and queries.blocks:
-        lengths_Q = counts.filtered.num_competitors_Q
-        if settings.pbg_semantics:
-            sizes = [state.competing.size(block.relation) for block in queries.blocks]
-            lengths_Q = torch.tensor(sizes).repeat_interleave(
-                torch.tensor([block.stop - block.first for block in queries.blocks])
-            )
-        parts = [state.losses.of_block[block.first] for block in queries.blocks]
-        weights_Q = group.weights(rows_Q)
-        losses = [
-            fold.finish(lengths_Q[block.first : block.stop], weights_Q[block.first : block.stop]).cpu()
-            for block, fold in zip(queries.blocks, parts, strict=True)
-        ]
+    if state.loss is not None and queries.blocks:
+        lengths_Q, weights_Q, losses = counts.filtered.num_competitors_Q, group.weights(rows_Q), []
+        for block in queries.blocks:
+            part = slice(block.first, block.stop)
+            if settings.pbg_semantics:
+                lengths_Q[part] = state.competing.size(block.relation)
+            losses.append(state.losses[block.first].finish(lengths_Q[part], weights_Q[part]).cpu())
         loss_Q = torch.cat(losses)[order]
     tally.add_queries(rows_Q[order], counts.select(order), num_outside=num_outside, loss_Q=loss_Q)
-    kept_Q = torch.ones(queries.num_queries, dtype=torch.bool)
-    if state.sample is not None:
-        kept_Q = torch.from_numpy(state.sample.true_kept_Q)
+    kept_Q = slice(None) if state.sample is None else torch.from_numpy(state.sample.true_kept_Q)
     tally.add_true_scores(true_Q[kept_Q], rows_Q[kept_Q])
     for query_P, score_P, known_P in state.result.scores.parts:
         is_known = torch.from_numpy(known_P) if group.competition.filtered else None
         tally.add_scores(torch.from_numpy(score_P), rows_Q[query_P], is_known)
-
-
-@frozen(eq=False)
-class _Source:
-    """The vectors of the queries of a group, and names for errors."""
-
-    group: Group
-    queries: ContestQueries
-
-    def known(self, first_key: int, stop_key: int) -> Tensor:
-        side = self.group.side(self.queries.contest.hidden.other)
-        return side.rows(torch.from_numpy(self.queries.known_K[first_key:stop_key]))
-
-    def true(self, first: int, stop: int) -> Tensor:
-        side = self.group.side(self.queries.contest.hidden)
-        return side.rows(torch.from_numpy(self.queries.true_Q[first:stop]))
-
-    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> EvalError:
-        hidden = self.queries.contest.hidden
-        if key is None:
-            return self.group.unrankable(error, hidden, number, None)
-        row = int(self.queries.edge_Q[np.searchsorted(self.queries.key_Q, key)])
-        return self.group.unrankable(error, hidden.other, number, row)
-
-    def nan_score(self, query: int, number: int) -> EvalError:
-        return self.group.nan_score(self.queries.contest.hidden, int(self.queries.edge_Q[query]), number)

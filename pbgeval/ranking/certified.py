@@ -113,14 +113,8 @@ class CertifiedQueries:
 
     comparator: CertifiedComparator
     prepared: PreparedRows  # (K, L + 1)
-    row_Q: Tensor | None  # row of each; None: each has its own, in order
+    row_Q: Tensor  # row of each
     true: CertifiedTrue
-
-    @property
-    def rows(self) -> Tensor:
-        if self.row_Q is not None:
-            return self.row_Q
-        return torch.arange(self.true.score_Q.numel(), device=self.true.score_Q.device)
 
 
 def count_certified(
@@ -140,13 +134,12 @@ def count_certified(
         first_Q: the row of the block's first column; for each query, where they meet different candidates.
         fast: the block's scores, (K, C).
         own_Q: column of each true entity, negative where it is not in the block.
-        known: (row, column) of the known answers, rows ascending; of queries if each has its own row. None: no filter.
+        known: (row, column) of the known answers, rows ascending; None: no filter.
         excluded: (query, column) of other cells that do not compete, each once.
     """
-    row_Q, true = queries.rows, queries.true
-    scores_KC = fast.scores_KC
+    row_Q, true, scores_KC = queries.row_Q, queries.true, fast.scores_KC
     limits = _limits((fast.offset_K, fast.error_K), true, row_Q, scores_KC.dtype)
-    counts = count(scores_KC, *limits, row_Q=queries.row_Q, own_Q=own_Q, excluded=excluded, known=known)
+    counts = count(scores_KC, *limits, row_Q=row_Q, own_Q=own_Q, excluded=excluded, known=known)
     query_P, column_P = _undecided(scores_KC, limits, row_Q, counts.raw.tied_Q)
     competes_P = (column_P != own_Q[query_P]) & ~are_among(query_P, column_P, excluded, scores_KC.shape[1])
     return _decided(queries, candidates_CL, first_Q, counts, (query_P[competes_P], column_P[competes_P]), known)
@@ -214,16 +207,15 @@ def _counted(
     most_open: int,
 ) -> QueryCounts | None:
     """Count a block; None if its product leaves more than so many cells open."""
-    row_Q = queries.rows
-    found = blocks.count(
+    counts, cells = blocks.count(
         operands.queries.rows_NW,
         operands.candidates.rows_NW,
-        _limits(operands.bounds(), queries.true, row_Q, torch.float32),
-        (row_Q, own_Q),
+        _limits(operands.bounds(), queries.true, queries.row_Q, torch.float32),
+        (queries.row_Q, own_Q),
         known,
         room_for_open=most_open,
     )
-    return None if found.open is None else _decided(queries, candidates_CL, 0, found.counts, found.open, known)
+    return None if cells is None else _decided(queries, candidates_CL, 0, counts, cells, known)
 
 
 def _counted_in_parts(
@@ -240,15 +232,13 @@ def _counted_in_parts(
         return counts
     middle, total = candidates_CL.shape[0] // 2, QueryCounts.unfiltered(RankCounts.zero(own_Q.numel(), own_Q.device))
     for start, stop in ((0, middle), (middle, candidates_CL.shape[0])):
-        half, of_half = operands.select_candidates(start, stop), None if known is None else _between(known, start, stop)
+        of_half = known
+        if known is not None:
+            here = (known[1] >= start) & (known[1] < stop)
+            of_half = known[0][here], known[1][here] - start
+        half = operands.select_candidates(start, stop)
         total = total + _counted_in_parts(queries, candidates_CL[start:stop], half, own_Q - start, of_half)
     return total
-
-
-def _between(cells: CellIndex, start: int, stop: int) -> tuple[Tensor, Tensor]:
-    """Return the cells of a range of columns."""
-    here = (cells[1] >= start) & (cells[1] < stop)
-    return cells[0][here], cells[1][here] - start
 
 
 def _decided(
@@ -263,7 +253,7 @@ def _decided(
     query_P, column_P = cells
     if not query_P.numel():
         return counts
-    row_P = queries.rows[query_P]
+    row_P = queries.row_Q[query_P]
     known_P = are_among(row_P, column_P, known, candidates_CL.shape[0])
     first_P = first_Q[query_P] if isinstance(first_Q, Tensor) else first_Q
     signs_P = decide(
@@ -301,13 +291,13 @@ class CertifiedChunks:
         fast = fast_scores(prepared, PreparedRows(comparator, candidate_BCL, of_queries=False), values=values)
         query_QL = query_BQL.flatten(0, 1)
         true = CertifiedTrue.from_pairs(comparator, query_QL, true_QL)
-        num_chunks, num_candidates = candidate_BCL.shape[:2]
-        first_B1 = torch.arange(num_chunks, device=query_QL.device).unsqueeze(1) * num_candidates
+        row_Q = torch.arange(len(query_QL), device=query_QL.device)
+        first_Q = row_Q // query_BQL.shape[1] * candidate_BCL.shape[1]
         return cls(
             FastScores(fast.scores_KC.flatten(0, 1), fast.offset_K.flatten(), fast.error_K.flatten()),
-            CertifiedQueries(comparator, PreparedRows(comparator, query_QL, of_queries=True), None, true),
+            CertifiedQueries(comparator, PreparedRows(comparator, query_QL, of_queries=True), row_Q, true),
             candidate_BCL.flatten(0, 1),
-            first_B1.expand(query_BQL.shape[:2]).flatten(),
+            first_Q,
         )
 
     def count(self, own_Q: Tensor, known: CellIndex, excluded: CellIndex) -> QueryCounts:

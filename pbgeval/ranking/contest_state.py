@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import EvalError
-from pbgeval.notation import Side
-from pbgeval.ranking.cells import SampledCells, ScoreCollector
+from pbgeval.notation import Side, distinct, is_among
+from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.certified import Bfloat16Use
-from pbgeval.ranking.constraints import is_among
+from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import first_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers
-from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock
+from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock, QueryEdges
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
-from pbgeval.ranking.topk import TopCandidates
 from pbgeval.ranking.type_gains import TypeGains
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.fast_products import values_of_pairs
+from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
+from pbgeval.stats.groups import sortable_int32
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.storage.rows import Rows
 
@@ -37,34 +39,226 @@ QUERIES_AT_A_TIME = 8192  # true scores computed together
 
 
 class QuerySource(Protocol):
-    """The vectors that the queries of a contest are made of, as operators see them, and names for errors."""
+    """The vectors of the entities of some edges, as operators see them, and names for errors."""
 
-    def known(self, first_key: int, stop_key: int) -> Tensor:
-        """Return those of the known entities of consecutive keys, all of one relation schema."""
+    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
+        """Return the vectors of entities at one side of a relation's edges, (n, D)."""
 
-    def true(self, first: int, stop: int) -> Tensor:
-        """Return those of the true entities of consecutive queries."""
+    def unrankable(
+        self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None
+    ) -> EvalError:
+        """Return the error that names an entity whose row cannot be prepared, and the edge that uses it."""
 
-    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> EvalError:
-        """Return the error that names the known entity of a key, or (None) a candidate, that cannot be prepared."""
-
-    def nan_score(self, query: int, number: int) -> EvalError:
+    def nan_score(self, hidden: Side, edge: int, entity: int) -> EvalError:
         """Return the error that names a query and a candidate whose score is not a number."""
 
 
-@define(eq=False)
-class LossFolds:
-    """The loss of the queries of each block, while candidates stream past in order."""
+# What the pooled AUC compares: cells (query, candidate) and their scores.
 
-    settings: LossSettings
-    comparator: RowComparator
-    of_block: dict[int, LossFold] = field(factory=dict, init=False)  # by the first query
 
-    def fold(self, block: QueryBlock, true_Q: Tensor, scores_QC: Tensor, excluded: tuple[Tensor, Tensor]) -> None:
-        """Add a run of candidates; the cells named in `excluded` do not compete."""
-        if block.first not in self.of_block:
-            self.of_block[block.first] = LossFold(self.settings.name, self.settings.margin, self.comparator, true_Q)
-        self.of_block[block.first].fold(scores_QC, excluded)
+@frozen(eq=False)
+class CellSample:
+    """Some cells, in the order of queries or of candidates as needed."""
+
+    query_P: np.ndarray  # int64: position among the contest's queries
+    number_P: np.ndarray  # int64: number of the candidate
+
+    @classmethod
+    def by_number(cls, query_P: np.ndarray, number_P: np.ndarray) -> CellSample:
+        """Arrange cells so that `within` finds those of a range of candidates."""
+        order = np.argsort(number_P)
+        return cls(query_P[order], number_P[order])
+
+    def within(self, numbers_C: np.ndarray) -> CellSample:
+        """Return the cells of a range of candidates (sorted numbers), arranged by query."""
+        low, high = np.searchsorted(self.number_P, [int(numbers_C[0]), int(numbers_C[-1]) + 1])
+        query, number = self.query_P[low:high], self.number_P[low:high]
+        order = np.argsort(query)
+        return CellSample(query[order], number[order])
+
+    def of_queries(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (query, number) of the cells of consecutive queries, once arranged by query."""
+        low, high = np.searchsorted(self.query_P, [first, stop])
+        return self.query_P[low:high], self.number_P[low:high]
+
+
+@define
+class ScoreCollector:
+    """Scores of competitors, with the query that each belongs to."""
+
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(factory=list)  # query, float32 score, is known
+
+    def add(self, query_P: np.ndarray, score_P: Tensor, known_P: np.ndarray | None) -> None:
+        """Add scores of competitors; `known_P` tells which of them are known answers (None: nothing is filtered)."""
+        known_P = np.zeros(query_P.shape, bool) if known_P is None else known_P
+        self.parts.append((query_P, score_P.float().cpu().numpy(), known_P))
+
+    def pack(self) -> list[np.ndarray]:
+        """Return (query, bits of the score, known) of all scores added, for `add_packed`."""
+        query, score, known = self._joined()
+        return [query, score.view(np.int32), known]
+
+    def add_packed(self, query: np.ndarray, bits: np.ndarray, known: np.ndarray) -> None:
+        """Add what another one packed, as integers of any type."""
+        self.parts.append((query.astype(np.int64), bits.astype(np.int32).view(np.float32), known.astype(bool)))
+
+    def images(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return (query, order image, known) of all scores added, int64, int32 and bool."""
+        query, score, known = self._joined()
+        return query, sortable_int32(torch.from_numpy(score)), known
+
+    def _joined(self) -> list[np.ndarray]:
+        nothing = np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, bool)
+        return [np.concatenate(column) for column in zip(nothing, *self.parts, strict=True)]
+
+
+@frozen(eq=False)
+class SampledCells:
+    """What the pooled AUC samples of one contest."""
+
+    cells: CellSample  # arranged by candidate
+    true_kept_Q: np.ndarray  # bool: whose true score enters
+
+
+ROWS_AT_A_TIME = 1 << 14  # of a bucket, whose words are drawn together; changes no number
+
+
+def sample_cells(
+    edges: QueryEdges, queries: ContestQueries, competing: CompetingEntities, auc: AucSampling, seed: int
+) -> SampledCells | None:
+    """Draw the cells of a contest by (seed, row of the edge, candidate); None where every cell is kept.
+
+    A draw names a position among those who may compete, in the order of their numbers, so it does not depend on
+    which worker meets them when.
+    """
+    if auc.exact:
+        return None
+    position_E = np.full(edges.num_edges, -1, np.int64)
+    position_E[queries.edge_Q] = np.arange(queries.num_queries)
+    true_kept_Q = np.zeros(queries.num_queries, bool)
+    parts = [np.empty((2, 0), np.int64)]
+    for segment in edges.segments:
+        origin = segment.origin
+        stream = DrawStream.of(seed, origin.path_index, origin.bucket, queries.contest.hidden, "auc")
+        for first in range(segment.start, segment.stop, ROWS_AT_A_TIME):
+            edge = np.arange(first, min(first + ROWS_AT_A_TIME, segment.stop))
+            edge = edge[position_E[edge] >= 0]
+            words_QW = auc.words_of_rows(stream, edges.row_E[edge])
+            assert words_QW is not None, "an exact AUC draws nothing"
+            true_kept_Q[position_E[edge]] = auc.true_is_kept(words_QW).numpy()
+            parts.append(drawn_cells(position_E[edge], edges.rel_E[edge], words_QW, competing, auc))
+    return SampledCells(CellSample.by_number(*np.concatenate(parts, axis=1)), true_kept_Q)
+
+
+def drawn_cells(
+    query_Q: np.ndarray, rel_Q: np.ndarray, words_QW: np.ndarray, competing: CompetingEntities, auc: AucSampling
+) -> np.ndarray:
+    """Return (query, candidate) of the cells that some queries' words draw, int64 (2, n)."""
+    parts = [np.empty((2, 0), np.int64)]
+    for relation, of_relation in competing.split(rel_Q):
+        query, place = auc.cells(words_QW[of_relation], competing.size(relation))
+        number_P = competing.number(relation, place.numpy())
+        parts.append(np.stack([query_Q[of_relation][query.numpy()], number_P]))
+    return np.concatenate(parts, axis=1)
+
+
+# Blocks of scores -> the k best candidates of each key, the same for any order of blocks.
+#
+# Ties are broken by the entity's number, so that the list does not depend on how candidates were cut into blocks. Known
+# answers and the true entity stay in the list; known ones are marked. Recommendations leave out known ones.
+
+MAX_PASSING = 2  # times k: of a block's candidates for a key; where more beat the list so far, its k best are found
+
+
+@define
+class TopCandidates:
+    """The best candidates of the keys of one contest so far."""
+
+    num_keys: int
+    k: int
+    # (keys, numbers) -> which are evaluated answers, so that other known ones are left out; None: nobody is
+    is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    score_Kk: np.ndarray = field(init=False)  # float64, descending; -inf where there is none
+    number_Kk: np.ndarray = field(init=False)  # int64; -1 where there is none
+    known_Kk: np.ndarray = field(init=False)  # bool
+
+    def __attrs_post_init__(self) -> None:
+        self.score_Kk = np.full((self.num_keys, self.k), -np.inf)
+        self.number_Kk = np.full((self.num_keys, self.k), -1, np.int64)
+        self.known_Kk = np.zeros((self.num_keys, self.k), bool)
+
+    def add(
+        self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[Tensor, Tensor] | None
+    ) -> None:
+        """Let candidates compete for the lists of consecutive keys.
+
+        Args:
+            first_key: the first of the block's keys.
+            scores_KC: what they are ranked by.
+            numbers_C: ascending.
+            known: (row, column) of the known answers.
+        """
+        num_keys, num_columns = scores_KC.shape
+        known_cells = np.empty(0, np.int64) if known is None else (known[0] * num_columns + known[1]).cpu().numpy()
+        left_out = known_cells[:0]
+        if self.is_answer is not None:
+            row, column = known_cells // num_columns, known_cells % num_columns
+            left_out = known_cells[~self.is_answer(first_key + row, numbers_C[column])]
+            scores_KC = scores_KC.clone()
+            cells = torch.from_numpy(left_out).to(scores_KC.device)
+            scores_KC[cells // num_columns, cells % num_columns] = -torch.inf
+        keys = slice(first_key, first_key + num_keys)
+        # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
+        floor_K1 = torch.from_numpy(self.score_Kk[keys, -1:]).to(scores_KC.device, scores_KC.dtype)
+        found = (scores_KC >= floor_K1).nonzero(as_tuple=True)
+        if num_columns >= self.k and len(found[0]) > MAX_PASSING * self.k * num_keys:
+            best_Kk = torch.topk(scores_KC, self.k, dim=1).values
+            found = (scores_KC >= torch.maximum(floor_K1, best_Kk[:, -1:])).nonzero(as_tuple=True)
+        row, column = (index.cpu().numpy() for index in found)
+        if left_out.size:
+            competes = ~np.isin(row * num_columns + column, left_out)
+            row, column = row[competes], column[competes]
+        if not row.size:
+            return
+        scores = scores_KC.cpu().numpy()[row, column].astype(np.float64)
+        is_known = np.isin(row * num_columns + column, known_cells)
+        self.merge(row + first_key, scores, numbers_C[column], is_known)
+
+    def merge(self, key: np.ndarray, score: np.ndarray, number: np.ndarray, known: np.ndarray) -> None:
+        """Let further candidates compete, given one by one."""
+        keys = distinct(key)
+        listed = self.number_Kk[keys] >= 0
+        key = np.concatenate([np.repeat(keys, listed.sum(1)), key])
+        score = np.concatenate([self.score_Kk[keys][listed], score])
+        number = np.concatenate([self.number_Kk[keys][listed], number])
+        known = np.concatenate([self.known_Kk[keys][listed], known])
+        order = np.lexsort((number, -score, key))
+        key, score, number, known = key[order], score[order], number[order], known[order]
+        first = np.searchsorted(key, key)
+        place = np.arange(key.size) - first
+        kept = place < self.k
+        at = (key[kept], place[kept])
+        self.score_Kk[at], self.number_Kk[at], self.known_Kk[at] = score[kept], number[kept], known[kept]
+
+    def of_keys(self, key_Q: np.ndarray) -> TopCandidates:
+        """Return the lists of some keys, which may repeat."""
+        some = TopCandidates(len(key_Q), self.k)
+        some.score_Kk, some.number_Kk, some.known_Kk = (
+            lists[key_Q] for lists in (self.score_Kk, self.number_Kk, self.known_Kk)
+        )
+        return some
+
+    def packed(self) -> np.ndarray:
+        """Return the lists as one int64 array (n,), for `merge_packed` of another worker."""
+        key, place = np.nonzero(self.number_Kk >= 0)
+        columns = [key, self.score_Kk.view(np.int64)[key, place], self.number_Kk[key, place], self.known_Kk[key, place]]
+        return np.stack(columns, axis=1).astype(np.int64).reshape(-1)
+
+    def merge_packed(self, packed: np.ndarray) -> None:
+        """Let the candidates of other workers' lists compete, given as `packed` made them, one after the other."""
+        key, score, number, known = np.ascontiguousarray(packed.reshape(-1, 4).T)
+        if key.size:
+            self.merge(key, score.view(np.float64), number, known.astype(bool))
 
 
 RESULT_ARRAYS = 8  # of a packed result: counts; query, bits and mark of each score; best candidates; three of types
@@ -116,9 +310,10 @@ class ContestState:
     dtype: torch.dtype  # of vectors before they are prepared
     device: torch.device
     sample: SampledCells | None = None  # None: the pooled AUC compares every score
-    losses: LossFolds | None = None
+    loss: LossSettings | None = None
     in_time_Q: np.ndarray | None = None  # int64: position of each query's key in the time-aware filter; None: none
     result: ContestResult = field(init=False)
+    losses: dict[int, LossFold] = field(factory=dict, init=False)  # by the first query of a block
     bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
     # Of a model that scores all entities for a query at once: true scores are read when a block meets candidates.
@@ -150,7 +345,7 @@ class ContestState:
     def wants_all_scores(self) -> bool:
         """Whether every score of a block is asked for."""
         by_key = self.result.top is not None or self.result.gains is not None
-        return by_key or self.losses is not None or self.sample is None
+        return by_key or self.loss is not None or self.sample is None
 
     def true(self, first: int, stop: int) -> TrueScores:
         """Return the true scores of consecutive queries."""
@@ -161,10 +356,16 @@ class ContestState:
             self._is_read_Q[first:stop] = True
         return TrueScores.unpacked(self.true_scores.read(first, stop), self.device)
 
-    def certified_true(self, certified: CertifiedComparator, first: int, query_QL: Tensor) -> CertifiedTrue:
-        """Return those of consecutive queries, whose prepared rows are given, if ranks are certified."""
-        rows_QW = self.true_scores.read(first, first + query_QL.shape[0]).to(query_QL.device)
-        return CertifiedTrue.unpacked(certified, rows_QW, query_QL)
+    def prepared_queries(self, block: QueryBlock, device: torch.device) -> Tensor:
+        """Return the prepared rows of a block's keys."""
+        return self.prepared.read(block.first_key, block.stop_key).to(device)
+
+    def certified_true(self, block: QueryBlock, query_KL: Tensor) -> CertifiedTrue:
+        """Return what a block's true scores are computed from, given its prepared rows, if ranks are certified."""
+        assert self.certified is not None, "the caller has asked"
+        row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key).to(query_KL.device)
+        rows_QW = self.true_scores.read(block.first, block.stop).to(query_KL.device)
+        return CertifiedTrue.unpacked(self.certified, rows_QW, query_KL[row_Q])
 
     def true_values(self) -> Tensor:
         """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
@@ -187,7 +388,12 @@ class ContestState:
         try:
             return self.queries.contest.candidates(x_CD)
         except UnrankableRowsError as error:
-            raise self.source.unrankable(error, int(numbers_C[error.rows[0]]), None) from error
+            contest, number = self.queries.contest, int(numbers_C[error.rows[0]])
+            raise self.source.unrankable(error, contest.scorer, self.hidden, number, None) from error
+
+    def nan_score(self, query: int, number: int) -> EvalError:
+        """Return the error that names a query and a candidate whose score is not a number."""
+        return self.source.nan_score(self.hidden, int(self.queries.edge_Q[query]), number)
 
     def add(self, block: QueryBlock, counts: QueryCounts) -> None:
         """Add what some candidates say about a block's queries."""
@@ -227,13 +433,16 @@ class ContestState:
         """
         queries = self.queries
         for first, stop in _runs_of_one_schema(queries, *share):
-            schema = int(queries.schema_K[first])
-            rel_K = torch.from_numpy(queries.rel_K[first:stop]) if queries.contest.scorers[schema].dynamic else None
+            schema, known_K = int(queries.schema_K[first]), queries.known_K[first:stop]
+            scorer, known_side = queries.contest.scorers[schema], self.hidden.other
+            rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
             try:
-                prepared_KD = queries.contest.queries(schema, self.source.known(first, stop), rel_K)
+                known_KD = self.source.vectors(scorer, known_side, known_K)
+                prepared_KD = queries.contest.queries(schema, known_KD, rel_K)
             except UnrankableRowsError as error:
-                key = first + error.rows[0]
-                raise self.source.unrankable(error, int(queries.known_K[key]), key) from error
+                row = error.rows[0]
+                edge = int(queries.edge_Q[np.searchsorted(queries.key_Q, first + row)])
+                raise self.source.unrankable(error, scorer, known_side, int(known_K[row]), edge) from error
             self.prepared.write(first, prepared_KD)
             if self._is_read_Q is None:
                 first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()
@@ -245,7 +454,8 @@ class ContestState:
             until = min(at + QUERIES_AT_A_TIME, last)
             true_Q = queries.true_Q[at:until]
             row_Q = torch.from_numpy(queries.key_Q[at:until] - first_key).to(prepared_KD.device)
-            candidates_QD = self.prepared_candidates(self.source.true(at, until), true_Q)
+            true_QD = self.source.vectors(queries.contest.scorer, self.hidden, true_Q)
+            candidates_QD = self.prepared_candidates(true_QD, true_Q)
             queries_QD = prepared_KD.index_select(0, row_Q)
             if self.certified is not None:
                 self.true_scores.write(at, CertifiedTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
@@ -253,13 +463,11 @@ class ContestState:
             true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.paired_scores)
             bad = first_nan_of_pairs(self.comparator, queries_QD, candidates_QD, true.score_Q)
             if bad is not None:
-                raise self.source.nan_score(at + bad, int(true_Q[bad]))
+                raise self.nan_score(at + bad, int(true_Q[bad]))
             self.true_scores.write(at, true.packed())
 
 
 def _runs_of_one_schema(queries: ContestQueries, start: int, stop: int) -> list[tuple[int, int]]:
-    borders = np.flatnonzero(np.diff(queries.schema_K[start:stop])) + 1 + start
-    runs = []
-    for first, last in zip([start, *borders.tolist()], [*borders.tolist(), stop], strict=True):
-        runs += [(at, min(at + KEYS_AT_A_TIME, last)) for at in range(first, last, KEYS_AT_A_TIME)]
-    return runs
+    borders = start + np.flatnonzero(np.diff(queries.schema_K[start:stop], prepend=-1, append=-1))
+    runs = pairwise(borders.tolist())
+    return [(at, min(at + KEYS_AT_A_TIME, last)) for first, last in runs for at in range(first, last, KEYS_AT_A_TIME)]

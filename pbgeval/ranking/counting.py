@@ -185,11 +185,6 @@ def _count_compiled(
         (known_start_R, known_P, known_score_P),
         counts_6Q,
     )
-    return counts_of(counts_6Q)
-
-
-def counts_of(counts_6Q: np.ndarray) -> QueryCounts:
-    """Return what compiled loops have written: better, tied, competing; then of the known answers."""
     return QueryCounts.of_rows(torch.from_numpy(counts_6Q))
 
 

@@ -32,7 +32,12 @@ class DrawStream:
     @classmethod
     def of(cls, seed: int, path_index: int, bucket: Bucket, side: Side, purpose: str = "negatives") -> DrawStream:
         """Return the stream of one side of one bucket; each purpose has a stream of its own."""
-        name = f"pbgeval {purpose} {seed} {path_index} {bucket.lhs} {bucket.rhs} {side.name}"
+        return cls.named(f"{purpose} {seed} {path_index} {bucket.lhs} {bucket.rhs} {side.name}")
+
+    @classmethod
+    def named(cls, name: str) -> DrawStream:
+        """Return the stream of one purpose, which its name is for."""
+        name = f"pbgeval {name}"
         return cls(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "little"))
 
     def words(self, address: int, count: int) -> np.ndarray:

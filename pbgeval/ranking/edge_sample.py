@@ -11,7 +11,6 @@ that it is handed. Every unit is drawn with the same probability, so the plain m
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -176,7 +175,7 @@ class EdgeSample:
             sizes.append(size)
         if len(self._places) < len(self.population):
             raise ValueError("a bucket stands twice in the population")
-        offset = int(_stream(self.seed, "offset").words(0, 1)[0])
+        offset = int(DrawStream.named(f"edge sample {self.seed} offset").words(0, 1)[0])
         self._sizes_H = np.array(sizes, dtype=np.int64)
         self._drawn_RH = np.array([allocate(sizes, total, offset) for total in (0, *self.round_totals)], dtype=np.int64)
         added_RH = np.diff(self._drawn_RH, axis=0)
@@ -260,13 +259,7 @@ class EdgeSample:
                 added = np.arange(size, dtype=np.int64)
             else:
                 path_index, bucket, _ = self.population[self.strata[stratum].start]
-                stream = _stream(self.seed, f"order {path_index} {bucket.lhs} {bucket.rhs}")
+                stream = DrawStream.named(f"edge sample {self.seed} order {path_index} {bucket.lhs} {bucket.rhs}")
                 added = np.sort(RandomOrder(stream, size).positions(start, stop))
             self._latest = (stratum, round_number), added
         return self._latest[1]
-
-
-def _stream(seed: int, purpose: str) -> DrawStream:
-    """Return the words of one decision; a stratum has no side, so its stream is not that of negatives."""
-    name = f"pbgeval edge sample {seed} {purpose}"
-    return DrawStream(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "little"))

@@ -115,15 +115,15 @@ def count(
     if not num_candidates or not row_Q.numel():
         none_Q = torch.zeros_like(row_Q)
         return FusedCounts(none_Q, none_Q, true_Q.new_empty(0))
-    rows = _Rows.of_queries(row_Q, num_keys)
-    true_RS = true_Q.new_full((rows.key_R.numel(), rows.num_slots), torch.nan)
-    true_RS[rows.row_Q, rows.slot_Q] = true_Q
-    start_T = _starts_of_runs(rows.key_R.numel(), num_candidates, query_KD.device)
-    row_P, column_P = rows.first_K[cells[0].to(query_KD.device)], cells[1].to(query_KD.device)
+    num_slots, key_R, first_K, places_Q = _rows_of_queries(row_Q, num_keys)
+    true_RS = true_Q.new_full((key_R.numel(), num_slots), torch.nan)
+    true_RS[places_Q] = true_Q
+    start_T = _starts_of_runs(key_R.numel(), num_candidates, query_KD.device)
+    row_P, column_P = first_K[cells[0].to(query_KD.device)], cells[1].to(query_KD.device)
     code_P, order_P = (row_P * num_candidates + column_P).sort()
     border_RT = torch.arange(true_RS.shape[0], device=query_KD.device).unsqueeze(1) * num_candidates + start_T
     scores_P, counts_2RS = _launch(
-        query_KD.index_select(0, rows.key_R),
+        query_KD.index_select(0, key_R),
         candidate_CD,
         true_RS,
         torch.stack([start_T[:-1], start_T[1:]], dim=1).repeat(-(-true_RS.shape[0] // TILES.rows), 1, 1),
@@ -132,7 +132,7 @@ def count(
     )
     cell_score_P = torch.empty_like(scores_P)
     cell_score_P[order_P] = scores_P
-    better_Q, tied_Q = counts_2RS[:, rows.row_Q, rows.slot_Q]
+    better_Q, tied_Q = counts_2RS[:, places_Q[0], places_Q[1]]
     return FusedCounts(better_Q, tied_Q, cell_score_P)
 
 
@@ -153,27 +153,20 @@ def paired_scores(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     return _launch(query_QD, candidate_QD, true_Q1, bounds_B12, first_cell_Q2, own_Q)[0]
 
 
-@frozen(eq=False)
-class _Rows:
-    """Queries laid out in rows of the kernel."""
+def _rows_of_queries(key_Q: Tensor, num_keys: int) -> tuple[int, Tensor, Tensor, tuple[Tensor, Tensor]]:
+    """Lay queries out in rows of the kernel.
 
-    num_slots: int
-    key_R: Tensor  # int64
-    first_K: Tensor  # int64: the first row of each key
-    row_Q: Tensor  # int64
-    slot_Q: Tensor  # int64
-
-    @classmethod
-    def of_queries(cls, key_Q: Tensor, num_keys: int) -> _Rows:
-        queries_K = torch.bincount(key_Q, minlength=num_keys)
-        num_slots = SLOTS if int(queries_K.max()) > 1 else 1
-        rows_K = (-(-queries_K // num_slots)).clamp(min=1)  # a key without queries may have cells
-        first_K = rows_K.cumsum(0) - rows_K
-        before_K = queries_K.cumsum(0) - queries_K
-        place_Q = torch.arange(key_Q.numel(), device=key_Q.device) - before_K[key_Q]
-        keys_K = torch.arange(num_keys, device=key_Q.device)
-        row_Q = first_K[key_Q] + place_Q // num_slots
-        return cls(num_slots, torch.repeat_interleave(keys_K, rows_K), first_K, row_Q, place_Q % num_slots)
+    Returns:
+        How many slots a row has; the key of each row; the first row of each key; row and slot of each query.
+    """
+    queries_K = torch.bincount(key_Q, minlength=num_keys)
+    num_slots = SLOTS if int(queries_K.max()) > 1 else 1
+    rows_K = (-(-queries_K // num_slots)).clamp(min=1)  # a key without queries may have cells
+    first_K = rows_K.cumsum(0) - rows_K
+    before_K = queries_K.cumsum(0) - queries_K
+    place_Q = torch.arange(key_Q.numel(), device=key_Q.device) - before_K[key_Q]
+    key_R = torch.repeat_interleave(torch.arange(num_keys, device=key_Q.device), rows_K)
+    return num_slots, key_R, first_K, (first_K[key_Q] + place_Q // num_slots, place_Q % num_slots)
 
 
 def _starts_of_runs(num_rows: int, num_candidates: int, device: torch.device) -> Tensor:

@@ -19,7 +19,7 @@ from pbgeval.jit import is_installed
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.blocks import product_is_callable
 from pbgeval.ranking.chunk_loops import COMPLEX, DIAGONAL, IDENTITY, TRANSLATION, count_gathered
-from pbgeval.ranking.counting import JIT_MIN_CELLS, CellIndex, by_row, counts_of
+from pbgeval.ranking.counting import JIT_MIN_CELLS, CellIndex, by_row
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import longest_inner, size_in_chunks
 from pbgeval.stats.ranks import QueryCounts
@@ -63,26 +63,25 @@ class GatheredChunks:
     ends: Mapping[Side, ChunkEnd]
     rel_BQ: Tensor | None  # None: relations are not dynamic
     operator: str
-    shape: tuple[int, int]  # chunks, queries of each
+    shape: torch.Size  # chunks, queries of each
     _results: dict[Side, Arrays] = field(init=False)  # by the side that queries hide, as the loop takes them
 
     @_results.default
     def _room(self) -> dict[Side, Arrays]:
-        return {side: self._room_of(end) for side, end in self.ends.items()}
-
-    def _room_of(self, end: ChunkEnd) -> Arrays:
-        num_queries = self.shape[0] * self.shape[1]
-        nothing = torch.empty(0, dtype=torch.int64)
-        excluded, known, sampled = end.cells or ((nothing, nothing),) * 3
-        known_start_Q, known_P = by_row(known, num_queries, end.ids_BK.shape[1])
-        sampled_start_Q = np.searchsorted(sampled[0].numpy(), np.arange(num_queries + 1))  # in the order of the sample
-        return (
-            np.empty(num_queries, np.float32),
-            by_row(excluded, num_queries, end.ids_BK.shape[1]),
-            (known_start_Q, known_P, np.empty(known_P.size, np.float32)),
-            (sampled_start_Q, sampled[1].contiguous().numpy(), np.empty(sampled[1].numel(), np.float32)),
-            np.zeros((6, num_queries), np.int64),
-        )
+        num_queries, nothing, room = self.shape.numel(), torch.empty(0, dtype=torch.int64), {}
+        for side, end in self.ends.items():
+            excluded, known, sampled = end.cells or ((nothing, nothing),) * 3
+            known_start_Q, known_P = by_row(known, num_queries, end.ids_BK.shape[1])
+            # In the order of the sample.
+            sampled_start_Q = np.searchsorted(sampled[0].numpy(), np.arange(num_queries + 1))
+            room[side] = (
+                np.empty(num_queries, np.float32),
+                by_row(excluded, num_queries, end.ids_BK.shape[1]),
+                (known_start_Q, known_P, np.empty(known_P.size, np.float32)),
+                (sampled_start_Q, sampled[1].contiguous().numpy(), np.empty(sampled[1].numel(), np.float32)),
+                np.zeros((6, num_queries), np.int64),
+            )
+        return room
 
     def count(self, chunks: tuple[int, int]) -> bool:
         """Count the queries of chunks `first` to `stop`; threads may count other chunks meanwhile.
@@ -124,7 +123,8 @@ class GatheredChunks:
     def found(self, side: Side) -> tuple[QueryCounts, Tensor, Tensor]:
         """Return the counts, true and sampled scores of the queries that hide a side, once all have been counted."""
         true_Q, _, _, (_, _, sampled_score_P), counts_6Q = self._results[side]
-        return counts_of(counts_6Q), torch.from_numpy(true_Q), torch.from_numpy(sampled_score_P)
+        counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
+        return counts, torch.from_numpy(true_Q), torch.from_numpy(sampled_score_P)
 
 
 def _parameters(parameters: Mapping[str, Tensor], names: tuple[str, ...]) -> Arrays:

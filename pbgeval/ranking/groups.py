@@ -16,10 +16,12 @@ from torch import Tensor
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.draws import DegreeWeights
-from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, Features, Relation, Tables
+from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, Tables
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.scorer import EdgeScorer
+from pbgeval.storage.edges import EdgeBlock, FeatureLists
 
 
 @frozen(eq=False)
@@ -47,7 +49,7 @@ class Group:
     """The edges of one relation schema within a unit."""
 
     relation: Relation
-    edges: BucketEdges
+    edges: EdgeBlock
     origin: EdgeOrigin
     lhs: GroupSide
     rhs: GroupSide
@@ -55,6 +57,10 @@ class Group:
 
     def side(self, side: Side) -> GroupSide:
         return side.pick(self.lhs, self.rhs)
+
+    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
+        """Return the vectors of identities, (n, D)."""
+        return self.side(side).rows(torch.from_numpy(ids))
 
     def rel(self, rows_E: Tensor) -> Tensor | None:
         """Return the relation of each row when relations are dynamic."""
@@ -103,22 +109,25 @@ class Group:
             return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
         except UnrankableRowsError as error:
             row = int(rows_E.flatten()[error.rows[0]])
-            raise self.unrankable(error, hidden.other, int(self.side(hidden.other).ids_E[row]), row) from error
+            entity = int(self.side(hidden.other).ids_E[row])
+            raise self.unrankable(error, self.relation.scorer, hidden.other, entity, row) from error
 
     def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
         """Return prepared candidates; a row that cannot be prepared is the user's fault."""
         try:
             return self.relation.scorer.candidates(hidden, x_CD)
         except UnrankableRowsError as error:
-            raise self.unrankable(error, hidden, int(ids_C.flatten()[error.rows[0]]), None) from error
+            entity = int(ids_C.flatten()[error.rows[0]])
+            raise self.unrankable(error, self.relation.scorer, hidden, entity, None) from error
 
-    def unrankable(self, error: UnrankableRowsError, side: Side, entity: int, row: int | None) -> UnrankableError:
+    def unrankable(
+        self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None
+    ) -> UnrankableError:
         """Return the error that names an entity whose row cannot be prepared, and the edge that uses it."""
-        where = "" if row is None else f", used by row {self.edges.start + row} of {self.origin.label}"
+        where = "" if edge is None else f", used by row {self.edges.start + edge} of {self.origin.label}"
         return UnrankableError(
             f"{self.side(side).table.label}: expected {error.expected}, got {error.found} for entity {entity} after "
-            f"operator '{self.relation.scorer.operator}' of relation "
-            f"'{self.relation.scorer.name}'{where}; this checkpoint cannot be ranked"
+            f"operator '{scorer.operator}' of relation '{scorer.name}'{where}; this checkpoint cannot be ranked"
         )
 
     def row_label(self, row: int) -> str:
@@ -127,22 +136,22 @@ class Group:
         edge = f"lhs {int(edges.lhs[row])}, rel {int(edges.rel[row])}, rhs {int(edges.rhs[row])}"
         return f"row {edges.start + row} ({edge})"
 
-    def nan_score(self, hidden: Side, row: int, entity: int) -> UnrankableError:
+    def nan_score(self, hidden: Side, edge: int, entity: int) -> UnrankableError:
         """Return the error that names a query and a candidate whose score is not a number."""
         return UnrankableError(
-            f"{self.origin.label}: {self.row_label(row)}: expected a number as the score of {hidden.label} "
+            f"{self.origin.label}: {self.row_label(edge)}: expected a number as the score of {hidden.label} "
             f"candidate {entity} of {self.side(hidden).table.label}, got NaN: finite embeddings overflow; "
             "this checkpoint cannot be ranked"
         )
 
 
-def check_relations(edges: BucketEdges, origin: EdgeOrigin, num_relations: int) -> None:
+def check_relations(edges: EdgeBlock, origin: EdgeOrigin, num_relations: int) -> None:
     """Refuse relation ids out of range."""
     _check_range(edges.rel, 0, num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
 
 
 def make_group(
-    relation: Relation, rows_E: Tensor, edges: BucketEdges, origin: EdgeOrigin, tables: Tables, competition: Competition
+    relation: Relation, rows_E: Tensor, edges: EdgeBlock, origin: EdgeOrigin, tables: Tables, competition: Competition
 ) -> Group:
     """Look up and check both ends of a group's edges.
 
@@ -180,7 +189,7 @@ def _check_range(
 
 
 def _featurized_side(
-    table: EntityTable, features: Features | None, rows_E: Tensor, where: str, start: int, dtype: torch.dtype
+    table: EntityTable, features: FeatureLists | None, rows_E: Tensor, where: str, start: int, dtype: torch.dtype
 ) -> GroupSide:
     if features is None:
         raise DataError(f"{where}: expected lists of features ({table.label} is featurized), got none")

@@ -231,11 +231,7 @@ class QueryKeys:
 
     hidden: Side
     num_entities: int
-    codes_K: np.ndarray = field()  # int64, increasing: relation x num_entities + entity at `hidden.other`
-
-    @codes_K.validator
-    def _check_codes(self, _: object, codes_K: np.ndarray) -> None:
-        check_codes_fit(self.num_relations, self.num_entities)
+    codes_K: np.ndarray  # int64, increasing: relation x num_entities + entity at `hidden.other`
 
     @classmethod
     def of_edges(

@@ -16,10 +16,17 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
-from pbgeval.notation import ENDS, EntityNumbering, Side, sort_distinct
+from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, is_among, sort_distinct
 from pbgeval.ranking.chunks import concatenated_ranges
-from pbgeval.ranking.constraints import is_among
-from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, QueryKeys, check_codes_fit, key_codes
+from pbgeval.ranking.keys import (
+    LARGEST_INT64,
+    CodeCounts,
+    DistinctCodes,
+    EdgeColumns,
+    QueryKeys,
+    check_codes_fit,
+    key_codes,
+)
 from pbgeval.storage.writing import ScratchFolder
 
 ROWS_PER_STEP = 1 << 16
@@ -39,7 +46,7 @@ class SemiJoin:
     """Joins known edges with the keys of the evaluated ones."""
 
     def __init__(self, keys: Mapping[Side, QueryKeys], sink: PairSink) -> None:
-        self._sides = [(of_side, _Sieve.of_keys(of_side)) for of_side in keys.values()]
+        self._sides = [(of_side, _sieve(of_side)) for of_side in keys.values()]
         self._sink = sink
         self._num_rows = 0  # fed so far
 
@@ -59,13 +66,13 @@ class SemiJoin:
         found: list[list[tuple[np.ndarray, ...]]] = [[] for _ in self._sides]
         for start in range(0, block.num_edges, ROWS_PER_STEP):
             rows = block.select(slice(start, start + ROWS_PER_STEP))
-            spread_n = None if compiled else rows.rel_n * _SPREAD
-            for (keys, sieve), pairs in zip(self._sides, found, strict=True):
+            for (keys, is_marked), pairs in zip(self._sides, found, strict=True):
                 first_n, known_n = rows.key(keys.hidden)
-                if spread_n is None:
-                    passed_P = sieve.passes_loop(first_n, known_n)
+                if compiled:  # writes no array but this one: a third of the time
+                    passed_P = np.empty(len(first_n), np.int64)
+                    passed_P = passed_P[: _PASSES(first_n, known_n, _SPREAD, is_marked, passed_P)]
                 else:
-                    passed_P = sieve.passes(spread_n if first_n is rows.rel_n else first_n * _SPREAD, known_n)
+                    passed_P = np.flatnonzero(is_marked[(first_n * _SPREAD + known_n) & (len(is_marked) - 1)])
                 key_P = keys.index_in_range(first_n[passed_P], known_n[passed_P])
                 is_key = np.flatnonzero(key_P >= 0)  # positions: a mask costs more where hits are mixed with misses
                 times = [] if rows.time_n is None else [rows.time_n]
@@ -76,31 +83,13 @@ class SemiJoin:
                 self._sink(keys.hidden, key_P, *columns)
 
 
-@frozen(eq=False)
-class _Sieve:
-    """A table of marks: whether some key has a hash."""
-
-    is_marked: np.ndarray  # bool, a power of two of them
-
-    @classmethod
-    def of_keys(cls, keys: QueryKeys) -> _Sieve:
-        cells = max(_MIN_CELLS, min(_CELLS_PER_KEY * keys.num_keys, _MAX_CELLS), 2 * keys.num_keys)
-        is_marked = np.zeros(1 << (cells - 1).bit_length(), bool)
-        rel_K, entity_K = np.divmod(keys.codes_K, max(keys.num_entities, 1))
-        is_marked[(rel_K * _SPREAD + entity_K) & (len(is_marked) - 1)] = True
-        return cls(is_marked)
-
-    def passes(self, spread_n: np.ndarray, known_n: np.ndarray) -> np.ndarray:
-        """Return the rows that may have a key, increasing."""
-        hash_n = spread_n + known_n
-        hash_n &= len(self.is_marked) - 1
-        return np.flatnonzero(self.is_marked[hash_n])
-
-    def passes_loop(self, rel_n: np.ndarray, known_n: np.ndarray) -> np.ndarray:
-        """Return the same by a compiled loop, which writes no array but this one: a third of the time."""
-        row_P = np.empty(len(rel_n), np.int64)
-        num_passed = _PASSES(rel_n, known_n, _SPREAD, self.is_marked, row_P)
-        return row_P[:num_passed]
+def _sieve(keys: QueryKeys) -> np.ndarray:
+    """Return a table of marks, bool, a power of two of them: whether some key has a hash."""
+    cells = max(_MIN_CELLS, min(_CELLS_PER_KEY * keys.num_keys, _MAX_CELLS), 2 * keys.num_keys)
+    is_marked = np.zeros(1 << (cells - 1).bit_length(), bool)
+    rel_K, entity_K = np.divmod(keys.codes_K, max(keys.num_entities, 1))
+    is_marked[(rel_K * _SPREAD + entity_K) & (len(is_marked) - 1)] = True
+    return is_marked
 
 
 def _passes(rel_n, known_n, spread, is_marked, row_P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -343,6 +332,92 @@ def _rows_by_slot(numbering: EntityNumbering, answer_P: np.ndarray) -> list[tupl
     return list(zip(slots.tolist(), np.split(order, begins[1:]), strict=True))
 
 
+# Times of queries and of known edges -> the known answers that a filter leaves out.
+#
+# A filter goes by the query's key alone, or by its key and its time: then known edges of some times around the query's
+# count. Scores are shared by the queries of one key all the same.
+
+PAIRS_AT_A_TIME = 1 << 20  # of a known edge and a query's time; changes no number
+_NOTHING = np.empty(0, np.int64)
+
+
+@frozen
+class TimeWindow:
+    """How far from a query's time known edges may be that it leaves out; None: as far as they like."""
+
+    past: int | None
+    future: int | None
+
+
+@frozen(eq=False)
+class FilterKeys:
+    """What the known answers of queries that hide one side go by: positions in `codes_T`, or in `keys`."""
+
+    keys: QueryKeys
+    window: TimeWindow | None = None  # None: times do not count
+    times_U: np.ndarray = _NOTHING  # int64, increasing: of the queries
+    codes_T: np.ndarray = _NOTHING  # int64, increasing: position in `keys` x number of times + place of the time
+
+    @classmethod
+    def of_queries(cls, keys: QueryKeys, window: TimeWindow | None, blocks: Iterable[EdgeColumns]) -> FilterKeys:
+        """Collect the keys of evaluated edges; those that have none of `keys` are passed over."""
+        if window is None:
+            return cls(keys)
+        parts = [np.empty((2, 0), np.int64)]
+        for block in blocks:
+            assert block.time_n is not None, "the config asks for times"
+            index_n = keys.index_in_range(*block.key(keys.hidden))
+            parts.append(np.stack([index_n, block.time_n])[:, index_n >= 0])
+        index_E, time_E = np.concatenate(parts, axis=1)
+        times_U = distinct(time_E)
+        return cls(keys, window, times_U, distinct(index_E * len(times_U) + np.searchsorted(times_U, time_E)))
+
+    def index_of(self, edges: EdgeColumns) -> np.ndarray:
+        """Return the position of each edge's query, int64, -1 where it is none of these."""
+        index_E = self.keys.index_in_range(*edges.key(self.keys.hidden))
+        if self.window is None or not len(self.codes_T):
+            return index_E
+        assert edges.time_n is not None, "the config asks for times"
+        place_E = np.minimum(np.searchsorted(self.times_U, edges.time_n), len(self.times_U) - 1)
+        code_E = index_E * len(self.times_U) + place_E
+        at_E = np.minimum(np.searchsorted(self.codes_T, code_E), len(self.codes_T) - 1)
+        found_E = (index_E >= 0) & (self.times_U[place_E] == edges.time_n) & (self.codes_T[at_E] == code_E)
+        return np.where(found_E, at_E, -1)
+
+    def pairs(
+        self, key_P: np.ndarray, answer_P: np.ndarray, time_P: np.ndarray | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (position, answer) of the pairs (key, known answer) that a join finds; one may come again."""
+        if self.window is None:
+            yield key_P, answer_P
+            return
+        assert time_P is not None, "the config asks for times"
+        past, future = self.window.past, self.window.future
+        earliest_P = np.zeros_like(time_P) if future is None else np.maximum(time_P - future, 0)
+        latest_P = np.full_like(time_P, LARGEST_INT64)
+        if past is not None:
+            latest_P = np.minimum(time_P, LARGEST_INT64 - past) + past
+        number = len(self.times_U)
+        low_P = key_P * number + np.searchsorted(self.times_U, earliest_P)
+        high_P = key_P * number + np.searchsorted(self.times_U, latest_P, "right")
+        first_P, stop_P = (np.searchsorted(self.codes_T, code_P) for code_P in (low_P, high_P))
+        for place, at in positions_of_lists(first_P, stop_P - first_P, PAIRS_AT_A_TIME):
+            yield at, answer_P[place]
+
+
+@frozen(eq=False)
+class KnownFilter:
+    """The known answers that one filter leaves out."""
+
+    of_side: Mapping[Side, FilterKeys]
+    store: PairStore
+
+    def add(self, hidden: Side, key_P: np.ndarray, answer_P: np.ndarray, time_P: np.ndarray | None = None) -> None:
+        """Take pairs (see `PairSink`) by their positions in the keys that were joined."""
+        for at_P, answers_P in self.of_side[hidden].pairs(key_P, answer_P, time_P):
+            self.store.add(hidden, at_P, answers_P)
+
+
 # Known edges -> the entities seen at each side of the relations that are evaluated (`type_constraint = "observed"`).
 #
 # Memory follows the distinct (relation, entity) pairs, not the edges.
@@ -377,13 +452,8 @@ class ObservedEntities:
             rows = np.flatnonzero(np.take(self._matters, edges.rel_n, mode="clip"))
             if len(rows) < edges.num_edges:
                 edges = edges.select(rows)
-            for side in ENDS:
-                self.merge(side, key_codes(edges.rel_n, edges.entity(side), self._num_entities))
-
-    def merge(self, side: Side, codes: np.ndarray) -> None:
-        """Add codes, int64, in any order: those that another worker saw at a side; they must not change afterwards."""
-        if len(codes):
-            self._seen[side].add(codes)
+            for side in ENDS if edges.num_edges else ():
+                self._seen[side].add(key_codes(edges.rel_n, edges.entity(side), self._num_entities))
 
     def codes(self, side: Side) -> np.ndarray:
         """Return relation x num_entities + entity of the entities seen at a side, int64, increasing."""
@@ -396,38 +466,31 @@ class ObservedEntities:
 # the slots of a side are counted one after another, and their tables hold different keys.
 
 
-@frozen(eq=False)
-class KeyFrequency:
-    """How many evaluated edges have each key of the queries that hide one side; keys not listed occur once."""
+def repeated_keys(hidden: Side, blocks: Iterable[EdgeColumns], num_entities: int) -> CodeCounts:
+    """Count the keys of evaluated edges that occur at least twice; takes 16 bytes for each edge while it works.
 
-    num_entities: int
-    repeated: CodeCounts  # of relation x num_entities + known entity, for keys that occur at least twice
+    Args:
+        hidden: the side that the queries hide.
+        blocks: all evaluated edges whose entity at the other side is in the slot, each once.
+        num_entities: entities of all types and partitions.
 
-    @classmethod
-    def of_blocks(cls, hidden: Side, blocks: Iterable[EdgeColumns], num_entities: int) -> KeyFrequency:
-        """Count the keys of evaluated edges; takes 16 bytes for each edge while it works.
+    Raises:
+        ValueError: relations x entities do not fit in int64.
+    """
+    parts = [np.empty(0, np.int64)]
+    for block in blocks:
+        if block.num_edges:
+            first_n, known_n = block.key(hidden)
+            check_codes_fit(int(first_n.max()) + 1, num_entities)
+            parts.append(key_codes(first_n, known_n, num_entities))
+    codes = np.concatenate(parts)
+    parts.clear()
+    counted = CodeCounts.of_codes(codes)
+    is_repeated = counted.counts > 1
+    return CodeCounts(counted.codes[is_repeated], counted.counts[is_repeated])
 
-        Args:
-            hidden: the side that the queries hide.
-            blocks: all evaluated edges whose entity at the other side is in the slot, each once.
-            num_entities: entities of all types and partitions.
 
-        Raises:
-            ValueError: relations x entities do not fit in int64.
-        """
-        parts = [np.empty(0, np.int64)]
-        for block in blocks:
-            if block.num_edges:
-                first_n, known_n = block.key(hidden)
-                check_codes_fit(int(first_n.max()) + 1, num_entities)
-                parts.append(key_codes(first_n, known_n, num_entities))
-        codes = np.concatenate(parts)
-        parts.clear()
-        counted = CodeCounts.of_codes(codes)
-        is_repeated = counted.counts > 1
-        return cls(num_entities, CodeCounts(counted.codes[is_repeated], counted.counts[is_repeated]))
-
-    def of(self, rel_E: np.ndarray, known_E: np.ndarray) -> np.ndarray:
-        """Return how many evaluated edges have each of these keys, which are those of evaluated edges: int64 (E,)."""
-        counts_E: np.ndarray = np.maximum(self.repeated.of(key_codes(rel_E, known_E, self.num_entities)), 1)
-        return counts_E
+def key_frequency(repeated: CodeCounts, hidden: Side, edges: EdgeColumns, num_entities: int) -> np.ndarray:
+    """Return how many evaluated edges have the key of each of these evaluated edges, int64 (E,)."""
+    counts_E: np.ndarray = np.maximum(repeated.of(key_codes(*edges.key(hidden), num_entities)), 1)
+    return counts_E

@@ -5,7 +5,7 @@ And the vectors that these queries are made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -15,9 +15,8 @@ from torch import Tensor
 
 from pbgeval.errors import DataError
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
-from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.ranking.settings import EdgeOrigin
+from pbgeval.ranking.settings import CandidateSets, EdgeOrigin
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import EdgeScorer, SharedCandidates
@@ -45,10 +44,6 @@ class QueryEdges:
     rhs_E: np.ndarray  # int64: number
     dynamic: bool
     time_E: np.ndarray | None = None  # int64; None: not asked for
-    _starts: np.ndarray = field(init=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_starts", np.array([segment.start for segment in self.segments], np.int64))
 
     @property
     def num_edges(self) -> int:
@@ -69,7 +64,7 @@ class QueryEdges:
 
     def segment_of(self, edge: np.ndarray) -> np.ndarray:
         """Return the index of each edge's segment."""
-        return np.searchsorted(self._starts, edge, "right") - 1
+        return np.searchsorted([segment.start for segment in self.segments], edge, "right") - 1
 
     def label(self, edge: int) -> str:
         """Name an edge in an error."""
@@ -219,6 +214,13 @@ class CompetingEntities:
             self._numbers[relation] = numbers
         return self._numbers[relation]
 
+    def rows(self, relation: int, first: int, stop: int) -> np.ndarray:
+        """Return the rows of a range of entities that compete in queries of a relation."""
+        numbers = self.numbers(relation)
+        if numbers is None:
+            return np.arange(stop - first)
+        return numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first
+
     def size(self, relation: int) -> int:
         numbers = self.numbers(relation)
         return self.stop - self.first if numbers is None else len(numbers)
@@ -238,16 +240,12 @@ class CompetingEntities:
 
 
 def _blocks(key_Q: np.ndarray, rel_K: np.ndarray, size: int, *, by_relation: bool) -> tuple[QueryBlock, ...]:
-    num_queries = len(key_Q)
-    borders: Sequence[int] = [0, num_queries] if num_queries else []
-    if by_relation and num_queries:
-        rel_Q = rel_K[key_Q]
-        borders = [0, *(np.flatnonzero(np.diff(rel_Q)) + 1).tolist(), num_queries]
+    rel_Q = rel_K[key_Q] if by_relation else np.zeros_like(key_Q)
     blocks = []
-    for run_start, run_stop in pairwise(borders):
+    for run_start, run_stop in pairwise(np.flatnonzero(np.diff(rel_Q, prepend=-1, append=-1)).tolist()):
         for first in range(run_start, run_stop, size):
             stop = min(first + size, run_stop)
-            relation = int(rel_K[key_Q[first]]) if by_relation else -1
+            relation = int(rel_Q[first]) if by_relation else -1
             continues = bool(first and key_Q[first - 1] == key_Q[first])
             blocks.append(QueryBlock(first, stop, int(key_Q[first]), int(key_Q[stop - 1]) + 1, relation, continues))
     return tuple(blocks)
@@ -283,18 +281,15 @@ class EntityVectors:
             first_row=first_row,
         )
 
-    def of(self, entities: GatheredEntities, entity_type: str, numbers: np.ndarray) -> Tensor:
-        """Return the vectors of entities of one type that have been gathered."""
-        rows_ND = entities.take(entity_type, numbers)
-        return self.table(entity_type, 0, rows_ND).range_of_rows(0, len(numbers), self.dtype)
-
 
 @frozen(eq=False)
-class GatheredEntities:
-    """The raw vectors of all entities that evaluated edges touch."""
+class GatheredVectors:
+    """The vectors of all entities that evaluated edges touch, and names for errors (a `QuerySource`)."""
 
+    edges: QueryEdges
+    tables: EntityVectors
     numbers: Mapping[str, np.ndarray]  # int64, sorted, by entity type
-    rows: Mapping[str, Rows]
+    rows: Mapping[str, Rows]  # raw
 
     def add(self, table: EntityTable, first_number: int) -> None:
         """Store the rows of a part of a partition that evaluated edges touch.
@@ -309,52 +304,28 @@ class GatheredEntities:
             rows = torch.from_numpy(numbers[first:stop] - first_number)
             self.rows[table.entity_type].write(int(first), table.embeddings_ND.index_select(0, rows.to(table.device)))
 
-    def take(self, entity_type: str, number: np.ndarray) -> Tensor:
-        """Return the raw vectors of entities of one type."""
-        at = np.searchsorted(self.numbers[entity_type], number)
-        return self.rows[entity_type].take(torch.from_numpy(at))
+    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
+        """Return the vectors of entities at one side of a relation's edges, (n, D)."""
+        entity_type = scorer.entity_type(side)
+        at = np.searchsorted(self.numbers[entity_type], ids)
+        rows_ND = self.rows[entity_type].take(torch.from_numpy(at))
+        return self.tables.table(entity_type, 0, rows_ND).range_of_rows(0, len(ids), self.tables.dtype)
 
-
-@frozen(eq=False)
-class GatheredQueries:
-    """The vectors of the queries of one contest, and names for errors."""
-
-    edges: QueryEdges
-    queries: ContestQueries
-    entities: GatheredEntities
-    vectors: EntityVectors
-
-    def known(self, first_key: int, stop_key: int) -> Tensor:
-        """Return those of the known entities of consecutive keys, all of one relation schema."""
-        known_type = self._scorer(first_key).entity_type(self.queries.contest.hidden.other)
-        return self._take(known_type, self.queries.known_K[first_key:stop_key])
-
-    def true(self, first: int, stop: int) -> Tensor:
-        """Return those of the true entities of consecutive queries."""
-        return self._take(self.queries.contest.candidate_type, self.queries.true_Q[first:stop])
-
-    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> DataError:
-        """Return the error that names the known entity of a key, or (None) a candidate, that cannot be prepared."""
-        scorer = self.queries.contest.scorer if key is None else self._scorer(key)
+    def unrankable(
+        self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None
+    ) -> DataError:
+        """Return the error that names an entity whose row cannot be prepared."""
         return DataError(
-            f"{self.edges.entity_label(number)}: expected {error.expected}, got {error.found} "
+            f"{self.edges.entity_label(entity)}: expected {error.expected}, got {error.found} "
             f"after the operator of relation '{scorer.name}'; this checkpoint cannot be ranked"
         )
 
-    def nan_score(self, query: int, number: int) -> DataError:
+    def nan_score(self, hidden: Side, edge: int, entity: int) -> DataError:
         """Return the error that names a query and a candidate whose score is not a number."""
-        edges = self.edges
         return DataError(
-            f"{edges.label(int(self.queries.edge_Q[query]))}: expected a number as the score of "
-            f"{self.queries.contest.hidden.label} candidate {edges.entity_label(number)}, got NaN: finite embeddings "
-            "overflow; this checkpoint cannot be ranked"
+            f"{self.edges.label(edge)}: expected a number as the score of {hidden.label} candidate "
+            f"{self.edges.entity_label(entity)}, got NaN: finite embeddings overflow; this checkpoint cannot be ranked"
         )
-
-    def _scorer(self, key: int) -> EdgeScorer:
-        return self.queries.contest.scorers[int(self.queries.schema_K[key])]
-
-    def _take(self, entity_type: str, numbers: np.ndarray) -> Tensor:
-        return self.vectors.of(self.entities, entity_type, numbers)
 
 
 def entities_of_edges(edges: QueryEdges, types: tuple[str, ...]) -> dict[str, np.ndarray]:

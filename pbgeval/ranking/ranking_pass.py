@@ -7,7 +7,7 @@ all scores are wanted, and of a user's model, they are read from the blocks that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -19,20 +19,20 @@ from torch import Tensor
 
 from pbgeval.ranking import blocks, fused
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cells import CellSample
 from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled, decide
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
-from pbgeval.ranking.contest_state import ContestState
+from pbgeval.ranking.contest_state import CellSample, ContestState
 from pbgeval.ranking.counting import CellIndex, count, count_cells, count_known, expand_by_row, own_cells
 from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, KnownByBlock, positions
 from pbgeval.ranking.query_edges import QueryBlock
+from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.fast_products import PreparedRows, fast_scores
 from pbgeval.scoring.product import padded_rows
-from pbgeval.scoring.true_scores import DuplicateRows, TrueScores, row_hashes
+from pbgeval.scoring.true_scores import CertifiedTrue, DuplicateRows, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 TASKS_PER_THREAD = 4  # so that none waits long for the last
@@ -64,9 +64,11 @@ def rank(
     """
     by_relation = groupby(state.queries.blocks, attrgetter("relation"))
     of_relations = [(relation, list(blocks)) for relation, blocks in by_relation]
-    stop = first_number + table.num_rows
-    rows_of = {relation: _competing_rows(state, relation, first_number, stop) for relation, _ in of_relations}
-    prepared_rows = _together(list(rows_of.values()), table.num_rows)
+    stop, competes = first_number + table.num_rows, np.zeros(table.num_rows, bool)
+    rows_of = {relation: state.competing.rows(relation, first_number, stop) for relation, _ in of_relations}
+    for rows in rows_of.values():
+        competes[rows] = True
+    prepared_rows = np.flatnonzero(competes)
     if not prepared_rows.size:
         return
     all_numbers_C = first_number + prepared_rows
@@ -74,7 +76,7 @@ def rank(
     for relation, queries in of_relations:
         rows = rows_of[relation]
         numbers_C, of_relation_CD = all_numbers_C, prepared_CD
-        if rows is not None and rows.size < prepared_rows.size:
+        if rows.size < prepared_rows.size:
             numbers_C = first_number + rows
             at = torch.from_numpy(np.searchsorted(prepared_rows, rows))
             of_relation_CD = prepared_CD[at.to(prepared_CD.device)]
@@ -82,31 +84,13 @@ def rank(
             continue
         width = _width(state, of_relation_CD, len(queries), threads)
         work = RangeWork(state, queries, numbers_C, of_relation_CD, width, known, in_time)
-        tasks = work.tasks(threads.num_threads if state.losses is None else 1)
+        tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
     if state.sample is not None and not _reads_cells(state):
         score_cells(state, table, first_number, state.sample.cells, known)
     if in_time is not None and not _reads_cells(state):
         count_in_time(state, table, first_number, in_time)
-
-
-def _competing_rows(state: ContestState, relation: int, first: int, stop: int) -> np.ndarray | None:
-    """Return the rows of a range that compete in queries of a relation; None: all."""
-    numbers = state.competing.numbers(relation)
-    return None if numbers is None else numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first
-
-
-def _together(sets: Sequence[np.ndarray | None], num_rows: int) -> np.ndarray:
-    """Return the rows that are in some set; None: all."""
-    if not sets:
-        return np.empty(0, np.int64)
-    if any(rows is None for rows in sets):
-        return np.arange(num_rows)
-    is_there = np.zeros(num_rows, bool)
-    for rows in sets:
-        is_there[rows] = True
-    return np.flatnonzero(is_there)
 
 
 def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers_C: np.ndarray) -> Tensor:
@@ -133,8 +117,7 @@ def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers
 
 def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: BlockThreads) -> int:
     """Return how many candidates are counted together."""
-    with_loss = state.losses is not None
-    most = state.kernel.candidates_per_block(state.comparator, prepared_CD.shape[1], with_loss=with_loss)
+    most = state.kernel.candidates_per_block(state.comparator, prepared_CD.shape[1], with_loss=state.loss is not None)
     if state.kernel.keeps_scores or state.kernel is Kernel.FUSED or threads.num_threads == 1:
         return most
     runs = -(-TASKS_PER_THREAD * threads.num_threads // num_blocks)  # fewer where few blocks leave threads idle
@@ -161,15 +144,12 @@ class RangeWork:
 
     @certified.default
     def _certified(self) -> tuple[PreparedRows, ...]:
-        comparator = self.state.certified
-        if comparator is None:
-            return ()
-        runs = torch.split(self.prepared_CD, self.width)
-        return tuple(PreparedRows(comparator, run_CL, of_queries=False) for run_CL in runs)
+        comparator, runs = self.state.certified, torch.split(self.prepared_CD, self.width)
+        return () if comparator is None else tuple(PreparedRows(comparator, run, of_queries=False) for run in runs)
 
     @largest.default
     def _largest(self) -> tuple[float, ...]:
-        return tuple(largest(run_CD) for run_CD in torch.split(self.prepared_CD, self.width))
+        return tuple(map(largest, torch.split(self.prepared_CD, self.width)))
 
     @known_of.default
     def _known_of(self) -> KnownByBlock | None:
@@ -218,103 +198,89 @@ class _BlockRows:
     """What a block of queries brings."""
 
     block: QueryBlock
-    prepared_KD: Tensor  # padded for products
-    num_keys: int
-    largest: float  # magnitude in it
+    query_KD: Tensor  # prepared
     row_Q: Tensor  # row of each query's key
     own_Q: Tensor  # column of each true entity, far below zero where it is not in the range
-    true: TrueScores
 
     @classmethod
     def read(cls, work: RangeWork, block: QueryBlock) -> _BlockRows:
-        prepared_KD = work.state.prepared.read(block.first_key, block.stop_key).to(work.device)
-        return cls(
-            block,
-            padded_rows(prepared_KD),
-            block.stop_key - block.first_key,
-            largest(prepared_KD),
-            *_rows_and_columns(work, block),
-            work.state.true(block.first, block.stop),
-        )
-
-    @property
-    def query_KD(self) -> Tensor:
-        return self.prepared_KD[: self.num_keys]
-
-
-def _rows_and_columns(work: RangeWork, block: QueryBlock) -> tuple[Tensor, Tensor]:
-    """Return the row of each query's key, and the column of its true entity, far below zero where it is elsewhere."""
-    queries = work.state.queries
-    row_Q = torch.from_numpy(queries.key_Q[block.first : block.stop] - block.first_key)
-    own_Q = torch.from_numpy(positions(work.numbers_C, queries.true_Q[block.first : block.stop]))
-    return row_Q.to(work.device), own_Q
+        queries, of_block = work.state.queries, slice(block.first, block.stop)
+        row_Q = torch.from_numpy(queries.key_Q[of_block] - block.first_key).to(work.device)
+        own_Q = torch.from_numpy(positions(work.numbers_C, queries.true_Q[of_block]))
+        return cls(block, work.state.prepared_queries(block, work.device), row_Q, own_Q)
 
 
 def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     """Count runs of candidates, and let duplicates of true entities tie."""
     block, runs = task
-    if work.duplicates is None:
-        return _count_exactly(work, block, runs)
     rows, kernel = _BlockRows.read(work, block), work.state.kernel
-    total = _duplicates_tie(work, work.duplicates, rows, runs)
+    if work.duplicates is None:
+        return _count_exactly(work, rows, runs)
+    true, padded_KD, largest_query = (
+        work.state.true(block.first, block.stop),
+        padded_rows(rows.query_KD),
+        largest(rows.query_KD),
+    )
+    total = _duplicates_tie(work, work.duplicates, rows, true, runs)
     for run in runs:
-        may_overflow = not overflow_is_impossible(rows.largest, work.largest[run], rows.prepared_KD.shape[1])
-        if kernel is Kernel.FUSED:
-            if may_overflow:
-                _scores(work, rows, run)  # refuses NaN; the kernel has bits of its own, so it counts
-            total = total + _count_fused(work, rows, run)
-            continue
-        true_Q, own_Q, known = rows.true.score_Q, rows.own_Q - run * work.width, work.known_in(run, rows.block)
+        may_overflow = not overflow_is_impossible(largest_query, work.largest[run], padded_KD.shape[1])
+        true_Q, own_Q, known = true.score_Q, rows.own_Q - run * work.width, work.known_in(run, block)
         if kernel is Kernel.COMPILED and not may_overflow:
             of_queries = (true_Q, true_Q), (rows.row_Q, own_Q)
-            total = total + blocks.count(rows.query_KD, work.rows(run), *of_queries, known).counts
+            total = total + blocks.count(rows.query_KD, work.rows(run), *of_queries, known)[0]
+            continue
+        if kernel is not Kernel.FUSED or may_overflow:
+            scores_KC = _scores(work, rows, padded_KD, run, may_overflow=may_overflow)
+        if kernel is Kernel.FUSED:  # it has bits of its own, so it counts
+            total = total + _count_fused(rows, work.rows(run), own_Q, true_Q, known)
         else:
-            scores_KC = _scores(work, rows, run)
             total = total + count(scores_KC, true_Q, row_Q=rows.row_Q, own_Q=own_Q, known=known)
-            _hand_over(work, rows.block, run, scores_KC, (rows.row_Q, own_Q, true_Q), known)
+            _hand_over(work, rows, run, scores_KC, own_Q, true_Q, known)
     return total
 
 
-def _scores(work: RangeWork, rows: _BlockRows, run: int) -> Tensor:
+def _scores(work: RangeWork, rows: _BlockRows, padded_KD: Tensor, run: int, *, may_overflow: bool) -> Tensor:
     """Return the scores (K, C) of a run of candidates, none of them NaN."""
     state, candidates_CD = work.state, work.rows(run)
-    scores_BKC = state.comparator.scores(rows.prepared_KD.unsqueeze(0), candidates_CD.unsqueeze(0))
-    scores_KC = scores_BKC[0, : rows.num_keys]
-    if not overflow_is_impossible(rows.largest, work.largest[run], rows.prepared_KD.shape[1]):
+    scores_KC = state.comparator.scores(padded_KD[None], candidates_CD[None])[0, : len(rows.query_KD)]
+    if may_overflow:
         found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
         if found is not None:
             query = int(np.searchsorted(state.queries.key_Q, rows.block.first_key + found[1]))
-            raise state.source.nan_score(query, int(work.numbers_C[run * work.width + found[2]]))
+            raise state.nan_score(query, int(work.numbers_C[run * work.width + found[2]]))
     return scores_KC
 
 
-def _count_fused(work: RangeWork, rows: _BlockRows, run: int) -> QueryCounts:
+def _count_fused(
+    rows: _BlockRows, candidate_CD: Tensor, own_Q: Tensor, true_Q: Tensor, known: CellIndex | None
+) -> QueryCounts:
     """Count on a GPU; every score that is taken back is read off what was counted."""
-    query_KD, candidate_CD, true_Q, row_Q = rows.query_KD, work.rows(run), rows.true.score_Q, rows.row_Q
-    own_Q = (rows.own_Q - run * work.width).to(work.device)
+    row_Q, own_Q = rows.row_Q, own_Q.to(candidate_CD.device)
     own_query, own_column = own_cells(own_Q, candidate_CD.shape[0])
-    known = work.known_in(run, rows.block) or (row_Q[:0], row_Q[:0])
+    known = known or (row_Q[:0], row_Q[:0])
     cells = torch.cat([known[0], row_Q[own_query]]), torch.cat([known[1], own_column])
-    found = fused.count(query_KD, candidate_CD, true_Q, row_Q, cells)
+    found = fused.count(rows.query_KD, candidate_CD, true_Q, row_Q, cells)
     known_score, own_score = torch.split(found.cell_score_P, [known[0].numel(), own_query.numel()])
     raw = RankCounts(found.better_Q, found.tied_Q, torch.full_like(row_Q, candidate_CD.shape[0]))
     raw = raw - count_cells(own_score, own_query, true_Q, true_Q)
     return QueryCounts(raw, count_known(known_score, known, row_Q, own_Q, true_Q, true_Q))
 
 
-def _duplicates_tie(work: RangeWork, duplicates: DuplicateRows, rows: _BlockRows, runs: range) -> QueryCounts:
+def _duplicates_tie(
+    work: RangeWork, duplicates: DuplicateRows, rows: _BlockRows, true: TrueScores, runs: range
+) -> QueryCounts:
     """Return the correction that makes candidates with a true entity's very vector tie with it.
 
     The kernel gives them the bits that it gives the true entity, but the score that counts may be another sum. A vector
     that only shares the hash has another score: one of each query's duplicates is asked for it.
     """
-    kernel_Q, true_Q = rows.true.kernel_Q, rows.true.score_Q
+    kernel_Q, true_Q = true.kernel_Q, true.score_Q
     none = QueryCounts.unfiltered(RankCounts.zero(true_Q.numel(), work.device))
     differs_Q = (kernel_Q != true_Q).cpu().numpy()
     if not differs_Q.any():
         return none
     start, stop = runs.start * work.width, runs.stop * work.width
-    query, column = duplicates.of_queries(rows.true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
+    query, column = duplicates.of_queries(true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
     here = differs_Q[query] & (column >= start) & (column < stop)
     query, column = query[here], column[here]
     if not query.size:
@@ -337,27 +303,21 @@ def _duplicates_tie(work: RangeWork, duplicates: DuplicateRows, rows: _BlockRows
     return QueryCounts(correction(query), correction(query[is_known]))
 
 
-def _count_exactly(work: RangeWork, block: QueryBlock, runs: range) -> QueryCounts:
+def _count_exactly(work: RangeWork, rows: _BlockRows, runs: range) -> QueryCounts:
     """Count in exact arithmetic: the scores of a block are fast ones, or values where they are handed over."""
-    state, device = work.state, work.device
-    comparator = work.certified[0].comparator
-    prepared_KL = state.prepared.read(block.first_key, block.stop_key).to(device)
-    row_Q, in_range_Q = _rows_and_columns(work, block)
-    true = state.certified_true(comparator, block.first, prepared_KL[row_Q])
-    prepared = PreparedRows(comparator, prepared_KL, of_queries=True)
-    queries = CertifiedQueries(comparator, prepared, row_Q, true)
-    total = QueryCounts.unfiltered(RankCounts.zero(row_Q.numel(), device))
+    state, comparator = work.state, work.certified[0].comparator
+    true = state.certified_true(rows.block, rows.query_KD)
+    queries = CertifiedQueries(comparator, PreparedRows(comparator, rows.query_KD, of_queries=True), rows.row_Q, true)
+    total = QueryCounts.unfiltered(RankCounts.zero(rows.row_Q.numel(), work.device))
     for run in runs:
-        candidates = work.certified[run]
-        own_Q = in_range_Q - run * work.width
-        known = work.known_in(run, block)
+        candidates, own_Q, known = work.certified[run], rows.own_Q - run * work.width, work.known_in(run, rows.block)
         found = None
         if not state.wants_all_scores:
             found = count_certified_compiled(queries, candidates, own_Q, known, state.bfloat16)
         if found is None:
-            fast = fast_scores(prepared, candidates, values=state.wants_all_scores)
-            found = count_certified(queries, candidates.rows_NL, 0, fast, own_Q.to(device), known)
-            _hand_over(work, block, run, fast.scores_KC, (row_Q, own_Q, true.value_Q), known)
+            fast = fast_scores(queries.prepared, candidates, values=state.wants_all_scores)
+            found = count_certified(queries, candidates.rows_NL, 0, fast, own_Q.to(work.device), known)
+            _hand_over(work, rows, run, fast.scores_KC, own_Q, true.value_Q, known)
         total = total + found
     return total
 
@@ -372,27 +332,31 @@ def _reads_cells(state: ContestState) -> bool:
 
 def _hand_over(
     work: RangeWork,
-    block: QueryBlock,
+    rows: _BlockRows,
     run: int,
     scores_KC: Tensor,
-    of_queries: tuple[Tensor, Tensor, Tensor],
+    own_Q: Tensor,
+    true_Q: Tensor,
     known: CellIndex | None,
 ) -> None:
-    """Give a block's scores to those who ask for them; `of_queries` are row, own column and true score."""
-    state, (row_Q, own_Q, true_Q) = work.state, of_queries
+    """Give a block's scores to those who ask for them; `own_Q` are columns of this run."""
+    state, block, row_Q = work.state, rows.block, rows.row_Q
     numbers_C = work.numbers_C[run * work.width : (run + 1) * work.width]
-    if state.losses is not None:
-        excluded = own_cells(own_Q, scores_KC.shape[1])
-        if known is not None:
-            of_query, entry = expand_by_row(row_Q, known[0], scores_KC.shape[0])
-            excluded = torch.cat([excluded[0], of_query.cpu()]), torch.cat([excluded[1], known[1][entry].cpu()])
-        state.losses.fold(block, true_Q, scores_KC[row_Q], excluded)
+
+    def scores_of(query_P: np.ndarray, column_P: np.ndarray) -> Tensor:
+        query, column = (torch.from_numpy(index).to(scores_KC.device) for index in (query_P, column_P))
+        return scores_KC[row_Q[query], column]
+
+    if state.loss is not None:
+        fold = state.losses.setdefault(block.first, LossFold(state.loss, state.comparator, true_Q))
+        fold.fold(scores_KC[row_Q], _excluded(scores_KC, row_Q, own_Q, known))
     if work.in_time is not None and _reads_cells(state):
         for query_P, number in state.in_time_cells(block, work.in_time, CELLS_AT_A_TIME):
             column = positions(numbers_C, number)
-            of_query, column_P = (torch.from_numpy(of[column >= 0]).to(scores_KC.device) for of in (query_P, column))
+            query_P, column_P = query_P[column >= 0], column[column >= 0]
+            score_P, of_query = scores_of(query_P, column_P), torch.from_numpy(query_P).to(scores_KC.device)
             with state.lock:
-                state.add_in_time(block, count_cells(scores_KC[row_Q[of_query], column_P], of_query, true_Q, true_Q))
+                state.add_in_time(block, count_cells(score_P, of_query, true_Q, true_Q))
     if state.sample is None:
         with state.lock:
             _add_all(state, block, scores_KC[row_Q], own_Q, row_Q.cpu(), known)
@@ -401,8 +365,7 @@ def _hand_over(
         column = positions(numbers_C, number)
         here = (column >= 0) & (number != state.queries.true_Q[query])
         query, number = query[here], number[here]
-        cells = state.queries.key_Q[query] - block.first_key, column[here]
-        scores_P = scores_KC[tuple(torch.from_numpy(index).to(scores_KC.device) for index in cells)]
+        scores_P = scores_of(query - block.first, column[here])
         with state.lock:
             state.result.scores.add(query, scores_P, _are_known(state, work.known, query, number))
     for sink in (state.result.top, state.result.gains):
@@ -414,6 +377,15 @@ def _hand_over(
                 of_rest = known[0][first:] - skipped, known[1][first:]
             with state.lock:
                 sink.add(block.first_key + skipped, scores_KC[skipped:], numbers_C, of_rest)
+
+
+def _excluded(scores_KC: Tensor, row_Q: Tensor, own_Q: Tensor, known: CellIndex | None) -> CellIndex:
+    """Return (query, column) of the true entities and known answers of a block."""
+    query, column = own_cells(own_Q, scores_KC.shape[1])
+    if known is None:
+        return query, column
+    known_query, entry = expand_by_row(row_Q, known[0], scores_KC.shape[0])
+    return torch.cat([query, known_query.cpu()]), torch.cat([column, known[1][entry].cpu()])
 
 
 def _add_all(
@@ -456,18 +428,30 @@ def score_cells(
     """
     cells = sample.within(np.arange(first_number, first_number + table.num_rows))
     for block in state.queries.blocks:
-        query, number = cells.of_queries(block.first, block.stop)
-        others = number != state.queries.true_Q[query]
-        query, number = query[others], number[others]
-        if not query.size:
-            continue
-        query_KD = state.prepared.read(block.first_key, block.stop_key).to(table.device)
         of_keys = None if known is None else known.of_keys(block.first_key, block.stop_key)
-        for at in range(0, query.size, CELLS_AT_A_TIME):
-            of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
-            row = torch.from_numpy(state.queries.key_Q[of_cell] - block.first_key).to(table.device)
-            scores_P = score_pairs(state, table, first_number, query_KD[row], (of_cell, numbers))[1]
-            state.result.scores.add(of_cell, scores_P, _are_known(state, of_keys, of_cell, numbers))
+        for query, number, _, pairs in _scored_cells(state, table, first_number, block, cells):
+            state.result.scores.add(query, pairs[1], _are_known(state, of_keys, query, number))
+
+
+def _scored_cells(
+    state: ContestState,
+    table: EntityTable,
+    first_number: int,
+    block: QueryBlock,
+    cells: CellSample,
+    query_KD: Tensor | None = None,
+) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor, tuple[Tensor, Tensor]]]:
+    """Yield (query, number, row of the query's key, candidates and scores) of a block's cells, some at a time."""
+    query, number = cells.of_queries(block.first, block.stop)
+    others = number != state.queries.true_Q[query]
+    query, number = query[others], number[others]
+    if not query.size:
+        return
+    query_KD = state.prepared_queries(block, table.device) if query_KD is None else query_KD
+    for at in range(0, query.size, CELLS_AT_A_TIME):
+        of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
+        row = torch.from_numpy(state.queries.key_Q[of_cell] - block.first_key).to(table.device)
+        yield of_cell, numbers, row, score_pairs(state, table, first_number, query_KD[row], (of_cell, numbers))
 
 
 def score_pairs(
@@ -480,25 +464,23 @@ def score_pairs(
     if state.certified is None:
         bad = first_nan_of_pairs(state.comparator, query_PD, candidate_PD, scores_P)
         if bad is not None:
-            raise state.source.nan_score(int(cells[0][bad]), int(cells[1][bad]))
+            raise state.nan_score(int(cells[0][bad]), int(cells[1][bad]))
     return candidate_PD, scores_P
 
 
 def count_in_time(state: ContestState, table: EntityTable, first_number: int, in_time: KnownAnswers) -> None:
     """Count what a time-aware filter leaves out in a range of candidates; pairs that come again are scored once."""
     for block in state.queries.blocks:
-        prepared_KD, compare = None, None
+        true = None
         for query, number in state.in_time_cells(block, in_time, COMPARED_AT_A_TIME):
-            if prepared_KD is None or compare is None:
-                prepared_KD, compare = _comparison(state, block, table.device)
+            true = true or _BlockTrue.read(state, block, table.device)
             row = state.queries.key_Q[block.first + query] - block.first_key
             _, first, at = np.unique(row * table.num_rows + number, return_index=True, return_inverse=True)
             cells = block.first + query[first], number[first]
-            pairs = score_pairs(state, table, first_number, prepared_KD[torch.from_numpy(row[first])], cells)
+            pairs = score_pairs(state, table, first_number, true.query_KD[torch.from_numpy(row[first])], cells)
             query_P, row_P, at_P = (torch.from_numpy(of).to(table.device) for of in (query, row, at))
-            better, tied = compare(query_P, row_P, *pairs, at_P)
-            every = torch.ones_like(better)
-            state.add_in_time(block, _counts(query_P, better, tied, every, block.stop - block.first))
+            better, tied = true.compare(query_P, row_P, pairs, at_P)
+            state.add_in_time(block, _counts(query_P, better, tied, torch.ones_like(better), block.stop - block.first))
 
 
 # A range of candidate rows and the lists that name some of them -> counts (`candidate_path`).
@@ -529,65 +511,63 @@ def rank_given(
         DataError: a candidate without a direction under cos, or a score that is not a number.
     """
     for block in state.queries.blocks:
-        query, number = cells.of_queries(block.first, block.stop)
-        if not query.size:
+        first, stop = np.searchsorted(cells.query_P, [block.first, block.stop])
+        if first == stop:
             continue
-        prepared_KD, compare = _comparison(state, block, table.device)
-        for at in range(0, query.size, CELLS_AT_A_TIME):
-            of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
-            key = state.queries.key_Q[of_cell]
-            row = torch.from_numpy(key - block.first_key).to(table.device)
-            candidate_PD, scores_P = score_pairs(state, table, first_number, prepared_KD[row], (of_cell, numbers))
-            local = torch.from_numpy(of_cell - block.first).to(table.device)
-            better, tied = compare(local, row, candidate_PD, scores_P, torch.arange(row.numel(), device=row.device))
-            is_known = np.zeros(of_cell.shape, bool) if known is None else known.are_known(key, numbers)
-            counted = [np.ones(of_cell.shape, bool), is_known]
+        true = _BlockTrue.read(state, block, table.device)
+        scored = _scored_cells(state, table, first_number, block, cells, true.query_KD)
+        for query, number, row, pairs in scored:
+            local = torch.from_numpy(query - block.first).to(table.device)
+            better, tied = true.compare(local, row, pairs, torch.arange(row.numel(), device=row.device))
+            is_known = _are_known(state, known, query, number)
+            counted = [np.ones(query.shape, bool), np.zeros(query.shape, bool) if is_known is None else is_known]
             if in_time is not None and state.in_time_Q is not None:
-                counted.append(in_time.are_known(state.in_time_Q[of_cell], numbers))
+                counted.append(in_time.are_known(state.in_time_Q[query], number))
             masks = (torch.from_numpy(of).to(table.device) for of in counted)
             parts = (_counts(local, better, tied, of, block.stop - block.first) for of in masks)
             state.add(block, QueryCounts(*parts))
             if state.sample is None:
-                state.result.scores.add(of_cell, scores_P, None if known is None else is_known)
+                state.result.scores.add(query, pairs[1], is_known)
     if state.sample is not None:
         score_cells(state, table, first_number, state.sample.cells, known)
 
 
-# (query in a block, its row, candidates, their scores, which of them is meant) -> whether it is better than the true
-# entity, and tied with it
-Comparison = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+@frozen(eq=False)
+class _BlockTrue:
+    """The prepared rows of a block's keys, and what candidates are compared with one by one."""
 
+    state: ContestState
+    query_KD: Tensor
+    scores: TrueScores | CertifiedTrue
 
-def _comparison(state: ContestState, block: QueryBlock, device: torch.device) -> tuple[Tensor, Comparison]:
-    """Return the prepared rows of a block's keys, and what compares candidates with its true entities."""
-    prepared_KD = state.prepared.read(block.first_key, block.stop_key).to(device)
-    return prepared_KD, _by_scores(state, block) if state.certified is None else _exactly(state, block, prepared_KD)
+    @classmethod
+    def read(cls, state: ContestState, block: QueryBlock, device: torch.device) -> _BlockTrue:
+        query_KD, exact = state.prepared_queries(block, device), state.certified is not None
+        true = state.certified_true(block, query_KD) if exact else state.true(block.first, block.stop)
+        return cls(state, query_KD, true)
 
+    def compare(
+        self, query_P: Tensor, row_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Tell whether candidates are better than true entities, and whether they tie, bool (P,) each.
 
-def _by_scores(state: ContestState, block: QueryBlock) -> Comparison:
-    true = state.true(block.first, block.stop)
-
-    def compare(query_P: Tensor, _: Tensor, x_UD: Tensor, score_U: Tensor, at_P: Tensor) -> tuple[Tensor, Tensor]:
+        Args:
+            query_P: query in the block.
+            row_P: row of its key.
+            pairs: prepared candidates, and their scores.
+            at_P: which of these is meant.
+        """
+        candidate_UD, score_U = pairs
+        true = self.scores
+        if isinstance(true, CertifiedTrue):
+            assert self.state.certified is not None, "ranks are certified"
+            signs_P = decide(self.state.certified, (self.query_KD, row_P), (candidate_UD, at_P), true, query_P)
+            return signs_P > 0, signs_P == 0
         true_P, score_P = true.score_Q[query_P], score_U[at_P]
         is_twin = score_P == true.kernel_Q[query_P]
         of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
-        is_twin[of_equal] = row_hashes(x_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
+        is_twin[of_equal] = row_hashes(candidate_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
         return (score_P > true_P) & ~is_twin, (score_P == true_P) | is_twin
-
-    return compare
-
-
-def _exactly(state: ContestState, block: QueryBlock, prepared_KD: Tensor) -> Comparison:
-    comparator = state.certified
-    assert comparator is not None, "the caller has asked"
-    row_Q = torch.from_numpy(state.queries.key_Q[block.first : block.stop] - block.first_key)
-    true = state.certified_true(comparator, block.first, prepared_KD[row_Q.to(prepared_KD.device)])
-
-    def compare(query_P: Tensor, row_P: Tensor, candidate_UD: Tensor, _: Tensor, at_P: Tensor) -> tuple[Tensor, Tensor]:
-        signs_P = decide(comparator, (prepared_KD, row_P), (candidate_UD, at_P), true, query_P)
-        return signs_P > 0, signs_P == 0
-
-    return compare
 
 
 def _counts(query: Tensor, better: Tensor, tied: Tensor, counted: Tensor, num_queries: int) -> RankCounts:

@@ -173,15 +173,20 @@ class HiddenRelations:
         device = scores_QC.device
         own_Q = torch.from_numpy(positions(competing.ids, self.rel_E[edges])).to(device)
         true_Q = scores_QC.gather(1, own_Q.unsqueeze(1)).squeeze(1)
-        cells = None if self.known is None else self._known_cells(self.known, competing, edges, device)
+        cells, in_time = (self._known_cells(of, competing, edges, device) for of in (self.known, self.in_time))
         counts = count(scores_QC, true_Q, own_Q=own_Q, known=cells)
-        if self.in_time is not None:
-            query, column = self._known_cells(self.in_time, competing, edges, device)
-            query, column = (of[column != own_Q[query]] for of in (query, column))
+        if in_time is not None:
+            query, column = (of[in_time[1] != own_Q[in_time[0]]] for of in in_time)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, column], query, true_Q, true_Q))
-        tally.add_queries(position_Q, counts, num_outside=0)
-        kept_Q, query, column = (of.to(device) for of in self._compared(auc, edges, len(competing.ids)))
-        tally.add_true_scores(true_Q[kept_Q], position_Q[kept_Q.cpu()])
+        tally.add_queries(position_Q, counts)
+        words_QW = auc.words_of_rows(self.stream, self.row_E[edges])
+        if words_QW is None:
+            kept_Q = torch.ones(len(edges), dtype=torch.bool)
+            compared = torch.ones_like(scores_QC, dtype=torch.bool).nonzero(as_tuple=True)
+        else:
+            kept_Q, compared = auc.true_is_kept(words_QW), auc.cells(words_QW, len(competing.ids))
+        tally.add_true_scores(true_Q[kept_Q.to(device)], position_Q[kept_Q])
+        query, column = (of.to(device) for of in compared)
         others = column != own_Q[query]
         query, column = query[others], column[others]
         is_known = None
@@ -192,21 +197,15 @@ class HiddenRelations:
         tally.add_scores(scores_QC[query, column], position_Q[query.cpu()], is_known)
 
     def _known_cells(
-        self, known: KnownOfEdges, competing: CompetingRelations, edges: np.ndarray, device: torch.device
-    ) -> CellIndex:
-        """Return (query, column) of the known answers of some edges."""
+        self, known: KnownOfEdges | None, competing: CompetingRelations, edges: np.ndarray, device: torch.device
+    ) -> CellIndex | None:
+        """Return (query, column) of the known answers of some edges; None: there is no filter."""
+        if known is None:
+            return None
         answers = known.of(edges)
         column_P = positions(competing.ids, answers.number_P)
         query_P, column_P = answers.key_P[column_P >= 0], column_P[column_P >= 0]
         return torch.from_numpy(query_P).to(device), torch.from_numpy(column_P).to(device)
-
-    def _compared(self, auc: AucSampling, edges: np.ndarray, num_candidates: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return which true scores the pooled AUC compares, bool (Q,), and the query and column of other scores."""
-        words_QW = auc.words_of_rows(self.stream, self.row_E[edges])
-        if words_QW is None:
-            query, column = torch.ones((len(edges), num_candidates), dtype=torch.bool).nonzero().unbind(1)
-            return torch.ones(len(edges), dtype=torch.bool), query, column
-        return auc.true_is_kept(words_QW), *auc.cells(words_QW, num_candidates)
 
     def _scores(self, competing: CompetingRelations, edges: np.ndarray) -> Tensor:
         """Return the scores (Q, C) of some edges with all candidates, none of them NaN."""

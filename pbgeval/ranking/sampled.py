@@ -1,8 +1,8 @@
 """Blocks of chunks -> counts, where candidates are sampled (`candidates = "sampled"`).
 
-Two levels: lists, copies of true entities and cells of the AUC are found for a whole block of chunks at once, because
-each such step costs the same few calls however many chunks there are; rows are gathered and scored for as many chunks
-at a time as stay in cache.
+Two levels: lists and their special cells (copies of true entities, known answers, cells of the AUC) are found for a
+whole block of chunks at once, because each such step costs the same few calls however many chunks there are; rows are
+gathered and scored for as many chunks at a time as stay in cache.
 """
 
 from __future__ import annotations
@@ -17,27 +17,148 @@ from torch import Tensor
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
-from pbgeval.ranking.chunks import ChunkBlock
+from pbgeval.ranking.chunks import ChunkBlock, concatenated_ranges
 from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count, count_cells
 from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
-from pbgeval.ranking.known_answers import KnownOfEdges
-from pbgeval.ranking.list_cells import copies_of_true, known_cells, num_competitors
+from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.settings import PassSettings
-from pbgeval.ranking.tally import DrawnFrom, LossFold, SideTally
-from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.stats.ranks import QueryCounts
+
+# Queries and lists of candidates -> the cells that are special: known answers, copies of true entities.
+#
+# Either way to find known answers is bounded: a query with few answers looks each one up in its chunk's list, a query
+# with more answers than the list is long (a hub) looks the list up among its answers.
+
+
+def known_cells(
+    key_BQ: np.ndarray, true_BQ: np.ndarray, candidate_BC: np.ndarray, known: KnownAnswers
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (query, candidate) of every candidate that is a known answer other than the query's true entity.
+
+    Queries are numbered through all chunks (b * Q + q), candidates within their list; cells are ordered by query.
+
+    Args:
+        key_BQ: int64, index of each query's key.
+        true_BQ: int64, the true entity of each query.
+        candidate_BC: int64, the candidates of each chunk; an entity may occur again.
+        known: the answers of all keys.
+    """
+    num_queries, list_length = key_BQ.shape[1], candidate_BC.shape[1]
+    key_Q = key_BQ.reshape(-1)
+    first_Q, length_Q = known.lists(key_Q)
+    few, hubs = np.flatnonzero(length_Q <= list_length), np.flatnonzero(length_Q > list_length)
+    answers = known.number_P[concatenated_ranges(first_Q[few], length_Q[few])]
+    query, candidate = _listed(np.repeat(few, length_Q[few]), answers, num_queries, candidate_BC)
+    if hubs.size:  # their lists are looked up among the answers
+        of_hub, listed = np.nonzero(known.are_known(key_Q[hubs, None], candidate_BC[hubs // num_queries]))
+        query, candidate = np.concatenate([query, hubs[of_hub]]), np.concatenate([candidate, listed])
+    others = candidate_BC[query // num_queries, candidate] != true_BQ.reshape(-1)[query]
+    query, candidate = query[others], candidate[others]
+    order = np.argsort(query * list_length + candidate)
+    return query[order], candidate[order]
+
+
+def _listed(
+    query_P: np.ndarray, answer_P: np.ndarray, num_queries: int, candidate_BC: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Look answers up in the lists of their queries' chunks: return (query, candidate) of each that is there."""
+    num_chunks, list_length = candidate_BC.shape
+    width = max(int(candidate_BC.max(initial=0)), int(answer_P.max(initial=0))) + 1
+    codes = (candidate_BC + np.arange(num_chunks, dtype=np.int64)[:, None] * width).reshape(-1)
+    order = np.argsort(codes)
+    sorted_codes, code_P = codes[order], query_P // num_queries * width + answer_P
+    low_P, high_P = np.searchsorted(sorted_codes, code_P), np.searchsorted(sorted_codes, code_P, "right")
+    at = concatenated_ranges(low_P, high_P - low_P)
+    return np.repeat(query_P, high_P - low_P), order[at] % list_length
+
+
+# True entities and lists of candidates -> the cells where a candidate is the true entity again.
+#
+# Exclusion is by identity. Sorting each list finds the copies in time almost linear in the list, where comparing every
+# candidate with every true entity of a chunk would cost as much as the scores themselves for long lists.
+
+
+def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tuple[Tensor, Tensor]:
+    """Return (query, candidate) of every copy of a query's true entity in its chunk's list, in that order.
+
+    Queries are numbered through all chunks (b * Q + q), candidates within their list.
+
+    Args:
+        true_BQ: the true entity of each query, an int64 identity in 0 .. 2^40.
+        candidate_BC: the candidates of each chunk.
+        num_batch: Q when the list begins with the true entities themselves (query q's own entry, candidate q,
+            is then not reported), 0 when it does not hold them.
+    """
+    num_queries = true_BQ.shape[1]
+    entries_BM = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
+    chunk, identity, entry = _repeated_entries(entries_BM)
+
+    # Runs of equal entries of one chunk: every query of a run against every other member that is a candidate.
+    begins = np.flatnonzero(np.r_[True, (chunk[1:] != chunk[:-1]) | (identity[1:] != identity[:-1])][: len(chunk)])
+    lengths = np.diff(np.r_[begins, len(chunk)])
+    begin_of, length_of = np.repeat(begins, lengths), np.repeat(lengths, lengths)
+    queries = np.flatnonzero(entry < num_queries)
+    begin_of, length_of = begin_of[queries], length_of[queries]
+    query_member = np.repeat(queries, length_of)
+    candidate_member = concatenated_ranges(begin_of, length_of)
+    candidate = entry[candidate_member] - (0 if num_batch else num_queries)
+    kept = (candidate_member != query_member) & (candidate >= 0)
+    query = (chunk[query_member] * num_queries + entry[query_member])[kept]
+    order = np.argsort(query, kind="stable")
+    return torch.from_numpy(query[order]), torch.from_numpy(candidate[kept][order])
+
+
+def _repeated_entries(entries_BM: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (row, value, position) of the entries whose value occurs again in their row, ordered by row and value."""
+    num_entries = entries_BM.shape[1]
+    position_bits = max(num_entries - 1, 1).bit_length()
+    packed_BM = (entries_BM << position_bits) | np.arange(num_entries, dtype=np.int64)
+    packed_BM.sort(axis=1)
+    values_BM = packed_BM >> position_bits
+    equal_BM = values_BM[:, 1:] == values_BM[:, :-1]
+    repeated_BM = np.zeros(entries_BM.shape, bool)
+    repeated_BM[:, 1:] = equal_BM
+    repeated_BM[:, :-1] |= equal_BM
+    row, at = np.nonzero(repeated_BM)
+    return row, values_BM[row, at], packed_BM[row, at] & ((1 << position_bits) - 1)
+
+
+# Queries -> how many entities of the bucket's partition might compete in them, of which sampled lists draw some.
+
+
+def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
+    """Return what `SideResult.drawn_3Q` says of the queries of some chunks.
+
+    Entities are counted as `candidates = "partition"` would have them. Only meaningful where the true entity itself may
+    compete.
+    """
+    sets, known, rows_Q = group.competition.sets, group.competition.known, rows_BQ.flatten()
+    list_BQ = rows_BQ[:, :1].expand_as(rows_BQ)  # a chunk's number in its unit: the row of its first edge
+    rel_Q, true_Q = group.edges.rel[rows_Q].numpy(), group.side(hidden).ids_E[rows_Q].numpy()
+    by_relation = sets is not None and sets.by_relation
+    relations, relation_of_Q = np.unique(rel_Q if by_relation else np.full_like(rel_Q, -1), return_inverse=True)
+    allowed = [group.allowed_rows(hidden, relation) for relation in relations.tolist()]
+    num_rows = group.side(hidden).table.num_rows
+    num_allowed = np.array([num_rows if rows is None else len(rows) for rows in allowed], np.int64)
+    all_Q = num_allowed[relation_of_Q] - 1
+    known_Q = np.zeros_like(all_Q)
+    if known is not None:
+        # Each key's answers are counted once, however many queries it has; then a query's own is taken off.
+        key_Q = known[hidden].key_E[rows_Q.numpy()]
+        keys, first_Q, key_of_Q = np.unique(key_Q, return_index=True, return_inverse=True)
+        answers = known[hidden].answers.select(keys)
+        competes_P = group.may_compete(hidden, rel_Q[first_Q][answers.key_P], answers.number_P)
+        num_answers = np.bincount(answers.key_P[competes_P], minlength=len(keys))
+        known_Q = num_answers[key_of_Q] - answers.are_known(key_of_Q, true_Q)
+    return torch.stack([list_BQ.flatten(), torch.from_numpy(all_Q), torch.from_numpy(known_Q)])
+
 
 # Blocks of chunks -> lists of sampled candidates and the cells of them that are special, for a whole block at once.
 
 NONE = torch.empty(0, dtype=torch.int64)
-
-
-def _of_queries(cells: CellIndex, start: int, stop: int) -> CellIndex:
-    """Return the cells of a range of queries, numbered from its start; cells are ordered by query."""
-    first, last = cells[0].numpy().searchsorted((start, stop)).tolist()
-    return cells[0][first:last] - start, cells[1][first:last]
 
 
 @frozen(eq=False)
@@ -49,11 +170,7 @@ class CandidateList:
     copies: CellIndex  # cells that do not compete, because they hold the true entity again
     auc_cells: CellIndex | None  # cells whose scores are sampled for the AUC; None: all
     auc_true_Q: Tensor | None  # queries whose true score is sampled; None: all
-    drawn_from: DrawnFrom | None = None  # of all queries; None: not asked for
-
-    @property
-    def length(self) -> int:
-        return self.ids_BC.shape[1]
+    drawn_3Q: Tensor | None  # see `SideResult`
 
 
 def make_list(
@@ -78,61 +195,63 @@ def make_list(
             parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
     copies = (NONE, NONE) if settings.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
-    drawn_from = _drawn_from(group, block, side) if settings.count_competitors else None
-    if auc_words_EW is None:
-        return CandidateList(ids_BC, num_draws, copies, None, None, drawn_from)
-    words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
-    query, candidate = settings.auc.cells(words_QW, ids_BC.shape[1])
-    if settings.pbg_semantics:
-        competes = (candidate != query % num_queries) | (block.num_batch == 0)
-    else:
-        competes = ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
-    auc_cells = query[competes], candidate[competes]
-    auc_true_Q = settings.auc.true_is_kept(words_QW)
-    return CandidateList(ids_BC, num_draws, copies, auc_cells, auc_true_Q, drawn_from)
-
-
-def _drawn_from(group: Group, block: ChunkBlock, side: Side) -> DrawnFrom:
-    all_Q, known_Q = num_competitors(group, side, block.rows_BQ.flatten())
-    list_BQ = block.rows_BQ[:, :1].expand_as(block.rows_BQ)  # a chunk's number in its unit: the row of its first edge
-    return DrawnFrom(list_BQ.flatten(), torch.from_numpy(all_Q), torch.from_numpy(known_Q))
-
-
-def rows_of_list(group: Group, side: Side, candidates: CandidateList, start: int, stop: int) -> Tensor:
-    """Return the vectors of the lists of some chunks, (chunks, candidates, D)."""
-    ids_BC = candidates.ids_BC[start:stop]
-    return group.side(side).rows(ids_BC.flatten()).view(*ids_BC.shape, -1)
-
-
-def known_rows(group: Group, block: ChunkBlock, side: Side, rows: dict[Side, Tensor], start: int, stop: int) -> Tensor:
-    """Return the vectors of the queries' known ends: the head of that side's list, if it was made."""
-    if side in rows and block.num_batch:
-        return rows[side][:, : block.num_batch]
-    ids_BQ = group.side(side).ids_E[block.rows_BQ[start:stop]]
-    return group.side(side).rows(ids_BQ.flatten()).view(*ids_BQ.shape, -1)
+    auc_cells = auc_true_Q = None
+    if auc_words_EW is not None:
+        words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
+        query, candidate = settings.auc.cells(words_QW, ids_BC.shape[1])
+        if settings.pbg_semantics:
+            competes = (candidate != query % num_queries) | (block.num_batch == 0)
+        else:
+            competes = ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
+        auc_cells, auc_true_Q = (query[competes], candidate[competes]), settings.auc.true_is_kept(words_QW)
+    drawn_3Q = _drawn_from(group, side, block.rows_BQ) if settings.count_competitors else None
+    return CandidateList(ids_BC, num_draws, copies, auc_cells, auc_true_Q, drawn_3Q)
 
 
 # Some chunks of a block -> the cells that do not compete, and those whose scores the pooled AUC compares.
 
 
 @frozen(eq=False)
-class PartCells:
-    """Cells of consecutive chunks, whose queries are numbered from the first; each list is ordered by query."""
+class ChunkPart:
+    """Consecutive chunks and their cells; queries are numbered from the first, and each list is ordered by query."""
 
+    group: Group
+    block: ChunkBlock
+    hidden: Side
     rows_BQ: Tensor  # position of each query's edge in the unit
-    list_length: int
-    copied_query: Tensor  # the query of each copy of a true entity
+    ids_BC: Tensor
+    num_copies_Q: Tensor  # copies of each query's true entity
     excluded: CellIndex  # do not compete in any figure: copies of the true entity, entities that may not compete
     known: CellIndex  # known answers among the rest: do not compete in filtered figures
+    in_time: CellIndex | None  # what a time-aware filter leaves out, as `known`; None: there is none
     inside_Q: Tensor | None  # whether each query's true entity may compete; None: all may
     sampled: CellIndex | None  # competitors whose scores are sampled for the AUC; None: all
-    sampled_is_known: Tensor | None  # of each of them; None: nothing is filtered, or all are sampled
     true_is_sampled_Q: Tensor  # whether each query's true score is sampled; never where it may not compete
-    in_time: CellIndex | None = None  # what a time-aware filter leaves out, as `known`; None: there is none
 
-    @property
-    def num_queries(self) -> int:
-        return self.rows_BQ.numel()
+    @classmethod
+    def select(
+        cls, group: Group, block: ChunkBlock, hidden: Side, candidates: CandidateList, chunks: slice
+    ) -> ChunkPart:
+        """Take some chunks of a block, and find their cells."""
+        rows_BQ, ids_BC = block.rows_BQ[chunks], candidates.ids_BC[chunks]
+        num_queries, length = rows_BQ.numel(), ids_BC.shape[1]
+        queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
+        copies = _of_queries(candidates.copies, queries)
+        excluded, known, in_time = _special(group, hidden, rows_BQ, ids_BC, copies)
+        inside_Q = None
+        if group.competition.sets is not None:
+            ends_Q = group.edges.rel[rows_BQ], group.side(hidden).ids_E[rows_BQ]
+            inside_Q = torch.from_numpy(group.may_compete(hidden, *(of.flatten().numpy() for of in ends_Q)))
+        true_Q, sampled = torch.ones(num_queries, dtype=torch.bool), candidates.auc_cells
+        if sampled is not None and candidates.auc_true_Q is not None:
+            sampled, true_Q = _of_queries(sampled, queries), candidates.auc_true_Q[queries]
+        if inside_Q is not None:
+            true_Q = true_Q & inside_Q
+            if sampled is not None:
+                competes = inside_Q[sampled[0]] & ~are_among(*sampled, excluded, length)
+                sampled = sampled[0][competes], sampled[1][competes]
+        copies_Q = torch.bincount(copies[0], minlength=num_queries)
+        return cls(group, block, hidden, rows_BQ, ids_BC, copies_Q, excluded, known, in_time, inside_Q, sampled, true_Q)
 
     @property
     def read(self) -> tuple[CellIndex, Tensor]:
@@ -140,53 +259,37 @@ class PartCells:
         assert self.sampled is not None, "the caller has asked"
         if self.in_time is None:
             return self.sampled, NONE
-        cells = joined(self.sampled, self.in_time)
-        order = torch.argsort(cells[0], stable=True)
-        return (cells[0][order], cells[1][order]), order
+        return _by_query(self.sampled, self.in_time)
 
-    def with_own(self, block: ChunkBlock) -> CellIndex:
-        """Return all cells that do not compete anywhere, each query's own among them where the list holds it."""
-        if not block.num_batch:
-            return self.excluded
-        query = torch.arange(self.num_queries)
-        return joined((query, query % block.num_batch), self.excluded)
+    @property
+    def sampled_is_known(self) -> Tensor | None:
+        """Which of the sampled cells are known answers; None: nothing is filtered."""
+        if self.sampled is None or not self.group.competition.filtered:
+            return None
+        return are_among(*self.sampled, self.known, self.ids_BC.shape[1])
+
+    def with_own(self, cells: CellIndex) -> CellIndex:
+        """Add to some cells each query's own, where the list holds it."""
+        query = torch.arange(self.rows_BQ.numel() if self.block.num_batch else 0)
+        return _joined((query, query % self.rows_BQ.shape[1]), cells)
 
 
-def joined(some: CellIndex, others: CellIndex) -> CellIndex:
+def _joined(some: CellIndex, others: CellIndex) -> CellIndex:
     """Return two lists of cells as one, not in order."""
     return torch.cat([some[0], others[0]]), torch.cat([some[1], others[1]])
 
 
-def cells_of_part(
-    group: Group, block: ChunkBlock, hidden: Side, candidates: CandidateList, start: int, stop: int
-) -> PartCells:
-    """Find the cells of chunks `start` to `stop` of a block."""
-    rows_BQ = block.rows_BQ[start:stop]
-    first, last = (chunk * rows_BQ.shape[1] for chunk in (start, stop))
-    copies = _of_queries(candidates.copies, first, last)
-    excluded, known, in_time = _special(group, hidden, rows_BQ, candidates.ids_BC[start:stop], copies)
-    inside_Q = _inside(group, hidden, rows_BQ.flatten())
-    if candidates.auc_cells is None or candidates.auc_true_Q is None:
-        true_Q = torch.ones(rows_BQ.numel(), dtype=torch.bool) if inside_Q is None else inside_Q
-        return PartCells(rows_BQ, candidates.length, copies[0], excluded, known, inside_Q, None, None, true_Q, in_time)
-    query, candidate = _of_queries(candidates.auc_cells, first, last)
-    true_Q = candidates.auc_true_Q[first:last]
-    if inside_Q is not None:
-        competes = inside_Q[query] & ~are_among(query, candidate, excluded, candidates.length)
-        query, candidate = query[competes], candidate[competes]
-        true_Q = true_Q & inside_Q
-    is_known = are_among(query, candidate, known, candidates.length) if group.competition.filtered else None
-    sampled = query, candidate
-    return PartCells(
-        rows_BQ, candidates.length, copies[0], excluded, known, inside_Q, sampled, is_known, true_Q, in_time
-    )
+def _by_query(some: CellIndex, others: CellIndex) -> tuple[CellIndex, Tensor]:
+    """Return two lists of cells as one, by query; and where each is in the first list and then the second."""
+    query, candidate = _joined(some, others)
+    order = torch.argsort(query, stable=True)
+    return (query[order], candidate[order]), order
 
 
-def _inside(group: Group, hidden: Side, rows_Q: Tensor) -> Tensor | None:
-    if group.competition.sets is None:
-        return None
-    may_compete = group.may_compete(hidden, group.edges.rel[rows_Q].numpy(), group.side(hidden).ids_E[rows_Q].numpy())
-    return torch.from_numpy(may_compete)
+def _of_queries(cells: CellIndex, queries: slice) -> CellIndex:
+    """Return the cells of a range of queries, numbered from its start; cells are ordered by query."""
+    first, last = cells[0].numpy().searchsorted((queries.start, queries.stop)).tolist()
+    return cells[0][first:last] - queries.start, cells[1][first:last]
 
 
 def _special(
@@ -194,270 +297,176 @@ def _special(
 ) -> tuple[CellIndex, CellIndex, CellIndex | None]:
     """Return the cells that do not compete anywhere, and among the rest what each filter leaves out."""
     known, in_time, sets = group.competition.known, group.competition.in_time, group.competition.sets
-    if known is None and sets is None:
-        return copies, (NONE, NONE), None
     list_BC = ids_BC.numpy()
     excluded, excluded_QC = copies, None
     if sets is not None:
         excluded_BQC = ~group.may_compete(hidden, group.edges.rel[rows_BQ].numpy()[:, :, None], list_BC[:, None, :])
         excluded_QC = excluded_BQC.reshape(-1, list_BC.shape[1])
         query, candidate = map(torch.from_numpy, np.nonzero(excluded_QC))
-        excluded = joined(copies, (query, candidate))
-        order = torch.argsort(excluded[0], stable=True)
-        excluded = excluded[0][order], excluded[1][order]
-    true_BQ = group.side(hidden).ids_E[rows_BQ].numpy()
+        excluded, _ = _by_query(copies, (query, candidate))
 
-    def left_out(of_sides: Mapping[Side, KnownOfEdges]) -> CellIndex:
-        of_side = of_sides[hidden]
+    def left_out(of_sides: Mapping[Side, KnownOfEdges] | None) -> CellIndex | None:
+        if of_sides is None:
+            return None
+        of_side, true_BQ = of_sides[hidden], group.side(hidden).ids_E[rows_BQ].numpy()
         query, candidate = known_cells(of_side.key_E[rows_BQ.numpy()], true_BQ, list_BC, of_side.answers)
         if excluded_QC is not None:
             competes = ~excluded_QC[query, candidate]
             query, candidate = query[competes], candidate[competes]
         return torch.from_numpy(query), torch.from_numpy(candidate)
 
-    return excluded, (NONE, NONE) if known is None else left_out(known), None if in_time is None else left_out(in_time)
+    return excluded, left_out(known) or (NONE, NONE), left_out(in_time)
 
 
 # Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
 #
 # From a block of scores, or exactly, for certified ranks.
 
-
-@frozen(eq=False)
-class ChunkPart:
-    """Queries and candidates of some of a block's chunks, ready for a product."""
-
-    group: Group
-    block: ChunkBlock
-    hidden: Side
-    rows_BQ: Tensor
-    ids_BC: Tensor
-    queries_BQD: Tensor
-    candidates_BCD: Tensor
-
-    @classmethod
-    def prepare(
-        cls,
-        group: Group,
-        block: ChunkBlock,
-        hidden: Side,
-        candidates: CandidateList,
-        known_BQD: Tensor,
-        candidate_rows_BCD: Tensor,
-        first_chunk: int,
-    ) -> ChunkPart:
-        """Make queries and candidates of the vectors of known ends and of lists."""
-        chunks = slice(first_chunk, first_chunk + known_BQD.shape[0])
-        rows_BQ, ids_BC = block.rows_BQ[chunks], candidates.ids_BC[chunks]
-        queries_BQD = group.queries(hidden, known_BQD, rows_BQ)
-        candidates_BCD = group.candidates(hidden, candidate_rows_BCD, ids_BC)
-        return cls(group, block, hidden, rows_BQ, ids_BC, queries_BQD, candidates_BCD)
-
-    @property
-    def holds_true(self) -> bool:
-        """Whether lists begin with the true entities of their queries."""
-        return self.block.num_batch > 0
-
-    @property
-    def own_Q(self) -> Tensor:
-        """The candidate that is each query's true entity by its place in the list; -1: there is none."""
-        num_chunks, num_queries = self.rows_BQ.shape
-        own_Q = torch.arange(num_queries) if self.holds_true else torch.full((num_queries,), -1)
-        return own_Q.repeat(num_chunks)
-
-    def true_rows(self) -> Tensor:
-        """Return the prepared rows of all queries' true entities."""
-        if self.holds_true:
-            return self.candidates_BCD[:, : self.block.num_batch].flatten(0, 1)
-        side = self.group.side(self.hidden)
-        ids_Q = side.ids_E[self.rows_BQ.flatten()]
-        return self.group.candidates(self.hidden, side.rows(ids_Q), ids_Q)
-
-    def true_scores(self) -> Tensor:
-        """Return the score of each query's true entity, by the kernel of all scores.
-
-        Raises:
-            UnrankableError: one is not a number.
-        """
-        comparator = self.group.relation.scorer.comparator
-        pairs = self.queries_BQD.flatten(0, 1), self.true_rows()
-        true_Q = comparator.paired_scores(*pairs)
-        bad = first_nan_of_pairs(comparator, *pairs, true_Q)
-        if bad is not None:
-            row = int(self.rows_BQ.flatten()[bad])
-            raise self.group.nan_score(self.hidden, row, int(self.group.side(self.hidden).ids_E[row]))
-        return true_Q
+# What is found about some queries: counts, true scores; scores that the AUC compares with those, the query of each and
+# which are of known answers (None: nothing is filtered); losses (None: not asked for).
+Scored = tuple[QueryCounts, Tensor, tuple[Tensor, Tensor, Tensor | None], Tensor | None]
 
 
-@frozen(eq=False)
-class ChunkResult:
-    """What was found about the queries of some chunks."""
-
-    counts: QueryCounts
-    true_Q: Tensor
-    competing: Tensor  # scores that the pooled AUC compares with true ones
-    competing_query: Tensor  # the query of each
-    competing_is_known: Tensor | None  # which of them are of known answers; None: nothing is filtered
-    loss_Q: Tensor | None = None  # None: not asked for
-
-
-def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> ChunkResult:
-    """Score every query of some chunks with its list.
+def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, settings: PassSettings) -> Scored:
+    """Score every query of some chunks with its list; rows are prepared.
 
     Raises:
         UnrankableError: a score is not a number.
     """
-    scorer = part.group.relation.scorer
-    if scorer.certified is not None:
-        return _certified(scorer.certified, part, cells, settings)
-    true_Q, scores_QC = _scores(part)
-    counts = count(
-        scores_QC, true_Q, own_Q=part.own_Q, excluded=cells.excluded, known=_to(cells.known, scores_QC.device)
-    )
-    if cells.in_time is not None:
-        query, candidate = _to(cells.in_time, scores_QC.device)
-        counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
-    loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
-    if cells.sampled is None:
-        return ChunkResult(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
-    query, candidate = (index.to(scores_QC.device) for index in cells.sampled)
-    return ChunkResult(counts, true_Q, scores_QC[query, candidate], cells.sampled[0], cells.sampled_is_known, loss_Q)
+    certified, chunks = part.group.relation.scorer.certified, None
+    query_Q = torch.arange(part.rows_BQ.numel())
+    own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
+    if certified is None:
+        true_Q, scores_QC = _scores(part, query_BQD, candidate_BCD)
+        known = _to(part.known, scores_QC.device)
+        counts = count(scores_QC, true_Q, own_Q=own_Q, excluded=part.excluded, known=known)
+        if part.in_time is not None:
+            query, candidate = _to(part.in_time, scores_QC.device)
+            counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
+    else:
+        values, true_QL = settings.loss is not None or part.sampled is None, _true_rows(part, candidate_BCD)
+        chunks = CertifiedChunks.score(certified, query_BQD, candidate_BCD, true_QL, values=values)
+        true_Q, scores_QC = chunks.queries.true.value_Q, chunks.fast.scores_KC
+        counts = chunks.count(own_Q, part.known, part.excluded)
+        if part.in_time is not None:
+            counts = evolve(counts, in_time=chunks.count(own_Q, part.in_time, part.excluded).known)
+    loss_Q = None if settings.loss is None else _losses(part, settings, counts, true_Q, scores_QC)
+    if part.sampled is None:
+        return counts, true_Q, _all_competing(part, scores_QC), loss_Q
+    cells = _to(part.sampled, scores_QC.device)
+    score_P = scores_QC[cells] if chunks is None else chunks.values_of(*cells)
+    return counts, true_Q, (score_P, part.sampled[0], part.sampled_is_known), loss_Q
 
 
 def _to(cells: CellIndex, device: torch.device) -> CellIndex:
     return cells[0].to(device), cells[1].to(device)
 
 
-def _scores(part: ChunkPart) -> tuple[Tensor, Tensor]:
-    """Return the true scores (Q,) and all scores (Q, C)."""
+def _true_rows(part: ChunkPart, candidate_BCD: Tensor) -> Tensor:
+    """Return the prepared rows of all queries' true entities."""
+    if part.block.num_batch:
+        return candidate_BCD[:, : part.block.num_batch].flatten(0, 1)
+    side = part.group.side(part.hidden)
+    ids_Q = side.ids_E[part.rows_BQ.flatten()]
+    return part.group.candidates(part.hidden, side.rows(ids_Q), ids_Q)
+
+
+def _scores(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the true scores (Q,), by the kernel of all scores, and all scores (Q, C)."""
     comparator = part.group.relation.scorer.comparator
-    scores_BQC = comparator.scores(part.queries_BQD, part.candidates_BCD)
-    not_a_number = first_nan(comparator, part.queries_BQD, part.candidates_BCD, scores_BQC)
+    scores_BQC = comparator.scores(query_BQD, candidate_BCD)
+    not_a_number = first_nan(comparator, query_BQD, candidate_BCD, scores_BQC)
     if not_a_number is not None:
         chunk, query, candidate = not_a_number
-        row, entity = int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, candidate])
-        raise part.group.nan_score(part.hidden, row, entity)
-    if not part.holds_true:
-        return part.true_scores(), scores_BQC.flatten(0, 1)
-    true_Q = scores_BQC[:, :, : part.block.num_batch].diagonal(dim1=1, dim2=2).reshape(-1)
+        raise part.group.nan_score(part.hidden, int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, candidate]))
+    if part.block.num_batch:
+        true_Q = scores_BQC[:, :, : part.block.num_batch].diagonal(dim1=1, dim2=2).reshape(-1)
+        return true_Q, scores_BQC.flatten(0, 1)
+    pairs = query_BQD.flatten(0, 1), _true_rows(part, candidate_BCD)
+    true_Q = comparator.paired_scores(*pairs)
+    bad = first_nan_of_pairs(comparator, *pairs, true_Q)
+    if bad is not None:
+        row = int(part.rows_BQ.flatten()[bad])
+        raise part.group.nan_score(part.hidden, row, int(part.group.side(part.hidden).ids_E[row]))
     return true_Q, scores_BQC.flatten(0, 1)
 
 
-def _certified(
-    comparator: CertifiedComparator, part: ChunkPart, cells: PartCells, settings: PassSettings
-) -> ChunkResult:
-    values = settings.loss is not None or cells.sampled is None
-    chunks = CertifiedChunks.score(comparator, part.queries_BQD, part.candidates_BCD, part.true_rows(), values=values)
-    scores_QC, true_Q = chunks.fast.scores_KC, chunks.queries.true.value_Q
-    counts = chunks.count(part.own_Q, cells.known, cells.excluded)
-    if cells.in_time is not None:
-        counts = evolve(counts, in_time=chunks.count(part.own_Q, cells.in_time, cells.excluded).known)
-    loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
-    if cells.sampled is None:
-        return ChunkResult(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
-    query, candidate = (index.to(scores_QC.device) for index in cells.sampled)
-    values_P = chunks.values_of(query, candidate)
-    return ChunkResult(counts, true_Q, values_P, cells.sampled[0], cells.sampled_is_known, loss_Q)
-
-
-def _all_competing(part: ChunkPart, cells: PartCells, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
-    competes_QC = cells.true_is_sampled_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
-    competes_QC[cells.with_own(part.block)] = False
+    competes_QC = part.true_is_sampled_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
+    competes_QC[part.with_own(part.excluded)] = False
     known = None
     if part.group.competition.filtered:
         known_QC = torch.zeros_like(competes_QC)
-        known_QC[cells.known] = True
+        known_QC[part.known] = True
         known = known_QC[competes_QC]
     return scores_QC[competes_QC.to(scores_QC.device)], competes_QC.nonzero()[:, 0], known
 
 
-def _losses(
-    part: ChunkPart,
-    cells: PartCells,
-    settings: PassSettings,
-    counts: QueryCounts,
-    true_Q: Tensor,
-    scores_QC: Tensor,
-) -> Tensor | None:
-    if settings.loss is None:
-        return None
-    fold = LossFold(settings.loss.name, settings.loss.margin, part.group.relation.scorer.comparator, true_Q)
-    fold.fold(scores_QC, joined(cells.with_own(part.block), cells.known))
+def _losses(part: ChunkPart, settings: PassSettings, counts: QueryCounts, true_Q: Tensor, scores_QC: Tensor) -> Tensor:
+    assert settings.loss is not None, "the caller has asked"
+    fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
+    fold.fold(scores_QC, _joined(part.with_own(part.excluded), part.known))
     lengths_Q = counts.filtered.num_competitors_Q
     if settings.pbg_semantics:
-        lengths_Q = torch.full_like(counts.raw.num_competitors_Q, cells.list_length + part.block.num_masked)
-    return fold.finish(lengths_Q, part.group.weights(cells.rows_BQ.flatten()))
+        lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
+    return fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
 
 
 # A whole block of chunks -> what is found about its queries, by the loop that also gathers; where that serves.
 
 
-def score_block(
-    group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings
-) -> dict[Side, tuple[PartCells, ChunkResult]] | None:
-    """Score every query of a block with its list, on all sides at once.
+def score_block(parts: Mapping[Side, ChunkPart]) -> dict[Side, Scored] | None:
+    """Score every query of a block that `_serves` takes with its list, on all sides at once.
 
     Returns:
-        What was found, by hidden side; None where the general way must tell: it takes everything, and names scores
-        that are no numbers.
+        What was found, by hidden side; None where scores are no numbers: the general way names them.
     """
-    if not _serves(group, block, lists, settings):
-        return None
-    num_chunks, num_queries = block.rows_BQ.shape
-    cells = {side: cells_of_part(group, block, side, candidates, 0, num_chunks) for side, candidates in lists.items()}
-    ends = {side: _end(group, block, side, lists.get(side), cells.get(side)) for side in ENDS}
-    chunks = GatheredChunks(ends, group.rel(block.rows_BQ), group.relation.scorer.operator, (num_chunks, num_queries))
+    part = next(iter(parts.values()))
+    group, block = part.group, part.block
+    ends = {side: _end(group, block, side, parts.get(side)) for side in ENDS}
+    chunks = GatheredChunks(ends, group.rel(block.rows_BQ), group.relation.scorer.operator, block.rows_BQ.shape)
     threads = BlockThreads.of_device(torch.device("cpu"))
-    if not all(threads.map(chunks.count, threads.split(num_chunks))):
+    if not all(threads.map(chunks.count, threads.split(block.rows_BQ.shape[0]))):
         return None
-    found = {}
-    for side, of_side in cells.items():
-        assert of_side.sampled is not None, "`_serves` has asked"
-        (counts, true_Q, score_P), (query, _), in_time = chunks.found(side), of_side.sampled, of_side.in_time
+    found: dict[Side, Scored] = {}
+    for side, part in parts.items():
+        assert part.sampled is not None, "`_serves` has asked"
+        (counts, true_Q, score_P), (query, _), in_time = chunks.found(side), part.sampled, part.in_time
         if in_time is not None:
             in_order = torch.empty_like(score_P)
-            in_order[of_side.read[1]] = score_P
+            in_order[part.read[1]] = score_P
             score_P, in_time_P = torch.split(in_order, [query.numel(), in_time[0].numel()])
             counts = evolve(counts, in_time=count_cells(in_time_P, in_time[0], true_Q, true_Q))
-        found[side] = of_side, ChunkResult(counts, true_Q, score_P, query, of_side.sampled_is_known)
+        found[side] = counts, true_Q, (score_P, query, part.sampled_is_known), None
     return found
 
 
 def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:
     """Tell whether prepared rows are those of the tables, and nothing is asked for but counts and a few scores."""
-    scorer = group.relation.scorer
-    if settings.loss is not None or not block.num_batch or group.competition.sets is not None:
-        return False
-    if scorer.certified is not None or scorer.operator not in OPERATORS:
-        return False
-    if scorer.comparator.name != "dot" or scorer.comparator.bias:
-        return False
-    if not scorer.dynamic and Side.LHS in scorer.parameters:  # the loop transforms one side
-        return False
-    if any(of.auc_cells is None or of.length > MAX_CANDIDATES for of in lists.values()):
-        return False
-    ends = [group.side(side) for side in ENDS]
-    if any(end.featurized or end.table.max_norm is not None for end in ends):
-        return False
+    scorer, ends = group.relation.scorer, [group.side(side) for side in ENDS]
     tensors = [end.table.embeddings_ND for end in ends]
     tensors += [end.table.global_embedding_D for end in ends if end.table.global_embedding_D is not None]
     tensors += [value for of_side in scorer.parameters.values() for value in of_side.values()]
-    num_cells = block.rows_BQ.numel() * sum(candidates.length for candidates in lists.values())
-    return group.relation.dtype is torch.float32 and supports(num_cells, tensors)
+    lengths = [candidates.ids_BC.shape[1] for candidates in lists.values()]
+    return (
+        (settings.loss is None and block.num_batch > 0 and group.competition.sets is None)
+        and (scorer.certified is None and scorer.operator in OPERATORS)
+        and (scorer.comparator.name == "dot" and not scorer.comparator.bias)
+        and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
+        and not any(candidates.auc_cells is None for candidates in lists.values())
+        and max(lengths) <= MAX_CANDIDATES
+        and not any(end.featurized or end.table.max_norm is not None for end in ends)
+        and group.relation.dtype is torch.float32
+        and supports(block.rows_BQ.numel() * sum(lengths), tensors)
+    )
 
 
-def _end(
-    group: Group, block: ChunkBlock, side: Side, candidates: CandidateList | None, cells: PartCells | None
-) -> ChunkEnd:
-    end = group.side(side)
-    ids_BK: Tensor = end.ids_E[block.rows_BQ] if candidates is None else candidates.ids_BC
-    special = None
-    if cells is not None:
-        assert cells.sampled is not None, "`_serves` has asked"
-        special = cells.excluded, cells.known, cells.read[0]
-    parameters = group.relation.scorer.parameters.get(side, {})
-    return ChunkEnd(end.table.embeddings_ND, end.table.global_embedding_D, ids_BK, parameters, special)
+def _end(group: Group, block: ChunkBlock, side: Side, part: ChunkPart | None) -> ChunkEnd:
+    table, parameters = group.side(side).table, group.relation.scorer.parameters.get(side, {})
+    ids_BK = group.side(side).ids_E[block.rows_BQ] if part is None else part.ids_BC
+    cells = None if part is None else (part.excluded, part.known, part.read[0])
+    return ChunkEnd(table.embeddings_ND, table.global_embedding_D, ids_BK, parameters, cells)
 
 
 CELLS_AT_A_TIME = 1 << 19  # of scores, so that they stay in cache; changes no number
@@ -473,44 +482,53 @@ def count_sampled(
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
     lists = {side: make_list(group, block, side, settings, streams[side], auc_words[side]) for side in settings.sides}
-    of_block = score_block(group, block, lists, settings)
-    if of_block is not None:
-        for hidden, (cells, found) in of_block.items():
-            _tally(block, lists[hidden], cells, found, 0, tallies[hidden])
-        return
     num_chunks, num_queries = block.rows_BQ.shape
-    step = max(1, CELLS_AT_A_TIME // (num_queries * max(candidates.length for candidates in lists.values())))
+    if _serves(group, block, lists, settings):
+        parts = {side: ChunkPart.select(group, block, side, of, slice(0, num_chunks)) for side, of in lists.items()}
+        found = score_block(parts)
+        if found is not None:
+            for hidden, scored in found.items():
+                _tally(parts[hidden], lists[hidden], 0, tallies[hidden], scored)
+            return
+    step = max(1, CELLS_AT_A_TIME // (num_queries * max(candidates.ids_BC.shape[1] for candidates in lists.values())))
     for start in range(0, num_chunks, step):
-        stop = min(start + step, num_chunks)
-        rows = {side: rows_of_list(group, side, candidates, start, stop) for side, candidates in lists.items()}
+        chunks = slice(start, min(start + step, num_chunks))
+        rows = {side: _rows(group, side, candidates.ids_BC[chunks]) for side, candidates in lists.items()}
         for hidden, candidates in lists.items():
-            known_BQD = known_rows(group, block, hidden.other, rows, start, stop)
-            part = ChunkPart.prepare(group, block, hidden, candidates, known_BQD, rows[hidden], start)
-            cells = cells_of_part(group, block, hidden, candidates, start, stop)
-            found = score_chunks(part, cells, settings)
-            _tally(block, candidates, cells, found, start, tallies[hidden])
+            part, known = ChunkPart.select(group, block, hidden, candidates, chunks), hidden.other
+            if known in rows and block.num_batch:  # the head of that side's list
+                known_BQD = rows[known][:, : block.num_batch]
+            else:
+                known_BQD = _rows(group, known, group.side(known).ids_E[part.rows_BQ])
+            query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
+            candidate_BCD = group.candidates(hidden, rows[hidden], part.ids_BC)
+            scored = score_chunks(part, query_BQD, candidate_BCD, settings)
+            _tally(part, candidates, start, tallies[hidden], scored)
 
 
-def _tally(
-    block: ChunkBlock, candidates: CandidateList, cells: PartCells, found: ChunkResult, start: int, tally: SideTally
-) -> None:
+def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
+    """Return the vectors of the entities of some chunks, (B, K, D)."""
+    return group.side(side).rows(ids_BK.flatten()).view(*ids_BK.shape, -1)
+
+
+def _tally(part: ChunkPart, candidates: CandidateList, first_chunk: int, tally: SideTally, scored: Scored) -> None:
     """Hand over what was found about the queries whose true entity may compete."""
-    rows_Q, inside_Q, device = cells.rows_BQ.flatten(), cells.inside_Q, found.true_Q.device
-    kept: Tensor | slice = slice(None) if inside_Q is None else inside_Q
-    rows_kept_Q, copied_query = rows_Q[kept], cells.copied_query
-    drawn_from = None
-    if candidates.drawn_from is not None:
-        first = start * cells.rows_BQ.shape[1]
-        drawn_from = candidates.drawn_from.of(slice(first, first + cells.num_queries)).of(kept)
-    topped_up = block.num_topped_up > 0 and candidates.num_draws > 0
+    counts, true_Q, (competing, competing_query, is_known), loss_Q = scored
+    rows_Q = part.rows_BQ.flatten()
+    kept: Tensor | slice = slice(None) if part.inside_Q is None else part.inside_Q
+    drawn_3Q = None
+    if candidates.drawn_3Q is not None:
+        first = first_chunk * part.rows_BQ.shape[1]
+        drawn_3Q = candidates.drawn_3Q[:, first : first + rows_Q.numel()][:, kept]
+    num_kept, topped_up = rows_Q[kept].numel(), part.block.num_topped_up > 0 and candidates.num_draws > 0
     tally.add_queries(
-        rows_kept_Q,
-        found.counts.select(kept),
-        num_outside=cells.num_queries - rows_kept_Q.numel(),
-        num_short_lists=rows_kept_Q.numel() if topped_up else 0,
-        num_excluded=copied_query.numel() if inside_Q is None else int(inside_Q[copied_query].sum()),
-        loss_Q=None if found.loss_Q is None else found.loss_Q[kept],
-        drawn_from=drawn_from,
+        rows_Q[kept],
+        counts.select(kept),
+        loss_Q=None if loss_Q is None else loss_Q[kept],
+        drawn_3Q=drawn_3Q,
+        num_outside=rows_Q.numel() - num_kept,
+        num_short_lists=num_kept if topped_up else 0,
+        num_excluded=int(part.num_copies_Q[kept].sum()),
     )
-    tally.add_true_scores(found.true_Q[cells.true_is_sampled_Q.to(device)], rows_Q[cells.true_is_sampled_Q])
-    tally.add_scores(found.competing, rows_Q[found.competing_query], found.competing_is_known)
+    tally.add_true_scores(true_Q[part.true_is_sampled_Q.to(true_Q.device)], rows_Q[part.true_is_sampled_Q])
+    tally.add_scores(competing, rows_Q[competing_query], is_known)

@@ -1,52 +1,23 @@
-"""What a pass over edges needs to know, as plain values, and what it needs to be handed, as protocols."""
+"""What a pass over edges needs to know, as plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from functools import partial, reduce
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import Bucket, Side, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
-from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.stats.rank_stats import StatsLayout
-
-
-class Features(Protocol):
-    """Lists of features, one per edge."""
-
-    @property
-    def offsets(self) -> Tensor: ...  # int64 (E + 1)
-    @property
-    def data(self) -> Tensor: ...  # int64
-
-
-class BucketEdges(Protocol):
-    """Consecutive rows of a bucket."""
-
-    @property
-    def start(self) -> int: ...  # row of the first edge in its file
-    @property
-    def lhs(self) -> Tensor: ...  # int64 (E)
-    @property
-    def rel(self) -> Tensor: ...
-    @property
-    def rhs(self) -> Tensor: ...
-    @property
-    def weight(self) -> Tensor | None: ...  # float64 (E)
-    @property
-    def lhs_features(self) -> Features | None: ...
-    @property
-    def rhs_features(self) -> Features | None: ...
 
 
 @frozen(eq=False)
@@ -108,6 +79,50 @@ class PassSettings:
         return self.lists.pbg_semantics
 
 
+# Sets of entities that may compete: of the whole evaluation, of one side, or of one side of one relation.
+#
+# A set only ever narrows "every entity of the type". An entity is its number (`EntityNumbering`).
+
+
+@frozen(eq=False)
+class CandidateSets:
+    """Who may compete; every array is sorted and without duplicates."""
+
+    num_entities: int  # of all types: what a code is made with
+    allowed: np.ndarray | None = None  # int64 numbers: nobody else competes on either side
+    of_side: Mapping[Side, np.ndarray] = field(factory=dict)  # numbers that compete where this side is hidden
+    observed: Mapping[Side, np.ndarray] | None = None  # relation * num_entities + number, by hidden side
+
+    @property
+    def by_relation(self) -> bool:
+        """Whether relations of one type have different candidates."""
+        return self.observed is not None
+
+    @property
+    def unconstrained(self) -> bool:
+        """Whether every entity of a type competes everywhere."""
+        return self.allowed is None and not self.of_side and self.observed is None
+
+    def of(self, hidden: Side, relation: int) -> np.ndarray | None:
+        """Return the numbers that compete in queries of a relation, None for every entity of its type."""
+        sets = [numbers for numbers in (self.allowed, self.of_side.get(hidden)) if numbers is not None]
+        if self.observed is not None:
+            codes = self.observed[hidden]
+            first, last = np.searchsorted(codes, [relation * self.num_entities, (relation + 1) * self.num_entities])
+            sets.append(codes[first:last] - relation * self.num_entities)
+        return reduce(partial(np.intersect1d, assume_unique=True), sets) if sets else None
+
+    def contains(self, hidden: Side, rel_Q: np.ndarray, number_Q: np.ndarray) -> np.ndarray:
+        """Tell of each (relation, entity) whether it may compete where `hidden` is hidden, bool (Q,)."""
+        inside_Q = np.ones(number_Q.shape, bool)
+        for numbers in (self.allowed, self.of_side.get(hidden)):
+            if numbers is not None:
+                inside_Q &= is_among(number_Q, numbers)
+        if self.observed is not None:
+            inside_Q &= is_among(rel_Q * self.num_entities + number_Q, self.observed[hidden])
+        return inside_Q
+
+
 @frozen(eq=False)
 class Competition:
     """Which edges of a unit are evaluated, and who does not compete in their queries."""
@@ -126,10 +141,6 @@ class Competition:
     @property
     def filtered(self) -> bool:
         return self.known is not None
-
-    def rows(self, num_edges: int) -> Tensor:
-        """Return the positions of the edges that are evaluated."""
-        return torch.arange(num_edges) if self.rows_E is None else self.rows_E
 
 
 Tables = Mapping[tuple[str, Side], EntityTable]  # of one bucket, by entity type and side

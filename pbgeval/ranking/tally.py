@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 
 import numpy as np
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
+from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.stats.groups import ScorePool, sortable_int32, with_clusters
 from pbgeval.stats.ranks import QueryCounts
-
-
-@frozen(eq=False)
-class DrawnFrom:
-    """From what the competitors of sampled queries were drawn."""
-
-    list_Q: Tensor  # int64: queries of one number share their draws
-    population_Q: Tensor  # int64: entities of the partition that may compete, without the true one
-    num_known_Q: Tensor  # int64: the known answers among them
-
-    def of(self, query: Tensor | slice) -> DrawnFrom:
-        """Return those of some of the queries."""
-        return DrawnFrom(self.list_Q[query], self.population_Q[query], self.num_known_Q[query])
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[DrawnFrom]) -> DrawnFrom | None:
-        """Join those of disjoint sets of queries; None without any."""
-        if not parts:
-            return None
-        return cls(
-            torch.cat([part.list_Q for part in parts]),
-            torch.cat([part.population_Q for part in parts]),
-            torch.cat([part.num_known_Q for part in parts]),
-        )
 
 
 @frozen(eq=False)
@@ -51,7 +28,9 @@ class SideResult:
     num_short_lists: int = 0
     num_excluded: int = 0  # copies of true entities that were dropped
     num_outside: int = 0  # queries that are not ranked: their true entity may not compete
-    drawn_from: DrawnFrom | None = None  # in the order of `rows_Q`; None: not asked for
+    # Int64, in the order of `rows_Q`: queries of one number share their draws; entities of the partition that may
+    # compete, without the true one; known answers among them. None: not asked for.
+    drawn_3Q: Tensor | None = None
 
 
 @define
@@ -65,32 +44,25 @@ class SideTally:
     _true: list[np.ndarray] = field(factory=list)
     _competing: list[np.ndarray] = field(factory=list)
     _unknown: list[np.ndarray] = field(factory=list)  # competing scores that are not of known answers
-    _drawn_from: list[DrawnFrom] = field(factory=list)
-    _num_short_lists: int = 0
-    _num_excluded: int = 0
-    _num_outside: int = 0
+    _drawn: list[Tensor] = field(factory=list)
+    _numbers: Counter[str] = field(factory=Counter)
 
     def add_queries(
         self,
         rows_Q: Tensor,
         counts: QueryCounts,
-        *,
-        num_outside: int,
-        num_short_lists: int = 0,
-        num_excluded: int = 0,
         loss_Q: Tensor | None = None,
-        drawn_from: DrawnFrom | None = None,
+        drawn_3Q: Tensor | None = None,
+        **numbers: int,
     ) -> None:
         """Add queries whose counts are complete; arguments are those of `SideResult`."""
         self._rows.append(rows_Q)
         self._counts.append(counts.cpu())
-        self._num_outside += num_outside
-        self._num_short_lists += num_short_lists
-        self._num_excluded += num_excluded
+        self._numbers.update(numbers)
         if loss_Q is not None:
             self._losses.append(loss_Q.cpu())
-        if drawn_from is not None:
-            self._drawn_from.append(drawn_from)
+        if drawn_3Q is not None:
+            self._drawn.append(drawn_3Q)
 
     def add_true_scores(self, true: Tensor, rows: Tensor) -> None:
         """Add scores of true entities to the pools of the AUC; `rows` are the positions of their edges."""
@@ -114,19 +86,16 @@ class SideTally:
             raw_pool=ScorePool(self._true, self._competing),
             filtered_pool=ScorePool(self._true, self._unknown) if filtered else ScorePool(),
             loss_Q=torch.cat(self._losses) if self._losses else None,
-            num_short_lists=self._num_short_lists,
-            num_excluded=self._num_excluded,
-            num_outside=self._num_outside,
-            drawn_from=DrawnFrom.concatenate(self._drawn_from),
+            drawn_3Q=torch.cat(self._drawn, dim=1) if self._drawn else None,
+            **self._numbers,
         )
 
 
 class LossFold:
     """The loss of some queries, folded over blocks of their candidates, on the comparator's own scale."""
 
-    def __init__(self, name: str, margin: float, comparator: RowComparator, true_Q: Tensor) -> None:
-        self._loss = LOSSES[name]
-        self._margin = margin
+    def __init__(self, settings: LossSettings, comparator: RowComparator, true_Q: Tensor) -> None:
+        self._loss, self._margin = LOSSES[settings.name], settings.margin
         self._comparator = comparator
         self._true_Q = comparator.real_scores(true_Q).double()
         self._state_Q = self._loss.start(self._true_Q)

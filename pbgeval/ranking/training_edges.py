@@ -24,16 +24,15 @@ class SlotCounts:
 
     edges_SR: np.ndarray  # int64 (2, relations): edges, once by their left slots and once by their right ones
     keys_SR: np.ndarray  # int64 (2, relations): distinct (relation, entity at the side)
-    histograms: tuple[CodeCounts, CodeCounts]  # per side: type << 42 | frequency -> entities that have it
-    frequencies: tuple[CodeCounts, CodeCounts]  # per side: evaluated entity -> its frequency, 0 left out
+    # Type << 42 | frequency -> entities that have it, per side; then evaluated entity -> its frequency, 0 left out.
+    counted: tuple[CodeCounts, ...]
     entity_types: tuple[str, ...]  # by number
 
     @classmethod
     def zero(cls, num_relations: int, numbering: EntityNumbering) -> SlotCounts:
         """Return the counts of no slot: adding them changes nothing."""
         edges_SR, keys_SR = (np.zeros((len(ENDS), num_relations), np.int64) for _ in range(2))
-        nothing = CodeCounts.zero(), CodeCounts.zero()
-        return cls(edges_SR, keys_SR, nothing, nothing, _types_of(numbering))
+        return cls(edges_SR, keys_SR, (CodeCounts.zero(),) * 4, _types_of(numbering))
 
     @classmethod
     def of_slot(
@@ -85,11 +84,8 @@ class SlotCounts:
         counts = cls.zero(num_relations, numbering)
         counts.edges_SR[side.value], counts.keys_SR[side.value] = edges_R, keys_R
         nothing = CodeCounts.zero()
-        return evolve(
-            counts,
-            histograms=side.pick((histogram, nothing), (nothing, histogram)),
-            frequencies=side.pick((frequencies, nothing), (nothing, frequencies)),
-        )
+        counted = side.pick((histogram, nothing, frequencies, nothing), (nothing, histogram, nothing, frequencies))
+        return evolve(counts, counted=counted)
 
     def __add__(self, other: SlotCounts) -> SlotCounts:
         """Add the counts of other slots."""
@@ -98,15 +94,14 @@ class SlotCounts:
         return SlotCounts(
             self.edges_SR + other.edges_SR,
             self.keys_SR + other.keys_SR,
-            (self.histograms[0] + other.histograms[0], self.histograms[1] + other.histograms[1]),
-            (self.frequencies[0] + other.frequencies[0], self.frequencies[1] + other.frequencies[1]),
+            tuple(one + of_other for one, of_other in zip(self.counted, other.counted, strict=True)),
             self.entity_types,
         )
 
     def pack(self) -> np.ndarray:
         """Return these counts as one int64 array that `add_packed` reads."""
         parts = [self.edges_SR.ravel(), self.keys_SR.ravel()]
-        for counted in (*self.histograms, *self.frequencies):
+        for counted in self.counted:
             parts += [np.array([len(counted.codes)]), counted.codes, counted.counts]
         return np.concatenate(parts)
 
@@ -115,12 +110,11 @@ class SlotCounts:
         tables, rest = np.split(packed, [self.edges_SR.size + self.keys_SR.size])
         edges_SR, keys_SR = tables.reshape(2, *self.edges_SR.shape)
         counted = []
-        for _ in range(4):
+        for _ in self.counted:
             length = int(rest[0])
             counted.append(CodeCounts(rest[1 : 1 + length], rest[1 + length : 1 + 2 * length]))
             rest = rest[1 + 2 * length :]
-        histograms, frequencies = (counted[0], counted[1]), (counted[2], counted[3])
-        return self + SlotCounts(edges_SR, keys_SR, histograms, frequencies, self.entity_types)
+        return self + SlotCounts(edges_SR, keys_SR, tuple(counted), self.entity_types)
 
     def relation_frequency(self) -> np.ndarray:
         """Return the number of training edges of each relation, int64 (R,)."""
@@ -139,18 +133,18 @@ class SlotCounts:
 
     def entity_frequency(self, side: Side, numbers: np.ndarray) -> np.ndarray:
         """Return how often each evaluated entity stands at a side of a training edge, int64."""
-        return self.frequencies[side.value].of(numbers)
+        return self.counted[2 + side.value].of(numbers)
 
     def degrees(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the evaluated entities from `first` to `stop` that training edges touch, and how often, int64."""
-        parts = [(of, slice(*np.searchsorted(of.codes, [first, stop]))) for of in self.frequencies]
+        parts = [(of, slice(*np.searchsorted(of.codes, [first, stop]))) for of in self.counted[2:]]
         left, right = (CodeCounts(of.codes[part], of.counts[part]) for of, part in parts)
         both = left + right
         return both.codes, both.counts
 
     def entity_classes(self, side: Side, entity_type: str) -> FrequencyClasses:
         """Return the classes of a type's entities by their frequency at a side."""
-        histogram = self.histograms[side.value]
+        histogram = self.counted[side.value]
         first = self.entity_types.index(entity_type) << _FREQUENCY_BITS
         of_type = slice(*np.searchsorted(histogram.codes, [first, first + (1 << _FREQUENCY_BITS)]))
         return FrequencyClasses.of_histogram(histogram.codes[of_type] - first, histogram.counts[of_type])

@@ -15,8 +15,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.metrics.taxonomy import Taxonomy, TypeGain, TypePairs
-from pbgeval.notation import distinct
-from pbgeval.ranking.constraints import is_among
+from pbgeval.notation import distinct, is_among
 from pbgeval.ranking.query_edges import ContestQueries
 
 # Scored candidates with gains -> what NDCG at k needs of each key, the same for any order of blocks.

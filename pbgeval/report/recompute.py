@@ -32,7 +32,7 @@ from pbgeval.metrics.popularity import (
 from pbgeval.metrics.topk_metrics import TOPK_METRICS, AnswerPlaces, TopkSums, begins
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
-from pbgeval.ranking.known_answers import KeyFrequency
+from pbgeval.ranking.known_answers import key_frequency, repeated_keys
 from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import MAX_ROWS, Places, RowRange, RunFacts, SavedRun, TrainingCounts, in_places
@@ -376,7 +376,7 @@ class _KeyTables:
     """How many of the edges that count share each query key: a table per place of the known entities."""
 
     facts: RunFacts
-    tables: dict[tuple[Side, Places], KeyFrequency]  # by hidden side
+    tables: dict[tuple[Side, Places], CodeCounts]  # by hidden side
 
     @classmethod
     def count(cls, run: SavedRun, kept: _Kept | None) -> _KeyTables:
@@ -386,7 +386,7 @@ class _KeyTables:
         for hidden in facts.sides:
             for places, blocks in run.blocks_by_place(hidden).items():
                 edges = cls._edges(run, kept, blocks, hidden, places)
-                tables[hidden, places] = KeyFrequency.of_blocks(hidden, edges, _num_rows(hidden))
+                tables[hidden, places] = repeated_keys(hidden, edges, _num_rows(hidden))
         return cls(facts, tables)
 
     @staticmethod
@@ -408,7 +408,8 @@ class _KeyTables:
         for places in dict.fromkeys(of_schemas):
             at = np.flatnonzero(in_places(of_schemas, places, edges.rel_n))
             if at.size:
-                frequency_E[at] = self.tables[hidden, places].of(*edges.select(at).key(hidden))
+                repeated = self.tables[hidden, places]
+                frequency_E[at] = key_frequency(repeated, hidden, edges.select(at), _num_rows(hidden))
         return frequency_E
 
 

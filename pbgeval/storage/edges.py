@@ -109,9 +109,9 @@ class EdgeBlock:
     lhs: Tensor  # int64 (E): rows in the left partition, -1 where the entity is given by features
     rel: Tensor  # int64 (E)
     rhs: Tensor  # int64 (E)
-    weight: Tensor | None  # float64 (E)
-    lhs_features: FeatureLists | None
-    rhs_features: FeatureLists | None
+    weight: Tensor | None = None  # float64 (E)
+    lhs_features: FeatureLists | None = None
+    rhs_features: FeatureLists | None = None
     time: Tensor | None = None  # int64 (E), not negative; None: not asked for
 
     @property
@@ -147,7 +147,7 @@ class BucketFile:
         columns = self.plain.read(self.path, start, stop) if self.plain is not None else None
         if columns is not None:
             lhs, rel, rhs, *times = columns
-            return _with_times(self.path, EdgeBlock(start, lhs, rel, rhs, None, None, None), *times)
+            return _with_times(self.path, EdgeBlock(start, lhs, rel, rhs), *times)
         with open_hdf5_at(self.path, self.of) as file:
             lhs, rel, rhs = (
                 _read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop)
@@ -365,7 +365,7 @@ class ArrayEdges:
         array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
         columns = array_E3[start:stop].astype(np.int64).T
         lhs, rel, rhs, *times = (torch.from_numpy(np.ascontiguousarray(column)) for column in columns)
-        return _with_times(self.path, EdgeBlock(start, lhs, rel, rhs, None, None, None), *times)
+        return _with_times(self.path, EdgeBlock(start, lhs, rel, rhs), *times)
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the edges do."""

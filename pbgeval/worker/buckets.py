@@ -27,11 +27,10 @@ from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.relations import RelationCandidates
-from pbgeval.ranking.settings import Competition, EdgeOrigin, Tables
+from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, Tables
 from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey

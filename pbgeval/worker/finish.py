@@ -11,20 +11,13 @@ from torch import Tensor
 
 from pbgeval.inputs.edges import RowsOfBucket
 from pbgeval.metrics.ndcg import num_values, type_values
-from pbgeval.notation import EntityNumbering, Side
-from pbgeval.ranking.constraints import CandidateSets, is_among
+from pbgeval.notation import EntityNumbering, Side, is_among
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.draws import DrawStream
-from pbgeval.ranking.known_answers import KeyFrequency, KnownOfEdges
-from pbgeval.ranking.query_edges import (
-    ContestQueries,
-    EdgeSegment,
-    EntityVectors,
-    GatheredEntities,
-    QueryEdges,
-    outside_queries,
-)
+from pbgeval.ranking.known_answers import KnownOfEdges, key_frequency, repeated_keys
+from pbgeval.ranking.query_edges import ContestQueries, EdgeSegment, GatheredVectors, QueryEdges, outside_queries
 from pbgeval.ranking.relations import EDGES_PER_BLOCK, HiddenRelations, RelationCandidates
+from pbgeval.ranking.settings import CandidateSets
 from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.ranking.type_gains import GainLevels, TypeEntities, TypeGains, TypeTruth
 from pbgeval.stats.groups import GroupKey, ScorePool, TypeStats, sortable_int32, with_clusters
@@ -128,7 +121,8 @@ def finish(
         for one in of_side:
             _record_competitors(context, record, edges, one)
         table = _side_table(edges, of_side, outside_queries(edges, side, sets)) if side.is_in("both") else None
-        frequency = KeyFrequency.of_blocks(side, [block], edges.numbering.num_entities)
+        num_entities = edges.numbering.num_entities
+        repeated = repeated_keys(side, [block], num_entities)
         for key, start, stop in _share(context, edges, side):
             rows = np.arange(start, stop)
             sampled = None if context.evaluated.sample is None else context.evaluated.sample[key.path_index, key.bucket]
@@ -142,7 +136,7 @@ def finish(
             of_ranked = block.select(ranked)
             frequency_Q = None  # of a sample that may still grow: counted at the end
             if context.evaluated.sample is None:
-                frequency_Q = frequency.of(*of_ranked.key(side))
+                frequency_Q = key_frequency(repeated, side, of_ranked, num_entities)
             groups = dimensions.groups_of(side, of_ranked, frequency_Q)
             record.add(key, result, groups)
             if files.ranks:
@@ -191,8 +185,7 @@ class SweptRelations:
 
     candidates: RelationCandidates
     known: Sequence[KnownOfEdges]  # of each filter
-    entities: GatheredEntities
-    vectors: EntityVectors
+    source: GatheredVectors
 
     def rank(self, edges: QueryEdges, key: GroupKey, rows: np.ndarray, tally: SideTally) -> SideResult:
         """Rank consecutive edges of a bucket."""
@@ -204,9 +197,7 @@ class SweptRelations:
             rel_E=block.rel_n,
             known=known,
             in_time=in_time,
-            vectors=lambda relation, side, at: self.vectors.of(
-                self.entities, relation.entity_type(side), block.entity(side)[at]
-            ),
+            vectors=lambda relation, side, at: self.source.vectors(relation, side, block.entity(side)[at]),
             label=lambda at: edges.label(int(rows[at])),
         ).rank(self.candidates, tally, np.arange(len(rows)))
         return tally.finish(filtered=bool(self.known))

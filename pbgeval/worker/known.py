@@ -10,18 +10,20 @@ from attrs import define, field
 
 from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, parts_of_file, shares_of_files
 from pbgeval.notation import ENDS, Bucket, Side, distinct
-from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import (
-    KeyFrequency,
+    FilterKeys,
     KnownAnswers,
+    KnownFilter,
     KnownOfEdges,
     ObservedEntities,
     PairStore,
     SemiJoin,
+    key_frequency,
+    repeated_keys,
 )
 from pbgeval.ranking.relations import RelationCandidates
-from pbgeval.ranking.times import FilterKeys, KnownFilter
+from pbgeval.ranking.settings import CandidateSets
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.writing import ScratchFolder
 from pbgeval.worker.collective import collectively
@@ -209,7 +211,7 @@ class KeyFrequencies:
     """The tables of all slots of known entities; those of the bucket in hand are in memory."""
 
     context: WorkerContext
-    _held: dict[tuple[Side, frozenset[int]], KeyFrequency] = field(factory=dict)
+    _held: dict[tuple[Side, frozenset[int]], CodeCounts] = field(factory=dict)
 
     def look_up(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return how many evaluated edges have the key of each of a bucket's queries, int64."""
@@ -222,17 +224,14 @@ class KeyFrequencies:
             for held in [key for key in self._held if key[0] is hidden]:
                 del self._held[held]
             self._held[hidden, slots] = self._joined(hidden, slots)
-        return self._held[hidden, slots].of(*edges.key(hidden))
+        return key_frequency(self._held[hidden, slots], hidden, edges, numbering.num_entities)
 
-    def _joined(self, hidden: Side, slots: frozenset[int]) -> KeyFrequency:
+    def _joined(self, hidden: Side, slots: frozenset[int]) -> CodeCounts:
         repeated = CodeCounts.zero()
         for slot in sorted(slots):
-            repeated += self._table(hidden, slot).repeated
-        return KeyFrequency(self.context.numberer.numbering.num_entities, repeated)
-
-    def _table(self, hidden: Side, slot: int) -> KeyFrequency:
-        codes, counts = self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1)
-        return KeyFrequency(self.context.numberer.numbering.num_entities, CodeCounts(codes, counts))
+            codes, counts = self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1)
+            repeated += CodeCounts(codes, counts)
+        return repeated
 
 
 def count_keys(context: WorkerContext) -> KeyFrequencies:
@@ -244,8 +243,8 @@ def count_keys(context: WorkerContext) -> KeyFrequencies:
         for number, (hidden, slot) in enumerate(slots):
             if number % context.team.size != context.team.rank_in_team:
                 continue
-            table = KeyFrequency.of_blocks(hidden, _edges_of_slot(context, hidden, slot), numbering.num_entities)
-            context.scratch.append(_name(hidden, slot), np.stack([table.repeated.codes, table.repeated.counts]))
+            repeated = repeated_keys(hidden, _edges_of_slot(context, hidden, slot), numbering.num_entities)
+            context.scratch.append(_name(hidden, slot), np.stack([repeated.codes, repeated.counts]))
     return KeyFrequencies(context)
 
 

@@ -102,12 +102,9 @@ class DrawTable(RowTable):
 
     def add(self, side: Side, result: SideResult) -> None:
         """Add the queries of one side of a unit; nothing where their draws were not looked at."""
-        if result.drawn_from is None:
+        if result.drawn_3Q is None:
             return
-        list_Q, all_Q, known_Q = (
-            of.numpy()
-            for of in (result.drawn_from.list_Q, result.drawn_from.population_Q, result.drawn_from.num_known_Q)
-        )
+        list_Q, all_Q, known_Q = result.drawn_3Q.numpy()
         sums = [
             DrawSums.from_queries(result.counts.raw, all_Q, list_Q),
             DrawSums.from_queries(result.counts.filtered, all_Q - known_Q, list_Q),

@@ -23,29 +23,33 @@ from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
 from pbgeval.errors import DataError
 from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory, rows_ahead
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
-from pbgeval.notation import Side, distinct
+from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cells import CellSample, SampledCells, sample_cells
-from pbgeval.ranking.constraints import CandidateSets, is_among
-from pbgeval.ranking.contest_state import RESULT_ARRAYS, ContestResult, ContestState
+from pbgeval.ranking.contest_state import (
+    RESULT_ARRAYS,
+    CellSample,
+    ContestResult,
+    ContestState,
+    SampledCells,
+    TopCandidates,
+    sample_cells,
+)
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.kernels import Kernel, choose_kernel, load_compiled
 from pbgeval.ranking.keys import QueryKeys, mixed_bits
-from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges, KnownPairs
+from pbgeval.ranking.known_answers import KnownAnswers, KnownFilter, KnownOfEdges, KnownPairs
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
     ContestQueries,
     EdgeSegment,
     EntityVectors,
-    GatheredEntities,
-    GatheredQueries,
+    GatheredVectors,
     QueryEdges,
     contest_queries,
     entities_of_edges,
 )
 from pbgeval.ranking.ranking_pass import rank, rank_given
-from pbgeval.ranking.times import KnownFilter
-from pbgeval.ranking.topk import TopCandidates
+from pbgeval.ranking.settings import CandidateSets
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import contests
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
@@ -111,12 +115,12 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     if context.work.protocol.filtered:
         filters = join_all(context, keys, columns, plan.pairs_bytes, plan.known_rows)
     context.work.observer.phase("gathering vectors")
-    entities = _gather(context, edges, vectors, plan)
+    source = _gather(context, edges, vectors, plan)
     done = [range_of_name(name) for name in context.journal.look(context.team, context.work.observer, share_rows)]
     if context.team.rank_in_team == 0:
         context.team.add(f"{context.journal.part}rows", sum(part.num_rows for part in done))
     ranges = _ranges(context, plan, done)
-    states = _states(context, edges, of_contests, sets, kernel, plan, entities, vectors, filters)
+    states = _states(context, edges, of_contests, sets, kernel, plan, source, filters)
     given = _given(context, edges, states, ranges, plan)
     _prepare(context, states)
     context.work.observer.phase("scoring")
@@ -129,7 +133,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
             KnownOfEdges(one.store.pairs(Side.REL, 0).in_rows(), one.of_side[Side.REL].index_of(columns))
             for one in filters
         ]
-        relations = SweptRelations(candidates, known, entities, vectors)
+        relations = SweptRelations(candidates, known, source)
     finish(context, record, edges, states, sets, dimensions, files, relations)
     with collectively(context.team):
         classes = group_classes(context, dimensions.training)
@@ -183,8 +187,7 @@ def _states(
     sets: CandidateSets,
     kernel: Kernel,
     plan: MemoryPlan,
-    entities: GatheredEntities,
-    vectors: EntityVectors,
+    source: GatheredVectors,
     filters: Sequence[KnownFilter],
 ) -> list[ContestState]:
     """Make room for the queries of each contest, and draw what the pooled AUC compares of it."""
@@ -211,7 +214,7 @@ def _states(
             queries,
             competing[number],
             kernel,
-            GatheredQueries(edges, queries, entities, vectors),
+            source,
             _rows(context, f"queries-{number}", queries.num_keys, contest.width(dimension), dtype, plan),
             _rows(context, f"true-{number}", queries.num_queries, contest.true_width(dimension, dtype), dtype, plan),
             context.relations[0].dtype,
@@ -271,13 +274,15 @@ def _rows(context: WorkerContext, name: str, num_rows: int, width: int, dtype: t
     return rows
 
 
-def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, plan: MemoryPlan) -> GatheredEntities:
+def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, plan: MemoryPlan) -> GatheredVectors:
     """The first sweep: every worker looks up the evaluated entities in its part of the partitions."""
     config = context.inputs.config
     types = tuple(config.used_entity_types)
     numbers = entities_of_edges(edges, types)
     dtype = torch.float32 if context.inputs.scorer is None else torch.float64  # numbers, not vectors
-    entities = GatheredEntities(
+    source = GatheredVectors(
+        edges,
+        vectors,
         numbers,
         {
             name: _rows(context, f"vectors-{name}", len(numbers[name]), config.dimension_of(name), dtype, plan)
@@ -294,8 +299,8 @@ def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, p
     with collectively(context.team):
         parts = [part for part in _ranges(context, plan) if is_touched(part)]
         for part, table in zip(parts, _tables(context, vectors, parts), strict=True):
-            entities.add(table, edges.numbering.range_of_slot(part.slot)[0] + part.start)
-    return entities
+            source.add(table, edges.numbering.range_of_slot(part.slot)[0] + part.start)
+    return source
 
 
 def _ranges(context: WorkerContext, plan: MemoryPlan, done: Sequence[CandidateRange] = ()) -> list[CandidateRange]:

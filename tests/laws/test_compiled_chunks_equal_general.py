@@ -21,9 +21,8 @@ from pbgeval.ranking import blocks, gathered_chunks, sampled
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
-from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
-from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Relation
+from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, PassSettings, Relation
 from pbgeval.ranking.tally import SideResult
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.entities import EntityTable
@@ -32,22 +31,10 @@ from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.ranks import RankCounts
+from pbgeval.storage.edges import EdgeBlock
 from tests.examples import examples
 
 NUM_RELATIONS = 3
-
-
-@define
-class Rows:
-    """Edges as passes take them."""
-
-    lhs: torch.Tensor
-    rel: torch.Tensor
-    rhs: torch.Tensor
-    start: int = 0
-    weight: None = None
-    lhs_features: None = None
-    rhs_features: None = None
 
 
 @define(eq=False)
@@ -77,7 +64,9 @@ class Case:
         """Return what the pass found, or the error that a score is no number."""
         random = np.random.default_rng(self.seed)
         numbers = {"lhs": self.num_entities, "rel": NUM_RELATIONS, "rhs": self.num_entities}
-        edges = Rows(**{name: torch.from_numpy(random.integers(0, of, self.num_edges)) for name, of in numbers.items()})
+        edges = EdgeBlock(
+            0, **{name: torch.from_numpy(random.integers(0, of, self.num_edges)) for name, of in numbers.items()}
+        )
         tables = {("all", side): self._table(random) for side in ENDS}
         lists = SampledLists(self.num_batch, self.num_uniform, self.pbg_semantics, batch_size=30)
         relations = tuple(self._relation(random) for _ in range(1 if self.is_dynamic else NUM_RELATIONS))

@@ -301,7 +301,7 @@ SMALL_BLOCKS = {
     "ranking.bucket_pass.BYTES_PER_RANGE": 40,
     "ranking.contest_state.KEYS_AT_A_TIME": 2,
     "ranking.contest_state.QUERIES_AT_A_TIME": 3,
-    "ranking.cells.ROWS_AT_A_TIME": 4,
+    "ranking.contest_state.ROWS_AT_A_TIME": 4,
     "inputs.partitions.MAX_ROWS_PER_RANGE": 3,
     "inputs.partitions.MAX_KNOWN_ROWS": 3,
     "inputs.partitions.PAIRS_BYTES": 16,

@@ -152,7 +152,7 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
         config = write_graph(graph, Path(folder), save_ranks=True, **keys)
         alone = result(config, 1, graph, protocol.sides)
         assert alone == result(config, 2, graph, protocol.sides)
-        with_constants(stack, SMALL_BLOCKS | {"ranking.times.PAIRS_AT_A_TIME": 2})
+        with_constants(stack, SMALL_BLOCKS | {"ranking.known_answers.PAIRS_AT_A_TIME": 2})
         assert alone == result(config, 3, graph, protocol.sides)
         stack.enter_context(pytest.MonkeyPatch.context()).setattr("pbgeval.worker.sweep.plan_memory", spilled)
         assert alone == result(config, 1, graph, protocol.sides)

@@ -83,7 +83,7 @@ def counts_of(
     """(better, tied) of queries, candidates in two blocks, each query with a row of its own."""
     of_true = CertifiedTrue.from_pairs(comparator, query_KL, candidate_CL[true])
     prepared = PreparedRows(comparator, query_KL, of_queries=True)
-    queries = CertifiedQueries(comparator, prepared, None, of_true)
+    queries = CertifiedQueries(comparator, prepared, torch.arange(len(of_true.score_Q)), of_true)
     cut = (len(candidate_CL) + 1) // 2
     better, tied = torch.zeros(len(true)), torch.zeros(len(true))
     for start, block_CL in zip((0, cut), torch.split(candidate_CL, cut), strict=False):

@@ -127,16 +127,18 @@ def test_counts_and_scores_are_those_of_comparing_one_by_one(block: Block) -> No
     row_and_own_Q = torch.from_numpy(drawn["row_Q"]), torch.from_numpy(drawn["own_Q"])
     limits = torch.from_numpy(drawn["high_Q"]), torch.from_numpy(drawn["low_Q"])
 
-    found = blocks.count(drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, drawn["room"])
+    found, open_cells = blocks.count(
+        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, drawn["room"]
+    )
 
-    counts = [getattr(of, name) for of in (found.counts.raw, found.counts.known) for name in COUNTS]
+    counts = [getattr(of, name) for of in (found.raw, found.known) for name in COUNTS]
     expected_counts, expected_open = one_by_one(drawn)
     assert expected_counts == [of_query.tolist() for of_query in counts]
     if 0 < drawn["room"] < len(expected_open):
-        assert found.open is None
+        assert open_cells is None
     elif drawn["room"]:
-        assert found.open is not None
-        assert expected_open == sorted(zip(*(index.tolist() for index in found.open), strict=True))
+        assert open_cells is not None
+        assert expected_open == sorted(zip(*(index.tolist() for index in open_cells), strict=True))
 
 
 COUNTS = ("better_Q", "tied_Q", "num_competitors_Q")
@@ -147,7 +149,7 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
     true_Q = torch.tensor([torch.inf, -torch.inf])
     none = torch.empty(0, dtype=torch.int64)
 
-    found = blocks.count(
+    found, _ = blocks.count(
         block["query_KD"],
         block["candidate_CD"],
         (true_Q, true_Q),
@@ -155,7 +157,7 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
         None,
     )
 
-    assert ([0, 30], [0, 0]) == (found.counts.raw.better_Q.tolist(), found.counts.raw.tied_Q.tolist())
+    assert ([0, 30], [0, 0]) == (found.raw.better_Q.tolist(), found.raw.tied_Q.tolist())
 
 
 def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +170,7 @@ def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: py
     exact_KC = query_KD.float() @ candidate_CD.float().T
     for find in (blocks.blas.find_bfloat16_gemm, lambda: None):
         monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", find)
-        found = blocks.count(query_KD, candidate_CD, (true_Q, true_Q), row_and_own_Q, None).counts.raw
+        found = blocks.count(query_KD, candidate_CD, (true_Q, true_Q), row_and_own_Q, None)[0].raw
 
         assert (exact_KC > 12).sum(1).tolist() == found.better_Q.tolist()
         assert (exact_KC == 12).sum(1).tolist() == found.tied_Q.tolist()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.ranking.known_answers import KnownAnswers
-from pbgeval.ranking.list_cells import known_cells
+from pbgeval.ranking.sampled import known_cells
 
 
 def found(keys, true, lists, answers) -> list[tuple[int, int]]:

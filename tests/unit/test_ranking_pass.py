@@ -12,8 +12,7 @@ import torch
 from pbgeval.notation import Side
 from pbgeval.ranking import blocks, fused, kernels, ranking_pass
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cells import CellSample, SampledCells
-from pbgeval.ranking.contest_state import ContestState
+from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells
 from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownAnswers
 from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
@@ -53,14 +52,12 @@ def ranked(kernel: Kernel, comparator: str, monkeypatch: pytest.MonkeyPatch) -> 
     columns = nothing_E, known_E % 20, true_E
     queries = queries_by_key(contest, np.arange(NUM_QUERIES), columns, nothing_E, 20, 7, by_relation=False)
     cells = np.stack([np.arange(90) % NUM_QUERIES, np.arange(90)])
-    vectors: Any = SimpleNamespace(
-        known=lambda first, stop: x_ND[queries.known_K[first:stop]], true=lambda at, to: x_ND[queries.true_Q[at:to]]
-    )
+    source: Any = SimpleNamespace(vectors=lambda scorer, side, ids: x_ND[ids])
     state = ContestState(
         queries,
         CompetingEntities(0, NUM_ENTITIES, lambda _: None),
         kernel,
-        vectors,
+        source,
         MemoryRows(queries.num_keys, contest.width(DIMENSION), torch.float32),
         MemoryRows(NUM_QUERIES, contest.true_width(DIMENSION, torch.float32), torch.float32),
         torch.float32,
