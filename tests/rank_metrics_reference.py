@@ -23,13 +23,29 @@ class Queries:
     @property
     def shares(self) -> list[Fraction]:
         weights = [1] * len(self.ranks) if self.weights is None else [Fraction(weight) for weight in self.weights]
-        return [Fraction(weight, sum(weights)) for weight in weights]
+        total = sum(weights)
+        return [Fraction(weight, total) for weight in weights]
 
 
-def mean(queries: Queries, value_of: Callable[[Fraction], Fraction | int]) -> Fraction:
-    return sum(
-        (p * value_of(Fraction(rank)) for p, rank in zip(queries.shares, queries.ranks, strict=True)), Fraction(0)
-    )
+# What a query adds to a metric that is a mean over queries: from its rank and its number of candidates.
+OF_QUERY: dict[str, Callable[[Fraction, int], Fraction]] = {
+    "mean_rank": lambda rank, _: rank,
+    "mean_reciprocal_rank": lambda rank, _: 1 / rank,
+    "squared_rank": lambda rank, _: rank**2,
+}
+
+
+def of_query(name: str, rank: float | Fraction, num_candidates: int) -> Fraction:
+    family, _, cutoff = name.rpartition("_at_")
+    if cutoff.isdecimal():
+        worth = Fraction(1) if family == "hits" else 1 / Fraction(rank)
+        return worth if rank <= int(cutoff) else Fraction(0)
+    return OF_QUERY[name](Fraction(rank), num_candidates)
+
+
+def mean(queries: Queries, name: str) -> Fraction:
+    columns = zip(queries.shares, queries.ranks, queries.num_candidates, strict=True)
+    return sum((p * of_query(name, rank, num) for p, rank, num in columns), Fraction(0))
 
 
 def median(values: Sequence[Fraction], shares: Sequence[Fraction]) -> Fraction:
@@ -60,40 +76,26 @@ def geometric_mean_rank(queries: Queries) -> float:
 
 
 def variance(queries: Queries) -> Fraction:
-    return mean(queries, lambda rank: rank**2) - mean(queries, lambda rank: rank) ** 2
-
-
-def hits(queries: Queries, cutoff: int) -> Fraction:
-    return mean(queries, lambda rank: int(rank <= cutoff))
-
-
-def reciprocal_to(cutoff: int) -> Callable[[Fraction], Fraction]:
-    return lambda rank: 1 / Fraction(rank) if rank <= cutoff else Fraction(0)
+    return mean(queries, "squared_rank") - mean(queries, "mean_rank") ** 2
 
 
 BASE: dict[str, Callable[[Queries], Fraction | float | int]] = {
     "count": lambda queries: len(queries.ranks),
-    "mean_rank": lambda queries: mean(queries, lambda rank: rank),
-    "mean_reciprocal_rank": lambda queries: mean(queries, lambda rank: 1 / rank),
     "geometric_mean_rank": geometric_mean_rank,
     "median_rank": median_rank,
-    "inverse_arithmetic_mean_rank": lambda queries: 1 / mean(queries, lambda rank: rank),
+    "inverse_arithmetic_mean_rank": lambda queries: 1 / mean(queries, "mean_rank"),
     "inverse_geometric_mean_rank": lambda queries: 1 / geometric_mean_rank(queries),
-    "harmonic_mean_rank": lambda queries: 1 / mean(queries, lambda rank: 1 / rank),
+    "harmonic_mean_rank": lambda queries: 1 / mean(queries, "mean_reciprocal_rank"),
     "inverse_median_rank": lambda queries: 1 / median_rank(queries),
     "standard_deviation": lambda queries: math.sqrt(variance(queries)),
     "variance": variance,
     "median_absolute_deviation": median_absolute_deviation,
-    **{f"hits_at_{k}": lambda queries, k=k: hits(queries, k) for k in (1, 3, 10)},
-    **{f"mean_reciprocal_rank_at_{k}": lambda queries, k=k: mean(queries, reciprocal_to(k)) for k in (1, 3, 10)},
 }
 UP = {"adjusted_mean_rank_index": "mean_rank", "adjusted_geometric_mean_rank_index": "geometric_mean_rank"}
 UP |= {"adjusted_inverse_harmonic_mean_rank": "mean_reciprocal_rank"}
 UP |= {f"adjusted_hits_at_{k}": f"hits_at_{k}" for k in (1, 3, 10)}
 Z = {"z_arithmetic_mean_rank": "mean_rank", "z_geometric_mean_rank": "geometric_mean_rank"}
 Z |= {"z_inverse_harmonic_mean_rank": "mean_reciprocal_rank", **{f"z_hits_at_{k}": f"hits_at_{k}" for k in (1, 3, 10)}}
-NAMES = [*BASE, "adjusted_arithmetic_mean_rank", *UP, *Z]
-OF_EVERY_REPORT = [name for name in NAMES if not name.startswith("mean_reciprocal_rank_at_")]
 
 
 def value(name: str, queries: Queries) -> float:
@@ -101,10 +103,12 @@ def value(name: str, queries: Queries) -> float:
     if name in BASE:
         return float(BASE[name](queries))
     if name == "adjusted_arithmetic_mean_rank":
-        return float(BASE["mean_rank"](queries) / chance("mean_rank", queries)[0])
+        return float(mean(queries, "mean_rank") / chance("mean_rank", queries)[0])
+    if name not in UP | Z:
+        return float(mean(queries, name))
     base = UP[name] if name in UP else Z[name]
     expectation, squared_deviation = chance(base, queries)
-    above = BASE[base](queries) - expectation
+    above = (BASE[base](queries) if base in BASE else mean(queries, base)) - expectation
     if name in UP:
         return float(above / (1 - expectation)) if expectation != 1 else 0.0
     sign = -1 if base in ("mean_rank", "geometric_mean_rank") else 1
@@ -115,13 +119,9 @@ def chance(base: str, queries: Queries) -> tuple[Fraction | float, Fraction | fl
     """Return expectation and variance of a base metric, from the moments of each query's own term."""
     if base == "geometric_mean_rank":
         return _chance_of_product(queries)
-    terms = {"mean_rank": Fraction, "mean_reciprocal_rank": lambda rank: Fraction(1, rank)}
-    terms |= {f"mean_reciprocal_rank_at_{k}": reciprocal_to(k) for k in (1, 3, 10)}
-    cutoff = int(base.rpartition("_")[2]) if base.startswith("hits") else 0
-    term = terms.get(base, lambda rank: Fraction(int(rank <= cutoff)))
     expectation = squared_deviation = Fraction(0)
     for p, num_candidates in zip(queries.shares, queries.num_candidates, strict=True):
-        values = [term(rank) for rank in range(1, num_candidates + 1)]
+        values = [of_query(base, rank, num_candidates) for rank in range(1, num_candidates + 1)]
         middle = sum(values, Fraction(0)) / num_candidates
         expectation += p * middle
         squared_deviation += p**2 * (sum((of**2 for of in values), Fraction(0)) / num_candidates - middle**2)

@@ -1,7 +1,7 @@
 """Tiny graph -> scores, ranks, metrics: the slow truth that every fast path is held to.
 
-Plain Python in float64 that shares nothing with `pbgeval`, or a fault of one would hide in the other. Where float32
-is exact too (`TinyGraph.is_exact`), ranks must agree as integers; elsewhere only up to rounding.
+Plain Python in float64 that shares nothing with `pbgeval` but the names of metrics, or a fault of one would hide in the
+other. Where float32 is exact too (`TinyGraph.is_exact`), ranks must agree as integers; elsewhere only up to rounding.
 
 An entity is (partition, row); an edge (lhs row, relation, rhs row) lies in a bucket (lhs partition, rhs partition).
 A query hides one side, "lhs" or "rhs", of an edge, or "rel"; its competitors never include what is hidden.
@@ -17,6 +17,9 @@ from functools import lru_cache
 from itertools import chain
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
+
+from pbgeval.stats.query_metrics import query_metrics
+from tests import rank_metrics_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -257,13 +260,13 @@ def sampled_queries(
 
 
 def rank_metrics(ranks: Collection[Ranks], hits_at: Collection[int]) -> dict[str, dict[str, float]]:
-    """Rank type -> metric -> value, rounded once from an exact fraction. ZeroDivisionError without queries."""
+    """Rank type -> metric -> value, rounded once from an exact fraction."""
     metrics: dict[str, dict[str, float]] = {}
     for rank_type, low, high in (("optimistic", 0, 0), ("realistic", 0, 1), ("pessimistic", 1, 1)):
         of = [realistic(r[low], r[high]) for r in ranks]
-        sums: dict[str, Fraction | int] = {"mean_rank": sum(of), "mean_reciprocal_rank": sum(1 / r for r in of)}
-        sums |= {f"hits_at_{k}": sum(r <= k for r in of) for k in hits_at}
-        metrics[rank_type] = {"count": len(of)} | {name: float(Fraction(x, len(of))) for name, x in sums.items()}
+        queries = rank_metrics_reference.Queries(of, [r.num_candidates for r in ranks])
+        names = [metric.name for metric in query_metrics(tuple(hits_at))]
+        metrics[rank_type] = {"count": len(of)} | {name: rank_metrics_reference.value(name, queries) for name in names}
     return metrics
 
 

@@ -19,13 +19,14 @@ from pbgeval.metrics.classification import NAMES, ScoreGroups, classification_me
 from pbgeval.metrics.intervals import SampleDesign, student_quantile, unseen_ends, variance_of_mean, wilson_ends
 from pbgeval.metrics.names import POOLED_HITS
 from pbgeval.stats.groups import SortedPool
+from pbgeval.stats.keyed_sums import first_of_each
 
 _ENDLESS = 10**9  # degrees of freedom: Student's distribution is the normal one
 
 
 @frozen
 class PooledAuc:
-    """A value with its error; `standard_error` is None where every score of all edges was compared."""
+    """A pooled AUC; its standard error is None if all scores were compared."""
 
     value: float
     standard_error: float | None
@@ -66,17 +67,13 @@ def pooled_auc(
     if design is None and all_true and all_competing:
         if num_true * len(pools) > num_competing:
             pools = [SortedPool.union(pools)]
-        doubled_wins = sum(
-            int(_Comparison.from_scores(pool.true, other.competing).beaten_by_first().sum())
-            for pool in pools
-            for other in pools
-        )
+        doubled_wins = sum(_doubled_wins(pool.true, other.competing) for pool in pools for other in pools)
         return PooledAuc(doubled_wins / (2 * num_true * num_competing), None)
     union = SortedPool.union(pools)
-    wins = _Comparison.from_scores(union.true, union.competing)
-    beaten_Q = wins.beaten_by_first() / (2 * num_competing)
-    lost_C = (2 * num_true - wins.beaten_by_second()) / (2 * num_true)
-    value = int(wins.beaten_by_first().sum()) / (2 * num_true * num_competing)
+    wins_Q, wins_C = _wins_of_each(union.true, union.competing)
+    beaten_Q = wins_Q / (2 * num_competing)
+    lost_C = (2 * num_true - wins_C) / (2 * num_true)
+    value = int(wins_Q.sum()) / (2 * num_true * num_competing)
     of_draws = 0.0 if all_true else _variance_of_mean(beaten_Q)
     of_draws += 0.0 if all_competing else _variance_of_mean(lost_C)
     if design is None:
@@ -96,41 +93,28 @@ def pooled_auc(
     return PooledAuc(value, math.sqrt(variance), freedom, num_clusters / (1.0 - num_clusters / population))
 
 
-@frozen(eq=False)
-class _Comparison:
-    """Two sorted arrays of scores: the few are looked up among the many, once for both."""
+def _doubled_wins(first: np.ndarray, second: np.ndarray) -> int:
+    """Return twice the wins of the first of two sorted arrays plus the ties."""
+    few, many = sorted((first, second), key=len)
+    wins = int(_places(few, many).sum())
+    return wins if few is first else 2 * len(first) * len(second) - wins
 
-    lower_F: np.ndarray  # for each of the few how many of the many are lower
-    not_higher_F: np.ndarray  # how many are not higher
-    num_many: int
-    first_are_few: bool
 
-    @classmethod
-    def from_scores(cls, first: np.ndarray, second: np.ndarray) -> _Comparison:
-        first_are_few = len(first) <= len(second)
-        few, many = (first, second) if first_are_few else (second, first)
-        lower = np.searchsorted(many, few, "left")
-        not_higher = lower.copy()
-        ties = np.flatnonzero(many[np.minimum(lower, len(many) - 1)] == few)  # few: the second search is saved
-        not_higher[ties] = np.searchsorted(many, few[ties], "right")
-        return cls(lower, not_higher, len(many), first_are_few)
+def _wins_of_each(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return twice the wins plus the ties of each score of two sorted arrays."""
+    few, many = sorted((first, second), key=len)
+    places = _places(few, many)
+    # Each of the few is beaten (or reached) by all of the many from its place on.
+    wins_of_many = np.cumsum(np.bincount(places.ravel(), minlength=len(many) + 1)[: len(many)])
+    return (places.sum(0), wins_of_many) if few is first else (wins_of_many, places.sum(0))
 
-    def beaten_by_first(self) -> np.ndarray:
-        """Return for each of the first how many of the second it beats, twice, and ties with, once."""
-        return self._of_few() if self.first_are_few else self._of_many()
 
-    def beaten_by_second(self) -> np.ndarray:
-        """Return the same for each of the second."""
-        return self._of_many() if self.first_are_few else self._of_few()
-
-    def _of_few(self) -> np.ndarray:
-        doubled: np.ndarray = self.lower_F + self.not_higher_F
-        return doubled
-
-    def _of_many(self) -> np.ndarray:
-        # Each of the few is beaten (or reached) by all of the many from its place on.
-        places = np.concatenate([self.lower_F, self.not_higher_F])
-        return np.cumsum(np.bincount(places, minlength=self.num_many + 1)[: self.num_many])
+def _places(few: np.ndarray, many: np.ndarray) -> np.ndarray:
+    """Count for each of the few the lower and the not higher of the many, (2, few)."""
+    places = np.tile(np.searchsorted(many, few, "left"), (2, 1))
+    ties = np.flatnonzero(many[np.minimum(places[0], len(many) - 1)] == few)  # few: the second search is saved
+    places[1, ties] = np.searchsorted(many, few[ties], "right")
+    return places
 
 
 def _variance_of_mean(shares: np.ndarray) -> float:
@@ -159,7 +143,7 @@ _RANGES = {  # of those that leave [0, 1]
 
 @frozen
 class AucSample:
-    """Which scores of the edges that were evaluated the pools hold, and how these edges were drawn."""
+    """Which scores the pools hold, and how their edges were drawn."""
 
     all_true: bool  # whether pools hold every true score
     all_competing: bool
@@ -203,14 +187,10 @@ def pooled_classification(
         classification_metrics(of_part, num_scores)
         for of_part in _without_a_group(pool, sample, groups, true, competing)
     ]
-    return metrics, _intervals(metrics, replicates, _unseen_share(sample), sample.level)
-
-
-def _unseen_share(sample: AucSample) -> float:
-    """Return by what the finite population shrinks a variance; 1 where scores of the sampled edges are drawn too."""
-    if sample.design is None or not (sample.all_true and sample.all_competing):
-        return 1.0
-    return 1.0 - len(sample.design.stratum_U) / int(sample.design.population_H.sum())
+    unseen_share = 1.0  # by what the finite population shrinks a variance; 1 where sampled edges' scores are drawn too
+    if sample.design is not None and sample.all_true and sample.all_competing:
+        unseen_share -= len(sample.design.stratum_U) / int(sample.design.population_H.sum())
+    return metrics, _intervals(metrics, replicates, unseen_share, sample.level)
 
 
 def pooled_hits(pool: SortedPool, cutoffs: Sequence[int], *, whole: bool) -> dict[str, Value]:
@@ -221,34 +201,23 @@ def pooled_hits(pool: SortedPool, cutoffs: Sequence[int], *, whole: bool) -> dic
     """
     hits: dict[str, Value] = {}
     for cutoff in cutoffs:
-        hits[f"{POOLED_HITS}{cutoff}"] = None
-        if whole and len(pool.true):
-            threshold = pool.competing[-cutoff] if cutoff <= len(pool.competing) else None
-            above = len(pool.true)
-            if threshold is not None:
-                above -= int(np.searchsorted(pool.true, threshold, "right"))
-            hits[f"{POOLED_HITS}{cutoff}"] = above / len(pool.true)
+        threshold = pool.competing[-cutoff] if cutoff <= len(pool.competing) else -math.inf
+        above = len(pool.true) - int(np.searchsorted(pool.true, threshold, "right"))
+        hits[f"{POOLED_HITS}{cutoff}"] = above / len(pool.true) if whole and len(pool.true) else None
     return hits
 
 
 def _distinct(pool: SortedPool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the distinct scores, decreasing, and the place among them of each true and each competing score."""
-    scores = np.union1d(pool.true[_is_first(pool.true)], pool.competing[_is_first(pool.competing)])
+    """Return the distinct scores, decreasing, and the place of each score among them."""
+    scores = np.union1d(first_of_each(pool.true)[0], first_of_each(pool.competing)[0])
     last = len(scores) - 1
     return scores[::-1], last - np.searchsorted(scores, pool.true), last - np.searchsorted(scores, pool.competing)
-
-
-def _is_first(sorted_scores: np.ndarray) -> np.ndarray:
-    """Tell where each distinct score begins."""
-    is_first = np.ones(len(sorted_scores), bool)
-    is_first[1:] = sorted_scores[1:] != sorted_scores[:-1]
-    return is_first
 
 
 def _without_a_group(
     pool: SortedPool, sample: AucSample, groups: ScoreGroups, true: np.ndarray, competing: np.ndarray
 ) -> Iterator[ScoreGroups]:
-    """Yield the weights without each of the groups that what was drawn, scores or clusters, is split in at random."""
+    """Yield the weights without each random group of scores, or of clusters."""
     generator = np.random.Generator(np.random.PCG64(JACKKNIFE_SEED))
     of_edges = sample.design is not None
     parts = [
@@ -280,10 +249,10 @@ def _intervals(
     intervals = {}
     critical = student_quantile(level, JACKKNIFE_GROUPS - 1)
     for name, value in metrics.items():
-        of_parts = [found[name] for found in replicates]
-        if name == "num_scores" or value is None or any(part is None for part in of_parts):
+        parts = np.array([found[name] for found in replicates], np.float64)  # None: NaN
+        if name == "num_scores" or value is None or np.isnan(parts).any():
             continue
-        spread = float(np.sum((np.array(of_parts, np.float64) - np.mean(np.array(of_parts, np.float64))) ** 2))
+        spread = float(np.sum((parts - np.mean(parts)) ** 2))
         error = math.sqrt(spread * unseen_share * (JACKKNIFE_GROUPS - 1) / JACKKNIFE_GROUPS)
         if math.isfinite(error):
             low, high = _ends(value, error, critical, _RANGES.get(name, (0.0, 1.0)))
@@ -292,7 +261,7 @@ def _intervals(
 
 
 def _ends(value: float, error: float, critical: float, of_range: tuple[float, float]) -> tuple[float, float]:
-    """Return the ends of an interval: Wilson's where the metric's range has two ends, many values being near one."""
+    """Return the ends of an interval: Wilson's if the metric's range has two ends."""
     lowest, highest = of_range
     width = highest - lowest
     if not error:

@@ -6,7 +6,7 @@ All but `entity_frequency` and `time` are unions of relations, so they follow fr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add
 
@@ -47,7 +47,7 @@ GROUP_COLUMNS = {
 
 @frozen(eq=False)
 class GroupClasses:
-    """What breakdowns tell relations apart by; each sequence is indexed by relation id."""
+    """The classes of relations; each sequence is indexed by relation id."""
 
     names: Sequence[str]
     lhs_types: Sequence[str]
@@ -74,7 +74,7 @@ def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, side
         ValueError: the breakdown needs classes that were not counted.
     """
     rows: list[Row] = []
-    for group, of_side in _GROUPINGS[name](grouped, classes).items():
+    for group, of_side in _groups(name, grouped, classes).items():
         if any(bool(of_side[side].sums.any()) for side in sides):
             row: Row = dict(zip(GROUP_COLUMNS[name], group, strict=True))
             for label, stats in by_label(of_side, sides).items():
@@ -84,46 +84,35 @@ def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, side
     return rows
 
 
-def _by_relation(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
-    return {
-        (classes.names[relation], relation, classes.lhs_types[relation], classes.rhs_types[relation]): of_side
-        for relation, of_side in grouped.rows(RELATION).items()
-    }
-
-
-def _by_types(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
-    rows = grouped.rows(RELATION)
-    return _unions(rows, {relation: (classes.lhs_types[relation], classes.rhs_types[relation]) for relation in rows})
-
-
-def _by_class(grouped: GroupedStats, class_R: np.ndarray | None, labels: Sequence[str]) -> dict[Group, SideSums]:
+def _groups(name: str, grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
+    """Return the sums of each group of a breakdown, in order."""
+    if name == "time":
+        width = classes.time_bin
+        return {(at * width, (at + 1) * width): of_side for at, of_side in grouped.rows(TIME).items()}
+    if name == "entity_frequency":
+        return {
+            (side.pick("lhs", "rhs"), FREQUENCY_CLASSES[of_class]): of_side
+            for side, dimension in ENTITY_FREQUENCY.items()
+            for of_class, of_side in grouped.rows(dimension).items()
+        }
+    rows, types = grouped.rows(RELATION), (classes.lhs_types, classes.rhs_types)
+    if name == "relation":
+        return {(classes.names[rel], rel, *(of[rel] for of in types)): of_side for rel, of_side in rows.items()}
+    if name == "entity_types":
+        return _unions(rows, {rel: tuple(of[rel] for of in types) for rel in rows})
+    if name == "groups":  # a relation may be in several
+        by_group: dict[Group, SideSums] = {}
+        for group, relations in sorted(classes.groups.items()):
+            by_group |= _unions(rows, {rel: (group,) for rel in relations if rel in rows})
+        return by_group
+    class_R, labels = {
+        "cardinality": (classes.cardinality_R, CARDINALITIES),
+        "relation_frequency": (classes.frequency_R, FREQUENCY_CLASSES),
+    }[name]
     if class_R is None:
         raise ValueError("this breakdown needs the classes of relations, which follow from train_paths")
-    rows = grouped.rows(RELATION)
-    by_class = _unions(rows, {relation: (int(class_R[relation]),) for relation in rows})
+    by_class = _unions(rows, {rel: (int(class_R[rel]),) for rel in rows})
     return {(labels[int(of_class)],): of_side for (of_class,), of_side in by_class.items()}
-
-
-def _by_named_group(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
-    rows = grouped.rows(RELATION)
-    by_group: dict[Group, SideSums] = {}
-    for group, relations in sorted(classes.groups.items()):
-        of_group = {relation: (group,) for relation in relations if relation in rows}
-        by_group |= _unions(rows, of_group)
-    return by_group
-
-
-def _by_entity_frequency(grouped: GroupedStats, _: GroupClasses) -> dict[Group, SideSums]:
-    return {
-        (side.pick("lhs", "rhs"), FREQUENCY_CLASSES[of_class]): of_side
-        for side, dimension in ENTITY_FREQUENCY.items()
-        for of_class, of_side in grouped.rows(dimension).items()
-    }
-
-
-def _by_time(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
-    width = classes.time_bin
-    return {(at * width, (at + 1) * width): of_side for at, of_side in grouped.rows(TIME).items()}
 
 
 def _unions(rows: Mapping[int, SideSums], group_of: Mapping[int, Group]) -> dict[Group, SideSums]:
@@ -135,14 +124,3 @@ def _unions(rows: Mapping[int, SideSums], group_of: Mapping[int, Group]) -> dict
         group: {side: reduce(add, [of_side[side] for of_side in members[group]]) for side in Side}
         for group in sorted(members)
     }
-
-
-_GROUPINGS: dict[str, Callable[[GroupedStats, GroupClasses], dict[Group, SideSums]]] = {
-    "relation": _by_relation,
-    "entity_types": _by_types,
-    "cardinality": lambda grouped, classes: _by_class(grouped, classes.cardinality_R, CARDINALITIES),
-    "relation_frequency": lambda grouped, classes: _by_class(grouped, classes.frequency_R, FREQUENCY_CLASSES),
-    "entity_frequency": _by_entity_frequency,
-    "groups": _by_named_group,
-    "time": _by_time,
-}

@@ -34,8 +34,7 @@ def classification_metrics(groups: ScoreGroups, num_scores: int) -> dict[str, fl
     """
     return {
         "num_scores": num_scores,
-        "average_precision_score": _average_precision(groups),
-        "area_under_the_precision_recall_curve": _area_under_precision_recall(groups),
+        **_precision_recall(groups),
         "best_informedness": _best_informedness(groups),
         **confusion_metrics(*confusion_counts(groups)),
     }
@@ -183,29 +182,25 @@ SYNONYMS = {
 }
 
 
-def _average_precision(groups: ScoreGroups) -> float | None:
-    """Return the mean over positives of the precision at the positive's score: sum of (R_t - R_(t-1)) P_t.
+def _precision_recall(groups: ScoreGroups) -> dict[str, float | None]:
+    """Return the average precision, and the area under the precision-recall curve by trapezoids.
 
-    (0, 1], higher is better; chance is near the share of positives. Nothing is interpolated, as in scikit-learn.
-    Source: Manning, Raghavan and Schuetze, "Introduction to Information Retrieval", 8.4.
+    average_precision_score: the mean over positives of the precision at the positive's score, sum of
+        (R_t - R_(t-1)) P_t. (0, 1], higher is better; chance is near the share of positives. Nothing is interpolated,
+        as in scikit-learn. Source: Manning, Raghavan and Schuetze, "Introduction to Information Retrieval", 8.4.
+    area_under_the_precision_recall_curve: begins at recall 0, precision 1. [0, 1], higher is better; too optimistic
+        where positives are rare or scores tie, because precision is not linear in recall (Davis and Goadrich, 2006).
     """
-    if not groups.positive_T.any():
-        return None
-    return float((groups.positive_T * _precision(groups)).sum() / groups.positive_T.sum())
-
-
-def _area_under_precision_recall(groups: ScoreGroups) -> float | None:
-    """Return the area under the precision-recall curve by trapezoids, which begins at recall 0, precision 1.
-
-    [0, 1], higher is better; too optimistic where positives are rare or scores tie, because precision is not linear
-    in recall (Davis and Goadrich, 2006): `average_precision_score` is the one to report.
-    """
-    positive_T = groups.positive_T
+    positive_T, total = groups.positive_T, groups.positive_T.sum()
     if not positive_T.any():
-        return None
-    precision_T = _precision(groups)
+        return dict.fromkeys(("average_precision_score", "area_under_the_precision_recall_curve"))
+    above_T = np.cumsum(positive_T)
+    precision_T = above_T / (above_T + np.cumsum(groups.negative_T))
     before_T = np.append(1.0, precision_T[:-1])
-    return float((positive_T * (precision_T + before_T)).sum() / (2 * positive_T.sum()))
+    return {
+        "average_precision_score": float((positive_T * precision_T).sum() / total),
+        "area_under_the_precision_recall_curve": float((positive_T * (precision_T + before_T)).sum() / (2 * total)),
+    }
 
 
 def _best_informedness(groups: ScoreGroups) -> float | None:
@@ -220,12 +215,4 @@ def _best_informedness(groups: ScoreGroups) -> float | None:
     return max(0.0, float(informedness_T.max()))
 
 
-def _precision(groups: ScoreGroups) -> np.ndarray:
-    """Return the precision at each threshold."""
-    above_T = np.cumsum(groups.positive_T)
-    precision_T: np.ndarray = above_T / (above_T + np.cumsum(groups.negative_T))
-    return precision_T
-
-
-NO_SCORES = ScoreGroups(*(np.empty(0, np.int64) for _ in range(3)))
-NAMES = tuple(classification_metrics(NO_SCORES, 0))
+NAMES = tuple(classification_metrics(ScoreGroups(*(np.empty(0, np.int64) for _ in range(3))), 0))

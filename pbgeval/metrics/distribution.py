@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from itertools import pairwise
 from math import exp, expm1, fsum, inf
 
 import numpy as np
@@ -16,8 +17,8 @@ import torch
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from pbgeval.stats.histograms import EXACT_BINS, bin_middles
-from pbgeval.stats.keyed_sums import KeyedSums
+from pbgeval.stats.histograms import bin_middles
+from pbgeval.stats.keyed_sums import KeyedSums, begins, first_of_each
 from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power, log_power_spread
 
@@ -54,9 +55,7 @@ class CandidateGroups:
             return cls(candidates_G.astype(np.float64), np.ones(len(candidates_G)), num_queries_G.astype(np.int64))
         order = np.lexsort((weight_Q, num_candidates_Q))
         candidates, weight = np.asarray(num_candidates_Q)[order], weight_Q[order]
-        is_first = np.ones(len(order), bool)
-        is_first[1:] = (candidates[1:] != candidates[:-1]) | (weight[1:] != weight[:-1])
-        first_G = np.flatnonzero(is_first)
+        first_G = np.flatnonzero(begins(candidates, weight))
         num_queries_G = np.diff(first_G, append=len(order))
         return cls(candidates[first_G].astype(np.float64), weight[first_G], num_queries_G.astype(np.int64))
 
@@ -89,18 +88,8 @@ class CandidateGroups:
 
     @cached_property
     def log_geometric_mean(self) -> float:
-        """The logarithm of the expected geometric mean rank: sum L(p)."""
+        """The logarithm of the expected geometric mean rank: sum L(p), L(a) = ln of the mean of j^a over j = 1..C."""
         return self.sum(log_mean_power(self.candidates_G, self.share_G))
-
-
-def expected_mean_rank(groups: CandidateGroups) -> float:
-    """Return sum p (C + 1) / 2."""
-    return groups.mean((groups.candidates_G + 1.0) / 2.0)
-
-
-def variance_of_mean_rank(groups: CandidateGroups) -> float:
-    """Return sum p^2 (C^2 - 1) / 12."""
-    return groups.variance_of_mean((groups.candidates_G - 1.0) * (groups.candidates_G + 1.0) / 12.0)
 
 
 def expected_mean_reciprocal_rank(groups: CandidateGroups, cutoff: float = inf) -> float:
@@ -115,20 +104,10 @@ def variance_of_mean_reciprocal_rank(groups: CandidateGroups, cutoff: float = in
     return groups.variance_of_mean(squares / candidates_G**2)
 
 
-def expected_hits_at(groups: CandidateGroups, cutoff: int) -> float:
-    """Return sum p q, q = min(K / C, 1)."""
-    return groups.mean(np.minimum(cutoff / groups.candidates_G, 1.0))
-
-
 def variance_of_hits_at(groups: CandidateGroups, cutoff: int) -> float:
     """Return sum p^2 q (1 - q), q = min(K / C, 1)."""
     share_hit_G = np.minimum(cutoff / groups.candidates_G, 1.0)
     return groups.variance_of_mean(share_hit_G * (1.0 - share_hit_G))
-
-
-def expected_geometric_mean_rank(groups: CandidateGroups) -> float:
-    """Return exp(sum L(p)), L(a) = ln of the mean of j^a over j = 1..C."""
-    return exp(groups.log_geometric_mean)
 
 
 def variance_of_geometric_mean_rank(groups: CandidateGroups) -> float:
@@ -139,7 +118,6 @@ def variance_of_geometric_mean_rank(groups: CandidateGroups) -> float:
 
 Floats = NDArray[np.float64]
 
-BIN_ERROR = 2.0**-11  # of the middle of a histogram's bin, relative to any rank in it
 _SUM_ROWS = 64  # added one after the other; ten times as fast as an exact sum of every value
 SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each sum by rank, is rounded once
 
@@ -158,7 +136,6 @@ class RankDistribution:
     groups: CandidateGroups  # the same queries by number of candidates
     num_queries: int  # those of weight 0 too
     is_weighted: bool = False  # whether weights were given, equal or not
-    relative_error: float = 0.0  # bound of the error of each rank: ranks of wide bins are the bins' middles
     means: Means | None = None  # in place of those of `ranks_R`
     _known: dict[str, float | None] = field(factory=dict, init=False, repr=False)
 
@@ -170,7 +147,6 @@ class RankDistribution:
         weight_Q: NDArray[np.generic] | None = None,
         *,
         groups: CandidateGroups | None = None,
-        means: Means | None = None,
     ) -> RankDistribution:
         """Gather queries.
 
@@ -179,59 +155,48 @@ class RankDistribution:
             num_candidates_Q: its number of candidates, the true entity included.
             weight_Q: its weight, finite and not negative; default: all alike. Only ratios matter.
             groups: the same queries by number of candidates, if they are grouped already.
-            means: of the ranks, if they are known better than from the ranks. Else metrics that depend on the number
-                of candidates of each query, too, are computed here.
         """
         rank = np.asarray(rank_Q, np.float64)
+        weight = None if weight_Q is None else comparable_weights(np.asarray(weight_Q, np.float64))
 
-        def mean_of_queries(name: str) -> float | None:
+        def means(name: str) -> float | None:
+            """Return the mean of a metric that depends on each query's number of candidates, too."""
             metric = find_query_metric(name)
             if metric is None or metric.of_rank_alone:
                 return None
             columns = (2 * rank, np.asarray(num_candidates_Q) - 1)
             value_Q = metric.of_query(*(torch.from_numpy(of.astype(np.int64)) for of in columns)).double().numpy()
-            shares_Q = np.ones(len(rank)) if weight_Q is None else comparable_weights(np.asarray(weight_Q, np.float64))
-            return weighted_mean(value_Q / (metric.units or 1), shares_Q)
+            return weighted_mean(value_Q / (metric.units or 1), np.ones(len(rank)) if weight is None else weight)
 
-        means = means or mean_of_queries
-        if weight_Q is None:
+        if weight is None:
             ranks_R, num_queries_R = np.unique(rank, return_counts=True)
-            groups = CandidateGroups.from_queries(num_candidates_Q) if groups is None else groups
+            groups = groups or CandidateGroups.from_queries(num_candidates_Q)
             return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank), means=means)
-        weight = comparable_weights(np.asarray(weight_Q, np.float64))
         kept = np.flatnonzero(weight)
         ranks_R, weight_R = _weight_of_each(rank[kept], weight[kept])
-        if groups is None:
-            groups = CandidateGroups.from_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
+        groups = groups or CandidateGroups.from_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
         return cls(ranks_R, weight_R, groups, len(rank), is_weighted=True, means=means)
 
     @classmethod
     def from_counts(
-        cls, ranks: KeyedSums, num_candidates: KeyedSums, *, doubled: bool = False, means: Means | None = None
+        cls, ranks: KeyedSums, groups: CandidateGroups, *, doubled: bool = False, means: Means | None = None
     ) -> RankDistribution:
-        """Take queries without weights from histograms as `stats.histograms` keeps them.
+        """Take queries without weights from a histogram as `stats.histograms` keeps it.
 
         Args:
             ranks: by bin; a wide bin's ranks are taken to be its middle.
-            num_candidates: of the same queries, exact.
+            groups: the same queries by number of candidates.
             doubled: whether bins are of doubled ranks, as those of realistic ones.
-            means: of the ranks, if there are exact sums: the bins would do for them only up to `relative_error`.
+            means: of the ranks, if there are exact sums: a wide bin's ranks are off by up to 2^-11 of themselves.
         """
         ranks_R = bin_middles(ranks.keys)
-        is_exact = not len(ranks.keys) or int(ranks.keys[-1]) < EXACT_BINS
         return cls(
             ranks_R=ranks_R / 2.0 if doubled else ranks_R,
             weight_R=ranks.counts.astype(np.float64),
-            groups=CandidateGroups.from_counts(num_candidates),
+            groups=groups,
             num_queries=int(ranks.counts.sum()),
-            relative_error=0.0 if is_exact else BIN_ERROR,
             means=means,
         )
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether every rank is the one that was found, not the middle of a bin."""
-        return self.relative_error == 0.0
 
     @cached_property
     def total_weight(self) -> float:
@@ -270,7 +235,7 @@ class RankDistribution:
     def hits_at(self, cutoff: int) -> float:
         """Return the weighted share of ranks at most the cut-off; half ranks compare as they are."""
         given = self.query_mean(f"hits_at_{cutoff}")
-        return _sum(self.weight_R[: self._num_within(cutoff)]) / self.total_weight if given is None else given
+        return _sum(self.weight_R[self._within(cutoff)]) / self.total_weight if given is None else given
 
     def query_mean(self, name: str) -> float | None:
         """Return the mean of a `QueryMetric` that is known otherwise than from the ranks."""
@@ -280,11 +245,11 @@ class RankDistribution:
 
     def mean_reciprocal_rank_at(self, cutoff: int) -> float:
         """Return the weighted mean of 1 / rank of ranks at most the cut-off, and of 0 for others."""
-        within = slice(0, self._num_within(cutoff))
+        within = self._within(cutoff)
         return _sum(self.weight_R[within] / self.ranks_R[within]) / self.total_weight
 
-    def _num_within(self, cutoff: int) -> int:
-        return int(np.searchsorted(self.ranks_R, cutoff, "right"))
+    def _within(self, cutoff: int) -> slice:
+        return slice(0, int(np.searchsorted(self.ranks_R, cutoff, "right")))
 
 
 def weighted_mean(value_Q: Floats, weight_Q: Floats) -> float:
@@ -293,7 +258,7 @@ def weighted_mean(value_Q: Floats, weight_Q: Floats) -> float:
 
 
 def _sum(values: Floats) -> float:
-    """Return the sum to nearly the last bit, in an order that depends on no processor: columns first, then exactly."""
+    """Add up columns, then their sums exactly: the same bits on any processor."""
     num_columns = -(-len(values) // _SUM_ROWS)
     padded = np.zeros(_SUM_ROWS * num_columns)
     padded[: len(values)] = values
@@ -322,7 +287,7 @@ def weighted_median(value_R: Floats, weight_R: Floats) -> float:
 
 
 def comparable_weights(weight_Q: Floats) -> Floats:
-    """Return the weights times a power of two, so that their sums and squares stay in range and no digit is lost."""
+    """Scale weights by a power of two, so that sums and squares stay in range."""
     if not weight_Q.size:
         return weight_Q
     _, exponent = np.frexp(weight_Q.max())
@@ -330,10 +295,9 @@ def comparable_weights(weight_Q: Floats) -> Floats:
 
 
 def _weight_of_each(rank: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Return the distinct ranks in order and the sum of the weights of each, rounded once whatever the order."""
+    """Return the distinct ranks in order, and the sum of the weights of each."""
     order = np.argsort(rank)
-    ranks_R, first_R, num_queries_R = np.unique(rank[order], return_index=True, return_counts=True)
+    ranks_R, first_R = first_of_each(rank[order])
     weights = weight[order].tolist()
-    ends = (first_R + num_queries_R).tolist()
-    sums = [fsum(weights[first:end]) for first, end in zip(first_R.tolist(), ends, strict=True)]
+    sums = [fsum(weights[first:end]) for first, end in pairwise([*first_R.tolist(), len(weights)])]
     return ranks_R, np.array(sums, np.float64)

@@ -149,8 +149,7 @@ class DrawSums:
         return int(self.values[2])
 
     def _share_sums(self, index: int) -> _ShareSums:
-        start = NUM_COUNTS + NUM_SHARE_SUMS * index
-        return _ShareSums(*self.values[start : start + NUM_SHARE_SUMS].tolist())
+        return _ShareSums(*self.values[NUM_COUNTS:].reshape(-1, NUM_SHARE_SUMS)[index].tolist())
 
 
 def interval_of(key: str, estimate: Estimate) -> dict[str, float] | None:

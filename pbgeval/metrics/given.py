@@ -10,11 +10,11 @@ from enum import Enum
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import astuple, evolve, frozen
 from numpy.typing import NDArray
 
 from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights, weighted_mean
-from pbgeval.metrics.names import MetricName, UnknownMetricError, nearest_names, parse
+from pbgeval.metrics.names import UnknownMetricError, nearest_names, parse
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, rank_metrics
 from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.ranks import RankType
@@ -80,16 +80,14 @@ class RankMetrics:
 
     def _find(self, name: str) -> tuple[Metric, RankDistribution]:
         parsed = parse(name, RankType.REALISTIC.value)
-        metric = find_metric(parsed.metric) if parsed.side == "both" else None
-        if metric is None or not metric.has_rank_type(parsed.rank_type):
-            raise UnknownMetricError(self._unknown(name, parsed))
-        return metric, self.distributions[parsed.rank_type]
-
-    def _unknown(self, name: str, parsed: MetricName) -> str:
         if parsed.side != "both":
-            return f"no metric '{name}': these ranks are not told apart by side"
-        names = [metric.name for metric in rank_metrics((1, 10)) if metric.has_rank_type(parsed.rank_type)]
-        return f"no metric '{name}' of {parsed.rank_type} ranks{nearest_names(parsed.metric, parsed, names)}"
+            raise UnknownMetricError(f"no metric '{name}': these ranks are not told apart by side")
+        metric = find_metric(parsed.metric)
+        if metric is None or not metric.has_rank_type(parsed.rank_type):
+            names = [known.name for known in rank_metrics((1, 10)) if known.has_rank_type(parsed.rank_type)]
+            advice = nearest_names(parsed.metric, parsed, names)
+            raise UnknownMetricError(f"no metric '{name}' of {parsed.rank_type} ranks{advice}")
+        return metric, self.distributions[parsed.rank_type]
 
 
 def from_ranks(
@@ -112,8 +110,13 @@ def from_ranks(
     num_candidates_Q = _whole_numbers("num_candidates", num_candidates)
     pessimistic_Q = _whole_numbers("pessimistic", pessimistic, len(num_candidates_Q))
     optimistic_Q = _whole_numbers("optimistic", optimistic, len(num_candidates_Q))
-    _check_order("num_candidates", num_candidates_Q, "at least the pessimistic rank", pessimistic_Q)
-    _check_order("pessimistic", pessimistic_Q, "at least the optimistic rank", optimistic_Q)
+    for name, value_Q, other, least_Q in (
+        ("num_candidates", num_candidates_Q, "pessimistic", pessimistic_Q),
+        ("pessimistic", pessimistic_Q, "optimistic", optimistic_Q),
+    ):
+        if (value_Q < least_Q).any():
+            at = int(np.argmax(value_Q < least_Q))
+            raise ValueError(f"{name}[{at}]: expected at least the {other} rank ({least_Q[at]}), got {value_Q[at]}")
     weight_Q = None if weights is None else _weights(weights, len(num_candidates_Q))
     best_Q, worst_Q, candidates_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q, num_candidates_Q))
     shares_Q = np.ones(len(best_Q)) if weight_Q is None else weight_Q
@@ -168,12 +171,6 @@ def _whole_numbers(name: str, values: ArrayLike, length: int | None = None) -> I
     return array.astype(np.int64)
 
 
-def _check_order(name: str, value_Q: Integers, expected: str, least_Q: Integers) -> None:
-    if (value_Q < least_Q).any():
-        query = int(np.argmax(value_Q < least_Q))
-        raise ValueError(f"{name}[{query}]: expected {expected} ({least_Q[query]}), got {value_Q[query]}")
-
-
 def _weights(weights: ArrayLike, length: int) -> Floats:
     """Return weights as float64 (Q,), on a scale where their sums stay in range."""
     weight_Q = np.asarray(_array("weights", weights, length), np.float64)
@@ -198,7 +195,7 @@ _HITS, _RECIPROCAL = "hits_at_", "mean_reciprocal_rank"
 
 
 class Absent(Enum):
-    """What a true entity that its list does not hold counts as."""
+    """How to count a true entity that is not in its list."""
 
     BOUNDS = "bounds"  # what is known: between the list's length + 1 and the number of candidates
     LAST = "last"  # the last of all candidates
@@ -211,7 +208,7 @@ class UnknowableMetricError(UnknownMetricError):
 
 @frozen(eq=False)
 class ListedRanks:
-    """What truncated lists say of queries, int64 (Q,)."""
+    """The ranks of queries in truncated lists, int64 (Q,)."""
 
     is_listed_Q: NDArray[np.bool_]
     optimistic_Q: Integers  # the rank in the list, ties won; the least possible where the true entity is not listed
@@ -224,28 +221,17 @@ class ListedRanks:
 
     def select(self, chosen_Q: NDArray[np.bool_]) -> ListedRanks:
         """Return some of the queries."""
-        return ListedRanks(
-            self.is_listed_Q[chosen_Q],
-            self.optimistic_Q[chosen_Q],
-            self.pessimistic_Q[chosen_Q],
-            self.num_candidates_Q[chosen_Q],
-        )
+        return ListedRanks(*(column_Q[chosen_Q] for column_Q in astuple(self, recurse=False)))
 
     def metrics(self, absent: Absent | str = Absent.BOUNDS) -> ListedMetrics:
         """Return the metrics under a convention for what is not listed."""
-        convention, listed_Q = Absent(absent), self.is_listed_Q
-        if convention is Absent.ZERO:
-            listed = self.select(listed_Q)
-            found = from_ranks(listed.optimistic_Q, listed.pessimistic_Q, listed.num_candidates_Q)
-            return ListedMetrics(convention, found, found, listed.num_queries, self.num_queries)
-        last = from_ranks(
-            np.where(listed_Q, self.optimistic_Q, self.pessimistic_Q), self.pessimistic_Q, self.num_candidates_Q
-        )
-        first = last
+        convention, num_listed = Absent(absent), int(self.is_listed_Q.sum())
+        ranks = self.select(self.is_listed_Q) if convention is Absent.ZERO else self
+        listed_Q, best_Q, worst_Q = ranks.is_listed_Q, ranks.optimistic_Q, ranks.pessimistic_Q
+        first = last = from_ranks(np.where(listed_Q, best_Q, worst_Q), worst_Q, ranks.num_candidates_Q)
         if convention is Absent.BOUNDS:
-            worst_Q = np.where(listed_Q, self.pessimistic_Q, self.optimistic_Q)
-            first = from_ranks(self.optimistic_Q, worst_Q, self.num_candidates_Q)
-        return ListedMetrics(convention, first, last, int(listed_Q.sum()), self.num_queries)
+            first = from_ranks(best_Q, np.where(listed_Q, worst_Q, best_Q), ranks.num_candidates_Q)
+        return ListedMetrics(convention, first, last, num_listed, self.num_queries)
 
 
 @frozen(eq=False)
@@ -278,21 +264,22 @@ class ListedMetrics:
         return low
 
     def bounds(self, name: str) -> Bounds | None:
-        """Return the least and the greatest value that a metric can have, equal where it is known; None if undefined.
+        """Return the least and the greatest possible value; None if undefined.
 
         Raises:
             UnknowableMetricError: nothing is known of it; the message says why.
             UnknownMetricError: no such metric.
         """
         first, last = self._first[name], self._last[name]
-        if self.absent is Absent.ZERO:
-            return self._with_zeros(name, first)
-        if first is None or last is None:
-            return None
         reason = self.refusal(name)
         if reason is not None:
             raise UnknowableMetricError(f"'{name}' {reason}")
-        return min(first, last), max(first, last)
+        if self.absent is Absent.ZERO and self._num_queries:
+            first = last = first or 0.0
+            if self._num_listed < self._num_queries:
+                is_count = parse(name, RankType.REALISTIC.value).metric == "count"
+                first = last = self._num_queries if is_count else first * self._num_listed / self._num_queries
+        return None if first is None or last is None else (min(first, last), max(first, last))
 
     def refusal(self, name: str) -> str | None:
         """Return why nothing can be said of a metric; None if something can."""
@@ -308,25 +295,6 @@ class ListedMetrics:
             return None
         return "neither grows nor falls with every rank, so the lists tell nothing of it; choose absent = 'last'"
 
-    def _with_zeros(self, name: str, of_listed: float | int | None) -> Bounds | None:
-        reason = self.refusal(name)
-        if reason is not None:
-            raise UnknowableMetricError(f"'{name}' {reason}")
-        if not self._num_queries:
-            return None if of_listed is None else (of_listed, of_listed)
-        if parse(name, RankType.REALISTIC.value).metric == "count":
-            return self._num_queries, self._num_queries
-        value = of_listed or 0.0
-        if self._num_listed < self._num_queries:
-            value = value * self._num_listed / self._num_queries
-        return value, value
-
     def to_dict(self, cutoffs: tuple[int, ...] = (1, 3, 5, 10)) -> dict[str, Bounds | str | None]:
-        """Return `<rank type>.<metric>` -> its bounds, why it is refused, or None where it is undefined."""
-        found: dict[str, Bounds | str | None] = {}
-        for rank_type in (*(of.value for of in RankType), EXPECTED):
-            for metric in rank_metrics(cutoffs):
-                if metric.has_rank_type(rank_type):
-                    name = f"{rank_type}.{metric.name}"
-                    found[name] = self.refusal(name) or self.bounds(name)
-        return found
+        """Return for each `<rank type>.<metric>` its bounds, or why it has none."""
+        return {name: self.refusal(name) or self.bounds(name) for name in self._first.to_dict(cutoffs)}

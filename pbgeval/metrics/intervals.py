@@ -10,9 +10,8 @@ are integers and clusters stand in the order of the sample, so neither workers n
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -70,15 +69,14 @@ class SampledQueries:
         )
 
     def select_label(self, label: str) -> SampledQueries:
-        """Return the queries that a label of the report means."""
-        values = torch.tensor([side.value for side in Side if side.is_in(label)])
-        chosen_Q = torch.isin(self.side_Q, values)
+        """Return the queries of a label of the report."""
+        chosen_Q = torch.isin(self.side_Q, torch.tensor([side.value for side in Side if side.is_in(label)]))
         return SampledQueries(self.counts.select(chosen_Q), self.side_Q[chosen_Q], self.cluster_Q[chosen_Q])
 
 
 @frozen
 class Interval:
-    """An estimate, and between which values the whole population's lies with the stated probability."""
+    """An estimate with its confidence interval."""
 
     value: float
     standard_error: float
@@ -121,36 +119,18 @@ def sample_intervals(
     """
     found = {}
     for label in (*(side.label for side in sides), "both"):
-        chosen = queries.select_label(label)
-        prefix = f"{label}."
-        names = None if keys is None else {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
-        if names is None or names:
-            for name, interval in _label_intervals(chosen, design, cutoffs, level, names):
-                found[prefix + name] = interval
-    return found
-
-
-def _label_intervals(
-    queries: SampledQueries, design: SampleDesign, cutoffs: tuple[int, ...], level: float, names: Collection[str] | None
-) -> Iterator[tuple[str, Interval]]:
-    sample = _Clusters(queries, design, level)
-    stats = RankStats.from_queries(StatsLayout(cutoffs), queries.counts)
-    for name, metric, rank_type in keyed_metrics(cutoffs):
-        value = query_mean(stats.total, metric, rank_type) if names is None or name in names else None
-        if value is None:
+        if keys is not None and not any(key.startswith(f"{label}.") for key in keys):
             continue
-        if design.is_population:
-            yield name, Interval(value, 0.0, value, value)
-        elif design.degrees_of_freedom > 0:
-            yield name, sample.interval(metric, rank_type, value)
-
-
-class _Ratio(NamedTuple):
-    """A ratio of sums over clusters."""
-
-    value: float
-    variance: float
-    degrees_of_freedom: int
+        sample = _Clusters(queries.select_label(label), design, level)
+        stats = RankStats.from_queries(StatsLayout(cutoffs), sample.queries.counts)
+        for name, metric, rank_type in keyed_metrics(cutoffs):
+            key = f"{label}.{name}"
+            value = query_mean(stats.total, metric, rank_type) if keys is None or key in keys else None
+            if value is not None and design.is_population:
+                found[key] = Interval(value, 0.0, value, value)
+            elif value is not None and design.degrees_of_freedom > 0:
+                found[key] = sample.interval(metric, rank_type, value)
+    return found
 
 
 @frozen(eq=False)
@@ -163,10 +143,10 @@ class _Clusters:
 
     def interval(self, metric: QueryMetric, rank_type: RankType, value: float) -> Interval:
         """Return the interval of a metric, whose value is exact."""
-        mean = self._mean(metric, rank_type)
-        critical = student_quantile(self.level, mean.degrees_of_freedom)
+        mean, variance, freedom = self._mean(metric, rank_type)
+        critical = student_quantile(self.level, freedom)
         top = 1 if metric.is_share else max(1, int(self.queries.counts.num_competitors_Q.max()))
-        share, error = mean.value / top, math.sqrt(mean.variance) / top
+        share, error = mean / top, math.sqrt(variance) / top
         agree = error <= _NO_VARIANCE * share  # also where no cluster has a hit
         low, high = (
             unseen_ends(share, self._num_independent(), critical) if agree else wilson_ends(share, error, critical)
@@ -178,15 +158,15 @@ class _Clusters:
             return Interval(value, max(high - value, value - low) / critical, low, high)
         return Interval(value, scale * error, low, high)
 
-    def _mean(self, metric: QueryMetric, rank_type: RankType) -> _Ratio:
-        """Return the ratio of the sums of numerators and denominators."""
+    def _mean(self, metric: QueryMetric, rank_type: RankType) -> tuple[float, float, int]:
+        """Return a ratio of sums over clusters, its variance and degrees of freedom."""
         counts = self.queries.counts
         numerator_U = self._cluster_sums(metric.numerators(counts, rank_type, VALUE_BITS))
         denominator_U = self._cluster_sums(metric.counted(counts) * metric.denominator(VALUE_BITS))
         total = int(denominator_U.sum())
         value = int(numerator_U.sum()) / total
         residual_U = (numerator_U - value * denominator_U) / (total / len(denominator_U))
-        return _Ratio(value, *variance_of_mean(residual_U, self.design))
+        return (value, *variance_of_mean(residual_U, self.design))
 
     def _cluster_sums(self, values_Q: Tensor) -> np.ndarray:
         sums_U = torch.zeros(len(self.design.stratum_U), dtype=torch.int64)
@@ -201,15 +181,15 @@ class _Clusters:
         num_clusters = int((self._cluster_sums(one_Q) > 0).sum())
         unseen = 1.0 - len(self.design.stratum_U) / int(self.design.population_H.sum())
         reciprocal_Q = 2.0 / self.queries.counts.doubled_rank(RankType.REALISTIC).double()
-        mean = self._mean(MEAN_RECIPROCAL_RANK, RankType.REALISTIC)
-        if mean.variance <= (_NO_VARIANCE * mean.value) ** 2:
+        mean, variance, _ = self._mean(MEAN_RECIPROCAL_RANK, RankType.REALISTIC)
+        if variance <= (_NO_VARIANCE * mean) ** 2:
             return num_clusters / unseen
         of_one_query = float(np.var(np.sort(reciprocal_Q.numpy())))  # sorted: the order of queries moves no bit
-        return min(max(of_one_query / mean.variance, num_clusters / unseen), len(one_Q) / unseen)
+        return min(max(of_one_query / variance, num_clusters / unseen), len(one_Q) / unseen)
 
 
 def wilson_ends(share: float, error: float, critical: float) -> tuple[float, float]:
-    """Return the ends of Wilson's interval for a mean in 0..1, 0 < share < 1, with a standard error above 0.
+    """Return the ends of Wilson's interval for a mean in 0..1.
 
     The number of draws is the effective one: as many as would give a share this error.
     """
@@ -222,7 +202,7 @@ def wilson_ends(share: float, error: float, critical: float) -> tuple[float, flo
 
 
 def unseen_ends(share: float, num_draws: float, critical: float) -> tuple[float, float]:
-    """Return the ends for a mean in 0..1 on which all draws agree: what they have not shown may be all 0, or all 1.
+    """Return the ends for a mean in 0..1 if all draws agree.
 
     With all draws 0, or all 1, this is Wilson's interval.
     """
@@ -231,7 +211,7 @@ def unseen_ends(share: float, num_draws: float, critical: float) -> tuple[float,
 
 
 def variance_of_mean(residual_U: np.ndarray, design: SampleDesign) -> tuple[float, int]:
-    """Return the variance of the plain mean of the sampled clusters' values, and its degrees of freedom.
+    """Return the variance of the mean over clusters, and its degrees of freedom.
 
     Degrees of freedom are Satterthwaite's, at most clusters less strata. A stratum's variance rests on few draws, so
     there it is first drawn towards that of all strata, which counts as PRIOR_DRAWS draws.
@@ -293,10 +273,8 @@ def student_quantile(level: float, degrees_of_freedom: int) -> float:
         high *= 2
     for _ in range(64):
         middle = (low + high) / 2
-        if _student_probability(middle, degrees_of_freedom) < level:
-            low = middle
-        else:
-            high = middle
+        is_low = _student_probability(middle, degrees_of_freedom) < level
+        low, high = (middle, high) if is_low else (low, middle)
     return high
 
 
@@ -325,12 +303,12 @@ def round_level(round_number: int) -> float:
 
 
 def should_stop(interval: Interval | None, target_error: float) -> bool:
-    """Tell whether a round's interval is narrow enough: its farther end lies within target_error of the value."""
+    """Return whether both ends of the interval lie within target_error of the value."""
     return interval is not None and interval.half_width <= target_error
 
 
 def round_needed(interval: Interval | None, target_error: float, done: int, round_totals: Sequence[int]) -> int:
-    """Return the round after `done` that is expected to meet the target, at most MAX_SKIPPED rounds further on.
+    """Return the next round that may meet the target; skip at most MAX_SKIPPED.
 
     Each round visits every bucket again, and what the first rounds say of the variance is enough to see that the next
     ones will not do. Levels go by the numbers of rounds, so a round that is not judged can only be missed.
@@ -383,7 +361,7 @@ def two_sided_probability(t: float, degrees_of_freedom: float) -> float:
 
 
 def _continued_fraction(x: float, a: float, b: float) -> float:
-    """Return that of the incomplete beta function (Abramowitz and Stegun 26.5.8), evaluated from its front (Lentz)."""
+    """Evaluate the incomplete beta function's continued fraction by Lentz's method."""
     denominator = _away_from_zero(1.0 - (a + b) * x / (a + 1.0))
     c, d = 1.0, 1.0 / denominator
     value = d

@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from attrs import frozen
 
 from pbgeval.metrics import classification
 from pbgeval.metrics.registry import (
+    ABOVE_ZERO,
+    ALL_FAMILIES,
     EXPECTED,
     FAMILIES,
     METRICS,
@@ -20,11 +21,12 @@ from pbgeval.metrics.registry import (
     NDCG_PREFIXES,
     OPTIONAL_FAMILIES,
     PYKEEN,
+    SHARE,
     SYNONYMS,
     Definition,
     Metric,
-    MetricFamily,
     Range,
+    find_definition,
     find_metric,
     metric_key,
     rank_metrics,
@@ -49,7 +51,7 @@ class UnknownMetricError(KeyError):
 
 @frozen
 class MetricName:
-    """What a name says."""
+    """A metric's name, parsed."""
 
     side: str  # head, tail, relation, both; empty where the name leaves it out
     rank_type: str  # the same
@@ -63,7 +65,7 @@ class MetricName:
         return f"{self.side}.{self.rank_type}.{self.metric}"
 
     def covers(self, other: MetricName) -> bool:
-        """Whether another name is of this metric and of the side and rank type that this one says, if it does."""
+        """Return whether this name, which may lack side and rank type, means the other."""
         return self.metric == other.metric and self.side in ("", other.side) and self.rank_type in ("", other.rank_type)
 
 
@@ -108,7 +110,7 @@ def resolve(name: str, headline: str, keys: Collection[str]) -> str:
 
 
 def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
-    """Return the end of a message: the names of metrics with these keys that are most like one that is unknown."""
+    """Return the end of an error message: the known names nearest to an unknown one."""
     metrics = {key.rpartition(".")[2] for key in keys}
     synonyms = {synonym for synonym, metric in SYNONYMS.items() if metric in metrics}
     known = sorted({*keys, *metrics, *synonyms, *(metric.replace("_at_", "@") for metric in metrics)})
@@ -118,13 +120,13 @@ def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
 
 # What the metrics are that have no rank type: of pools of scores, of a classifier, of graded gains, PBG's loss.
 
-SHARE = Range("[0, 1]", low=0.0, high=1.0)
 SIGNED = Range("[-1, 1]", low=-1.0, high=1.0)
 RATIO = Range("[0, inf)", low=0.0)
 OF_CONFUSION = f"{PYKEEN} ClassificationEvaluator, whose confusion matrix is transposed; Fawcett (2006)"
-_SYNONYMS: dict[str, list[str]] = defaultdict(list)
-for _synonym, _name in classification.SYNONYMS.items():
-    _SYNONYMS[_name].append(_synonym)
+
+
+def _synonyms(name: str) -> tuple[str, ...]:
+    return tuple(synonym for synonym, meaning in classification.SYNONYMS.items() if meaning == name)
 
 
 def _rate(
@@ -134,7 +136,7 @@ def _rate(
     chance: str = "depends on the share of positives",
     value_range: Range = SHARE,
 ) -> Definition:
-    return Definition(name, tuple(_SYNONYMS[name]), direction, value_range, chance, formula, OF_CONFUSION)
+    return Definition(name, _synonyms(name), direction, value_range, chance, formula, OF_CONFUSION)
 
 
 SCORE_METRICS: tuple[Definition, ...] = (
@@ -149,7 +151,7 @@ SCORE_METRICS: tuple[Definition, ...] = (
     ),
     Definition(
         "auc",
-        tuple(_SYNONYMS["auc"]),
+        _synonyms("auc"),
         1,
         SHARE,
         "0.5",
@@ -158,16 +160,16 @@ SCORE_METRICS: tuple[Definition, ...] = (
     ),
     Definition(
         "average_precision_score",
-        tuple(_SYNONYMS["average_precision_score"]),
+        _synonyms("average_precision_score"),
         1,
-        Range("(0, 1]", low=0.0, high=1.0),
+        ABOVE_ZERO,
         "near the share of positives",
         "mean over true scores of the precision at each; thresholds are the distinct scores",
         f"{PYKEEN} ClassificationEvaluator; scikit-learn",
     ),
     Definition(
         "area_under_the_precision_recall_curve",
-        tuple(_SYNONYMS["area_under_the_precision_recall_curve"]),
+        _synonyms("area_under_the_precision_recall_curve"),
         1,
         SHARE,
         "near the share of positives",
@@ -265,15 +267,15 @@ class Selection:
         return sorted(self.families | parts)
 
     def has(self, key: str) -> bool:
-        """Whether a key of metrics.json is chosen; loss and NDCG always are, as they have switches of their own."""
+        """Return whether a key of metrics.json is chosen; loss and NDCG always are."""
         found = split(key)
-        has_switch = found.metric == "loss" or found.metric.startswith(NDCG_PREFIXES)
-        by_family = bool(self.families & _families_of(found.metric))
-        return by_family or has_switch or any(part.covers(found) for part in self.parts)
+        if self.families & _groups_of(found.metric) or found.metric == "loss" or found.metric.startswith(NDCG_PREFIXES):
+            return True
+        return any(part.covers(found) for part in self.parts)
 
     def has_metric(self, metric: str) -> bool:
         """Whether a metric is chosen for any side and rank type."""
-        return bool(self.families & _families_of(metric)) or any(part.metric == metric for part in self.parts)
+        return bool(self.families & _groups_of(metric)) or any(part.metric == metric for part in self.parts)
 
     def select(self, metrics: Mapping[str, T]) -> dict[str, T]:
         """Return what is chosen of a mapping by key of metrics.json."""
@@ -281,9 +283,9 @@ class Selection:
 
     @property
     def of_ranks(self) -> Selection:
-        """What is chosen of the metrics for which no scores are kept."""
+        """The chosen metrics that need no scores."""
         query_auc = [split("query_auc")] if self.has_metric("query_auc") else []
-        return Selection(self.families & _RANK, (*self.parts, *query_auc))
+        return Selection(self.families & {RANK}, (*self.parts, *query_auc))
 
     @property
     def classification(self) -> bool:
@@ -292,7 +294,7 @@ class Selection:
 
     @property
     def estimates(self) -> bool:
-        """Whether sampled candidates are to tell of all from which they are drawn."""
+        """Whether estimates from sampled candidates are chosen."""
         return ESTIMATES in self.families
 
     @property
@@ -314,8 +316,7 @@ class Selection:
     @property
     def optional_metrics(self) -> tuple[Metric, ...]:
         """The rank metrics that are chosen and not in every report."""
-        prefixes = tuple(family.prefix for family in OPTIONAL_FAMILIES)
-        names = dict.fromkeys(part.metric for part in self.parts if part.metric.startswith(prefixes))
+        names = dict.fromkeys(part.metric for part in self.parts if part.metric.startswith(_OPTIONAL))
         return tuple(metric for metric in map(find_metric, names) if metric is not None)
 
 
@@ -342,38 +343,35 @@ def check_name(
     alone = Selection.from_names([name])
     if alone.optional_metrics or alone.pooled_cutoffs:
         return
-    keys = _keys(sides, cutoffs, with_loss=with_loss)
+    rank_types = (*(rank_type.value for rank_type in RankType), EXPECTED)
+    metrics = [
+        f"{of}.{metric.name}" for of in rank_types for metric in rank_metrics(cutoffs) if metric.has_rank_type(of)
+    ]
+    metrics += [metric for metric in WITHOUT_RANK_TYPE if metric != "loss"]
+    keys = [f"{side}.{metric}" for side in sides for metric in metrics] + ["both.loss"] * with_loss
     if with_types:
         keys += [f"{side}.{family.prefix}{k}" for side in ("tail", "both") for family in NDCG_FAMILIES for k in cutoffs]
     resolve(name, parts.rank_type or RankType.REALISTIC.value, keys)
 
 
-def _keys(sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool) -> list[str]:
-    metrics = rank_metrics(cutoffs)
-    ranked = [f"{of.value}.{metric.name}" for of in RankType for metric in metrics]
-    ranked += [f"{EXPECTED}.{metric.name}" for metric in metrics if metric.has_rank_type(EXPECTED)]
-    others = [name for name in WITHOUT_RANK_TYPE if name != "loss"]
-    return [f"{side}.{name}" for side in sides for name in ranked + others] + ["both.loss"] * with_loss
-
-
 ALL_BY_DEFAULT = Selection.from_names(DEFAULT)
 
 
-def _families_of(metric: str) -> frozenset[str]:
-    if metric in _FAMILIES_OF:
-        return _FAMILIES_OF[metric]
+def _groups_of(metric: str) -> set[str]:
+    """Return the metric's groups; a metric computed only when named has none."""
+    if metric in _GROUPS_OF:
+        return _GROUPS_OF[metric]
     if metric.startswith(NDCG_PREFIXES):
-        return frozenset({NDCG})
-    return _NONE if metric.startswith((POOLED_HITS, *_OPTIONAL)) else _RANK
+        return {NDCG}
+    return set() if metric.startswith((POOLED_HITS, *_OPTIONAL)) else {RANK}
 
 
-_NONE, _RANK = frozenset[str](), frozenset({RANK})
 _OPTIONAL = tuple(family.prefix for family in OPTIONAL_FAMILIES)
-_FAMILIES_OF = {
-    **dict.fromkeys(CLASSIFICATION, frozenset({CLASSIFIER})),
-    "average_precision_score": frozenset({AVERAGE_PRECISION, CLASSIFIER}),
-    "auc": frozenset({AUC, CLASSIFIER}),  # the area under the ROC curve of a classifier
-    "query_auc": frozenset({AUC}),
+_GROUPS_OF = {
+    **{name: {CLASSIFIER} for name in CLASSIFICATION},
+    "average_precision_score": {AVERAGE_PRECISION, CLASSIFIER},
+    "auc": {AUC, CLASSIFIER},  # the area under the ROC curve of a classifier
+    "query_auc": {AUC},
 }
 
 
@@ -396,40 +394,35 @@ def metric_list(name: str | None = None) -> str:
     # The member of pooled hits that stands for all; another name is kept.
     stands_for = f"{POOLED_HITS}{K}" if parsed.metric.startswith(POOLED_HITS) else parsed.metric
     of_scores = {metric.name: metric for metric in SCORE_METRICS}
-    for family in NDCG_FAMILIES:
-        cutoff = family.cutoff_of(parsed.metric)
-        if cutoff is not None:
-            return _paragraph(family.of_cutoff(cutoff))
-    metric = of_scores.get(stands_for) or find_metric(parsed.metric)
+    metric = of_scores.get(stands_for) or find_definition(parsed.metric)
     if metric is None:
-        keys = [*(of.name for of in rank_metrics((1, K))), *of_scores]
+        keys = [*(known.name for known in rank_metrics((1, K))), *of_scores]
         raise UnknownMetricError(f"no metric '{name}'{nearest_names(parsed.metric, parsed, keys)}")
     return _paragraph(metric)
 
 
 def listed_metrics() -> tuple[Definition, ...]:
     """Return every metric, a member for each family."""
-    families = (*FAMILIES, *OPTIONAL_FAMILIES)
-    of_types = (family.of_cutoff(K) for family in NDCG_FAMILIES)
-    return (*METRICS, *(family.of_cutoff(K) for family in families), *SCORE_METRICS, *of_types)
+    of_ranks, of_types = (
+        [family.of_cutoff(K) for family in families] for families in ((*FAMILIES, *OPTIONAL_FAMILIES), NDCG_FAMILIES)
+    )
+    return (*METRICS, *of_ranks, *SCORE_METRICS, *of_types)
 
 
 def synonyms_of(metric: Definition) -> list[str]:
     """Return the other names of a metric, or of its family."""
-    families: tuple[MetricFamily[Any], ...] = (*FAMILIES, *OPTIONAL_FAMILIES, *NDCG_FAMILIES)
-    for family in families:
+    for family in ALL_FAMILIES:
         if metric.name == f"{family.prefix}{K}":
             return [*(f"{word}@{K}" for word in family.words), *family.names]
     return list(metric.synonyms)
 
 
 def _paragraph(metric: Definition) -> str:
-    better = DIRECTIONS[metric.direction]
-    lines = [
-        f"{metric.name}",
-        f"    {metric.formula}",
-        f"    range {metric.range.text}{f', {better} is better' if better else ''}; by chance: {metric.chance}",
-        f"    also: {', '.join(synonyms_of(metric)) or '-'}",
-        f"    source: {metric.source}",
-    ]
-    return "\n".join(lines) + "\n"
+    better = f", {DIRECTIONS[metric.direction]} is better" if metric.direction else ""
+    return (
+        f"{metric.name}\n"
+        f"    {metric.formula}\n"
+        f"    range {metric.range.text}{better}; by chance: {metric.chance}\n"
+        f"    also: {', '.join(synonyms_of(metric)) or '-'}\n"
+        f"    source: {metric.source}\n"
+    )

@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 class Discount(Enum):
-    """What the gain at position p = 1, 2, ... is divided by."""
+    """The divisor of the gain at position p = 1, 2, ..."""
 
     STANDARD = "standard"  # log2(p + 1); scikit-learn, torchmetrics, trec_eval
     JK = "jk"  # 1 for p = 1, else log2(p): Jaervelin and Kekaelaeinen (2002) with b = 2; positions 1 and 2 count alike
@@ -68,8 +68,7 @@ def ndcg_of_levels(
 
 def _weights(most: int, discount: Discount) -> Floats:
     """Return the sums of 1 / discount over positions 1..p for p = 0..most."""
-    positions = range(1, most + 1)
-    terms = [1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2)) for p in positions]
+    terms = [1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2)) for p in range(1, most + 1)]
     return np.array([math.fsum(terms[:number]) for number in range(most + 1)])
 
 
@@ -108,12 +107,11 @@ def type_values(
         gain_HG: gain at each distance.
         cutoffs: k of NDCG@k.
     """
-    kinds = list(TypeGain)
-    parts = []
-    for gain, discount in VARIANTS:
-        kind = kinds.index(gain)
-        values_QK = ndcg_of_levels(count_Qk, gain_QkG[:, :, kind], ideal_QH, gain_HG[:, kind], cutoffs, discount)
-        parts.append(values_QK)
+    kinds = [(list(TypeGain).index(gain), discount) for gain, discount in VARIANTS]
+    parts = [
+        ndcg_of_levels(count_Qk, gain_QkG[:, :, kind], ideal_QH, gain_HG[:, kind], cutoffs, discount)
+        for kind, discount in kinds
+    ]
     return np.concatenate(parts, axis=1)
 
 
@@ -135,7 +133,7 @@ DEFAULT_CUTOFFS = (1, 3, 5, 10)
 
 @frozen
 class TypeProtocol:
-    """What a place in a list is worth."""
+    """How to value a place in a list."""
 
     gain: TypeGain = field(default=TypeGain.LINEAR, converter=TypeGain)
     discount: Discount = field(default=Discount.JK, converter=Discount)
@@ -191,19 +189,15 @@ def evaluate_types(
     lists = [judge.judge(true, ranking.get(query)) for query, true in truth.items()]
     judge.counts["num_unasked"] = len(ranking.keys() - truth.keys())
     gains_QK, ideal_QK = (np.array([pair[at] for pair in lists]).reshape(-1, width) for at in (0, 1))
-    of_cutoff = {}
+    is_standard, of_cutoff = protocol.discount is Discount.STANDARD, {}
     for cutoff in cutoffs:
-        pairs = zip(*(_dcg(of_QK[:, :cutoff], protocol.discount) for of_QK in (gains_QK, ideal_QK)), strict=True)
-        of_cutoff[cutoff] = [found / best if best > 0 else None for found, best in pairs]
+        place_K = torch.arange(1, cutoff + 1, dtype=torch.float64)
+        divisor_K = torch.log2(place_K + 1.0 if is_standard else place_K.clamp(min=2.0))
+        dcg, ideal = (
+            (torch.from_numpy(of_QK[:, :cutoff]) / divisor_K).sum(1).tolist() for of_QK in (gains_QK, ideal_QK)
+        )
+        of_cutoff[cutoff] = [found / best if best > 0 else None for found, best in zip(dcg, ideal, strict=True)]
     return TypeNdcg(tuple(truth), of_cutoff, {name: judge.counts[name] for name in COUNTS})
-
-
-def _dcg(gains_QK: Floats, discount: Discount) -> list[float]:
-    """Return the sum over positions p of gain_p / discount(p) of each list."""
-    position_K = torch.arange(1, gains_QK.shape[1] + 1, dtype=torch.float64)
-    divisor_K = torch.log2(position_K + 1.0 if discount is Discount.STANDARD else position_K.clamp(min=2.0))
-    sums: list[float] = (torch.from_numpy(gains_QK) / divisor_K).sum(1).tolist()
-    return sums
 
 
 COUNTS = (
@@ -228,9 +222,7 @@ class _Judge:
     width: int  # places of a list that count
     counts: Counter[str] = field(factory=Counter, init=False)
 
-    def judge(
-        self, true: Sequence[str], listed: Sequence[str] | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def judge(self, true: Sequence[str], listed: Sequence[str] | None) -> tuple[Floats, Floats]:
         """Return the gains of a list's places, and those of the ideal list."""
         self.counts["num_queries"] += 1
         self.counts["num_missing"] += listed is None
@@ -254,24 +246,13 @@ class _Judge:
         return list(listed) if self.protocol.as_published else once
 
     def _gain(self, name: str, related: RelatedTypes) -> float:
-        type_ = self.taxonomy.find(name)
-        if type_ is None:
-            return self._gain_of_root(related) if name == self.taxonomy.root else 0.0
-        at = int(np.searchsorted(related.type_n, type_))
-        if at == len(related.type_n) or related.type_n[at] != type_:
-            return 0.0
-        return float(self._gains(related.distance_n[at : at + 1])[0])
-
-    def _gain_of_root(self, related: RelatedTypes) -> float:
-        depths = self.taxonomy.depth_T[related.type_n[related.distance_n == 0]]  # of the true types
-        if not self.protocol.as_published or not depths.size:
-            return 0.0
-        return float(self._gains(depths.min(keepdims=True))[0])
+        distance_n = related.distance_n[related.type_n == self.taxonomy.find(name)]
+        if name == self.taxonomy.root and self.protocol.as_published:  # by its distance of the nearest true type
+            distance_n = np.sort(self.taxonomy.depth_T[related.type_n[related.distance_n == 0]])[:1]
+        return float(self._gains(distance_n).sum())
 
     def _gains(self, distance_n: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.taxonomy.gains(distance_n, self.protocol.gain, self.protocol.base)
 
     def _padded(self, gains_n: NDArray[np.float64]) -> NDArray[np.float64]:
-        padded_K = np.zeros(self.width)
-        padded_K[: min(len(gains_n), self.width)] = gains_n[: self.width]
-        return padded_K
+        return np.pad(gains_n[: self.width], (0, max(self.width - len(gains_n), 0)))

@@ -38,7 +38,7 @@ def values_of(metrics: Sequence[QueryMetric], counts_Q: Sequence[np.ndarray], ra
 
 @frozen
 class Difference:
-    """What two runs differ by in a metric; None: too few clusters tell it."""
+    """The difference of two runs in a metric; None: too few clusters."""
 
     metric: str
     a: float
@@ -90,7 +90,7 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values corrected for their number by Holm's step-down method (1979); None counts for nothing.
+    """Correct p-values for their number by Holm's step-down method (1979).
 
     The k-th smallest of n is multiplied by n - k + 1 and is no smaller than those before it, nor above 1.
     """
@@ -154,8 +154,7 @@ def _difference(
     assert b is not None, "groups have queries"
     unit = metric.slope / metric.denominator(VALUE_BITS)
     difference = unit * change / num
-    error = low = high = None
-    p_value = None
+    error = low = high = p_value = None
     if found is not None:
         variance, freedom = found
         error = unit * math.sqrt(variance) / num
@@ -171,7 +170,7 @@ def _difference(
 
 
 def flip_probability(few: FewEdges) -> float:
-    """Return the share of all exchanges of the runs, unit by unit, after which they differ as much or more.
+    """Return the share of all unit-wise exchanges that differ as much or more.
 
     How much is the sum of changes over the root of its variance, without means: they are 0 if the runs do not differ.
     """
@@ -195,7 +194,7 @@ def flip_probability(few: FewEdges) -> float:
 
 
 def _flipped(signs_FU: np.ndarray, sums_UL: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the squared sum of changes and its variance for each way to flip units; of integers, exactly."""
+    """Return the squared sum of changes and its variance for each way to flip units."""
     of_units_U1, *of_keys = sums_UL
     square_F = (signs_FU @ of_units_U1)[:, 0] ** 2
     more_F = sum((((signs_FU @ sums_UK) ** 2).sum(1) - (sums_UK**2).sum() for sums_UK in of_keys), 0 * square_F)

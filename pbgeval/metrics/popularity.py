@@ -112,13 +112,15 @@ def _rows(strata: Sequence[Counted], layout: StatsLayout, rank_type: RankType) -
             "mrr_share": ratio(reciprocals, total),
         }
         for name, divided in (("metrics", False), ("macro_metrics", True)):
-            row[name] = {}
-            for label in of_stratum[0][1]:
-                parts = [(frequency if divided else 1, of_label[label]) for frequency, of_label in of_stratum]
-                sums = weighted_sums(layout, parts)
-                for metric in _shares(layout):
-                    key = f"{label}.{rank_type.value}.{metric.name}"
-                    row[name][key] = query_mean(sums.__getitem__, metric, rank_type)
+            sums_of = {
+                label: weighted_sums(layout, [(frequency if divided else 1, of[label]) for frequency, of in of_stratum])
+                for label in of_stratum[0][1]
+            }
+            row[name] = {
+                f"{label}.{rank_type.value}.{metric.name}": query_mean(sums.__getitem__, metric, rank_type)
+                for label, sums in sums_of.items()
+                for metric in _shares(layout)
+            }
         rows.append(row)
     return rows
 

@@ -45,7 +45,7 @@ class Range:
 
 @frozen(eq=False)
 class Definition:
-    """What a metric is, for people."""
+    """The description of a metric."""
 
     name: str
     synonyms: tuple[str, ...]
@@ -71,7 +71,7 @@ class Metric(Definition):
         return self.compute(distribution) if distribution.total_weight or not self.needs_weight else None
 
     def has_rank_type(self, rank_type: str) -> bool:
-        """Whether ranks of a type have it: means over all orders of ties only what is linear in the queries."""
+        """Return whether the metric exists for a rank type; `expected` has linear ones."""
         return rank_type != EXPECTED or self.is_linear or not self.needs_weight
 
     def expectation(self, distribution: RankDistribution) -> Value:
@@ -91,7 +91,7 @@ class Metric(Definition):
 
 
 def quotient_or_zero(numerator: float, denominator: float) -> float:
-    """Divide; 0 where the denominator is 0: there, chance decides nothing (for example all candidates are within K)."""
+    """Divide; return 0 if the denominator is 0, where chance decides nothing."""
     return numerator / denominator if denominator else 0.0
 
 
@@ -100,7 +100,8 @@ def quotient_or_zero(numerator: float, denominator: float) -> float:
 NORMAL_75 = 0.6744897501960817  # the 75 % quantile of the normal distribution: the median distance from its median
 NORMAL_75_ROUNDED = 0.67449  # as PyKEEN takes it where queries have weights
 FROM_ONE = Range("[1, inf)", low=1.0)
-SHARE = Range("(0, 1]", low=0.0, high=1.0)
+SHARE = Range("[0, 1]", low=0.0, high=1.0)
+ABOVE_ZERO = Range("(0, 1]", low=0.0, high=1.0)
 SPREAD = Range("[0, inf)", low=0.0)
 
 
@@ -134,12 +135,12 @@ def hits_at(cutoff: int) -> Metric:
         name=f"hits_at_{cutoff}",
         synonyms=(),  # any of `registry.FAMILIES`
         direction=1,
-        range=Range("[0, 1]", low=0.0, high=1.0),
+        range=SHARE,
         chance="Σ p min(K / C, 1)",
         formula="Σ p [r ≤ K]; half ranks compare as they are (1.5 misses K = 1)",
         source=f"{PYKEEN} hits_at_k; PBG r1, r10, r50; OGB hits@k",
         compute=lambda distribution: distribution.hits_at(cutoff),
-        compute_expectation=lambda distribution: chance.expected_hits_at(distribution.groups, cutoff),
+        compute_expectation=lambda ranks: ranks.groups.mean(np.minimum(cutoff / ranks.groups.candidates_G, 1.0)),
         compute_variance=lambda distribution: chance.variance_of_hits_at(distribution.groups, cutoff),
         is_linear=True,
     )
@@ -151,7 +152,7 @@ def mean_reciprocal_rank_at(cutoff: int) -> Metric:
         name=f"mean_reciprocal_rank_at_{cutoff}",
         synonyms=(),  # any of `registry.OPTIONAL_FAMILIES`
         direction=1,
-        range=Range("[0, 1]", low=0.0, high=1.0),
+        range=SHARE,
         chance="Σ p H₁(min(K, C)) / C",
         formula="Σ p [r ≤ K] / r: what is known of the reciprocal rank from lists of K",
         source="OGB's WikiKG90Mv2, with K = 10",
@@ -170,15 +171,17 @@ MEAN_RANK = Metric(
     formula="Σ p r",
     source=f"{PYKEEN} arithmetic_mean_rank; PBG pos_rank",
     compute=RankDistribution.mean_rank,
-    compute_expectation=lambda ranks: chance.expected_mean_rank(ranks.groups),
-    compute_variance=lambda ranks: chance.variance_of_mean_rank(ranks.groups),
+    compute_expectation=lambda ranks: ranks.groups.mean((ranks.groups.candidates_G + 1.0) / 2.0),
+    compute_variance=lambda ranks: ranks.groups.variance_of_mean(  # (C^2 - 1) / 12 of one query
+        (ranks.groups.candidates_G - 1.0) * (ranks.groups.candidates_G + 1.0) / 12.0
+    ),
     is_linear=True,
 )
 MEAN_RECIPROCAL_RANK = Metric(
     name="mean_reciprocal_rank",
     synonyms=("inverse_harmonic_mean_rank", "ihmr", "mrr", "mrr_list"),
     direction=1,
-    range=SHARE,
+    range=ABOVE_ZERO,
     chance="Σ p H₁(C) / C",
     formula="Σ p / r",
     source=f"{PYKEEN} inverse_harmonic_mean_rank; PBG mrr; OGB mrr_list, of which it is the mean",
@@ -196,7 +199,7 @@ GEOMETRIC_MEAN_RANK = Metric(
     formula="exp(Σ p ln r)",
     source=f"{PYKEEN}; {HOYT}",
     compute=lambda ranks: exp(ranks.mean_log_rank),
-    compute_expectation=lambda ranks: chance.expected_geometric_mean_rank(ranks.groups),
+    compute_expectation=lambda ranks: exp(ranks.groups.log_geometric_mean),
     compute_variance=lambda ranks: chance.variance_of_geometric_mean_rank(ranks.groups),
 )
 METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
@@ -209,20 +212,20 @@ METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
         lambda ranks: ranks.median,
     ),
     base_metric(
-        "inverse_arithmetic_mean_rank", ("iamr",), 1, SHARE, "1 / mean_rank", lambda ranks: 1.0 / ranks.mean_rank()
+        "inverse_arithmetic_mean_rank", ("iamr",), 1, ABOVE_ZERO, "1 / mean_rank", lambda ranks: 1.0 / ranks.mean_rank()
     ),
     base_metric(
         "inverse_geometric_mean_rank",
         ("igmr",),
         1,
-        SHARE,
+        ABOVE_ZERO,
         "1 / geometric_mean_rank",
         lambda ranks: 1.0 / exp(ranks.mean_log_rank),
     ),
     base_metric(
         "harmonic_mean_rank", ("hmr",), -1, FROM_ONE, "1 / Σ p / r", lambda ranks: 1.0 / ranks.mean_reciprocal_rank()
     ),
-    base_metric("inverse_median_rank", (), 1, SHARE, "1 / median_rank", lambda ranks: 1.0 / ranks.median),
+    base_metric("inverse_median_rank", (), 1, ABOVE_ZERO, "1 / median_rank", lambda ranks: 1.0 / ranks.median),
     base_metric(
         "standard_deviation",
         ("rank_std", "std"),
@@ -347,7 +350,7 @@ def ndcg_at(gain: str, discount: str, cutoff: int) -> Definition:
         name,
         (),
         1,
-        Range("[0, 1]", 0.0, 1.0),
+        SHARE,
         "depends on the gains",
         f"DCG / ideal DCG of the {cutoff} best types; gain {of_type} at distance d of a true one; discount {divisor}",
         "Balog and Neumayer (2012)" + ("; Järvelin and Kekäläinen (2002)" if discount == "jk" else ""),
@@ -426,6 +429,7 @@ NDCG_FAMILIES: tuple[MetricFamily[Definition], ...] = (
         partial(ndcg_at, "exponential", "standard"),
     ),
 )
+ALL_FAMILIES: tuple[MetricFamily[Any], ...] = (*FAMILIES, *OPTIONAL_FAMILIES, *NDCG_FAMILIES)
 NDCG_PREFIXES = tuple(family.prefix for family in NDCG_FAMILIES)
 SYNONYMS = MappingProxyType({synonym: metric.name for metric in METRICS for synonym in metric.synonyms})
 _BY_NAME = MappingProxyType({metric.name: metric for metric in METRICS})
@@ -437,20 +441,22 @@ def rank_metrics(cutoffs: Iterable[int]) -> tuple[Metric, ...]:
 
 
 def metric_key(name: str) -> str:
-    """Return the key that a metric's name (in lower case, without side and rank type) means; an unknown one is kept."""
-    families: tuple[MetricFamily[Any], ...] = (*FAMILIES, *OPTIONAL_FAMILIES, *NDCG_FAMILIES)
-    for family in families:
-        cutoff = None if name in SYNONYMS else family.cutoff_of(name)
+    """Return the key of a lower-case name without side and rank type, or the name."""
+    for family in ALL_FAMILIES if name not in SYNONYMS else ():
+        cutoff = family.cutoff_of(name)
         if cutoff is not None:
             return f"{family.prefix}{cutoff}"
     return SYNONYMS.get(name, name)
 
 
-def find_metric(name: str) -> Metric | None:
-    """Return the metric of a name as `metric_key` takes it; None if there is none."""
+def find_definition(name: str) -> Definition | None:
+    """Return the metric of ranks or types with a name as in `metric_key`, or None."""
     key = metric_key(name)
-    for family in (*FAMILIES, *OPTIONAL_FAMILIES):
-        cutoff = family.cutoff_of(key)
-        if cutoff is not None:
-            return family.of_cutoff(cutoff)
-    return _BY_NAME.get(key)
+    cutoffs = ((family, family.cutoff_of(key)) for family in ALL_FAMILIES)
+    return next((family.of_cutoff(k) for family, k in cutoffs if k is not None), _BY_NAME.get(key))
+
+
+def find_metric(name: str) -> Metric | None:
+    """Return the rank metric of a name as `metric_key` takes it; None if there is none."""
+    found = find_definition(name)
+    return found if isinstance(found, Metric) else None

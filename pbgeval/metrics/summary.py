@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import lcm
 
 import numpy as np
@@ -73,18 +73,14 @@ def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Seq
         histograms: of the same queries.
         optional: metrics besides those of every report.
     """
-    groups = CandidateGroups.from_counts(histograms.num_candidates)
-
-    def distribution(rank_type: RankType, means: Means | None) -> RankDistribution:
-        of_counts = RankDistribution.from_counts(
-            histograms.ranks(rank_type),
-            histograms.num_candidates,
-            doubled=rank_type is RankType.REALISTIC,
-            means=means,
+    groups = CandidateGroups.from_counts(histograms.num_candidates)  # computes once for all rank types
+    of_types = {
+        rank_type: RankDistribution.from_counts(
+            histograms.ranks(rank_type), groups, doubled=rank_type is RankType.REALISTIC
         )
-        return evolve(of_counts, groups=groups)  # what is computed of the candidates is computed once for all types
-
-    return dict(_values(ExactSums(stats.total, stats.layout), distribution, optional))
+        for rank_type in RankType
+    }
+    return dict(_values(ExactSums(stats.total, stats.layout), of_types, optional))
 
 
 def all_weighted_metrics(sums: ExactSums, grouped: GroupedStats, sides: tuple[Side, ...]) -> dict[str, Value]:
@@ -97,32 +93,26 @@ def all_weighted_metrics(sums: ExactSums, grouped: GroupedStats, sides: tuple[Si
     """
     class_G, candidates_G, num_G = _joined([grouped.key_histogram(NUM_CANDIDATES, side) for side in sides])
     groups = CandidateGroups(candidates_G.astype(np.float64), 1.0 / class_G, num_G)
-    num_queries = int(num_G.sum())
-
-    def distribution(rank_type: RankType, means: Means | None) -> RankDistribution:
+    of_types = {}
+    for rank_type in RankType:
         class_B, bin_B, num_B = _joined([grouped.key_histogram(rank_type.value, side) for side in sides])
         bins, place_B = np.unique(bin_B, return_inverse=True)
-        ranks = bin_middles(bins)
-        return RankDistribution(
-            ranks_R=ranks / 2.0 if rank_type is RankType.REALISTIC else ranks,
+        of_types[rank_type] = RankDistribution(
+            ranks_R=bin_middles(bins) / (2.0 if rank_type is RankType.REALISTIC else 1.0),
             weight_R=np.bincount(place_B, num_B / class_B, len(bins)).astype(np.float64),
             groups=groups,
-            num_queries=num_queries,
+            num_queries=int(num_G.sum()),
             is_weighted=True,
-            means=means,
         )
-
-    return dict(_values(sums, distribution))
+    return dict(_values(sums, of_types))
 
 
 def _values(
-    sums: ExactSums,
-    distribution: Callable[[RankType, Means | None], RankDistribution],
-    optional: Sequence[Metric] = (),
+    sums: ExactSums, of_types: Mapping[RankType, RankDistribution], optional: Sequence[Metric] = ()
 ) -> Iterator[tuple[str, Value]]:
     metrics = metrics_of_ranks(sums.layout.cutoffs)
-    of_types = {rank_type: distribution(rank_type, sums.means(rank_type)) for rank_type in RankType}
-    for rank_type, of_type in of_types.items():
+    for rank_type, of_bins in of_types.items():
+        of_type = evolve(of_bins, means=sums.means(rank_type))
         for metric in (*metrics, *optional):
             yield f"{rank_type.value}.{metric.name}", metric.value(of_type)
     expected = evolve(of_types[EXPECTED_LIKE], means=sums.means(None))
@@ -143,7 +133,7 @@ def _joined(counts: list[KeyedSums]) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 @frozen(eq=False)
 class SortedPools:
-    """The pools of groups, each sorted once; a pooled AUC is computed once, however many summaries show it."""
+    """The sorted pools of groups, and a cache of their pooled AUCs."""
 
     pools: Mapping[GroupKey, SortedPool]
     sample: AucSample
@@ -166,10 +156,6 @@ class SortedPools:
             )
         return self._aucs[of_keys]
 
-    def union(self, keys: Sequence[GroupKey]) -> SortedPool:
-        """Return the scores of some groups together."""
-        return SortedPool.union([self.pools[key] for key in keys])
-
 
 @frozen(eq=False)
 class Summary:
@@ -191,7 +177,7 @@ def summarise(
     path_index: int | None = None,
     bucket: Bucket | None = None,
 ) -> Summary:
-    """Return the metrics of all groups, of one edge path, or of one bucket of it: those that are selected.
+    """Return the selected metrics of all groups, one edge path, or one bucket.
 
     `both` pools the queries of the enabled sides; a disabled side has no keys. A bucket has only the metrics that
     follow from sums: mean rank, mean reciprocal rank, hits, and the pooled AUC.
@@ -224,28 +210,24 @@ def _pool_metrics(
     stats: RankStats, pools: SortedPools, keys: Sequence[GroupKey], selection: Selection, *, only_auc: bool
 ) -> tuple[Metrics, dict[str, dict[str, float]]]:
     """Return what follows from the scores of some groups, with the intervals of what is estimated."""
-    auc = pools.auc(keys, with_error=not only_auc)
+    auc, sample = pools.auc(keys, with_error=not only_auc), pools.sample
     metrics: Metrics = {"auc": None if auc is None else auc.value}
-    intervals = {}
-    interval = None if auc is None else auc.interval(pools.sample.level)
-    if interval is not None:
-        intervals["auc"] = interval
+    interval = None if auc is None else auc.interval(sample.level)
+    intervals = {} if interval is None else {"auc": interval}
     if only_auc or not (selection.classification or selection.pooled_cutoffs):
         return metrics, intervals
-    pool = pools.union(keys)
-    sample = pools.sample
+    pool = SortedPool.union([pools.pools[key] for key in keys])
     whole = sample.all_true and sample.all_competing and sample.design is None
     metrics |= pooled_hits(pool, selection.pooled_cutoffs, whole=whole)
     if selection.classification:
         counts = stats.total("num_queries"), stats.total("num_competitors")
         of_classifier, of_estimates = pooled_classification(pool, *counts, sample)
-        metrics |= of_classifier
-        intervals |= of_estimates
+        metrics, intervals = metrics | of_classifier, intervals | of_estimates
     return metrics, intervals
 
 
 def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
-    """Return what a reader must know about the queries, by side and for both."""
+    """Return the diagnostics of the queries, by side and for both."""
     stats_of = by_label({side: groups.rank_stats(side) for side in sides}, sides)
     histograms_of = by_label({side: groups.side_histograms(side) for side in sides}, sides)
     return {label: _diagnosis(stats, histograms_of[label]) for label, stats in stats_of.items()}
@@ -332,7 +314,7 @@ def _metrics(label: str, layout: StatsLayout, queries: Divided, competing: Divid
 
 
 def weighted_sums(layout: StatsLayout, rows: Divided) -> dict[str, int]:
-    """Return the sum of each column over its rows' divisors, times one common multiple of the divisors."""
+    """Sum each column over its rows' divisors, times a common multiple of these."""
     by_divisor: dict[int, list[RankStats]] = defaultdict(list)  # few: the multiple has many digits
     for divisor, stats in rows:
         by_divisor[divisor].append(stats)

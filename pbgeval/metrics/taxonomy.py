@@ -7,8 +7,9 @@ identification for entity-oriented queries" (CIKM, 2012).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.errors import StorageError
+from pbgeval.stats.keyed_sums import begins
 from pbgeval.storage.text import text_lines
 
 Integers = NDArray[np.int64]
@@ -25,7 +27,7 @@ _COLUMNS = "type, depth and parent, with tabs between"
 
 
 class TypeGain(Enum):
-    """What a type at distance d of the nearest true one is worth; 0 where no true one is an ancestor or descendant."""
+    """The gain of a type at distance d from the nearest true type on its branch."""
 
     LINEAR = "linear"  # 1 - d / h, where h is the depth of the hierarchy
     EXPONENTIAL = "exponential"  # b^-d
@@ -66,17 +68,19 @@ class Taxonomy:
     names: tuple[str, ...]
     depth_T: Integers  # from 1
     _parents: tuple[tuple[int, ...], ...] = field(repr=False)  # of each type, without the root
-    _index: Mapping[str, int] = field(init=False, repr=False)
-    _children: tuple[list[int], ...] = field(init=False, repr=False)
-    _related: dict[int, tuple[Integers, Integers]] = field(factory=dict, init=False, repr=False)
+    _related: dict[int, Integers] = field(factory=dict, init=False, repr=False)
 
-    def __attrs_post_init__(self) -> None:
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: type_ for type_, name in enumerate(self.names)}
+
+    @cached_property
+    def _children(self) -> tuple[list[int], ...]:
         children: tuple[list[int], ...] = tuple([] for _ in self.names)
         for type_, parents in enumerate(self._parents):
             for parent in parents:
                 children[parent].append(type_)
-        object.__setattr__(self, "_children", children)
-        object.__setattr__(self, "_index", {name: type_ for type_, name in enumerate(self.names)})
+        return children
 
     @classmethod
     def read(cls, path: Path | str) -> Taxonomy:
@@ -100,32 +104,25 @@ class Taxonomy:
         return self._index.get(name)
 
     def related(self, true: Iterable[int]) -> RelatedTypes:
-        """Return true types, their ancestors below the root and all their descendants: what an ideal ranking holds."""
-        parts = [self._related_to(type_) for type_ in sorted(set(true))]
-        empty = np.empty(0, np.int64)
-        type_n = np.concatenate([empty, *(types for types, _ in parts)])
-        distance_n = np.concatenate([empty, *(distances for _, distances in parts)])
+        """Return true types, their ancestors below the root, and their descendants."""
+        parts = [np.empty((2, 0), np.int64), *(self._related_to(type_) for type_ in sorted(set(true)))]
+        type_n, distance_n = np.concatenate(parts, axis=1)
         order = np.lexsort((distance_n, type_n))
-        type_n, distance_n = type_n[order], distance_n[order]
-        is_nearest_n = np.diff(type_n, prepend=-1) != 0
-        return RelatedTypes(type_n[is_nearest_n], distance_n[is_nearest_n])
+        nearest = order[begins(type_n[order])]
+        return RelatedTypes(type_n[nearest], distance_n[nearest])
 
     def pairs(self, true: Iterable[int]) -> TypePairs:
         """Return the types related to each of some true types, to be looked up by the million."""
-        num_types = len(self.names)
-        codes, distances = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        parts = [np.empty((2, 0), np.int64)]
         for type_ in sorted(set(true)):
-            of_type = self.related([type_])
-            codes.append(type_ * num_types + of_type.type_n)
-            distances.append(of_type.distance_n)
-        return TypePairs(num_types, np.concatenate(codes), np.concatenate(distances))
+            related = self.related([type_])
+            parts.append(np.stack([type_ * len(self.names) + related.type_n, related.distance_n]))
+        return TypePairs(len(self.names), *np.concatenate(parts, axis=1))
 
     def share_a_branch(self, types: Iterable[int]) -> bool:
         """Whether one of some types is an ancestor of another."""
-        distinct_types = set(types)
-        return any(
-            len(distinct_types.intersection(self._related_to(type_)[0].tolist())) > 1 for type_ in distinct_types
-        )
+        among = set(types)
+        return any(len(among.intersection(self._related_to(type_)[0].tolist())) > 1 for type_ in among)
 
     def gains(self, distance_n: Integers, gain: TypeGain | str, base: float = 2.0) -> NDArray[np.float64]:
         """Return what types at some distances are worth, float64 in [0, 1].
@@ -141,11 +138,12 @@ class Taxonomy:
             raise ValueError(f"base: expected a number above 1, got {base}")
         return np.power(float(base), -distance_n.astype(np.float64))
 
-    def _related_to(self, type_: int) -> tuple[Integers, Integers]:
+    def _related_to(self, type_: int) -> Integers:
+        """Return the types on one branch with a type, itself among them, and their distances, (2, n)."""
         if type_ not in self._related:
             above, below = _reached(type_, self._parents), _reached(type_, self._children)
             types = np.array([*sorted(above | below), type_], np.int64)
-            self._related[type_] = types, np.abs(self.depth_T[types] - self.depth_T[type_])
+            self._related[type_] = np.stack([types, np.abs(self.depth_T[types] - self.depth_T[type_])])
         return self._related[type_]
 
 
@@ -174,10 +172,9 @@ class _TypeLines:
     def add(self, number: int, line: str) -> None:
         """Take a line; the first may be a header, which has no depth."""
         columns = [column.strip() for column in line.split("\t")]
+        columns += [""] * (len(columns) == 2)  # an editor has taken the empty parent of the root
         if not any(columns):
             return
-        if len(columns) == 2:  # an editor has taken the empty parent of the root
-            columns.append("")
         if len(columns) != 3 or not columns[0]:
             self._fault(number, f"expected {_COLUMNS}, found {line[:100]!r}")
             return
@@ -188,68 +185,47 @@ class _TypeLines:
             return
         if self.depths.setdefault(name, int(depth)) != int(depth):
             self._fault(number, f"expected depth {self.depths[name]} of '{name}' as in an earlier line, found {depth}")
+        elif int(depth) == 0 and parent:
+            self._fault(number, f"expected no parent of the root '{name}' (depth 0), found '{parent}'")
         elif int(depth) == 0:
-            self._add_root(number, name, parent)
+            self.root = self.root or name
+            if self.root != name:
+                self._fault(number, f"expected one root (depth 0), '{self.root}', found another, '{name}'")
         elif not parent:
             self._fault(number, f"expected a parent of '{name}', as only the root (depth 0) has none, found nothing")
         else:
             self.parents.setdefault(name, {}).setdefault(parent, number)
 
-    def _add_root(self, number: int, name: str, parent: str) -> None:
-        if parent:
-            self._fault(number, f"expected no parent of the root '{name}' (depth 0), found '{parent}'")
-        elif self.root not in (None, name):
-            self._fault(number, f"expected one root (depth 0), '{self.root}', found another, '{name}'")
-        else:
-            self.root = name
-
     def taxonomy(self) -> Taxonomy:
         """Return the hierarchy, if nothing is wrong."""
         if not self.parents and not self.faults:
             self.faults.append(f"{self.path}: expected a line for each type below the root ({_COLUMNS}), found none")
-        self._find_root()
-        self._refuse_cycles()
-        self._check_depths()
-        if self.faults:
-            raise StorageError(*self.faults)
-        root = self.root or ""
-        names = tuple(self.parents)
-        index = {name: type_ for type_, name in enumerate(names)}
-        parents = tuple(tuple(index[up] for up in self.parents[name] if up != root) for name in names)
-        return Taxonomy(root, names, np.array([self.depths[name] for name in names], np.int64), parents)
-
-    def _find_root(self) -> None:
-        """The root has a line of its own, or is the only parent that has none."""
-        for name, parent, number in self._links():
+        links = [(name, up, number) for name, parents in self.parents.items() for up, number in parents.items()]
+        for name, parent, number in links:  # the root has a line of its own, or is the only parent that has none
             if parent in self.depths:
                 continue
             self.root = self.root or parent
             if parent != self.root:
                 self._fault(number, f"expected a parent with a line of its own, or the root '{self.root}', of '{name}',"
                             f" found '{parent}'")  # fmt: skip
-
-    def _refuse_cycles(self) -> None:
         try:
             tuple(TopologicalSorter({name: [*parents] for name, parents in self.parents.items()}).static_order())
         except CycleError as error:
             cycle = " > ".join(error.args[1][:7])
             number = min(self.parents[error.args[1][0]].values())
             self._fault(number, f"expected a hierarchy, found a type that is its own ancestor: {cycle}")
-
-    def _check_depths(self) -> None:
-        if self.faults:
-            return
-        for name, parent, number in self._links():
-            if self.depths[name] <= self.depths.get(parent, 0):
-                above = (
-                    f"expected a depth of '{name}' above that of its parent '{parent}', {self.depths.get(parent, 0)}"
+        for name, parent, number in links if not self.faults else ():
+            depth, above = self.depths[name], self.depths.get(parent, 0)
+            if depth <= above:
+                self._fault(
+                    number, f"expected a depth of '{name}' above that of its parent '{parent}', {above}, found {depth}"
                 )
-                self._fault(number, f"{above}, found {self.depths[name]}")
-
-    def _links(self) -> Iterator[tuple[str, str, int]]:
-        for name, parents in self.parents.items():
-            for parent, number in parents.items():
-                yield name, parent, number
+        if self.faults:
+            raise StorageError(*self.faults)
+        names = tuple(self.parents)
+        index = {name: type_ for type_, name in enumerate(names)}
+        parents = tuple(tuple(index[up] for up in self.parents[name] if up != self.root) for name in names)
+        return Taxonomy(self.root or "", names, np.array([self.depths[name] for name in names], np.int64), parents)
 
     def _fault(self, number: int, message: str) -> None:
         self.faults.append(f"{self.path}:{number}: {message}")

@@ -20,6 +20,7 @@ from attrs import define, field, frozen
 
 from pbgeval.metrics.popularity import ANSWER_HALF_LINK, LIMITS, QUERY_HALF_LINK, limits_of
 from pbgeval.notation import Side, distinct
+from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.query_metrics import fixed_point, ratio
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, by_label
 
@@ -64,8 +65,7 @@ class AnswerPlaces:
 
     def within(self, k: int) -> np.ndarray:
         """Return how many places of each run are among the first k, int64 (R,)."""
-        within_R: np.ndarray = np.clip(k - self.before_R, 0, self.length_R)
-        return within_R
+        return np.asarray(np.clip(k - self.before_R, 0, self.length_R))
 
     def values(self, k: int) -> dict[str, np.ndarray]:
         """Return each metric of each query, float64 (U,) in [0, 1]; places beyond the last candidate hold nothing."""
@@ -108,12 +108,6 @@ class AnswerPlaces:
             reciprocal_U[query] += none_U[query] * (hits / left) / (self.before_R[at_R] + place + 1)
             none_U[query] *= (left - hits) / left
         return reciprocal_U, 1.0 - none_U
-
-
-def begins(*columns: np.ndarray) -> np.ndarray:
-    """Return which rows of some columns are not like the row before, bool."""
-    is_new: np.ndarray = np.append(True, np.logical_or.reduce([of[1:] != of[:-1] for of in columns]))[: len(columns[0])]
-    return is_new
 
 
 def exact_sum(values: np.ndarray, times: np.ndarray | int = 1) -> int:
@@ -162,16 +156,13 @@ class TopkSums:
     def section(self, sides: Sequence[Side], kinds: Sequence[str]) -> dict[str, Any]:
         """Return the means over queries, and those of groups by training edges of some kinds."""
         names = {QUERIES: NAMES, ANSWERS: ("recall",)}
-        found = self._means(QUERIES, self._strata(QUERIES), sides, NAMES)
+        strata = {kind: sorted({stratum for its, stratum, _ in self._of if its == kind}) for kind in names}
+        found = self._means(QUERIES, strata[QUERIES], sides, NAMES)
         for kind in kinds:
             found[kind] = [
-                {**limits_of(stratum), **self._means(kind, [stratum], sides, names[kind])}
-                for stratum in self._strata(kind)
+                {**limits_of(stratum), **self._means(kind, [stratum], sides, names[kind])} for stratum in strata[kind]
             ]
         return found
-
-    def _strata(self, kind: str) -> list[int]:
-        return sorted({stratum for of_kind, stratum, _ in self._of if of_kind == kind})
 
     def _means(self, kind: str, strata: Sequence[int], sides: Sequence[Side], names: Sequence[str]) -> dict[str, Any]:
         sums = [{side: self._of.get((kind, stratum, side), Counter()) for side in sides} for stratum in strata]

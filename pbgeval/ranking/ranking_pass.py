@@ -107,8 +107,7 @@ def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers
     if state.certified is None:
         return prepared(0, rows.size)
     # In float64 they take twice the room, so a few at a time.
-    width = state.certified.candidate_width(table.embeddings_ND.shape[1])
-    prepared_CL = torch.empty((rows.size, width), device=table.device)
+    prepared_CL = torch.empty((rows.size, table.embeddings_ND.shape[1]), device=table.device)
     for start in range(0, rows.size, ROWS_AT_A_TIME):
         stop = min(start + ROWS_AT_A_TIME, rows.size)
         prepared_CL[start:stop] = prepared(start, stop)

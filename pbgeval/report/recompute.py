@@ -29,7 +29,7 @@ from pbgeval.metrics.popularity import (
     popularity_groups,
     popularity_section,
 )
-from pbgeval.metrics.topk_metrics import TOPK_METRICS, AnswerPlaces, TopkSums, begins
+from pbgeval.metrics.topk_metrics import TOPK_METRICS, AnswerPlaces, TopkSums
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.ranking.known_answers import key_frequency, repeated_keys
@@ -37,8 +37,8 @@ from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import MAX_ROWS, Places, RowRange, RunFacts, SavedRun, TrainingCounts, in_places
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
-from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, TypeStats
-from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, TypeStats
+from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.query_metrics import ratio
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, by_label
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, QueryCounts, RankCounts
@@ -228,7 +228,7 @@ class SavedStats:
 
 def _add(groups: GroupStats, key: GroupKey, counts: RankCounts, num_outside: int, known_Q: torch.Tensor | None) -> None:
     stats = RankStats.from_queries(groups.layout, counts, num_outside=num_outside, known_Q=known_Q)
-    groups.add(key, SideStats(stats, RankHistograms.from_queries(counts), ScorePool()))
+    groups.add(key, stats, counts, ScorePool())
 
 
 def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -> Report:

@@ -59,7 +59,7 @@ def find_sgemm() -> Gemm | None:
 
 @functools.cache
 def find_bfloat16_gemm() -> Gemm | None:
-    """Return the one that multiplies bfloat16 and adds up and returns float32; None where it would not be faster.
+    """Return the routine for bfloat16 that adds in float32; None if not faster.
 
     On processors with AMX it took a third of the time of float32's. Its order of additions is its own.
     """

@@ -13,12 +13,12 @@ of its competitors are read from one row, so they need no padding, and the self-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import ScorerError, UnrankableError
@@ -83,12 +83,12 @@ def device_of(scorer: Scorer) -> torch.device:
 
 
 def scores_relations(scorer: Scorer) -> bool:
-    """Tell whether a scorer can be asked for relations."""
+    """Return whether a scorer also scores relations."""
     return bool(getattr(scorer, "scores_relations", False))
 
 
 def name_of(scorer: Scorer) -> str:
-    """Return what messages call a scorer: the function of the user's that it asks, or its own method."""
+    """Return the name of a scorer for messages: the user's function, or its method."""
     return str(getattr(scorer, "__name__", f"{type(scorer).__name__}.scores"))
 
 
@@ -102,11 +102,10 @@ class ScorerComparator:
     bias: bool = field(default=False, init=False)
     is_inner_product: bool = field(default=False, init=False)
     multiplies: bool = field(default=False, init=False)
-    by_rows: RowScorer | None = field(init=False)  # the model, if it scores all entities at once
-
-    @by_rows.default
-    def _row_scorer(self) -> RowScorer | None:
-        return self.scorer if isinstance(self.scorer, RowScorer) else None
+    by_rows: RowScorer | None = field(  # the model, if it scores all entities at once
+        init=False,
+        default=Factory(lambda self: self.scorer if isinstance(self.scorer, RowScorer) else None, takes_self=True),
+    )
 
     @staticmethod
     def width(dimension: int) -> int:
@@ -132,14 +131,10 @@ class ScorerComparator:
 
     def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         """Return the score (Q,) of each query with its own candidate: diagonals of blocks, or cells of rows."""
-        if self.by_rows is not None:
-            size, part_of = self.by_rows.queries_per_block, self._pairs
-        else:
-            size, part_of = TILE_ROWS if self.one_block_shape else GRAIN, self._diagonal
-        parts = [
-            part_of(query_QD[at : at + size], candidate_QD[at : at + size]) for at in range(0, query_QD.shape[0], size)
-        ]
-        return torch.cat(parts) if parts else query_QD.new_zeros(0)
+        size = TILE_ROWS if self.one_block_shape else GRAIN
+        size = size if self.by_rows is None else self.by_rows.queries_per_block
+        pairs = zip(torch.split(query_QD, size), torch.split(candidate_QD, size), strict=True)
+        return torch.cat([self._block(*of).diagonal() if self.by_rows is None else self._pairs(*of) for of in pairs])
 
     def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> None:
         """Return none: a model has one kernel, that of `paired_scores`."""
@@ -147,9 +142,6 @@ class ScorerComparator:
     def real_scores(self, scores: Tensor) -> Tensor:
         """Return the scores as they are."""
         return scores
-
-    def _diagonal(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
-        return self._block(query_QD, candidate_QD).diagonal()
 
     def _pairs(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         """Read the scores of pairs from the rows of their queries; those of padding are zeros."""
@@ -205,19 +197,18 @@ class ScorerComparator:
         device = device_of(self.scorer)
         with torch.no_grad():
             found = self.scorer.scores(hidden, known_Q.to(device), relation_Q.to(device), candidate_C.to(device))
-        expected = (known_Q.numel(), candidate_C.numel())
+        shape = (known_Q.numel(), candidate_C.numel())
         if isinstance(found, np.ndarray):
             found = torch.from_numpy(found)
-        where = name_of(self.scorer)
+        fault = None
         if not isinstance(found, Tensor):
-            raise ScorerError(f"{where}: expected a tensor of shape {expected}, got {type(found).__name__}")
-        if tuple(found.shape) != expected:
-            raise ScorerError(
-                f"{where}: expected shape {expected} (queries, candidates), got {tuple(found.shape)} "
-                f"for {hidden.label} queries"
-            )
-        if found.dtype is torch.bool or found.is_complex():
-            raise ScorerError(f"{where}: expected real numbers, got {found.dtype}")
+            fault = f"a tensor of shape {shape}, got {type(found).__name__}"
+        elif tuple(found.shape) != shape:
+            fault = f"shape {shape} (queries, candidates), got {tuple(found.shape)} for {hidden.label} queries"
+        elif found.dtype is torch.bool or found.is_complex():
+            fault = f"real numbers, got {found.dtype}"
+        if fault is not None:
+            raise ScorerError(f"{name_of(self.scorer)}: expected {fault}")
         return found.detach()
 
 
@@ -266,7 +257,7 @@ class ScorerRelation:
         return torch.cat([x_ED + 1, torch.zeros_like(x_ED), torch.zeros_like(x_ED)], dim=-1)
 
     def acts_on_candidates(self, hidden: Side) -> bool:
-        """Tell that all relations meet the same candidates."""
+        """Return False: all relations meet the same candidates."""
         return False
 
 
@@ -311,7 +302,7 @@ def _ask_twice(relation: ScorerRelation, scorer: RowScorer, sides: tuple[Side, .
 
 
 def _extents(scorer: Scorer, hidden: Side) -> tuple[int, int]:
-    """Return how many things stand beside the known entity of a query, and how many can be its answers."""
+    """Return how many second parts of a query there are, and how many answers."""
     sizes = scorer.num_relations, scorer.num_entities
     return sizes if hidden is not Side.REL else (sizes[1], sizes[0])
 
@@ -325,41 +316,32 @@ def _check_same(comparator: ScorerComparator, first_QC: Tensor, second_QC: Tenso
 
 
 def _is_consistent(relation: ScorerRelation, sides: tuple[Side, ...]) -> bool:
-    comparator = relation.comparator
-    entities, relations = comparator.scorer.num_entities, comparator.scorer.num_relations
-    if not entities or not relations:
+    scorer = relation.comparator.scorer
+    if not scorer.num_entities or not scorer.num_relations:
         return True
-    known_Q1 = _some(entities)[: CHECKED_SHAPES[-1][0]]
-    for hidden in sides:
-        others, num_answers = _extents(comparator.scorer, hidden)
-        some_C1 = _some(num_answers)
-        query_QD = relation.queries(hidden, known_Q1, torch.arange(known_Q1.shape[0]) % others)
-        candidate_CD = relation.candidates(hidden, torch.cat([some_C1, some_C1]))
-        whole_QC, again_QC = (comparator.scores(query_QD[None], candidate_CD[None])[0] for _ in range(2))
-        _check_same(comparator, whole_QC, again_QC)
-        if not torch.equal(whole_QC[:, :NUM_CHECKED], whole_QC[:, NUM_CHECKED:]):
-            return False
-        if not _agrees_in_large_blocks(comparator, query_QD, candidate_CD, whole_QC):
-            return False
-        for rows, columns in CHECKED_SHAPES:
-            part = comparator.scores(query_QD[None, :rows], candidate_CD[None, -columns:])[0]
-            if not torch.equal(whole_QC[:rows, -columns:], part):
-                return False
-        size = query_QD.shape[0]
-        if not torch.equal(comparator.paired_scores(query_QD, candidate_CD[:size]), whole_QC.diagonal()[:size]):
-            return False
-    return True
+    return all(torch.equal(*pair) for hidden in sides for pair in _compared(relation, hidden))
+
+
+def _compared(relation: ScorerRelation, hidden: Side) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield scores that should be the same: of copies, of blocks of other shapes, and of pairs."""
+    comparator = relation.comparator
+    known_Q1 = _some(comparator.scorer.num_entities)[: CHECKED_SHAPES[-1][0]]
+    others, num_answers = _extents(comparator.scorer, hidden)
+    query_QD = relation.queries(hidden, known_Q1, torch.arange(known_Q1.shape[0]) % others)
+    candidate_CD = relation.candidates(hidden, _some(num_answers).repeat(2, 1))
+    whole_QC, again_QC = (comparator.scores(query_QD[None], candidate_CD[None])[0] for _ in range(2))
+    _check_same(comparator, whole_QC, again_QC)
+    yield whole_QC[:, :NUM_CHECKED], whole_QC[:, NUM_CHECKED:]
+    # Copies that lie far apart in a block of about the size that passes ask for.
+    times = [-(-size // rows.shape[0]) for size, rows in zip(LARGE_SHAPE, (query_QD, candidate_CD), strict=True)]
+    large_QC = comparator.scores(query_QD.repeat(times[0], 1)[None], candidate_CD.repeat(times[1], 1)[None])[0]
+    yield large_QC, whole_QC.repeat(*times)
+    for rows, columns in CHECKED_SHAPES:
+        yield comparator.scores(query_QD[None, :rows], candidate_CD[None, -columns:])[0], whole_QC[:rows, -columns:]
+    size = query_QD.shape[0]
+    yield comparator.paired_scores(query_QD, candidate_CD[:size]), whole_QC.diagonal()[:size]
 
 
 def _some(size: int) -> Tensor:
     """Return ids below a size, of which some may repeat, float64 (NUM_CHECKED, 1)."""
     return torch.linspace(0, size - 1, NUM_CHECKED, dtype=torch.float64).round().unsqueeze(1)
-
-
-def _agrees_in_large_blocks(
-    comparator: ScorerComparator, query_QD: Tensor, candidate_CD: Tensor, expected_QC: Tensor
-) -> bool:
-    """Compare with copies that lie far apart in a block of about the size that passes ask for."""
-    times = [-(-size // rows.shape[0]) for size, rows in zip(LARGE_SHAPE, (query_QD, candidate_CD), strict=True)]
-    large_QC = comparator.scores(query_QD.repeat(times[0], 1)[None], candidate_CD.repeat(times[1], 1)[None])[0]
-    return torch.equal(large_QC, expected_QC.repeat(*times))

@@ -225,16 +225,6 @@ class CertifiedComparator:
         """Whether a bias is added to a square root: elsewhere distances are compared as squares."""
         return self.name == "l2" and self.bias
 
-    @staticmethod
-    def query_width(dimension: int) -> int:
-        """Return the number of columns of prepared queries."""
-        return dimension + 1
-
-    @staticmethod
-    def candidate_width(dimension: int) -> int:
-        """Return the number of columns of prepared candidates."""
-        return dimension
-
     def prepare_queries(self, x_ND: Tensor) -> Tensor:
         """Return prepared rows of transformed vectors in float64.
 
@@ -305,7 +295,7 @@ class CertifiedComparator:
         return -sum_P if self.is_distance else sum_P, error_P
 
     def signs(self, query_PL: Tensor, candidate_PL: Tensor, true_PL: Tensor) -> np.ndarray:
-        """Return whether candidates score higher (1), the same (0) or lower (-1) than true entities: exactly.
+        """Compare candidates with true entities exactly: 1 higher, 0 tied, -1 lower.
 
         Args:
             query_PL: prepared query of each pair.

@@ -16,7 +16,7 @@ A new comparator is a class here, a function in `tests/reference.py`, and a line
 from __future__ import annotations
 
 import torch
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 from torch import Tensor
 
 from pbgeval.scoring.distances import ABSOLUTE, MODULUS, ColumnSums
@@ -228,11 +228,7 @@ class Comparator:
 
     name: str
     bias: bool = False
-    base: Dot = field(init=False)
-
-    @base.default
-    def _by_name(self) -> Dot:
-        return COMPARATORS[self.name]
+    base: Dot = field(init=False, default=Factory(lambda self: COMPARATORS[self.name], takes_self=True))
 
     @property
     def is_inner_product(self) -> bool:

@@ -10,6 +10,7 @@ On a CPU compiled loops do the same where that is worth it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -44,11 +45,9 @@ class ColumnSums:
             return sums_BQC.neg_()
         batches = max(1, CELLS_AT_A_TIME // (num_queries * num_candidates))
         rows = max(1, CELLS_AT_A_TIME // num_candidates)
-        for batch in range(0, num_products, batches):
-            candidates = candidate_BCD[batch : batch + batches].unsqueeze(1)
-            for row in range(0, num_queries, rows):
-                part = slice(batch, batch + batches), slice(row, row + rows)
-                self._add_terms(query_BQD[part].unsqueeze(2), candidates, sums_BQC[part])
+        for batch, row in itertools.product(range(0, num_products, batches), range(0, num_queries, rows)):
+            part = slice(batch, batch + batches), slice(row, row + rows)
+            self._add_terms(query_BQD[part].unsqueeze(2), candidate_BCD[part[0]].unsqueeze(1), sums_BQC[part])
         return sums_BQC.neg_()
 
     def _is_worth_compiling(self, query_BQD: Tensor, num_candidates: int) -> bool:
@@ -66,10 +65,8 @@ class ColumnSums:
 def _modulus_of(parts: list[Tensor]) -> Tensor:
     real, imag = parts
     square = real.mul_(real).add_(imag.mul_(imag))
-    if square.device.type != "cpu":
-        return square.sqrt_()
-    np.sqrt(square.numpy(), out=square.numpy())  # as IEEE says, which torch's on a CPU are not (MKL's are 1 ulp off)
-    return square
+    # numpy's roots are as IEEE says, which torch's on a CPU are not (MKL's are 1 ulp off)
+    return square.sqrt_() if square.device.type != "cpu" else torch.from_numpy(np.sqrt(square.numpy()))
 
 
 def _absolute(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202

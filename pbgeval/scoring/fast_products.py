@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import astuple, define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.scoring.certified import CertifiedComparator, squared_lengths
@@ -41,8 +41,7 @@ class Operand:
 
     def take(self, rows: Tensor | slice) -> Operand:
         """Return some rows, which may repeat; without batches."""
-        columns = self.rows_NW, self.norm_N, self.square_N, self.left_out_N, self.bias_N, self.constant_N
-        return Operand(*(column[rows] for column in columns))
+        return Operand(*(column[rows] for column in astuple(self, recurse=False)))
 
 
 @frozen(eq=False)
@@ -54,6 +53,7 @@ class FastScores:
     error_K: Tensor  # float64: they are off by at most this
 
 
+@frozen(eq=False)
 class FloatProduct:
     """Rows multiplied as they are, or rounded to bfloat16: three times as fast where hardware has it.
 
@@ -61,15 +61,15 @@ class FloatProduct:
     lengths bound it. Not for distances with a bias, whose columns would lose too much.
     """
 
-    def __init__(self, comparator: CertifiedComparator, dtype: torch.dtype) -> None:
-        self.comparator, self.dtype = comparator, dtype
+    comparator: CertifiedComparator
+    dtype: torch.dtype
 
     @property
     def in_bfloat16(self) -> bool:
         return self.dtype is torch.bfloat16
 
     def supports(self) -> bool:
-        """Tell whether the comparator's bounds are worth something in this type."""
+        """Return whether the comparator's bounds are useful in this type."""
         if self.comparator.has_root:  # a root's error is the root of the square's, too wide in float32
             return self.dtype is torch.float64
         return not (self.in_bfloat16 and self.comparator.is_distance and self.comparator.bias)
@@ -102,7 +102,7 @@ class FloatProduct:
         return parts
 
     def is_safe(self, queries: Operand, candidates: Operand) -> bool:
-        """Tell whether no score of a block can overflow."""
+        """Return whether no score of a block can overflow."""
         magnitude_K = torch.maximum(_magnitudes(self.comparator, queries, candidates), queries.norm_N)
         return bool((magnitude_K < LARGEST_SAFE_SCORE).all())
 
@@ -138,11 +138,11 @@ class FloatProduct:
         return offset_K, error_K
 
 
+@frozen(eq=False)
 class GridProduct:
     """Rows on grids, multiplied in float64 without rounding: values with the same bits on any hardware."""
 
-    def __init__(self, comparator: CertifiedComparator) -> None:
-        self.comparator = comparator
+    comparator: CertifiedComparator
 
     def operand(self, rows_NL: Tensor, *, of_queries: bool) -> Operand:
         """Put prepared rows on grids."""
@@ -186,7 +186,7 @@ class GridProduct:
         if not self.comparator.is_distance:
             return products + of_query[2]
         values: Tensor = products.mul_(2).sub_(of_candidate[0]).sub_(of_query[0])
-        if self.comparator.name == "l2" and self.comparator.bias:
+        if self.comparator.has_root:
             values = values.neg_().clamp_(min=SMALLEST_SQUARE).sqrt_().neg_()
         if self.comparator.bias:
             values = values + of_query[1] * of_candidate[1]
@@ -246,7 +246,7 @@ def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool
 
 @frozen(eq=False)
 class Operands:
-    """What a product in float32, or of bfloat16, multiplies."""
+    """The operands of a product in float32, or of bfloat16."""
 
     kind: FloatProduct
     queries: Operand

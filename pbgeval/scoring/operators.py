@@ -107,18 +107,6 @@ class Translation(Operator):
         return {"translation": q_ED, "": (q_ED.double() * x_ED.double()).sum(-1, keepdim=True).to(q_ED.dtype)}
 
 
-def _multiply_matrices(transform: Transform, matrices: Tensor, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-    """Return M x for each row; with dynamic relations, relation by relation."""
-    rows_ED = x_ED.flatten(0, -2)
-    if rel_E is None:
-        return transform(rows_ED, matrices).view(x_ED.shape)
-    transformed_ED = torch.empty_like(rows_ED)
-    for relation in torch.unique(rel_E).tolist():
-        rows = (rel_E.flatten() == relation).nonzero().squeeze(1)
-        transformed_ED[rows] = transform(rows_ED[rows], matrices[relation])
-    return transformed_ED.view(x_ED.shape)
-
-
 @frozen
 class Linear(Operator):
     """M x (RESCAL)."""
@@ -129,7 +117,14 @@ class Linear(Operator):
     parts: ClassVar = {"linear_transformation": (1, 1)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        return _multiply_matrices(self.transform, parameters[self.matrix], x_ED, rel_E)
+        matrices, rows_ED = parameters[self.matrix], x_ED.flatten(0, -2)
+        if rel_E is None:
+            return self.transform(rows_ED, matrices).view(x_ED.shape)
+        transformed_ED = torch.empty_like(rows_ED)
+        for relation in torch.unique(rel_E).tolist():
+            rows = (rel_E.flatten() == relation).nonzero().squeeze(1)
+            transformed_ED[rows] = self.transform(rows_ED[rows], matrices[relation])
+        return transformed_ED.view(x_ED.shape)
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
         return self.transform(q_ED, parameters[self.matrix].t().contiguous())
@@ -159,9 +154,8 @@ _COMPLEX = CompiledLoop(_complex)  # no parameters are gathered, and each row is
 
 
 def _is_worth_compiling(x_ED: Tensor) -> bool:
-    if x_ED.device.type != "cpu" or x_ED.dtype not in (torch.float32, torch.float64):
-        return False
-    return (_COMPLEX.is_loaded or x_ED.numel() >= JIT_MIN_NUMBERS) and is_installed()
+    takes = x_ED.device.type == "cpu" and x_ED.dtype in (torch.float32, torch.float64)
+    return takes and (_COMPLEX.is_loaded or x_ED.numel() >= JIT_MIN_NUMBERS) and is_installed()
 
 
 class ComplexDiagonal(Operator):
@@ -264,7 +258,7 @@ FIXED_ORDER_OPERATORS: dict[str, Operator] = {
 
 
 def moves_to_query(operator: str, comparator: str) -> bool:
-    """Tell whether an operator on the candidates can act on the query instead."""
+    """Return whether an operator on the candidates can act on the query instead."""
     if OPERATORS[operator].acts_on_both_sides:
         return False
     if operator == "none" or comparator == "dot":

@@ -15,8 +15,9 @@ So every product is padded to such a shape, here and nowhere else; `self_check` 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from typing import Any
 
@@ -29,7 +30,7 @@ FLOAT32_INNER = 256
 
 
 class BlockRule(Enum):
-    """Which shapes this machine's kernels give the same bits for: from the cheapest rule to the one that always holds.
+    """The shapes for which this machine's kernels agree, from the cheapest rule on.
 
     The value names it in reports.
     """
@@ -83,7 +84,7 @@ def _pad_rows(x_BND: Tensor, num_rows: int) -> Tensor:
 
 
 def padded_rows(x_ND: Tensor) -> Tensor:
-    """Return rows and as many of zeros below them as a single `product` would add: then it need not copy them."""
+    """Pad rows with zeros as a single `product` would: then it need not copy them."""
     return _pad_rows(x_ND.unsqueeze(0), padded_size(x_ND.shape[0], 1, x_ND.dtype, x_ND.device))[0]
 
 
@@ -143,16 +144,12 @@ def _multiplied(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
 
 def _tiled(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
     """Return the products of rows that fill tiles, one tile at a time."""
-    num_products, rows = query_BRD.shape[:2]
-    columns = candidate_BSD.shape[1]
-    scores_BRS = query_BRD.new_empty((num_products, rows, columns))
-    for batch in range(num_products):
-        for row in range(0, rows, TILE):
-            query_1TD = query_BRD[batch : batch + 1, row : row + TILE]
-            for column in range(0, columns, TILE):
-                candidate_1TD = candidate_BSD[batch : batch + 1, column : column + TILE]
-                tile_TT = _multiplied(query_1TD.contiguous(), candidate_1TD.contiguous())[0]
-                scores_BRS[batch, row : row + TILE, column : column + TILE] = tile_TT
+    scores_BRS = query_BRD.new_empty((*query_BRD.shape[:2], candidate_BSD.shape[1]))
+    starts = (range(scores_BRS.shape[0]), *(range(0, size, TILE) for size in scores_BRS.shape[1:]))
+    for batch, row, column in itertools.product(*starts):
+        one, rows, columns = slice(batch, batch + 1), slice(row, row + TILE), slice(column, column + TILE)
+        tiles = query_BRD[one, rows].contiguous(), candidate_BSD[one, columns].contiguous()
+        scores_BRS[one, rows, columns] = _multiplied(*tiles)
     return scores_BRS
 
 
@@ -164,9 +161,8 @@ def paired_product(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     num_queries, dimension = query_QD.shape
     grain = padded_size(1, 2, query_QD.dtype, query_QD.device)
     num_products = max(-(-num_queries // grain), 1)
-    missing = num_products * grain - num_queries
     query_BGD, candidate_BGD = (
-        (F.pad(x_QD, (0, 0, 0, missing)) if missing else x_QD).view(num_products, grain, dimension)
+        _pad_rows(x_QD[None], num_products * grain).view(num_products, grain, dimension)
         for x_QD in (query_QD, candidate_QD)
     )
     scores_BGG = product(query_BGD, candidate_BGD)
@@ -189,7 +185,7 @@ DEVICE_TYPES = ("cpu", "cuda")
 
 @contextmanager
 def full_precision(*, of_autocast: bool = True) -> Iterator[None]:
-    """Multiply float32 in float32, on every device and in all threads; leave torch's settings as they were.
+    """Multiply float32 in float32 on every device; restore torch's settings after.
 
     Args:
         of_autocast: whether a caller's `torch.autocast` is suspended too. It is not where the caller's own functions
@@ -197,7 +193,9 @@ def full_precision(*, of_autocast: bool = True) -> Iterator[None]:
     """
     of_cpu: Any = torch.backends.mkldnn  # whose attributes torch makes when it is imported
     backends = (torch.backends.cuda.matmul, of_cpu.matmul)
-    of_all, of_each = _precision_of_all(), [backend.fp32_precision for backend in backends]
+    of_all, of_each = "highest", [backend.fp32_precision for backend in backends]
+    with suppress(RuntimeError):  # set for one backend alone since: torch refuses to say, and `of_each` does the rest
+        of_all = torch.get_float32_matmul_precision()
     with ExitStack() as suspended:
         for device_type in DEVICE_TYPES if of_autocast else ():
             if torch.is_autocast_enabled(device_type):
@@ -208,17 +206,6 @@ def full_precision(*, of_autocast: bool = True) -> Iterator[None]:
         finally:
             torch.set_float32_matmul_precision(of_all)
             for backend, before in zip(backends, of_each, strict=True):
-                _put_back(backend, before)
-
-
-def _precision_of_all() -> str:
-    try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:  # set for one backend alone since: torch refuses to say, and `_put_back` does the rest
-        return "highest"
-
-
-def _put_back(backend: Any, before: str) -> None:  # noqa: ANN401 - a module of torch with attributes of its own
-    backend.fp32_precision = "none"  # as what is set for all operations says
-    if backend.fp32_precision != before:
-        backend.fp32_precision = before
+                backend.fp32_precision = "none"  # as what is set for all operations says
+                if backend.fp32_precision != before:
+                    backend.fp32_precision = before

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
@@ -66,7 +67,7 @@ class RelationScorer:
         return (self.certified or self.comparator).prepare_candidates(x_ED)
 
     def acts_on_candidates(self, hidden: Side) -> bool:
-        """Tell whether candidates are transformed, so that relations have candidates of their own."""
+        """Return whether relations transform candidates, each in its own way."""
         if self.dynamic or self.operator == "none":
             return False
         return hidden in self.parameters or hidden is Side.RHS or OPERATORS[self.operator].acts_on_both_sides
@@ -124,35 +125,8 @@ class SharedCandidates:
         if not self.moved:
             return scorer.queries(self.hidden, known_KD, rel_K)
         assert isinstance(scorer, RelationScorer), "only vectors have operators"
-        return self._moved_queries(scorer, scorer.transformed(self.hidden.other, known_KD, rel_K))
-
-    def candidates(self, x_CD: Tensor) -> Tensor:
-        """Return prepared candidates (C, D').
-
-        Raises:
-            ZeroVectorError: a row has no direction under cos.
-        """
-        if not self.moved:
-            return self.scorer.candidates(self.hidden, x_CD)
-        prepared_CD = _vectors(self.scorer).prepare_candidates(x_CD)
-        if not self.has_constant:
-            return prepared_CD
-        return torch.cat([prepared_CD, torch.ones_like(prepared_CD[:, :1])], dim=1)
-
-    def width(self, dimension: int) -> int:
-        """Return D', the number of columns of prepared queries, for rows of `dimension` columns."""
-        if self.scorer.certified is not None:
-            return self.scorer.certified.query_width(dimension)
-        return self.scorer.comparator.width(dimension) + int(self.has_constant)
-
-    def true_width(self, dimension: int, dtype: torch.dtype) -> int:
-        """Return the number of columns that hold a query's true score, or what it is computed from."""
-        if self.scorer.certified is not None:
-            return self.scorer.certified.candidate_width(dimension) + 1
-        return TrueScores.width(dtype)
-
-    def _moved_queries(self, scorer: EdgeScorer, q_KD: Tensor) -> Tensor:
-        parameters, comparator = scorer.parameters.get(self.hidden), _vectors(scorer)
+        q_KD = scorer.transformed(self.hidden.other, known_KD, rel_K)
+        parameters, comparator = scorer.parameters.get(self.hidden), scorer.comparator
         operator = OPERATORS["none" if parameters is None else scorer.operator]  # this one may act on the other side
         moved_KD, constant_K1 = move_to_query(
             operator, parameters or {}, comparator.name, comparator.bias, q_KD, lambda x_KD: x_KD.sum(-1)
@@ -163,11 +137,26 @@ class SharedCandidates:
             return check_finite(torch.cat([moved_KD[:, 1:], constant_K1, moved_KD[:, :1]], dim=1))
         return check_finite(torch.cat([moved_KD, constant_K1], dim=1) if self.has_constant else moved_KD.contiguous())
 
+    def candidates(self, x_CD: Tensor) -> Tensor:
+        """Return prepared candidates (C, D').
 
-def _vectors(scorer: EdgeScorer) -> Comparator:
-    """Return the comparator of vectors, which alone have operators that move."""
-    assert isinstance(scorer.comparator, Comparator)
-    return scorer.comparator
+        Raises:
+            ZeroVectorError: a row has no direction under cos.
+        """
+        if not self.moved:
+            return self.scorer.candidates(self.hidden, x_CD)
+        assert isinstance(self.scorer, RelationScorer), "only vectors have operators"
+        prepared_CD = self.scorer.comparator.prepare_candidates(x_CD)
+        return F.pad(prepared_CD, (0, 1), value=1.0) if self.has_constant else prepared_CD
+
+    def width(self, dimension: int) -> int:
+        """Return D', the number of columns of prepared queries, for rows of `dimension` columns."""
+        is_certified = self.scorer.certified is not None
+        return dimension + 1 if is_certified else self.scorer.comparator.width(dimension) + int(self.has_constant)
+
+    def true_width(self, dimension: int, dtype: torch.dtype) -> int:
+        """Return the number of columns that hold a query's true score, or what it is computed from."""
+        return TrueScores.width(dtype) if self.scorer.certified is None else dimension + 1
 
 
 def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[SharedCandidates]:
@@ -178,27 +167,27 @@ def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) 
         hidden: the side that is asked for.
         move: False keeps every operator where it is (the general path that the moved one is tested against).
     """
-    shared: dict[str, list[int]] = {}
-    own: list[int] = []
+    shared: dict[str, dict[int, EdgeScorer]] = {}
+    own = []
     for relation, scorer in enumerate(scorers):
+        entity_type = scorer.entity_type(hidden)
         if scorer.acts_on_candidates(hidden) and not (move and moves_to_query(scorer.operator, scorer.comparator.name)):
-            own.append(relation)
+            own.append(SharedCandidates(hidden, entity_type, {relation: scorer}, moved=False, has_constant=False))
         else:
-            shared.setdefault(scorer.entity_type(hidden), []).append(relation)
+            shared.setdefault(entity_type, {})[relation] = scorer
     grouped = []
-    for entity_type, relations in shared.items():
-        of = {relation: scorers[relation] for relation in relations}
+    for entity_type, members in shared.items():
         # A scorer for certified ranks moves its operator itself, by the same rule.
-        moves = hidden is Side.RHS or any(one.acts_on_candidates(hidden) for one in of.values())
+        moves = hidden is Side.RHS or any(one.acts_on_candidates(hidden) for one in members.values())
         moved = not scorers[0].dynamic and moves and scorers[0].certified is None
-        comparator = scorers[relations[0]].comparator
+        comparator = next(iter(members.values())).comparator
         has_constant = (
             moved
             and comparator.name == "dot"
             and not comparator.bias  # its candidates have a column of ones already
-            and any(OPERATORS[s.operator].translation(s.parameters.get(hidden, {})) is not None for s in of.values())
+            and any(
+                OPERATORS[s.operator].translation(s.parameters.get(hidden, {})) is not None for s in members.values()
+            )
         )
-        grouped.append(SharedCandidates(hidden, entity_type, of, moved, has_constant))
-    return grouped + [
-        SharedCandidates(hidden, scorers[i].entity_type(hidden), {i: scorers[i]}, False, False) for i in own
-    ]
+        grouped.append(SharedCandidates(hidden, entity_type, members, moved, has_constant))
+    return grouped + own

@@ -7,7 +7,6 @@ last one, and slow.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Iterator
 
@@ -19,20 +18,6 @@ from pbgeval.errors import LowPrecisionError
 from pbgeval.scoring import product as kernels
 from pbgeval.scoring.product import BlockRule
 
-# Exponentials, logarithms and roots of a process, which must have one way of computing them before threads ask.
-#
-# torch takes them from MKL's vector library on a CPU. When that is first called in a process it stores the kind of
-# processor twice, first in one numbering and then in another; a thread that reads in between takes kernels of the
-# lowest accuracy for its share of the numbers (relative errors up to 1.5e-4 where 1e-7 was asked for). So one thread
-# calls it before any others may.
-
-
-@functools.cache
-def warm_up() -> None:
-    """Have the kernels chosen; any function of the library does it for all, and 16 numbers are never shared."""
-    torch.linspace(-1.0, 0.0, 16).exp_()
-
-
 DIMENSIONS = (16, 101, 257)  # the last is longer than what kernels add up in one go, by as little as any
 LARGE_DIMENSION = 16
 SHAPES = ((1, 1), (1, 40), (3, 17), (16, 107), (50, 100), (64, 129), (130, 300))
@@ -43,12 +28,13 @@ LARGE_SHAPES = (
 )
 LARGE_SHAPES_OF_ONE_THREAD = ((192, 1536), (768, 48), (500, 1000))
 NUM_PRODUCTS = (1, 2, 3)
+CHEAPER_RULES = [rule for rule in BlockRule if rule is not BlockRule.ONE_SHAPE]  # this one is the last resort
 _reports: dict[tuple[torch.device, torch.dtype, int], KernelReport] = {}
 
 
 @frozen
 class KernelReport:
-    """What the self-check found."""
+    """The result of the self-check."""
 
     rule: BlockRule
     num_threads: int  # as many as there were, or as few as the rule needs
@@ -57,7 +43,7 @@ class KernelReport:
 
 
 def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> KernelReport:
-    """Compare products in `dtype` of many shapes and thread counts with those of one shape, and use what holds.
+    """Find and use the cheapest rule that holds for products in `dtype`.
 
     From then on this process computes by the rule, with the number of threads that it holds for. A process checks a
     device, type and number of threads once.
@@ -65,7 +51,10 @@ def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> K
     Raises:
         LowPrecisionError: products are those of a lower precision, whatever torch is told.
     """
-    warm_up()
+    # Exponentials, logarithms and roots come from MKL's vector library on a CPU. When it is first called it stores the
+    # kind of processor twice, in two numberings; a thread that reads in between takes kernels of the lowest accuracy
+    # (relative errors up to 1.5e-4). So one thread calls it before others may. 16 numbers are never shared.
+    torch.linspace(-1.0, 0.0, 16).exp_()
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = False
     threads = torch.get_num_threads()
@@ -84,25 +73,23 @@ def _check(device: torch.device, dtype: torch.dtype, threads: int) -> KernelRepo
     for sample in samples:
         sample.check_precision()
         digest.update(sample.expected_NN[: SHAPES[-1][0], : SHAPES[-1][1]].cpu().numpy().tobytes())
-    counts = list(_thread_counts(threads)) if device.type == "cpu" else [threads]
+    # All threads, then powers of two, whose shares are even, down to one.
+    powers = reversed(range((threads - 1).bit_length() if device.type == "cpu" else 0))
+    counts = [threads, *(1 << power for power in powers)]
     rule, num_threads = next(
-        ((rule, fewer) for fewer in counts for rule in BlockRule if _holds(rule, samples, fewer)),
+        ((rule, fewer) for fewer in counts for rule in CHEAPER_RULES if _holds(rule, samples, fewer)),
         (BlockRule.ONE_SHAPE, counts[-1]),
     )
-    fingerprint = _fingerprint(device, dtype, digest.hexdigest()[:16])
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+    fingerprint = {
+        "torch": torch.__version__,
+        "device": name,
+        "dtype": str(dtype),
+        "product_digest": digest.hexdigest()[:16],
+    }
     return KernelReport(
         rule, num_threads, fingerprint, passed=num_threads == threads and rule is not BlockRule.ONE_SHAPE
     )
-
-
-def _thread_counts(threads: int) -> Iterator[int]:
-    """Return the counts to try: all threads, then powers of two, whose shares are even, down to one."""
-    yield threads
-    power = 1 << (threads.bit_length() - 1)
-    while power:
-        if power < threads:
-            yield power
-        power >>= 1
 
 
 @frozen(eq=False)
@@ -142,41 +129,27 @@ class _Sample:
                 "(ONEDNN_DEFAULT_FPMATH_MODE, NVIDIA_TF32_OVERRIDE)"
             )
 
-    def shapes(self, num_threads: int) -> tuple[tuple[int, int], ...]:
-        """Return the shapes to compare."""
-        if self.vectors_ND.shape[1] != LARGE_DIMENSION:
-            return SHAPES
-        return SHAPES + (LARGE_SHAPES if num_threads > 1 else LARGE_SHAPES_OF_ONE_THREAD)
+    def compared(self, num_threads: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield products of many shapes, each with what is expected."""
+        vectors_ND = self.vectors_ND
+        yield kernels.paired_product(vectors_ND[:37], vectors_ND[:37]), self.expected_NN.diagonal()[:37]
+        large = LARGE_SHAPES if num_threads > 1 else LARGE_SHAPES_OF_ONE_THREAD
+        for rows, columns in SHAPES + (large if vectors_ND.shape[1] == LARGE_DIMENSION else ()):
+            # The columns of a block lie elsewhere in it than in what is expected: no cell may depend on its place.
+            place = slice(vectors_ND.shape[0] - columns, None)
+            for num_products in NUM_PRODUCTS:
+                queries = vectors_ND[None, :rows].expand(num_products, -1, -1).contiguous()
+                candidates = vectors_ND[None, place].expand(num_products, -1, -1).contiguous()
+                yield kernels.product(queries, candidates)[-1], self.expected_NN[:rows, place]
 
 
 def _holds(rule: BlockRule, samples: list[_Sample], threads: int) -> bool:
-    if rule is BlockRule.ONE_SHAPE:
-        return False  # the last resort
     vectors_ND = samples[0].vectors_ND
     kernels.use_block_rule(rule, vectors_ND.device, vectors_ND.dtype)
     for num_threads in sorted({1, threads}):
         torch.set_num_threads(num_threads)
-        if not all(_agrees(sample, num_threads) for sample in samples):
+        if not all(
+            torch.equal(found, expected) for sample in samples for found, expected in sample.compared(num_threads)
+        ):
             return False
     return True
-
-
-def _agrees(sample: _Sample, num_threads: int) -> bool:
-    vectors_ND, expected_NN = sample.vectors_ND, sample.expected_NN
-    paired_N = kernels.paired_product(vectors_ND[:37], vectors_ND[:37])
-    if not torch.equal(paired_N, expected_NN.diagonal()[:37]):
-        return False
-    for rows, columns in sample.shapes(num_threads):
-        # The columns of a block lie elsewhere in it than in what is expected: no cell may depend on its place.
-        place = slice(sample.vectors_ND.shape[0] - columns, None)
-        for num_products in NUM_PRODUCTS:
-            queries = vectors_ND[None, :rows].expand(num_products, -1, -1).contiguous()
-            candidates = vectors_ND[None, place].expand(num_products, -1, -1).contiguous()
-            if not torch.equal(kernels.product(queries, candidates)[-1], expected_NN[:rows, place]):
-                return False
-    return True
-
-
-def _fingerprint(device: torch.device, dtype: torch.dtype, digest: str) -> dict[str, str]:
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
-    return {"torch": torch.__version__, "device": name, "dtype": str(dtype), "product_digest": digest}

@@ -20,7 +20,7 @@ PairedScores = Callable[[Tensor, Tensor], Tensor]
 
 @frozen(eq=False)
 class TrueScores:
-    """Of some queries. Candidates are compared with `score_Q`, a sum as PBG makes it: it rounds less than a product."""
+    """The true scores of some queries. `score_Q` is a sum as PBG makes it."""
 
     score_Q: Tensor
     kernel_Q: Tensor  # with the bits that the kernel of the candidates gives
@@ -57,7 +57,7 @@ class TrueScores:
 
 @frozen(eq=False)
 class CertifiedTrue:
-    """Of some queries, for certified ranks: the true entities' prepared rows, from which exact scores follow."""
+    """The true entities' prepared rows of some queries, for certified ranks."""
 
     rows_QL: Tensor  # float32
     value_Q: Tensor  # float32: the score with which the pooled AUC compares, as competitors' values are made
@@ -92,7 +92,7 @@ ROWS_AT_A_TIME = 256  # of a CPU, so that their products stay in cache; changes 
 
 
 def row_hashes(prepared_ND: Tensor) -> Tensor:
-    """Return a 64-bit hash of each row's values, int64 (N,); equal rows have equal hashes, 0.0 and -0.0 being equal.
+    """Return a 64-bit hash of each row, int64 (N,); 0.0 and -0.0 are equal.
 
     It is an inner product of words of 64 bits with random integers, where numbers above 2^64 go round.
     """
@@ -136,7 +136,7 @@ class DuplicateRows:
         return cls(hash_C, order, np.repeat(ends, ends - starts) if hash_C.size else ends)
 
     def of_queries(self, hash_Q: np.ndarray, own_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (query, candidate) of the candidates with a query's true vector that are not its true entity.
+        """Return (query, candidate) of duplicates of each query's true entity.
 
         Args:
             hash_Q: of the true entities' prepared rows.

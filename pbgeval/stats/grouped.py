@@ -135,8 +135,6 @@ def _in_order(group_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray | slice]:
 def _counts_in_order(group_Q: np.ndarray, counts: RankCounts) -> tuple[np.ndarray, RankCounts]:
     """Return the keys of the queries that are in a group, in order, and their counts."""
     keys, rows = _in_order(group_Q)
-    better_Q, tied_Q, num_competitors_Q = (
-        torch.from_numpy(of.numpy()[rows] if isinstance(rows, slice) else np.take(of.numpy(), rows))
-        for of in (counts.better_Q, counts.tied_Q, counts.num_competitors_Q)
-    )
-    return keys, RankCounts(better_Q, tied_Q, num_competitors_Q)
+    columns = [column.numpy() for column in counts.columns]
+    taken = [column[rows] if isinstance(rows, slice) else np.take(column, rows) for column in columns]
+    return keys, RankCounts(*map(torch.from_numpy, taken))

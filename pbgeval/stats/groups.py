@@ -7,6 +7,8 @@ packed in one int64 tensor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property, reduce
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.keyed_sums import KeyedSums, packed, unpacked
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
+from pbgeval.stats.ranks import RankCounts
 
 # Scores -> what the pooled AUC compares, as order-preserving integers.
 
@@ -30,10 +33,9 @@ def sortable_int32(scores: Tensor) -> np.ndarray:
     return np.where(bits >= 0, bits, np.int32(-(2**31)) - bits)
 
 
-def with_clusters(image_P: np.ndarray, cluster_P: np.ndarray) -> np.ndarray:
-    """Return codes (int64) that compare as order images do and hold the cluster of each score's query."""
-    codes: np.ndarray = (image_P.astype(np.int64) << _CLUSTER_BITS) + cluster_P
-    return codes
+def with_clusters(image_P: np.ndarray, cluster_P: np.ndarray | None) -> np.ndarray:
+    """Append the cluster of each score's query, if given; codes compare as scores."""
+    return image_P if cluster_P is None else np.add(image_P.astype(np.int64) << _CLUSTER_BITS, cluster_P)
 
 
 @define
@@ -65,8 +67,8 @@ class SortedPool:
 
     @classmethod
     def union(cls, pools: Sequence[SortedPool]) -> SortedPool:
-        true = [_coded(pool.true, pool.true_cluster) for pool in pools]
-        return ScorePool(true, [_coded(pool.competing, pool.competing_cluster) for pool in pools]).sort()
+        true = [with_clusters(pool.true, pool.true_cluster) for pool in pools]
+        return ScorePool(true, [with_clusters(pool.competing, pool.competing_cluster) for pool in pools]).sort()
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
@@ -79,26 +81,6 @@ def _sorted(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray | None]:
     if joined.dtype == np.int32:
         return joined, None
     return (joined >> _CLUSTER_BITS).astype(np.int32), joined & ((1 << _CLUSTER_BITS) - 1)
-
-
-def _coded(image_P: np.ndarray, cluster_P: np.ndarray | None) -> np.ndarray:
-    return image_P if cluster_P is None else with_clusters(image_P, cluster_P)
-
-
-@frozen(eq=False)
-class SideStats:
-    """What the queries of one side of some edges add to the result."""
-
-    stats: RankStats
-    histograms: RankHistograms
-    pool: ScorePool
-
-    @classmethod
-    def zero(cls, layout: StatsLayout) -> SideStats:
-        return cls(RankStats.zero(layout), RankHistograms.zero(), ScorePool())
-
-    def __add__(self, other: SideStats) -> SideStats:
-        return SideStats(self.stats + other.stats, self.histograms + other.histograms, self.pool + other.pool)
 
 
 class GroupKey(NamedTuple):
@@ -118,10 +100,11 @@ class GroupStats:
     table_GF: Tensor  # int64: a row of sums per group
     histograms: dict[tuple[int, Side], RankHistograms]  # by edge path and side
     pools: dict[GroupKey, ScorePool]
-    _rows: dict[GroupKey, int] = field(init=False, repr=False)  # row of each group in the table
 
-    def __attrs_post_init__(self) -> None:
-        self._rows = {key: row for row, key in enumerate(self.keys)}
+    @cached_property
+    def _rows(self) -> dict[GroupKey, int]:
+        """The row of each group in the table."""
+        return {key: row for row, key in enumerate(self.keys)}
 
     @classmethod
     def zero(cls, layout: StatsLayout, keys: Iterable[GroupKey]) -> GroupStats:
@@ -134,13 +117,13 @@ class GroupStats:
             pools={key: ScorePool() for key in keys},
         )
 
-    def add(self, key: GroupKey, stats: SideStats) -> None:
-        """Add the statistics of some of a group's queries."""
-        if stats.stats.layout != self.layout:
-            raise ValueError(f"statistics of unlike columns do not add: {self.layout} and {stats.stats.layout}")
-        self.table_GF[self._rows[key]] += stats.stats.sums
-        self.histograms[key.path_index, key.side] += stats.histograms
-        self.pools[key] += stats.pool
+    def add(self, key: GroupKey, stats: RankStats, counts: RankCounts, pool: ScorePool) -> None:
+        """Add some of a group's queries: their statistics, the counts that these are of, and scores."""
+        if stats.layout != self.layout:
+            raise ValueError(f"statistics of unlike columns do not add: {self.layout} and {stats.layout}")
+        self.table_GF[self._rows[key]] += stats.sums
+        self.histograms[key.path_index, key.side] += RankHistograms.from_queries(counts)
+        self.pools[key] += pool
 
     def rank_stats(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> RankStats:
         """Return the sums over the groups of a side, of one edge path, of one bucket."""
@@ -156,11 +139,8 @@ class GroupStats:
 
     def side_histograms(self, side: Side, path_index: int | None = None) -> RankHistograms:
         """Return the histograms of a side over all edge paths, or of one."""
-        joined = RankHistograms.zero()
-        for (of_path, of_side), histograms in self.histograms.items():
-            if of_side is side and path_index in (None, of_path):
-                joined += histograms
-        return joined
+        chosen = [of for (path, its), of in self.histograms.items() if its is side and path_index in (None, path)]
+        return reduce(add, chosen, RankHistograms.zero())
 
     def pack_sparse(self) -> Tensor:
         """Return histograms and pools as one int64 tensor (n,) that `add_sparse` reads."""
@@ -209,8 +189,7 @@ class TypeStats:
 
     def counts(self, relation: int | None = None) -> tuple[int, int]:
         """Return how many queries of a relation, or of all, have values, and how many have none."""
-        row = self._sums(relation)
-        return row[0], row[1]
+        return self._sums(relation)[0], self._sums(relation)[1]
 
     def means(self, relation: int | None = None) -> list[float | None]:
         """Return the mean of each value over queries that have it, each rounded once; None if none has."""

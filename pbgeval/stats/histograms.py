@@ -55,7 +55,7 @@ HISTOGRAMS = (*(rank_type.value for rank_type in RankType), NUM_CANDIDATES)
 
 
 def histogram_values(counts: RankCounts) -> Iterator[Tensor]:
-    """Yield what each of `HISTOGRAMS` counts: bins of ranks, and the number of candidates, the true entity included."""
+    """Yield the values that each of `HISTOGRAMS` counts."""
     for rank_type in RankType:
         doubled_Q = counts.doubled_rank(rank_type)
         yield rank_bins(doubled_Q if rank_type is RankType.REALISTIC else doubled_Q >> 1)

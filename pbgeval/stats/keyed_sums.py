@@ -63,6 +63,11 @@ class KeyedSums:
         return self.sums[:, 0]
 
 
+def begins(*columns: np.ndarray) -> np.ndarray:
+    """Return which rows differ from the row before, bool."""
+    return np.append(True, np.logical_or.reduce([of[1:] != of[:-1] for of in columns]))[: len(columns[0])]
+
+
 def first_of_each(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct keys of some in order, and the position of the first of each."""
     is_first = np.ones(len(keys), bool)

@@ -9,13 +9,15 @@ keys are joined by a hash, which leaves the variance that they give unbiased.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from attrs import define, evolve, field, frozen
 
-MAX_KEYS = 1 << 19  # of a side, of which sums are kept; more are joined until half as many are left
+from pbgeval.stats.keyed_sums import begins
+
+MAX_KEYS = 1 << 19  # of a side, of which sums are kept; more are joined
 MAX_FLIPPED = 14  # edges with a difference that are kept one by one, for each group and metric
 _PENDING_ROWS = 1 << 18  # of keys that wait to be added up
 _FEWER_BITS = (16, 12, 8, 4, 0)  # of a hash, by which the keys of a group are joined
@@ -96,12 +98,9 @@ class PairedKeys:
             group_Q, key_Q, np.concatenate([np.empty((1 + self.num_metrics, 0), np.int64), *rows], 1)
         )
         for bits in _FEWER_BITS:
-            if len(joined[0]) <= MAX_KEYS or self.bits <= bits:
-                continue
-            self.bits = bits
-            joined = self._added_up(*joined)
-            if len(joined[0]) <= MAX_KEYS // 2:
-                break
+            if len(joined[0]) > MAX_KEYS and self.bits > bits:
+                self.bits = bits
+                joined = self._added_up(*joined)
         self._pending, self._num_pending, self._num_whole = [joined], 0, len(joined[0])
         return joined
 
@@ -115,37 +114,25 @@ class PairedKeys:
 
 
 def runs_of(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return an order that sorts by some keys, the first foremost, and where each run of equal ones starts in it."""
-    order = np.arange(len(keys[0]))
-    is_first, falls = _borders(keys)
-    if falls:  # edges are often in order already
-        order = np.lexsort(keys[::-1])
-        is_first, _ = _borders([key[order] for key in keys])
-    return order, np.flatnonzero(is_first)
-
-
-def _borders(keys: Sequence[np.ndarray]) -> tuple[np.ndarray, bool]:
-    """Return where other keys begin than stand before, and whether any are less than those before."""
-    is_first = np.zeros(len(keys[0]), bool)
-    is_first[:1] = True
-    is_less = np.zeros_like(is_first[1:])
+    """Return a lexicographic order of some keys, and where runs of equal keys start."""
+    is_new, falls = np.zeros(max(len(keys[0]) - 1, 0), bool), False
     for key in keys:
-        is_less |= ~is_first[1:] & (key[1:] < key[:-1])
-        is_first[1:] |= key[1:] != key[:-1]
-    return is_first, bool(is_less.any())
+        falls |= bool((~is_new & (key[1:] < key[:-1])).any())
+        is_new |= key[1:] != key[:-1]
+    if not falls:  # edges are often in order already
+        return np.arange(len(keys[0])), np.flatnonzero(np.append(True, is_new)[: len(keys[0])])
+    order = np.lexsort(keys[::-1])
+    return order, np.flatnonzero(begins(*(key[order] for key in keys)))
 
 
 def summed(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Return the sums of runs along the last axis."""
-    if not len(starts):
-        return np.zeros((*rows.shape[:-1], 0), rows.dtype)
-    sums: np.ndarray = np.add.reduceat(rows, starts, axis=-1)
-    return sums
+    return np.asarray(np.add.reduceat(rows, starts, axis=-1)) if len(starts) else rows[..., :0]
 
 
 @frozen(eq=False)
 class Moments:
-    """What a group's queries add up to; S sides, M metrics."""
+    """The sums of a group's queries; S sides, M metrics."""
 
     num_S: np.ndarray  # int64: ranked queries
     value_SM: np.ndarray  # int64
@@ -192,8 +179,7 @@ class PairedSums:
     @property
     def groups(self) -> list[int]:
         """Those that have ranked queries, increasing."""
-        found: list[int] = np.flatnonzero(self._tables["num_S"].any(1)).tolist()
-        return found
+        return list(np.flatnonzero(self._tables["num_S"].any(1)).tolist())
 
     def moments(self, group: int) -> Moments:
         """Return the sums of a group."""
@@ -274,12 +260,10 @@ class PairedSums:
                 self._few[metric].append(np.stack([*columns, key_Q.view(np.int64), side.change_ME[metric, here]]))
 
     def _grow(self, num_groups: int) -> None:
-        more = num_groups - len(self._tables["num_S"])
-        if more > 0:
-            for name, table in self._tables.items():
-                self._tables[name] = np.concatenate([table, np.zeros((more, *table.shape[1:]), table.dtype)])
-            added = np.zeros((self.num_metrics, more), np.int64)
-            self._num_differing_MG = np.concatenate([self._num_differing_MG, added], axis=1)
+        more = max(num_groups - len(self._tables["num_S"]), 0)
+        for name, table in self._tables.items() if more else ():
+            self._tables[name] = np.concatenate([table, np.zeros((more, *table.shape[1:]), table.dtype)])
+        self._num_differing_MG = np.pad(self._num_differing_MG, ((0, 0), (0, more)))
 
     def _put(self, name: str, group_G: np.ndarray, values: np.ndarray) -> None:
         self._tables[name][group_G] += np.moveaxis(values, -1, 0)
@@ -294,12 +278,11 @@ class PairedStats:
     with_keys: bool
     all: PairedSums = field(init=False)
     by_group: PairedSums = field(init=False)
-    _keys: tuple[PairedKeys, ...] = field(init=False)
+    _keys: list[PairedKeys] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.all = PairedSums(self.num_metrics, self.num_sides)
-        self.by_group = PairedSums(self.num_metrics, self.num_sides)
-        self._keys = tuple(PairedKeys(self.num_metrics) for _ in range(self.num_sides if self.with_keys else 0))
+        self.all, self.by_group = (PairedSums(self.num_metrics, self.num_sides) for _ in range(2))
+        self._keys = [PairedKeys(self.num_metrics) for _ in range(self.num_sides if self.with_keys else 0)]
 
     def add(self, edges: PairedEdges) -> None:
         """Add a block, in the order of the files."""

@@ -53,7 +53,7 @@ class StatsLayout:
 
     @cached_property
     def metrics(self) -> tuple[QueryMetric, ...]:
-        """What is added up of every rank type."""
+        """The metrics that are added up for every rank type."""
         return query_metrics(self.cutoffs)
 
     @cached_property
@@ -139,8 +139,7 @@ class RankStats:
 
     @cached_property
     def _integers(self) -> list[int]:
-        integers: list[int] = self.sums.tolist()  # at once: an element of a tensor costs microseconds
-        return integers
+        return list(self.sums.tolist())  # at once: an element of a tensor costs microseconds
 
 
 def sum_groups(
@@ -179,20 +178,19 @@ def _put_rank_sums(
     num_tied_G = _sums(counts.tied_Q > 0, starts_G)
     has_ties = np.flatnonzero(num_tied_G)  # groups
     starts_of_tied = (np.cumsum(num_tied_G) - num_tied_G)[has_ties]
-    untied_GR = _rank_sums(layout, counts, RankType.OPTIMISTIC, starts_G, times_Q)
-    untied_GR[has_ties] -= _rank_sums(layout, tied, RankType.OPTIMISTIC, starts_of_tied, times_T)
+    names, untied_GR = _rank_sums(layout, counts, RankType.OPTIMISTIC, starts_G, times_Q)
+    untied_GR[has_ties] -= _rank_sums(layout, tied, RankType.OPTIMISTIC, starts_of_tied, times_T)[1]
     for name, below_T in _expected_below_optimistic(layout, tied).items():
         for part, limbs_T in _limbs(f"expected_below_optimistic.{name}", below_T).items():
             table_GF[has_ties, layout.index[part]] = _sums(limbs_T, starts_of_tied, times_T)
     for rank_type in RankType:
-        columns = [layout.index[f"{rank_type.value}.{name}"] for name in _rank_columns(layout)]
+        columns = [layout.index[f"{rank_type.value}.{name}"] for name in names]
         table_GF[:, columns] = untied_GR
-        tied_GR = _rank_sums(layout, tied, rank_type, starts_of_tied, times_T)
-        table_GF[has_ties[:, None], columns] += tied_GR
+        table_GF[has_ties[:, None], columns] += _rank_sums(layout, tied, rank_type, starts_of_tied, times_T)[1]
 
 
 def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[str, Tensor]:
-    """Return what the mean over all orders of a query's ties falls short of the optimistic value, in fixed point (T,).
+    """Return optimistic values minus means over all orders of ties, fixed point (T,).
 
     Each is the difference of two rounded values, so that sums of both add up.
     """
@@ -209,27 +207,21 @@ def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[st
     return below
 
 
-def _rank_columns(layout: StatsLayout) -> list[str]:
-    parts = {metric.name: ("",) if metric.units == 1 else (".low", ".high") for metric in layout.metrics}
-    return [f"{name}{part}" for name, of_name in parts.items() for part in of_name]
-
-
 def _rank_sums(
     layout: StatsLayout, counts: RankCounts, rank_type: RankType, starts_G: np.ndarray, times_Q: np.ndarray | None
-) -> np.ndarray:
-    """Return the sums of `_rank_columns` for each group, int64 (G, columns)."""
-    columns: list[Tensor] = []
+) -> tuple[list[str], np.ndarray]:
+    """Return a rank type's columns, and their sums for each group, (G, columns)."""
+    columns: dict[str, Tensor] = {}
     doubled_Q = counts.doubled_rank(rank_type)
     for metric in layout.metrics:
         values_Q = metric.numerators_of_doubled(doubled_Q, counts.num_competitors_Q, FRACTION_BITS)
-        columns += [values_Q] if metric.units == 1 else _limbs("", values_Q).values()
-    return np.stack([_sums(values_Q, starts_G, times_Q) for values_Q in columns], axis=1)
+        columns |= {metric.name: values_Q} if metric.units == 1 else _limbs(metric.name, values_Q)
+    return list(columns), np.stack([_sums(values_Q, starts_G, times_Q) for values_Q in columns.values()], axis=1)
 
 
 def _sums(values_Q: Tensor, starts_G: np.ndarray, times_Q: np.ndarray | None = None) -> np.ndarray:
     each_Q = values_Q.numpy() if times_Q is None else values_Q.numpy() * times_Q
-    sums_G: np.ndarray = np.add.reduceat(each_Q, starts_G, dtype=np.int64)
-    return sums_G
+    return np.asarray(np.add.reduceat(each_Q, starts_G, dtype=np.int64))
 
 
 def _limbs(name: str, values: Tensor) -> dict[str, Tensor]:
@@ -275,6 +267,6 @@ Added = TypeVar("Added")  # statistics, histograms, lists: whatever adds
 
 
 def by_label(of_side: Mapping[Side, Added], sides: Sequence[Side]) -> dict[str, Added]:
-    """Return what is known of the enabled sides by label, and of `both`: the queries of heads and tails pooled."""
+    """Return values by label of the enabled sides, and `both` as heads plus tails."""
     labelled = {side.label: of_side[side] for side in sides}
     return {**labelled, "both": reduce(add, (of_side[side] for side in sides if side.is_in("both")))}

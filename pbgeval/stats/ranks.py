@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 from functools import cached_property
-from typing import Generic, TypeVar
+from operator import add, sub
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -45,23 +46,23 @@ RANK_TYPE_SYNONYMS = {
 
 @frozen(eq=False)
 class RankCounts:
-    """What a block of candidates says about each query."""
+    """How many candidates of a block beat, tie and compete, per query."""
 
     better_Q: Tensor  # int64: competitors that score strictly higher than the true entity
     tied_Q: Tensor  # int64: competitors that score exactly the same
     num_competitors_Q: Tensor  # int64: all competitors, the true entity not among them
 
+    @property
+    def columns(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.better_Q, self.tied_Q, self.num_competitors_Q
+
     def __add__(self, other: RankCounts) -> RankCounts:
         """Add the counts of another, disjoint block of candidates for the same queries."""
-        return RankCounts(
-            self.better_Q + other.better_Q, self.tied_Q + other.tied_Q, self.num_competitors_Q + other.num_competitors_Q
-        )
+        return RankCounts(*map(add, self.columns, other.columns))
 
     def __sub__(self, other: RankCounts) -> RankCounts:
         """Take back the counts of some of these candidates."""
-        return RankCounts(
-            self.better_Q - other.better_Q, self.tied_Q - other.tied_Q, self.num_competitors_Q - other.num_competitors_Q
-        )
+        return RankCounts(*map(sub, self.columns, other.columns))
 
     @classmethod
     def zero(cls, num_queries: int, device: torch.device | str = "cpu") -> RankCounts:
@@ -71,28 +72,21 @@ class RankCounts:
     @classmethod
     def concatenate(cls, parts: list[RankCounts]) -> RankCounts:
         """Join the counts of disjoint sets of queries."""
-        parts = parts or [cls.zero(0)]
-        return cls(
-            *(
-                torch.cat([getattr(part, name) for part in parts])
-                for name in ("better_Q", "tied_Q", "num_competitors_Q")
-            )
-        )
+        return cls(*map(torch.cat, zip(*(part.columns for part in parts or [cls.zero(0)]), strict=True)))
 
     def cpu(self) -> RankCounts:
-        return RankCounts(self.better_Q.cpu(), self.tied_Q.cpu(), self.num_competitors_Q.cpu())
+        return RankCounts(*(column.cpu() for column in self.columns))
 
     def select(self, query: Tensor | slice) -> RankCounts:
         """Return the counts of some of the queries."""
-        return RankCounts(self.better_Q[query], self.tied_Q[query], self.num_competitors_Q[query])
+        return RankCounts(*(column[query] for column in self.columns))
 
     def doubled_rank(self, rank_type: RankType) -> Tensor:
         """Return twice the rank of each query, an int64 tensor (Q,): realistic ranks may be half-integral."""
         doubled_optimistic_Q = 2 + 2 * self.better_Q
         if rank_type is RankType.OPTIMISTIC:
             return doubled_optimistic_Q
-        ties = 1 if rank_type is RankType.REALISTIC else 2
-        return doubled_optimistic_Q + ties * self.tied_Q
+        return doubled_optimistic_Q + (1 if rank_type is RankType.REALISTIC else 2) * self.tied_Q
 
     @cached_property
     def repeated(self) -> RepeatedCounts | None:
@@ -103,7 +97,7 @@ class RankCounts:
         num_queries = self.better_Q.numel()
         if num_queries < MIN_REPEATED or self.better_Q.device.type != "cpu":
             return None
-        columns = [column.numpy() for column in (self.better_Q, self.tied_Q, self.num_competitors_Q)]
+        columns = [column.numpy() for column in self.columns]
         lowest, widths = zip(*((int(of.min()), int(of.max()) - int(of.min()) + 1) for of in columns), strict=True)
         if math.prod(widths) > CODES_PER_QUERY * num_queries:
             return None
@@ -154,7 +148,7 @@ class RepeatedCounts:
 
 @frozen(eq=False)
 class QueryCounts:
-    """What a block of candidates says about each query, with and without the known answers."""
+    """The counts of each query, with and without the known answers."""
 
     raw: RankCounts  # all competitors
     known: RankCounts  # the known answers among them, which do not compete in filtered figures
@@ -177,8 +171,7 @@ class QueryCounts:
 
     def rows(self) -> Tensor:
         """Return what `of_rows` reads."""
-        parts = self._parts
-        return torch.stack([of for part in parts for of in (part.better_Q, part.tied_Q, part.num_competitors_Q)])
+        return torch.stack([column_Q for part in self._parts for column_Q in part.columns])
 
     @property
     def _parts(self) -> list[RankCounts]:
@@ -196,10 +189,8 @@ class QueryCounts:
     @classmethod
     def concatenate(cls, parts: list[QueryCounts]) -> QueryCounts:
         """Join the counts of disjoint sets of queries."""
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            return cls.unfiltered(RankCounts.zero(0))
+        if len(parts) <= 1:
+            return parts[0] if parts else cls.unfiltered(RankCounts.zero(0))
         return cls(*(RankCounts.concatenate(list(of)) for of in zip(*(part._parts for part in parts), strict=True)))
 
     def cpu(self) -> QueryCounts:
@@ -244,17 +235,13 @@ def from_scores(
     if true_Q.shape != (num_queries,):
         raise ValueError(f"true_index: expected one index for each of {num_queries} rows, got {true_Q.shape}")
     _check_columns("true_index", np.arange(num_queries), true_Q, num_candidates)
-    excluded_QC = _excluded_mask(excluded, num_queries, num_candidates)
-    excluded_QC[np.arange(num_queries), true_Q] = False
-    if isinstance(scores_QC, np.ndarray):
-        true_score_Q1 = scores_QC[np.arange(num_queries), true_Q][:, None]
-        return _compare(scores_QC, true_score_Q1, ~excluded_QC)
-    rows_Q, columns_Q = (torch.from_numpy(of).to(scores_QC.device) for of in (np.arange(num_queries), true_Q))
-    is_candidate_QC = torch.from_numpy(~excluded_QC).to(scores_QC.device)
-    return _compare(scores_QC, scores_QC[rows_Q, columns_Q][:, None], is_candidate_QC)
-
-
-def _compare(scores_QC: Array, true_score_Q1: Array, is_candidate_QC: Array) -> Ranks[Array]:
+    place: Any = np.arange(num_queries), true_Q
+    is_candidate_QC: Any = ~_excluded_mask(excluded, num_queries, num_candidates)
+    is_candidate_QC[place] = True
+    if isinstance(scores_QC, Tensor):
+        place = tuple(torch.from_numpy(of).to(scores_QC.device) for of in place)
+        is_candidate_QC = torch.from_numpy(is_candidate_QC).to(scores_QC.device)
+    true_score_Q1 = scores_QC[place][:, None]
     undefined_QC = (scores_QC != scores_QC) & is_candidate_QC
     if bool(undefined_QC.any()):
         row, column = (int(of[0]) for of in np.nonzero(_as_numpy(undefined_QC)))
@@ -269,13 +256,13 @@ def _compare(scores_QC: Array, true_score_Q1: Array, is_candidate_QC: Array) -> 
 def _excluded_mask(
     excluded: Tensor | np.ndarray | IndexLists | None, num_queries: int, num_candidates: int
 ) -> np.ndarray:
-    """Return a bool array (Q, C) of its own."""
+    """Return a bool array (Q, C), which may be the caller's."""
     if isinstance(excluded, Tensor | np.ndarray):
         mask_QC = _as_numpy(excluded)
         if mask_QC.dtype != np.bool_ or mask_QC.shape != (num_queries, num_candidates):
             found = f"{mask_QC.dtype} {mask_QC.shape}"
             raise ValueError(f"excluded: expected a bool mask {(num_queries, num_candidates)} or lists, got {found}")
-        return mask_QC.copy()
+        return mask_QC
     mask_QC = np.zeros((num_queries, num_candidates), np.bool_)
     if excluded is None:
         return mask_QC

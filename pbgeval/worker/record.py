@@ -18,8 +18,7 @@ from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import Side
 from pbgeval.ranking.tally import SideResult
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
-from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, TypeStats
-from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, TypeStats
 from pbgeval.stats.rank_stats import RankStats
 from pbgeval.stats.ranks import RankCounts
 
@@ -191,7 +190,7 @@ class Record:
         )
         if with_loss and result.loss_Q is not None:
             stats = stats.with_losses(result.loss_Q)
-        groups.add(key, SideStats(stats, RankHistograms.from_queries(counts), pool))
+        groups.add(key, stats, counts, pool)
         return stats
 
     def add_pools(self, key: GroupKey, raw: ScorePool, filtered: ScorePool) -> None:

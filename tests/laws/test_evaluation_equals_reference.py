@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval import Report, evaluate
+from pbgeval.stats.query_metrics import query_metrics
 from tests import reference
 from tests.examples import among, examples
 from tests.kit.graphs import TinyGraph, tiny_graphs
@@ -75,7 +76,7 @@ def by_label(judged: list[Judged], protocol: Protocol) -> dict[str, list[Judged]
 def rank_figures(judged: list[Judged]) -> dict[str, float | None]:
     """`<rank type>.<metric>` of some queries; None where there are none."""
     if not judged:
-        names = ["mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in HITS_AT)]
+        names = [metric.name for metric in query_metrics(HITS_AT)]
         return {f"{kind}.{name}": None for kind in RANK_TYPES for name in names} | {
             f"{kind}.count": 0 for kind in RANK_TYPES
         }

@@ -30,7 +30,7 @@ from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import ENDS, Bucket, WorkUnit, slice_units, window_units
 from pbgeval.progress import Observer
 from pbgeval.report.report import Report
-from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, sortable_int32
+from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, sortable_int32
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.keyed_sums import MAX_DENSE_VALUES, KeyedSums
 from pbgeval.stats.rank_stats import (
@@ -66,38 +66,33 @@ def counts_of(of: Sequence[tuple[int, int, int]]) -> RankCounts:
     return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
 
 
-def side_stats(of: Sequence[tuple[tuple[int, int, int], float, list[float]]]) -> SideStats:
+def side_stats(
+    of: Sequence[tuple[tuple[int, int, int], float, list[float]]],
+) -> tuple[RankStats, RankCounts, ScorePool]:
     counts = counts_of([query for query, _, _ in of])
     stats = RankStats.from_queries(LAYOUT, counts, num_short_lists=len(of), num_excluded=2 * len(of))
     stats = stats.with_losses(torch.tensor([loss for _, loss, _ in of], dtype=torch.float64))
     images = [sortable_int32(torch.tensor(values)) for _, _, values in of]
-    return SideStats(
-        stats, RankHistograms.from_queries(counts), ScorePool(images[:1], images[1:]) if of else ScorePool()
-    )
+    return stats, counts, ScorePool(images[:1], images[1:])
 
 
-def pooled(parts: Sequence[SideStats]) -> list[int]:
+def bits(parts: Sequence[tuple[RankStats, RankCounts, ScorePool]]) -> list[Any]:
     """Every bit of the statistics; the pools' scores are unordered."""
-    total = SideStats.zero(LAYOUT)
+    groups = GroupStats.zero(LAYOUT, KEYS)
     for part in parts:
-        total += part
-    return bits(total)
-
-
-def bits(of: SideStats) -> list[Any]:
-    pool = of.pool.sort()
-    histograms = [array.tolist() for part in of.histograms.parts for array in (part.keys, part.counts)]
-    return [of.stats.sums.tolist(), histograms, len(pool.true) + len(pool.competing)]
+        groups.add(KEYS[0], *part)
+    pool, histograms = groups.pools[KEYS[0]].sort(), groups.side_histograms(KEYS[0].side)
+    arrays = [array.tolist() for part in histograms.parts for array in (part.keys, part.counts)]
+    return [groups.rank_stats(KEYS[0].side).sums.tolist(), arrays, len(pool.true) + len(pool.competing)]
 
 
 @given(st.lists(st.tuples(queries, losses, scores), max_size=12), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_any_split_of_the_queries_in_any_order_gives_the_same_bits(of, num_parts, chance):
-    whole = side_stats(of)
     parts = [[] for _ in range(num_parts)]
     for query in chance.sample(of, len(of)):
         chance.choice(parts).append(query)
 
-    assert bits(whole)[:2] == pooled([side_stats(part) for part in parts])[:2]
+    assert bits([side_stats(of)])[:2] == bits([side_stats(part) for part in parts])[:2]
 
 
 @given(st.lists(st.integers(0, 2 * MAX_DENSE_VALUES), max_size=20), st.lists(st.integers(0, 1 << 40), max_size=20))
@@ -116,9 +111,9 @@ def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
     """Doubled 32 times, the largest values that a query can add still make Python's sums."""
     largest, loss = (1 << 40) - 1, MAX_LOSS - 1
     of = [(0, 0, 7), (largest, 0, 0), (largest, largest, 0), (0, 0, 0)]
-    stats = side_stats(
+    stats, _, _ = side_stats(
         [(query, of_query, []) for query, of_query in zip(of, (loss, loss, 0.5, 0.0), strict=True)]
-    ).stats
+    )
     for _ in range(32):
         stats = stats + stats
 
@@ -139,8 +134,8 @@ def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
 def test_what_a_worker_packs_is_what_worker_0_adds(of_groups):
     sender, receiver = GroupStats.zero(LAYOUT, KEYS), GroupStats.zero(LAYOUT, KEYS)
     for key, of in zip(KEYS, of_groups, strict=True):
-        sender.add(key, side_stats(of))
-        receiver.add(key, side_stats(of[:1]))
+        sender.add(key, *side_stats(of))
+        receiver.add(key, *side_stats(of[:1]))
     before = {key: receiver.pools[key].sort() for key in KEYS}
 
     receiver.add_sparse(sender.pack_sparse())

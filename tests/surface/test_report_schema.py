@@ -16,7 +16,9 @@ import pytest
 from pbgeval import load_config
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.provenance import provenance_of
+from pbgeval.metrics.registry import rank_metrics
 from pbgeval.report.output import digest_of
+from pbgeval.stats.query_metrics import keyed_metrics
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, metrics_of, numbers_of, run_command
@@ -30,15 +32,12 @@ def case(tmp_path: Path) -> TinyCase:
 
 
 def metric_keys(sides: tuple[str, ...], cutoffs: tuple[int, ...], *, loss: bool = False) -> set[str]:
-    linear = ["count", "mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in cutoffs)]
-    linear += ["adjusted_arithmetic_mean_rank", "adjusted_mean_rank_index", "adjusted_inverse_harmonic_mean_rank"]
-    linear += ["z_arithmetic_mean_rank", "z_inverse_harmonic_mean_rank"]
-    linear += [f"{kind}_hits_at_{k}" for kind in ("adjusted", "z") for k in cutoffs]
-    others = ["inverse_arithmetic_mean_rank", "harmonic_mean_rank", "geometric_mean_rank", "median_rank"]
-    others += ["inverse_geometric_mean_rank", "inverse_median_rank", "standard_deviation", "variance"]
-    others += ["median_absolute_deviation", "adjusted_geometric_mean_rank_index", "z_geometric_mean_rank"]
-    keys = {".".join(parts) for parts in product(sides, RANK_TYPES, linear + others)}
-    keys |= {".".join(parts) for parts in product(sides, ["expected"], linear)}
+    metrics = rank_metrics(cutoffs)
+    keys = {
+        f"{side}.{rank_type}.{metric.name}"
+        for side, rank_type, metric in product(sides, (*RANK_TYPES, "expected"), metrics)
+        if metric.has_rank_type(rank_type)
+    }
     keys |= {".".join(parts) for parts in product(sides, ("auc", "query_auc"))}
     return keys | ({"both.loss"} if loss else set())
 
@@ -125,9 +124,8 @@ def test_the_buckets_have_a_row_per_path_and_bucket_and_add_up(case: TinyCase) -
     assert of_buckets == [(row["edge_path"], row["lhs_partition"], row["rhs_partition"]) for row in rows]
     assert document["num_edges"] == sum(int(row["num_edges"]) for row in rows)
     own = {"edge_path", "lhs_partition", "rhs_partition", "num_edges"}
-    of_sums = [f"both.{of_type}.{name}" for of_type, name in product(RANK_TYPES, ("mean_rank", "mean_reciprocal_rank"))]
-    of_sums += [f"both.{of_type}.hits_at_{k}" for of_type, k in product(RANK_TYPES, (1, 3, 5, 10, 50))]
-    assert own | {*of_sums, "both.auc", "both.query_auc", "both.loss"} == set(rows[0])
+    of_sums = {f"both.{name}" for name, _, _ in keyed_metrics((1, 3, 5, 10, 50), adjusted=False)}
+    assert own | of_sums | {"both.auc", "both.loss"} == set(rows[0])
     key = "both.realistic.mean_rank"
     mean = sum(int(row["num_edges"]) * float(row[key] or 0) for row in rows) / document["num_edges"]
     assert mean == pytest.approx(document["metrics"][key], rel=1e-12)

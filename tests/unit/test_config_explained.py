@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -12,6 +14,9 @@ from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, help_config
 from pbgeval.config.schema import GROUPS, TRAINING_KEYS, keys_of
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.provenance import numeric_settings
+from pbgeval.scoring.comparators import COMPARATORS
+from pbgeval.scoring.loss import LOSSES
+from pbgeval.scoring.operators import OPERATORS
 
 
 def config(**changes: Any) -> EvalConfig:
@@ -31,6 +36,16 @@ def config(**changes: Any) -> EvalConfig:
 
 def all_partition(**changes: Any) -> EvalConfig:
     return config(candidates="partition", **changes)
+
+
+@pytest.mark.parametrize(
+    ("schema", "key", "names"),
+    [(EvalConfig, "comparator", COMPARATORS), (EvalConfig, "loss_fn", LOSSES), (RelationSchema, "operator", OPERATORS)],
+)
+def test_help_names_every_choice(schema: Any, key: str, names: Iterable[str]) -> None:
+    words = set(re.findall(r"\w+", keys_of(schema)[key].metadata["help"]))
+
+    assert set(names) - words == set()
 
 
 @pytest.mark.parametrize("key", keys_of(EvalConfig))

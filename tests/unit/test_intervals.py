@@ -26,14 +26,15 @@ from pbgeval.metrics.intervals import (
 )
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.edge_sample import EdgeSample, allocate, doubling_rounds
+from pbgeval.stats.query_metrics import keyed_metrics
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, rank_metrics
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.ranks import RankCounts
 from tests.examples import crossed, examples
+from tests.rank_metrics_reference import of_query
 
 CUTOFFS = (1, 3)
 SIDES = (Side.LHS, Side.RHS)
-METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_1", "hits_at_3", "adjusted_mean_rank_index")
-NAMES = [f"{rank_type.value}.{metric}" for rank_type in RankType for metric in METRICS] + ["query_auc"]
+NAMES = [name for name, _, _ in keyed_metrics(CUTOFFS)]
 LEAST = {"mean_rank": 1, "adjusted_mean_rank_index": -1}
 
 query = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))  # better, tied, beaten
@@ -71,11 +72,7 @@ def slow_terms(name: str, better: int, tied: int, beaten: int) -> tuple[Fraction
     rank = 1 + better + {"optimistic": Fraction(0), "realistic": Fraction(tied, 2), "pessimistic": tied}[rank_type]
     if metric == "adjusted_mean_rank_index":
         return 2 * (rank - 1), Fraction(competing)
-    if metric == "mean_rank":
-        return Fraction(rank), Fraction(1)
-    if metric == "mean_reciprocal_rank":
-        return 1 / Fraction(rank), Fraction(1)
-    return Fraction(int(rank <= int(metric.split("_")[-1]))), Fraction(1)
+    return of_query(metric, rank, competing + 1), Fraction(1)
 
 
 def slow_variance(values: list[list[Fraction]], sizes: list[int]) -> Fraction:

@@ -8,8 +8,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from attrs import evolve
 
-from pbgeval.metrics.distribution import RankDistribution
+from pbgeval.metrics.distribution import CandidateGroups, RankDistribution
 from pbgeval.metrics.registry import (
     FAMILIES,
     METRICS,
@@ -87,7 +88,7 @@ class TestEveryMetric:
             KeyedSums.from_values(torch.tensor(values)) for values in (queries.ranks, queries.num_candidates)
         )
         means = distribution_of(queries).means  # of metrics that a histogram of ranks does not tell
-        of_counts = RankDistribution.from_counts(ranks, num_candidates, means=means)
+        of_counts = RankDistribution.from_counts(ranks, CandidateGroups.from_counts(num_candidates), means=means)
 
         assert ALL[name].value(distribution_of(queries)) == ALL[name].value(of_counts)
 
@@ -186,7 +187,7 @@ def test_where_chance_decides_nothing_adjusted_metrics_are_zero():
 
 def test_means_from_exact_sums_take_the_place_of_those_of_the_ranks():
     means = {"mean_rank": 3.5, "mean_reciprocal_rank": 0.25, "hits_at_3": 0.125}
-    given = RankDistribution.from_queries(np.array([1.0, 4.0]), np.array([9, 9]), means=means.get)
+    given = evolve(RankDistribution.from_queries(np.array([1.0, 4.0]), np.array([9, 9])), means=means.get)
     values = {name: find_metric(name).value(given) for name in ("mr", "mrr", "hits@3", "hits@1", "amri", "hmr", "ah@3")}
 
     assert {

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pbgeval.notation import Side
 from pbgeval.ranking.relations import CompetingRelations
+from pbgeval.scoring.comparators import COMPARATORS as ALL_COMPARATORS
 from pbgeval.scoring.comparators import Comparator, UnrankableRowsError
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer
@@ -26,7 +27,7 @@ MODELS = [
     for comparator in (*COMPARATORS, *OWN_COMPARATORS)
 ]
 BY_PRODUCT = {*((of, "dot") for of in ("diagonal", "translation", "complex_diagonal", "rotate", "swapped_diagonal"))}
-BY_PRODUCT |= {("translation", of) for of in ("l2", "squared_l2", "l1", "complex_l1")}
+BY_PRODUCT |= {("translation", name) for name in ALL_COMPARATORS if ALL_COMPARATORS[name].is_distance}
 
 
 def scorers_of(operator, comparator, params, *, bias, dynamic):
