@@ -24,7 +24,7 @@ from typing import Any
 
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import OPERATORS, SIDE_OPERATORS, SIMILARITIES, Formula, TwoOperators
-from pbgeval.models.model import EmbeddingModel, NumberNames, TypedRelations, existing_file, read_object
+from pbgeval.models.model import EmbeddingModel, TypedRelations, existing_file, read_object
 from pbgeval.models.tensors import Tensors, is_checkpoint, table_at, tensors_of
 from pbgeval.notation import ENTITY_TYPE
 from pbgeval.storage.arrays import Shard, ShardedRows, Table, sharded
@@ -122,8 +122,8 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         operators.check(where, dimension, {side: table.dimension for side, table in parameters.items()})
         types = types or untyped_relations(where, parameters, list(tables))
         _check_relations(where, types, parameters)
-        names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
-        return EmbeddingModel(str(path), "gigl", operators, tables, parameters, names, None, types)
+        numbers = {name: range(table.num_rows) for name, table in tables.items()}
+        return EmbeddingModel(str(path), "gigl", operators, tables, parameters, numbers, None, types)
     formula = formula_of(where, options, next(iter(tables.values())).dimension)
     parameters = {}
     if formula.kind != "dot":
@@ -135,18 +135,16 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     _check_relations(where, types, parameters)
     if types and formula.reciprocal:
         raise StorageError(f"{where}: reciprocal relations have one entity type; remove relation_types")
-    entity_names: dict[str, Path | Iterable[str]] = {}
-    relation_names: Path | tuple[str, ...] | None = None
-    if tensors is not None or options.get("entities"):  # without labels, edges by name have the numbers of rows
-        entity_names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
-        num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
-        relation_names = tuple(map(str, range(num_relations)))
     entity_labels, relation_labels = (existing_file(path, name) for name in ("entities.tsv", "relations.tsv"))
+    entity_names: dict[str, Path | Iterable[object]] = {}
+    relation_names: Path | tuple[str, ...] | None = relation_labels
+    if tensors is not None or options.get("entities"):  # without labels, edges by name have the numbers of rows
+        entity_names = {name: range(table.num_rows) for name, table in tables.items()}
+        num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
+        relation_names = relation_labels or tuple(map(str, range(num_relations)))
     if entity_labels is not None and len(tables) == 1:
         entity_names = dict.fromkeys(tables, entity_labels)
-    return EmbeddingModel(
-        str(path), system, formula, tables, parameters, entity_names, relation_labels or relation_names, types
-    )
+    return EmbeddingModel(str(path), system, formula, tables, parameters, entity_names, relation_names, types)
 
 
 def _of_pyg(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:

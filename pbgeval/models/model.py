@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -32,10 +32,11 @@ class EmbeddingModel:
     # Of relations, a row each: `relations`; `projection` of TransR, (entity columns, relation columns) row by row;
     # `source` and `destination` of two operators.
     parameter_tables: Mapping[str, Table] = {}
-    entity_labels: Mapping[str, Path | Iterable[str]] = {}
+    entity_labels: Mapping[str, Path | Iterable[object]] = {}  # files, names, or a range where rows are named by number
     relation_labels: Path | tuple[str, ...] | None = None  # the file that maps ids to them, or names
     relation_types: TypedRelations = ()  # (): all of the one type
-    ids: Mapping[str, NodeIds] = {}
+    # Where edges have other numbers than a table's rows: numbers -> rows, -1 for none.
+    rows_of_ids: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
 
     @property
     def entities(self) -> Table:
@@ -74,7 +75,7 @@ class EmbeddingModel:
         labels = self.entity_labels.get(name)
         if labels is None:
             return None
-        return labels_in_order(labels, self.tables[name].num_rows) if isinstance(labels, Path) else iter(labels)
+        return labels_in_order(labels, self.tables[name].num_rows) if isinstance(labels, Path) else map(str, labels)
 
     def relation_names(self) -> list[str] | None:
         """Return the names of the relations, if they have any.
@@ -108,14 +109,9 @@ class EmbeddingModel:
 
     def digests(self) -> dict[str, str]:
         """Return digests of the files, by what they hold."""
-        of_one = {"entities": self.entities} if len(self.tables) == 1 else {}
-        of_types = {} if of_one else {f"entities {name}": table for name, table in self.tables.items()}
-        tables = {**of_one, **of_types, **self.parameter_tables}
-        return {name: table.fingerprint() for name, table in tables.items()}
-
-    def partition(self, index: int, num_partitions: int) -> Table:
-        """Return one of equal parts of the entities: consecutive rows."""
-        return self.entities.part(*part_of(self.num_entities, index, num_partitions))
+        several = len(self.tables) > 1
+        tables = {f"entities {name}" if several else "entities": table for name, table in self.tables.items()}
+        return {name: table.fingerprint() for name, table in {**tables, **self.parameter_tables}.items()}
 
 
 def of_one_type(
@@ -130,24 +126,6 @@ def of_one_type(
     """Make a model whose entities are of one type."""
     labels = {} if entity_labels is None else {ENTITY_TYPE: entity_labels}
     return EmbeddingModel(label, system, formula, {ENTITY_TYPE: entities}, parameter_tables, labels, relation_labels)
-
-
-@frozen
-class NumberNames:
-    """Names of entities that are the numbers of their rows."""
-
-    num_rows: int
-
-    def __iter__(self) -> Iterator[str]:
-        return map(str, range(self.num_rows))
-
-
-class NodeIds(Protocol):
-    """The numbers that entities of one type have in edges, where a table has them in another order."""
-
-    def rows(self, ids_E: np.ndarray) -> np.ndarray:
-        """Return the row of each number; -1 where there is none."""
-        ...
 
 
 def part_of(num_rows: int, index: int, num_partitions: int) -> tuple[int, int]:
@@ -191,11 +169,10 @@ def labels_in_order(path: Path, num_labels: int) -> Iterator[str]:
         StorageError: as `read_labels`.
     """
     num_lines = 0
-    for at, (index, _) in enumerate(_lines(path)):
-        if index != at:
+    for num_lines, (index, _) in enumerate(_lines(path), 1):
+        if index != num_lines - 1:
             yield from read_labels(path, num_labels)
             return
-        num_lines += 1
     if num_lines != num_labels:
         raise StorageError(
             f"{path}: {plural(num_lines, 'label')} for {num_labels} rows of vectors; write one label per row"
