@@ -188,17 +188,9 @@ Unknown = Annotated[
     Literal["skip", "refuse"],
     typer.Option("--unknown", help="How to treat edges with unknown names. Skipped edges are counted."),
 ]
-TrustPickle = Annotated[
-    bool,
-    typer.Option("--trust-pickle", help="Unpickle the model file. This can execute any code in it."),
-]
 Cutoffs = Annotated[
     list[int] | None,
     typer.Option("-k", min=1, max=10**9, metavar="K", help="Cutoff of hits@k. Repeatable [default: 1, 3, 5, 10]."),
-]
-TypeCutoffs = Annotated[
-    list[int] | None,
-    typer.Option("-k", min=1, max=10**9, metavar="K", help="Cutoff of NDCG@k. Repeatable [default: 1, 3, 5, 10]."),
 ]
 TimeLimit = Annotated[
     str,
@@ -207,9 +199,6 @@ TimeLimit = Annotated[
 CpusPerWorker = Annotated[
     int | None,
     typer.Option("--cpus-per-worker", min=1, metavar="N", help="Cores per process [default: set by the scheduler]."),
-]
-GpusPerNode = Annotated[
-    int | None, typer.Option("--gpus-per-node", min=0, metavar="N", help="GPUs per host [default: none].")
 ]
 MemoryPerNode = Annotated[
     str | None,
@@ -224,9 +213,6 @@ SlurmOptions = Annotated[
     typer.Option(
         "--slurm", metavar="KEY=VALUE", help="Additional sbatch option, for example account=physics. Repeatable."
     ),
-]
-WorkersPerNode = Annotated[
-    int, typer.Option("--workers-per-node", min=1, metavar="N", help="Number of processes per host.")
 ]
 PartitionsOfTypes = Annotated[
     list[str] | None,
@@ -252,21 +238,5 @@ TypesOfRelations = Annotated[
         metavar="FILE",
         help="Entity types of relations, one relation<TAB>left type<TAB>right type per line; relation * stands "
         "for all others [default: one type].",
-    ),
-]
-Dictionary = Annotated[
-    Path | None,
-    typer.Option(
-        "--dictionary",
-        metavar="DIR",
-        help="Entity folder whose ids to reuse [default: assign new ids].",
-    ),
-]
-DictionaryOf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--dictionary-of",
-        metavar="NAME",
-        help="Assign ids only to the names in these edges. Repeatable [default: all edges].",
     ),
 ]

@@ -207,8 +207,8 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
     for where, told, true in _differences(claimed, found):
         name = where.rpartition(".")[2]
         if true == ABSENT:
-            of_types = name.startswith(NDCG_PREFIXES) and inputs.types is not None
-            is_unknown = of_types or (name == "loss" and config.compute_loss)
+            has_types = inputs.types is not None
+            is_unknown = (has_types and name.startswith(NDCG_PREFIXES)) or (name == "loss" and config.compute_loss)
         elif name in METRICS:
             is_unknown = told is None and name == "macro_metrics"  # the run did not count keys
         else:  # of scores, or not saved
@@ -243,7 +243,7 @@ class _Again:
     @property
     def num_edges(self) -> int:
         """All that may be ranked."""
-        return sum(of_bucket[2] for of_bucket in self._population())
+        return sum(num_edges for *_, num_edges in self._population())
 
     def _population(self) -> list[BucketUnits]:
         return [
@@ -260,24 +260,20 @@ class _Again:
         if differing and self.config.precision != "certified":  # rounding as it was is honest, too
             also = self._compare(sample, drawn)[1]
             differing = {edge: text for edge, text in differing.items() if edge in also}
-        first = min(differing, default=None)
-        return counted, len(differing), None if first is None else differing[first]
+        return counted, len(differing), differing[min(differing)] if differing else None
 
     def _compare(self, changes: dict[str, Any], drawn: EdgeSample | None) -> tuple[int, dict[tuple[Any, ...], str]]:
-        plain: dict[str, Any] = {"save_ranks": True, "save_topk": None, "breakdowns": (), "sinks": (), "source": None}
-        plain["topk_metrics"] = False
-        config = evolve(self.config, **plain, **changes)
+        plain = {"breakdowns": (), "sinks": (), "source": None, "save_topk": None, "topk_metrics": False}
+        config = evolve(self.config, **{"save_ranks": True, **plain, **changes})
         try:
             config = check_config(config)
         except ConfigError:
             if config.precision == self.config.precision:
                 raise
-            changes = {**changes, "precision": self.config.precision}
-            return self._compare(changes, drawn)  # it cannot be certified
+            return self._compare({**changes, "precision": self.config.precision}, drawn)  # it cannot be certified
         how = "in certified precision" if config.precision == "certified" else "as the run did"
         self.observer.step(f"ranking {changes.get('sample_edges', self.num_edges):,} edges again {how}")
-        num_edges = 0
-        differing: dict[tuple[Any, ...], str] = {}
+        num_edges, differing = 0, dict[tuple[Any, ...], str]()
         with temporary_folder() as folder:
             output = folder / "again"
             report = evaluate(config, output=output, workers=self.workers, device=self.device, observer=self.observer)

@@ -60,7 +60,13 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
         raise StorageError(f"{path}: model: expected parameters by name, found {type(parameters).__name__}")
     entities = _table(path, parameters, "_entity_embedder")
     relations = _table(path, parameters, "_relation_embedder")
-    _refuse_others(path, name, parameters)
+    known = {table for tables in _TABLES.values() for table in tables}
+    others = [str(key) for key, value in parameters.items() if key not in known and isinstance(value, Tensor)]
+    if others:  # which the formula does not know: the model would score otherwise
+        raise StorageError(
+            f"{path}: model: expected the two tables of {name}, found {listed(sorted(others))} as well; this is "
+            "another kind of model or embedder"
+        )
     formula.check(str(path), entities.dimension, relations.dimension, relations.num_rows)
     labels = [existing_file(path.parent, name) for name in ("entity_ids.del", "relation_ids.del")]
     return of_one_type(str(path), "libkge", formula, entities, {"relations": relations}, *labels)
@@ -68,10 +74,8 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
 
 def _options(path: Path, config: object) -> Mapping[str, Any]:
     """Return the options of a config, which is an object of LibKGE's (its stand-in) or plain."""
-    if isinstance(config, StandIn):
-        config = config.state
-    elif not isinstance(config, Mapping):
-        config = getattr(config, "__dict__", None)
+    if not isinstance(config, Mapping):
+        config = config.state if isinstance(config, StandIn) else getattr(config, "__dict__", None)
     options = config.get("options", config) if isinstance(config, Mapping) else None
     if not isinstance(options, Mapping) or not isinstance(options.get("model"), str):
         raise StorageError(f"{path}: config: expected LibKGE's options with a model, found {one_line(type(config))}")
@@ -81,8 +85,7 @@ def _options(path: Path, config: object) -> Mapping[str, Any]:
 def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
     """Return the model's name and how it scores."""
     name: str = options["model"]
-    own = _section(options, name)
-    reciprocal = name in RECIPROCAL
+    own, reciprocal = _section(options, name), name in RECIPROCAL
     if reciprocal:
         own = _section(own, "base_model")
         name = _word(own.get("type"))
@@ -123,14 +126,3 @@ def _table(path: Path, parameters: Mapping[str, object], embedder: str) -> Table
     if found.dim() != 2:
         raise StorageError(f"{path}: model: {names[0]}: expected a tensor of vectors, found shape {tuple(found.shape)}")
     return TensorRows(found.detach().float())
-
-
-def _refuse_others(path: Path, name: str, parameters: Mapping[str, object]) -> None:
-    """Refuse parameters that the formula does not know: the model would score otherwise."""
-    known = {name for names in _TABLES.values() for name in names}
-    others = [str(key) for key, value in parameters.items() if key not in known and isinstance(value, Tensor)]
-    if others:
-        raise StorageError(
-            f"{path}: model: expected the two tables of {name}, found {listed(sorted(others))} as well; this is "
-            "another kind of model or embedder"
-        )

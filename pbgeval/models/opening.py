@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +55,13 @@ def open_model(path: Path, options: Mapping[str, Any] | None = None, *, trust_pi
 
 def _what_is_there(path: Path) -> str:
     """Return what a path is instead of a model, and which path may have been meant."""
-    if path.is_file():
-        return f"this file is not a model{_hint([path.parent])}"
-    if path.is_dir():
-        return f"no model in this folder{_hint(sorted(path.iterdir()))}"
-    return f"no such file or folder{did_you_mean(path, os.path.exists)}"
-
-
-def _hint(places: Iterable[Path]) -> str:
+    if not (path.is_file() or path.is_dir()):
+        return f"no such file or folder{did_you_mean(path, os.path.exists)}"
+    places = [path.parent] if path.is_file() else sorted(path.iterdir())
     models = [place for place in places if place.suffix == ".pt" or _has_description(place) or is_dglke(place)]
-    best = next((place for place in models if place.name == "checkpoint_best.pt"), None)  # of LibKGE
-    return f"; did you mean {str(best or models[0])!r}?" if models else ""
+    models.sort(key=lambda place: place.name != "checkpoint_best.pt")  # LibKGE's comes first
+    what = "this file is not a model" if path.is_file() else "no model in this folder"
+    return f"{what}; did you mean {str(models[0])!r}?" if models else what
 
 
 def _has_description(path: Path) -> bool:

@@ -286,7 +286,8 @@ class _QueryTable:
             expected = "once" if times == 1 else f"{times} times"
             raise DataError(f"{where}: expected edge {text!r} {expected}, as it is evaluated, found it again")
         np.add.at(edges.met_U, at_n, 1)
-        return edges.edge_E[edge_n]
+        found: Integers = edges.edge_E[edge_n]
+        return found
 
     def _rank(
         self,
