@@ -223,9 +223,9 @@ def _figures(report: Report, tables: Iterable[str], *, all_ranked: bool) -> dict
     document, counts = report.document, ("num_edges", "diagnostics") if all_ranked else ()
     parts = {part: document.get(part) for part in (*METRICS, *counts) if all_ranked or part != "macro_metrics"}
     keys = ("num_edges", "metrics") if all_ranked else ("metrics",)
-    paths = [{key: of_path.get(key) for key in keys} for of_path in document["edge_paths"]]
-    of_tables = {name: [dict(row) for row in report.rows[name]] for name in tables}
-    return {**parts, "num_queries": document.get("num_queries"), "edge_paths": paths, **of_tables}
+    paths = [{key: path.get(key) for key in keys} for path in document["edge_paths"]]
+    rows = {name: [dict(row) for row in report.rows[name]] for name in tables}
+    return {**parts, "num_queries": document.get("num_queries"), "edge_paths": paths, **rows}
 
 
 @frozen(eq=False)

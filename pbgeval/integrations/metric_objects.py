@@ -108,8 +108,8 @@ class RankMetric:
 
         A metric is None where it is undefined, as all are without queries.
         """
-        of_processes = _gathered(self.hits_at, (self._stats, self._histograms))
-        stats, histograms = (reduce(add, parts) for parts in zip(*of_processes, strict=True))
+        gathered = _gathered(self.hits_at, (self._stats, self._histograms))
+        stats, histograms = (reduce(add, parts) for parts in zip(*gathered, strict=True))
         figures = all_rank_metrics(stats, histograms)
         return Figures({f"both.{name}": value for name, value in figures.items()}, RankType.REALISTIC.value)
 
@@ -200,11 +200,11 @@ def _whole(name: str, value: object) -> int:
 
 def _gathered(settings: object, sums: Any) -> list[Any]:  # noqa: ANN401 - of either metric
     """Return the sums of all processes, whose metrics must be alike."""
-    of_processes = gather_over_processes((settings, sums))
-    unlike = [of_process for of_process, _ in of_processes if of_process != settings]
+    gathered = gather_over_processes((settings, sums))
+    unlike = [other for other, _ in gathered if other != settings]
     if unlike:
         raise ConfigError(f"compute: the metrics of all processes must be alike, found {settings} and {unlike[0]}")
-    return [of_sums for _, of_sums in of_processes]
+    return [found for _, found in gathered]
 
 
 def _cells(scores: Tensor, true: Tensor, row: Tensor | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -308,15 +308,12 @@ class TopKMetric:
         Each is a mean over the users of all processes that have right items, None without any; coverage is the share
         of all items.
         """
-        of_processes = _gathered((self.k, self.num_items), (self._sums, self._num_users, self._is_recommended))
-        num_users = sum(of_process[1] for of_process in of_processes)
-        found = {
-            name: ratio(sum(of_process[0][name] for of_process in of_processes), num_users << FRACTION_BITS)
-            for name in self._sums
-        }
+        gathered = _gathered((self.k, self.num_items), (self._sums, self._num_users, self._is_recommended))
+        sums, counts, recommended = zip(*gathered, strict=True)
+        num_terms = sum(counts) << FRACTION_BITS
+        found = {name: ratio(sum(part[name] for part in sums), num_terms) for name in self._sums}
         if self.num_items is not None:
-            is_recommended = np.any([of_process[2] for of_process in of_processes], axis=0)
-            found["coverage"] = ratio(int(is_recommended.sum()), self.num_items)
+            found["coverage"] = ratio(int(np.any(recommended, axis=0).sum()), self.num_items)
         return found
 
     def _check_items(self, items_Uk: np.ndarray, item_E: np.ndarray) -> None:

@@ -213,9 +213,9 @@ class DataLoader:
         given = [
             None if path is None else _numbered_by_file(Path(path)) for path in (entity_to_id_path, relation_to_id_path)
         ]
-        of_training = _numbered_by_training(paths["training"]) if None in given else ({}, {})
+        by_training = _numbered_by_training(paths["training"]) if None in given else ({}, {})
         self.entity_to_id, self.relation_to_id = (
-            numbers if of_file is None else of_file for of_file, numbers in zip(given, of_training, strict=True)
+            numbers if chosen is None else chosen for chosen, numbers in zip(given, by_training, strict=True)
         )
         self.num_entities, self.num_relations = len(self.entity_to_id), len(self.relation_to_id)
         found = {split: _edges(path, self.entity_to_id, self.relation_to_id) for split, path in paths.items()}

@@ -87,7 +87,7 @@ def train(
     _refuse(config, output)
     model = model or make_model(config)
     disabled = {Side.LHS: config.disable_lhs_negs, Side.RHS: config.disable_rhs_negs}
-    of_config = {
+    defaults = {
         "eval_fraction": config.eval_fraction,
         "eval_num_batch_negs": config.eval_num_batch_negs,
         "eval_num_uniform_negs": config.eval_num_uniform_negs,
@@ -95,7 +95,7 @@ def train(
         "margin": config.margin,
         "batch_size": config.batch_size,
     }
-    monitor = Monitor(schema_of(config, model), output, **(of_config | settings))
+    monitor = Monitor(schema_of(config, model), output, **(defaults | settings))
     with closing(CheckpointManager(config.checkpoint_path)) as checkpoints:
         hook = _Hook(config, model, monitor, int(checkpoints.checkpoint_version) - 1)
     seen = _SeenByTrainer.from_config(config, own_fraction=config.eval_fraction if keep_own_evaluation else 0.0)

@@ -67,18 +67,17 @@ def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
         StorageError: a key is unknown, or a value of the wrong type.
     """
     file = path / DESCRIPTION
-    of_file = read_object(file, "a description of a model") if file.is_file() else {}
-    for where, of in ((str(file), of_file), ("model_options", options)):
-        for key, value in of.items():
+    from_file = read_object(file, "a description of a model") if file.is_file() else {}
+    for where, given in ((str(file), from_file), ("model_options", options)):
+        for key, value in given.items():
             if key not in _KEYS or not isinstance(value, _KEYS[key]):
-                known = key in _KEYS
-                what = f"wrong value of {key}: {one_line(value)}" if known else f"unknown key {one_line(key)}"
+                what = f"wrong value of {key}: {one_line(value)}" if key in _KEYS else f"unknown key {one_line(key)}"
                 raise StorageError(f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}")
             if key in ("norm", "unit_norm") and value not in (1, 2):
                 raise StorageError(f"{where}: {key} must be 1 or 2, got {value}")
             if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:  # NaN, and integers beyond
                 raise StorageError(f"{where}: {key} must be a finite number, got {one_line(value)}")
-    named = [of_file.get(key) for key in _PLACES if key not in options]
+    named = [from_file.get(key) for key in _PLACES if key not in options]
     for one in named:  # it grows
         if isinstance(one, list | dict):
             named.extend(one.values() if isinstance(one, dict) else one)
@@ -86,7 +85,7 @@ def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
             raise StorageError(
                 f"{file}: expected files in its folder, found {one_line(one)}; name others in model_options"
             )
-    described = {**of_file, **options}
+    described = {**from_file, **options}
     # In files, scripts/export_*.py write the norm 1 of every model.
     if described.get("model") in OPERATORS.keys() - NORMED and ("norm" in options or described.get("norm") == 2):
         said_by = "model_options" if "norm" in options else file
@@ -267,8 +266,8 @@ def relation_types_of(where: str, options: Mapping[str, Any], types: Sequence[st
             raise StorageError(f"{where}: relation_types: expected [name, left type, right type], got {one_line(one)}")
         unknown = [name for name in one[1:] if name not in types]
         if unknown:
-            known = listed(list(types))
-            raise StorageError(f"{where}: relation_types: {unknown[0]} is none of the entity types {known}")
+            what = f"{unknown[0]} is none of the entity types {listed(list(types))}"
+            raise StorageError(f"{where}: relation_types: {what}")
         relations.append((one[0], one[1], one[2]))
     return tuple(relations)
 

@@ -13,7 +13,7 @@ from itertools import compress, count, repeat
 from pathlib import Path
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
 from pbgeval.errors import DataError, StorageError
@@ -97,7 +97,7 @@ def read_topk(
         StorageError: a file cannot be read, or a line is of the wrong form; says which.
         DataError: there is nothing to rank, or an edge comes more often than it is evaluated.
     """
-    edges = _EvaluatedEdges.read(test, entities)
+    edges = _EvaluatedEdges(test, entities)
     for path in known:
         edges.add_known(path)
     table = _QueryTable(TopKFilter(filtering), TopKTies(ties), edges)
@@ -112,44 +112,34 @@ def _refuse_name(where: object, label: str) -> StorageError:
     return StorageError(f"{where}: expected an entity of the file of entities, found '{label}'")
 
 
-@define(eq=False)
 class _EvaluatedEdges:
     """The edges that are ranked, and the known answers of their queries."""
 
-    is_closed: bool  # only names in the file of entities are allowed
-    entity_ids: dict[str, int]  # of that file, or of all files: memory grows with the names in a ranking file
-    relation_ids: dict[str, int] = field(factory=dict, init=False)  # of evaluated edges
-    num_edges: int = field(init=False)
-    keys: dict[Side, Integers] = field(init=False)  # of queries, ascending
-    code_U: Integers = field(init=False)  # of each distinct edge, as an answer of its key with a hidden head, ascending
-    first_U: Integers = field(init=False)  # its first place in `edge_E`, and at the end the number of edges
-    edge_E: Integers = field(init=False)  # the edges of the file, those that are equal next to each other
-    met_U: Integers = field(init=False)  # how often each has been ranked
-    answers: dict[Side, Integers] = field(init=False)  # codes, ascending, each once
-
-    @classmethod
-    def read(cls, path: Path, entities: Path | None) -> _EvaluatedEdges:
-        edges = cls(entities is not None, defaultdict(count().__next__))
+    def __init__(self, path: Path, entities: Path | None) -> None:
+        self.is_closed = entities is not None  # only names in the file of entities are allowed
+        # Of that file, or of all files: memory grows with the names in a ranking file.
+        self.entity_ids: dict[str, int] = defaultdict(count().__next__)
+        self.relation_ids: dict[str, int] = {}  # of evaluated edges
         if entities is not None:
-            edges.entity_ids = {
-                label: at for at, label in enumerate({columns[-1]: 0 for *_, columns in rows(entities)})
-            }
-            if not edges.entity_ids:
+            self.entity_ids = {label: at for at, label in enumerate({columns[-1]: 0 for *_, columns in rows(entities)})}
+            if not self.entity_ids:
                 raise StorageError(f"{entities}: no entities; write one per line")
-        blocks = list(edges._blocks(path, is_evaluated=True))
+        blocks = list(self._blocks(path, is_evaluated=True))
         if not blocks:
             raise DataError(f"{path}: no edges to evaluate")
         head_E, relation_E, tail_E = (np.concatenate(column) for column in zip(*blocks, strict=True))
-        edges.num_edges = len(head_E)
-        edges.keys = {side: distinct(relation_E << _HALF | side.pick(tail_E, head_E)) for side in ENDS}
-        code_E = edges.codes(Side.LHS, head_E, relation_E, tail_E)
-        edges.edge_E = np.argsort(code_E, kind="stable")
-        edges.code_U, first_U = np.unique(code_E[edges.edge_E], return_index=True)
-        edges.first_U = np.append(first_U, edges.num_edges)
-        edges.met_U = np.zeros_like(edges.code_U)
-        edges.answers = dict.fromkeys(ENDS, edges.code_U[:0])
-        edges._add_answers([(head_E, relation_E, tail_E)])
-        return edges
+        self.num_edges = len(head_E)
+        # Keys of queries, ascending, and the answers that are known: codes, ascending, each once.
+        self.keys = {side: distinct(relation_E << _HALF | side.pick(tail_E, head_E)) for side in ENDS}
+        self.answers: dict[Side, Integers] = dict.fromkeys(ENDS, np.empty(0, np.int64))
+        self._add_answers([(head_E, relation_E, tail_E)])
+        # Distinct edges, as answers of their keys with a hidden head, ascending; their first places in `edge_E`, and at
+        # the end the number of edges. In `edge_E`, equal edges of the file are next to each other.
+        code_E = self.codes(Side.LHS, head_E, relation_E, tail_E)
+        self.edge_E: Integers = np.argsort(code_E, kind="stable")
+        self.code_U, first_U = np.unique(code_E[self.edge_E], return_index=True)
+        self.first_U = np.append(first_U, self.num_edges)
+        self.met_U = np.zeros_like(self.code_U)  # how often each has been ranked
 
     def ids_of(self, labels: Sequence[str]) -> Integers:
         """Return the number of each label; -1: it is not in the file of entities."""
@@ -229,22 +219,16 @@ def _places(sorted_n: Integers, wanted_n: Integers) -> Integers:
     return np.where(sorted_n[at_n] == wanted_n, at_n, -1)
 
 
-@define(eq=False)
 class _QueryTable:
     """The queries that have been met."""
 
-    filtering: TopKFilter
-    ties: TopKTies
-    edges: _EvaluatedEdges
-    parts: list[NDArray[np.int32]] = field(factory=list)  # (columns, queries), in the order of the file
-    counts: dict[str, int] = field(factory=lambda: dict.fromkeys(_COUNTS, 0))
-    starts: dict[Side, Integers] = field(init=False)  # of each key's answers; at the end how many there are
-
-    @starts.default
-    def _first_answers(self) -> dict[Side, Integers]:
-        return {
-            side: np.searchsorted(self.edges.answers[side], np.arange(len(keys) + 1) << _HALF)
-            for side, keys in self.edges.keys.items()
+    def __init__(self, filtering: TopKFilter, ties: TopKTies, edges: _EvaluatedEdges) -> None:
+        self.filtering, self.ties, self.edges = filtering, ties, edges
+        self.parts: list[NDArray[np.int32]] = []  # (columns, queries), in the order of the file
+        self.counts = dict.fromkeys(_COUNTS, 0)
+        self.starts = {  # of each key's answers; at the end how many there are
+            side: np.searchsorted(edges.answers[side], np.arange(len(keys) + 1) << _HALF)
+            for side, keys in edges.keys.items()
         }
 
     def add(self, block: RankedEdges) -> None:

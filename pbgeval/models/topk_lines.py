@@ -12,7 +12,6 @@ from itertools import chain, pairwise, repeat
 from pathlib import Path
 
 import numpy as np
-from attrs import define, field
 from numpy.typing import NDArray
 
 from pbgeval.errors import StorageError
@@ -22,25 +21,23 @@ from pbgeval.storage.text import text_blocks
 _HEADS, _TAILS = "Heads:", "Tails:"
 
 
-@define(eq=False)
 class RankedEdges:
     """Consecutive edges of a file; the lists of edge e are 2 * e (its heads) and 2 * e + 1 (its tails)."""
 
-    path: Path
-    line_E: list[int]
-    text_E: list[str]  # head, relation and tail, with spaces or tabs between
-    _text_L: list[str]  # what stands behind Heads: and Tails:
-    entity_n: list[str] = field(init=False)  # of all lists, one after the other
-    length_L: NDArray[np.int64] = field(init=False)
-    confidence_n: NDArray[np.float64] = field(init=False)  # finite, and descending in each list
-
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, path: Path, line_E: list[int], text_E: list[str], text_L: list[str]) -> None:
         """Split the lists.
+
+        Args:
+            path: the file.
+            line_E: the line of each edge.
+            text_E: head, relation and tail, with spaces or tabs between.
+            text_L: what stands behind Heads: and Tails:
 
         Raises:
             StorageError: a list has the wrong form; the message names the line.
         """
-        filled_L = ["" if text.isspace() else text for text in self._text_L]
+        self.path, self.line_E, self.text_E, self._text_L = path, line_E, text_E, text_L
+        filled_L = ["" if text.isspace() else text for text in text_L]
         ended_L = [text if not text or text.endswith("\t") else f"{text}\t" for text in filled_L]
         columns_L = np.fromiter(map(str.count, ended_L, repeat("\t")), np.int64, len(ended_L))
         columns = "".join(ended_L).split("\t")[:-1]
@@ -49,7 +46,8 @@ class RankedEdges:
             confidence_n = np.fromiter(map(float, texts), np.float64, len(texts))
         except ValueError:
             confidence_n = np.array([math.nan])  # some list is wrong
-        self.entity_n, self.length_L, self.confidence_n = columns[::2], columns_L // 2, confidence_n
+        self.entity_n, self.length_L = columns[::2], columns_L // 2  # of all lists, one after the other
+        self.confidence_n = confidence_n  # finite, and descending in each list
         is_sound = not (columns_L % 2).any() and all(self.entity_n) and "_" not in "".join(texts)
         if not (is_sound and self._descends()):
             self.check_lists()
