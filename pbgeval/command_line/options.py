@@ -61,7 +61,7 @@ class CommandGroup(TyperGroup):
 
 
 def usage_line(error: typer.TyperException) -> str:
-    """Return what typer finds wrong with the command line as one line that says where to look."""
+    """Return a usage error as one line that names the help."""
     context = getattr(error, "ctx", None)
     command = "kgeval-dist" if context is None else context.command_path
     return f"{error.format_message().replace('Value error, ', '').rstrip('.')}; see {command} --help"
@@ -87,7 +87,7 @@ def _check_options(command: Any, ctx: Any, args: Sequence[str]) -> list[str]:  #
 
 
 def _hint(command: Any, ctx: Any, name: str) -> str:  # noqa: ANN401 - as above
-    """Suggest the argument, the option, or the key of the config, whose name is nearest."""
+    """Suggest the argument, option or config key with the nearest name."""
     arguments = [param.metavar for param in command.get_params(ctx) if param.param_type_name == "argument"]
     if name.lstrip("-").upper() in arguments:
         return f"write {ctx.command_path} {name.lstrip('-').upper()}"
@@ -118,7 +118,7 @@ def _misplaced(
     before: Sequence[str],
     rest: Sequence[str],
 ) -> ConfigError:
-    """Say that options of the program stand before a subcommand, and what to type instead."""
+    """Explain that options precede a subcommand, and what to type instead."""
     taken = {opt for param in command.get_params(ctx) for opt in param.opts}
     foreign = [flag for flag in given if flag not in taken]
     if foreign:
@@ -128,7 +128,7 @@ def _misplaced(
 
 
 def local_path(text: str) -> Path:
-    """Take a path as it is typed; a URL is refused, which would lose a slash as a path."""
+    """Return a path; refuse a URL."""
     if is_url(text):
         raise OutputError(f"{without_secrets(text, text)}: expected a local folder; copy the result here first")
     return Path(text)

@@ -1,4 +1,4 @@
-"""A result, its checkpoint and its edges -> whether the figures of the result can be true.
+"""Check a result against its checkpoint and its edges.
 
 Rank metrics must follow from the saved ranks to the last bit, and ranks must be those of the checkpoint: a random
 sample of edges is ranked again in certified precision. The test is sequential: it goes on until it has seen enough.
@@ -147,7 +147,7 @@ def verify(
 
 
 def _is_fixed(inputs: Inputs) -> bool:
-    """Whether edges cannot be ranked apart from others, or the seed of the result decides which are."""
+    """Return whether the sample of edges is fixed by the result."""
     config = inputs.config
     is_sampled = config.sample_edges is not None or config.target_error is not None or "sampled" in inputs.candidates
     return is_sampled or config.pbg_semantics or config.taxonomy_path is not None or inputs.featurized
@@ -175,7 +175,7 @@ def _check_provenance(report: Report, inputs: Inputs, result: Path, path: Path) 
 
 
 def _differences(claimed: Any, found: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401 - JSON
-    """Yield where two documents differ, and what both have there."""
+    """Yield the places where two documents differ, with both values."""
     if isinstance(claimed, dict) and isinstance(found, dict):
         for key in sorted(claimed.keys() | found.keys()):
             yield from _differences(claimed.get(key, ABSENT), found.get(key, ABSENT), f"{where}.{key}".lstrip("."))
@@ -187,7 +187,7 @@ def _differences(claimed: Any, found: Any, where: str = "") -> Iterator[tuple[st
 
 
 def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[int, str | None]:
-    """Return how many figures follow from the saved ranks and the edges, and the first that does not."""
+    """Return the number of figures that follow from the saved ranks, and the first fault."""
     config = inputs.config
     files = {(index, bucket): file for index, of in enumerate(inputs.buckets) for bucket, file in of.items()}
     for key, ranks in saved.ranks.items():
@@ -219,7 +219,7 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
 
 
 def _figures(report: Report, tables: Iterable[str], *, all_ranked: bool) -> dict[str, Any]:
-    """Return what ranks and edges tell of a report."""
+    """Return the parts of a report that follow from ranks and edges."""
     document, counts = report.document, ("num_edges", "diagnostics") if all_ranked else ()
     parts = {part: document.get(part) for part in (*METRICS, *counts) if all_ranked or part != "macro_metrics"}
     keys = ("num_edges", "metrics") if all_ranked else ("metrics",)
@@ -251,7 +251,7 @@ class _Again:
         ]
 
     def look(self, num_wanted: int, seed: int) -> tuple[int, int, str | None]:
-        """Rank edges again; return how many there were, how many differ, and the first that does."""
+        """Rank edges again; return their number, how many differ, and the first that does."""
         sample, drawn = {}, None
         if not self.is_fixed and num_wanted < self.num_edges:
             sample = {"sample_edges": num_wanted, "seed": seed}
@@ -295,7 +295,7 @@ class _Again:
         return num_edges, differing
 
     def _looked_at(self, rows: RowRange, drawn: EdgeSample | None) -> np.ndarray:
-        """Return which edges of a block are known to be ranked or not, bool (E,): all but those that are not drawn."""
+        """Return which edges of a block to compare, bool (E,)."""
         kept, num_rows = self.kept[rows[:2]], rows.stop - rows.start
         if drawn is None:
             return np.ones(num_rows, bool)

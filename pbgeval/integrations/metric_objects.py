@@ -188,7 +188,7 @@ def _tensor(name: str, values: Numbers) -> Tensor:
 
 
 def _comparable(dtype: torch.dtype) -> torch.dtype:
-    """Return the type in which numbers of a type are compared; integers would be rounded by float64."""
+    """Return the type to compare in; float64 would round integers."""
     return torch.float64 if dtype.is_floating_point else torch.int64
 
 
@@ -199,7 +199,7 @@ def _whole(name: str, value: object) -> int:
 
 
 def _gathered(settings: object, sums: Any) -> list[Any]:  # noqa: ANN401 - of either metric
-    """Return the sums of all processes, whose metrics must be alike."""
+    """Return the sums of all processes after checking that their metrics are alike."""
     gathered = gather_over_processes((settings, sums))
     unlike = [other for other, _ in gathered if other != settings]
     if unlike:
@@ -208,7 +208,7 @@ def _gathered(settings: object, sums: Any) -> list[Any]:  # noqa: ANN401 - of ei
 
 
 def _cells(scores: Tensor, true: Tensor, row: Tensor | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return scores, whether each is of a true candidate, and its row, all (n,), checked."""
+    """Check cells; return their scores, whether each is true, and their rows, all (n,)."""
     where, shape = "RankMetric.update", tuple(scores.shape)
     if true.shape != scores.shape or scores.ndim != (2 if row is None else 1):
         raise DataError(

@@ -94,7 +94,7 @@ def _checked(part: Any, shape: tuple[int, ...], where: str) -> Tensor:  # noqa: 
 
 
 def _with_true_scores(scores_bN: Tensor, given_b: Tensor | None, true_b: Tensor) -> tuple[Tensor, int]:
-    """Put the true scores that are given apart in their places; return in how many rows others were there."""
+    """Insert true scores that come separately; return in how many rows they differed."""
     if given_b is None:
         return scores_bN, 0
     true_b1 = true_b.to(scores_bN.device).unsqueeze(1)

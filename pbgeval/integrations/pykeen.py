@@ -202,7 +202,7 @@ class RankBasedEvaluator:
 
 
 def _as_list(triples: Triples | Sequence[Triples] | None) -> list[Triples]:
-    """Return one or several as several; a list of lists of three ids is one."""
+    """Return a list of triples; a list of lists of three ids is one entry."""
     if triples is None:
         return []
     if not isinstance(triples, list | tuple):
@@ -216,7 +216,7 @@ def _array(triples: Triples) -> Array:
 
 
 def _check_id_maps(factories: Sequence[Triples]) -> None:
-    """Factories made one by one may number the same labels in other ways: PyKEEN's figures are then of noise."""
+    """Refuse factories that number the same labels differently."""
     for name in _ID_MAPS:
         maps = [found for found in (getattr(of, name, None) for of in factories) if found is not None]
         for other in maps[1:]:
@@ -230,7 +230,7 @@ def _check_id_maps(factories: Sequence[Triples]) -> None:
 
 @contextmanager
 def _with_labels(config: EvalConfig, factories: Sequence[Triples], num_relations: int) -> Iterator[EvalConfig]:
-    """Yield the config with a folder that has the labels of the relations, if a factory has them."""
+    """Yield the config with a folder of relation labels if a factory has them."""
     maps = [
         {int(number): str(label) for label, number in (getattr(factory, "relation_to_id", None) or {}).items()}
         for factory in factories
@@ -250,7 +250,7 @@ def _with_labels(config: EvalConfig, factories: Sequence[Triples], num_relations
 
 
 def _names(chosen: Collection[int | str] | None, triples: Triples, id_map: str, prefix: str) -> list[str] | None:
-    """Return what a config calls entities or relations that are given by id or label."""
+    """Return a config's names of entities or relations given by id or label."""
     if chosen is None:
         return None
     ids: Mapping[str, int] = getattr(triples, id_map, None) or {}

@@ -46,19 +46,20 @@ class PredictionScorer:
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate."""
-        predict = hidden.pick(self._predict_heads, self._predict_tails)
+
+        def predict(known_q: Tensor, relation_q: Tensor, candidate_C: Tensor) -> Tensor:
+            if hidden is Side.LHS:
+                return cast(
+                    "Tensor", self.model.predict_h(torch.stack([relation_q, known_q], dim=1), heads=candidate_C)
+                )
+            return cast("Tensor", self.model.predict_t(torch.stack([known_q, relation_q], dim=1), tails=candidate_C))
+
         return in_parts(predict, known_Q, relation_Q, candidate_C, CELLS_PER_CALL)
-
-    def _predict_heads(self, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
-        return cast("Tensor", self.model.predict_h(torch.stack([relation_Q, known_Q], dim=1), heads=candidate_C))
-
-    def _predict_tails(self, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
-        return cast("Tensor", self.model.predict_t(torch.stack([known_Q, relation_Q], dim=1), tails=candidate_C))
 
 
 @contextmanager
 def _mode_kept(model: Model) -> Iterator[None]:
-    """Put a model's modules back into training mode: predictions put them into evaluation mode."""
+    """Restore the modes of a model's modules, as predictions set evaluation mode."""
     was_training = {module: module.training for module in model.modules()}
     try:
         yield

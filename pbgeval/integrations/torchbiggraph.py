@@ -148,7 +148,7 @@ class TrainerModel:
 
 @define(eq=False)
 class _Hook:
-    """Is told of what the trainer does, and tells the monitor."""
+    """Pass what the trainer does on to the monitor."""
 
     config: ConfigSchema
     model: MultiRelationEmbedder

@@ -1,4 +1,4 @@
-"""Tables of vectors with a small description -> a model: arrays, files of tensors, checkpoints of torch.distributed.
+"""Open tables of vectors with a description: arrays, tensor files, checkpoints of torch.distributed.
 
 The description is model.json in the folder, or `model_options` in a config. What it does not say:
 
@@ -61,7 +61,7 @@ _WEIGHT, _WEIGHTS = "edge_type_embeddings.weight", {"linear": "edge_type_project
 
 
 def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what model.json of a folder says, and what a config says, which wins.
+    """Merge the folder's model.json with the options of a config, which win.
 
     Raises:
         StorageError: a key is unknown, or a value of the wrong type.
@@ -196,7 +196,7 @@ def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -
 
 
 def _table(path: Path, address: object, tensors: Tensors | None) -> Table:
-    """Open a table, or several that are the columns of one."""
+    """Open a table, or join several column by column."""
     given = address if isinstance(address, list) else [address]
     addresses = [one for one in given if isinstance(one, str)]
     if not addresses or len(addresses) < len(given):
@@ -210,7 +210,7 @@ def _table(path: Path, address: object, tensors: Tensors | None) -> Table:
 
 
 def formula_of(where: str, options: Mapping[str, Any], dimension: int) -> Formula:
-    """Return the formula that a description names, for entities of some dimension.
+    """Return the formula that a description names.
 
     Raises:
         StorageError: it names none, or a value that there is not.

@@ -1,4 +1,4 @@
-"""A model that DGL-KE saved -> its tables, mapped: nothing of them is read before it is needed.
+"""Open a model that DGL-KE saved. Tables are memory-mapped.
 
 A folder with config.json (the training arguments), <dataset>_<model>_entity.npy, <dataset>_<model>_relation.npy and,
 for TransR, <dataset>_<model>projection.npy. Scores are DGL-KE's but for the constant gamma that TransE, TransR and
@@ -80,7 +80,7 @@ def open_dglke(path: Path) -> EmbeddingModel:
 
 
 def _key(arguments: Mapping[str, object], name: str, old_name: str) -> str:
-    """Return the name under which an argument stands."""
+    """Return the name of an argument in this release's config."""
     return name if name in arguments or old_name not in arguments else old_name
 
 

@@ -1,4 +1,4 @@
-"""A function or a torch module of the user's -> a scorer of queries by number.
+"""Make scorers of users' functions and torch modules.
 
 edge_scorer(score, ...)          score(lhs, rel, rhs): numbers of shapes that broadcast -> scores of that shape
 batch_scorer(score_batch, ...)   score_batch(edges (b, 3)) -> (head scores (b, N), tail scores (b, N))
@@ -35,7 +35,7 @@ def in_parts(
     candidate_C: Tensor,
     cells: int,
 ) -> Tensor:
-    """Return the scores (Q, C) of score(known, relation, candidates), asked for so many cells at a time."""
+    """Score all pairs (Q, C), a limited number of cells per call."""
     rows = max(1, cells // candidate_C.numel())
     parts = zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
     return torch.cat([score(known, relation, candidate_C) for known, relation in parts])
@@ -104,7 +104,7 @@ class BatchScorer:
 
     @property
     def queries_per_block(self) -> int:
-        """As many as have their scores kept while candidates go by, so that each query is scored once."""
+        """The queries whose scores fit the cache, so that each query is scored once."""
         return max(1, min(1024, CACHED_CELLS // max(self.num_entities, 1)))
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
@@ -126,11 +126,11 @@ class BatchScorer:
         return scores_KN[row_Q, candidate_Q]
 
     def forget(self) -> None:
-        """Ask the function again for whatever comes next: a model in training has changed."""
+        """Drop cached scores because the model has changed."""
         self._last = None
 
     def _all(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the row of each query, and the scores (K, answers) of distinct queries; the last ones are kept.
+        """Return each query's row and the scores (K, answers) of distinct queries, cached.
 
         Queries that are not all among the last ones are scored together, whatever is known of some of them: the
         batches, and with them the last bits of scores, depend on these queries alone.
@@ -287,7 +287,7 @@ def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  
 
 
 def _name(score: Any) -> str:  # noqa: ANN401 - any callable
-    """Return what a caller knows a function or a module by."""
+    """Return the name of a function or module for messages."""
     name = str(getattr(score, "__name__", type(score).__name__))
     return "the scoring function" if name == "<lambda>" else name
 
@@ -303,7 +303,7 @@ def _real(score: object, found: Tensor) -> Tensor:
 
 
 def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: ANN401 - what the function takes
-    """Call a user's function; what it raises becomes a line that says where, and what it was asked for.
+    """Call a user's function and turn its exceptions into a ScorerError.
 
     Raises:
         ScorerError: the function failed.

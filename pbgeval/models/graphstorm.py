@@ -1,4 +1,4 @@
-"""A folder that GraphStorm saved embeddings to -> tables per node type, mapped or decoded where they lie.
+"""Open embeddings that GraphStorm saved: one table per node type, mapped or decoded in place.
 
     emb_info.json                                   node types, dimensions, number of parts
     TYPE/embed-00000.pt, ...                        vectors, a part per process
@@ -50,11 +50,6 @@ _ADVICE = "let GraphStorm save the embeddings again"
 _NODES, _RAW_IDS = ("new", "node_int_id"), ("orig", "node_str_id")  # columns of gconstruct, or of GSProcessing
 _IDS_AT_A_TIME = 1 << 20
 _LETTERS_OF_A_RELATION = 1 << 12
-
-
-def is_graphstorm(path: Path) -> bool:
-    """Tell whether a folder is one that GraphStorm saved embeddings to."""
-    return (path / INFO).is_file()
 
 
 def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
@@ -128,7 +123,7 @@ def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table, SavedIds | RawIds | None]:
-    """Open the vectors of a node type, and which node each row is where files say so."""
+    """Open the vectors of a node type, and the node ids of its rows if files hold them."""
     if info.get("format") == "hdf5":
         path = folder.parent / HDF5
         return _of_dimension(path, hdf5_rows(path, folder.name), dimension), None
@@ -219,7 +214,7 @@ class SavedIds:
                 yield path, ids
 
     def in_order(self) -> bool:
-        """Check that each node has one row, and tell whether row n is node n.
+        """Check that each node has one row; return whether row n is node n.
 
         Raises:
             StorageError: a node has no row, or several; names the file.
@@ -280,7 +275,7 @@ class RawIds:
 
 @frozen
 class SavedNames:
-    """The names of the nodes of one type, in the order of the rows: raw ids, or numbers where no file has those."""
+    """The node names of one type in row order: raw ids, or numbers if no file maps them."""
 
     num_rows: int
     ids: SavedIds | None

@@ -1,4 +1,4 @@
-"""A checkpoint of LibKGE -> its tables, mapped from the file.
+"""Open a checkpoint of LibKGE. Tables are memory-mapped.
 
 The file is a pickle of the training's state: options under `config`, (parameters, metadata) under `model`. It is read
 by `pickles`, which runs nothing of it. Entities' and relations' vectors are plain tables (lookup embedders).
@@ -73,7 +73,7 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
 
 
 def _options(path: Path, config: object) -> Mapping[str, Any]:
-    """Return the options of a config, which is an object of LibKGE's (its stand-in) or plain."""
+    """Return the options of a config, a stand-in for LibKGE's object or a plain dict."""
     if not isinstance(config, Mapping):
         config = config.state if isinstance(config, StandIn) else getattr(config, "__dict__", None)
     options = config.get("options", config) if isinstance(config, Mapping) else None
@@ -102,7 +102,7 @@ def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
 
 
 def _word(value: object) -> str:
-    """Return the words for a value of a file; of a container's it may have no end."""
+    """Describe a value of a file; containers by type, as they may be endless."""
     return one_line(value) if isinstance(value, str | int | float | None) else type(value).__name__
 
 

@@ -1,4 +1,4 @@
-"""Another system's model in our terms: tables of entity vectors, relations' tables, and a formula."""
+"""Represent another system's model: tables of vectors and a formula."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TypedRelations: TypeAlias = tuple[tuple[str, str, str], ...]  # name, left type,
 
 @frozen(eq=False)
 class EmbeddingModel:
-    """A model of vectors; its tables are read when they are needed, so it is small and can be sent to workers."""
+    """A model of vectors. Tables are read on demand, so a model is cheap to send to workers."""
 
     label: str  # of the folder or file; for errors
     system: str
@@ -64,13 +64,13 @@ class EmbeddingModel:
         return self.formula.dynamic and not self.relation_types
 
     def tables_of(self, entity_types: Sequence[str]) -> Mapping[str, Table]:
-        """Return the tables by the names that a config has for entity types: of one type, any name."""
+        """Return the tables by a config's entity types; a single table takes any name."""
         if len(self.tables) == 1:
             return dict.fromkeys(entity_types, self.entities)
         return {name: self.tables[name] for name in entity_types}
 
     def entity_names(self, entity_type: str | None = None) -> Iterator[str] | None:
-        """Return the names of the entities, in order, if they have any; nothing is read before they are asked for."""
+        """Return the names of the entities in order, read lazily; None if there are none."""
         name = next(iter(self.tables)) if len(self.tables) == 1 or entity_type is None else entity_type
         labels = self.entity_labels.get(name)
         if labels is None:
@@ -108,7 +108,7 @@ class EmbeddingModel:
         return self.formula.parameters(relation_RD, matrices, self.dimension)
 
     def digests(self) -> dict[str, str]:
-        """Return digests of the files, by what they hold."""
+        """Return the fingerprint of each table."""
         several = len(self.tables) > 1
         tables = {f"entities {name}" if several else "entities": table for name, table in self.tables.items()}
         return {name: table.fingerprint() for name, table in {**tables, **self.parameter_tables}.items()}
@@ -129,7 +129,7 @@ def of_one_type(
 
 
 def part_of(num_rows: int, index: int, num_partitions: int) -> tuple[int, int]:
-    """Return the first row of a part and one past its last, of parts as equal as can be."""
+    """Return the row range of one of several parts of nearly equal size."""
     return num_rows * index // num_partitions, num_rows * (index + 1) // num_partitions
 
 
@@ -163,7 +163,7 @@ def read_labels(path: Path, num_labels: int) -> list[str]:
 
 
 def labels_in_order(path: Path, num_labels: int) -> Iterator[str]:
-    """Yield the labels in the order of their ids; of a file in that order, without holding them in memory.
+    """Yield the labels in the order of their ids, streaming if the file has that order.
 
     Raises:
         StorageError: as `read_labels`.
@@ -195,7 +195,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def existing_file(folder: Path, *names: str) -> Path | None:
-    """Return the first of some files that lies in a folder."""
+    """Return the first of the named files that exists in a folder."""
     return next((folder / name for name in names if name and os.path.isfile(folder / name)), None)
 
 

@@ -1,4 +1,4 @@
-"""A model object of PyKEEN -> its vectors, where we know its formula, or a scorer that calls the model.
+"""Take the vectors of a PyKEEN model if its formula is known, or let the model score.
 
 PyKEEN is not imported. `pykeen_vectors` returns a model only if its scores agree with those of PyKEEN's own methods on
 a sample of queries. Whatever else changes a score (a sigmoid, a clamp, a representation of another kind) shows there.
@@ -102,7 +102,7 @@ def pykeen_scorer(
 
 
 def pykeen_vectors(model: Any, scorer: BatchScorer | None = None) -> EmbeddingModel | None:  # noqa: ANN401 - a model of PyKEEN
-    """Return the vectors of a trained PyKEEN model with our formula for it, which ranks much faster than the model.
+    """Return the vectors of a trained PyKEEN model with its formula, which is much faster.
 
     The model is put into evaluation mode. The result is None for a model whose interaction is not among `KINDS`, that
     does not compute in float32, or whose own scores of a few queries differ from those of the formula.
@@ -135,7 +135,7 @@ def pykeen_vectors(model: Any, scorer: BatchScorer | None = None) -> EmbeddingMo
 
 
 def _tables(model: Any, num_of_entity: int, num_of_relation: int) -> list[list[Tensor]] | None:  # noqa: ANN401
-    """Return the tables of entities and those of relations; None if there are others, or not in float32."""
+    """Return the entity and relation tables; None if there are others or not float32."""
     representations = (model.entity_representations, model.relation_representations)
     if [len(of) for of in representations] != [num_of_entity, num_of_relation]:
         return None
@@ -149,13 +149,13 @@ def _tables(model: Any, num_of_entity: int, num_of_relation: int) -> list[list[T
 
 
 def _real_rows(table: Tensor) -> Tensor:
-    """Return a row of float32 each, on the CPU; of complex numbers the real parts, then the imaginary ones."""
+    """Return float32 rows on the CPU; complex ones as real parts, then imaginary parts."""
     rows = table.detach().flatten(1).cpu()
     return torch.cat([rows.real, rows.imag], dim=1) if rows.is_complex() else rows
 
 
 def _agrees(found: EmbeddingModel, theirs: BatchScorer) -> bool:
-    """Score some queries of each side against all entities by the formula and by the model, and compare."""
+    """Return whether formula and model score some queries of each side alike."""
     formula, entity_ND = found.formula, found.entities.load()
     parameters = {side: OPERATORS[formula.operator].prepared(of) for side, of in found.parameters().items()}
     comparator = Comparator(formula.comparator)

@@ -1,4 +1,4 @@
-"""A ranking file of AnyBURL or SAFRAN, the edges that it ranks and those that are known -> ranks and bounds.
+"""Rank edges in a ranking file of AnyBURL or SAFRAN: exact ranks, or bounds.
 
 Ranks are those in the list; nothing is guessed: an evaluated edge that the file lacks is counted, an empty list is one
 that does not hold the true entity, and the two sides of an edge do not depend on each other.
@@ -50,7 +50,7 @@ class TopKTies(Enum):
 
 @frozen(eq=False)
 class TopK:
-    """What a ranking file says of the evaluated edges. A query is one side of an edge that the file has."""
+    """The ranks of a file's edges. A query is one side of an edge."""
 
     ranks: ListedRanks
     filtering: TopKFilter
@@ -142,7 +142,7 @@ class _EvaluatedEdges:
         self.met_U = np.zeros_like(self.code_U)  # how often each has been ranked
 
     def ids_of(self, labels: Sequence[str]) -> Integers:
-        """Return the number of each label; -1: it is not in the file of entities."""
+        """Return the number of each label; -1 if the file of entities lacks it."""
         known = self.entity_ids
         numbers = map(known.get, labels, repeat(-1)) if self.is_closed else map(known.__getitem__, labels)
         return np.fromiter(numbers, np.int64, len(labels))
@@ -162,7 +162,7 @@ class _EvaluatedEdges:
             yield ends_E2[:, 0], np.array(relation_E, np.int64), ends_E2[:, 1]
 
     def add_known(self, path: Path) -> None:
-        """Take a file of known edges."""
+        """Add a file of known edges."""
         self._add_answers(self._blocks(path, is_evaluated=False))
 
     def _add_answers(self, blocks: Iterable[tuple[Integers, ...]]) -> None:
@@ -174,7 +174,7 @@ class _EvaluatedEdges:
         self.answers = {side: sort_distinct(np.concatenate(codes)) for side, codes in found.items()}
 
     def codes(self, side: Side, head_E: Integers, relation_E: Integers, tail_E: Integers) -> Integers:
-        """Return edges as answers of their queries that hide a side; -1: no evaluated edge has that query."""
+        """Encode edges as answers of queries that hide a side; -1 if none is evaluated."""
         at_E = _places(self.keys[side], relation_E << _HALF | side.pick(tail_E, head_E))
         return np.where(at_E < 0, -1, at_E << _HALF | side.pick(head_E, tail_E))
 
@@ -212,7 +212,7 @@ class _EvaluatedEdges:
 
 
 def _places(sorted_n: Integers, wanted_n: Integers) -> Integers:
-    """Return where each value is among some that ascend; -1: nowhere."""
+    """Return the index of each value in a sorted array; -1 if absent."""
     if not sorted_n.size:
         return np.full(len(wanted_n), -1, np.int64)
     at_n = np.minimum(np.searchsorted(sorted_n, wanted_n), sorted_n.size - 1)
@@ -232,7 +232,7 @@ class _QueryTable:
         }
 
     def add(self, block: RankedEdges) -> None:
-        """Take edges of the file; those that are not evaluated are counted."""
+        """Rank a block of edges; those that are not evaluated are only counted."""
         entity_n = self.edges.ids_of(block.entity_n)
         if (entity_n < 0).any():
             block.check_lists()
@@ -250,7 +250,7 @@ class _QueryTable:
             self.parts.append(np.stack([side_Q, np.repeat(edge_E, 2), *ranked]).astype(np.int32))
 
     def _edges_of(self, block: RankedEdges, at_E: Integers) -> Integers:
-        """Return the evaluated edges among some, each occurrence another of those that are equal."""
+        """Match edges with evaluated ones; repeated edges get different matches."""
         edges, place_n = self.edges, np.flatnonzero(at_E != -1)
         at_n = at_E[place_n]
         order = np.argsort(at_n, kind="stable")
@@ -282,7 +282,7 @@ class _QueryTable:
         relation_E: Integers,
         tail_E: Integers,
     ) -> tuple[NDArray[np.generic], ...]:
-        """Rank the two queries of each of some edges of a block: its head's first.
+        """Rank both queries of some edges of a block, the head's first.
 
         Returns:
             Is listed, optimistic, pessimistic, entities that do not compete, length of the list; by query.

@@ -1,4 +1,4 @@
-"""A ranking file of AnyBURL or SAFRAN -> blocks of edges with their lists; the file may be larger than memory.
+"""Read a ranking file of AnyBURL or SAFRAN in blocks of edges with their lists.
 
 Three lines an edge: `head relation tail`, then `Heads: ` and `Tails: ` with `entity TAB confidence TAB ...`, best
 first. A list may be empty, or shorter than others.
@@ -53,7 +53,7 @@ class RankedEdges:
             self.check_lists()
 
     def check_lists(self) -> None:
-        """Look at one list after the other.
+        """Check one list after the other.
 
         Raises:
             StorageError: a list has the wrong form; the message names the line.
@@ -114,7 +114,7 @@ def _behind(line: str) -> str:
 
 
 def _fault(path: Path, number: int, lines: list[str]) -> StorageError | None:
-    """Say what is wrong with three lines, or those that there are before the end of the file."""
+    """Return the error in an edge's three lines, fewer at the end of the file."""
     edge = lines[0]
     if len(edge.split(None, 2)) < 3 or edge.startswith((_HEADS, _TAILS)):
         return StorageError(f"{path}:{number}: expected an edge, 'head relation tail', found {edge[:100]!r}")

@@ -1,4 +1,4 @@
-"""A text file of edges -> (head, relation, tail) by label, line by line."""
+"""Read a text file of edges: head, relation and tail by label."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def triples_of(path: Path) -> Iterator[Triple]:
 
 
 def triple_columns(path: Path) -> Iterator[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
-    """Yield heads, relations and tails: three columns with tabs between (further ones are ignored), or three words.
+    """Yield heads, relations and tails: the first three tab-separated columns, or three words.
 
     Raises:
         StorageError: the file cannot be read, or a line is no edge; says which. Edges before it are yielded.
@@ -43,7 +43,7 @@ def triple_columns(path: Path) -> Iterator[tuple[Sequence[str], Sequence[str], S
 
 
 def _triples(path: Path, first: int, lines: list[str]) -> tuple[list[Triple], StorageError | None]:
-    """Return the edges of lines of any kind up to the first fault, and that."""
+    """Return the edges before the first error, and that error."""
     triples: list[Triple] = []
     for number, line in enumerate(lines, first):
         if not line.strip():
