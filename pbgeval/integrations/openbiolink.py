@@ -176,7 +176,6 @@ class EdgeRanks:
         return from_ranks(optimistic_Q, optimistic_Q + counts.tied_Q, 1 + counts.num_competitors_Q)
 
 
-HITS_AT = (1, 3, 10)
 DATA = "train_test_data"
 FILES = {"training": "train_sample.csv", "validation": "val_sample.csv", "testing": "test_sample.csv"}
 
@@ -278,8 +277,7 @@ class Evaluator(ABC):
             DataError: a score that is compared is not a number; there is nothing to rank.
         """
         metrics = self.rank(batch_size, filtering).metrics()
-        names = [*(f"hits@{cutoff}" for cutoff in HITS_AT), "mrr"]
-        found = {name: metrics[f"pessimistic.{name}"] for name in names}
+        found = {name: metrics[f"pessimistic.{name}"] for name in ("hits@1", "hits@3", "hits@10", "mrr")}
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def rank(self, batch_size: int = 100, filtering: bool = True) -> EdgeRanks:

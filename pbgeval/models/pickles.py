@@ -302,7 +302,4 @@ class _Piece(io.RawIOBase):
 def _opened(path: Path, piece: tuple[int, int] | None) -> Iterator[IO[bytes]]:
     check_regular(path)
     with path.open("rb") as file:
-        if piece is None:
-            yield file
-        else:
-            yield io.BufferedReader(cast("io.RawIOBase", _Piece(file, *piece)))
+        yield file if piece is None else io.BufferedReader(cast("io.RawIOBase", _Piece(file, *piece)))
