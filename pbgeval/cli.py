@@ -23,7 +23,6 @@ from pbgeval.command_line.options import (
     CpusPerWorker,
     Cutoffs,
     Device,
-    GpusPerNode,
     LocalFolder,
     MemoryPerNode,
     OutputFolder,
@@ -33,9 +32,7 @@ from pbgeval.command_line.options import (
     RankTypeName,
     SlurmOptions,
     TimeLimit,
-    TypeCutoffs,
     Workers,
-    WorkersPerNode,
     app,
     command,
     usage_line,
@@ -166,13 +163,17 @@ def submit(
     param: Overrides = None,
     output: OutputFolder = None,
     nodes: Annotated[int, typer.Option("--nodes", min=1, metavar="N", help="Number of hosts.")] = 1,
-    workers_per_node: WorkersPerNode = 1,
+    workers_per_node: Annotated[
+        int, typer.Option("--workers-per-node", min=1, metavar="N", help="Number of processes per host.")
+    ] = 1,
     partition: Annotated[
         str | None, typer.Option("--partition", metavar="NAME", help="Slurm partition [default: set by the cluster].")
     ] = None,
     time: TimeLimit = "1:00:00",
     cpus_per_worker: CpusPerWorker = None,
-    gpus_per_node: GpusPerNode = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option("--gpus-per-node", min=0, metavar="N", help="GPUs per host [default: none].")
+    ] = None,
     memory: MemoryPerNode = None,
     slurm: SlurmOptions = None,
     device: Device = "auto",
@@ -342,7 +343,10 @@ def types(
     ranking: Annotated[
         Path, typer.Option("--ranking", metavar="FILE", help="Ranked types, best first, in the same format.")
     ],
-    k: TypeCutoffs = None,
+    k: Annotated[
+        list[int] | None,
+        typer.Option("-k", min=1, max=10**9, metavar="K", help="Cutoff of NDCG@k. Repeatable [default: 1, 3, 5, 10]."),
+    ] = None,
     gain: Annotated[
         Literal["linear", "exponential"],
         typer.Option("--gain", help="Gain of a type at distance d. linear: 1 - d / depth; exponential: base^-d."),
@@ -430,6 +434,7 @@ def compare(
     """
     from pbgeval.report import comparison
     from pbgeval.report.page import comparison_page
+    from pbgeval.storage.writing import write_atomically
 
     found = comparison.compare(
         a, b, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
@@ -437,20 +442,12 @@ def compare(
     if output is None and format_ == "text":
         _show(*comparison.comparison_tables(found))  # as wide as the terminal
         return
-    _print_or_write(
-        comparison_page(found).render() if format_ == "html" else comparison.FORMATS[format_](found), output
-    )
-
-
-def _print_or_write(text: str, path: Path | None) -> None:
-    """Print a text, or write it to a file and print its path."""
-    from pbgeval.storage.writing import write_atomically
-
-    if path is None:
+    text = comparison_page(found).render() if format_ == "html" else comparison.FORMATS[format_](found)
+    if output is None:
         print(text, end="")
     else:
-        write_atomically(path, text)
-        print(printable(str(path)))
+        write_atomically(output, text)
+        print(printable(str(output)))
 
 
 @command()
@@ -555,10 +552,8 @@ def main() -> None:
             status = app(prog_name="kgeval-dist", standalone_mode=False)
         if status == INTERRUPTED_STATUS:
             raise KeyboardInterrupt
-    except IncompleteError as error:
-        status = _fail(list(error.faults), INCOMPLETE_STATUS)
     except EvalError as error:
-        status = _fail(list(error.faults))
+        status = _fail(list(error.faults), INCOMPLETE_STATUS if isinstance(error, IncompleteError) else 1)
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise

@@ -105,8 +105,8 @@ def compiled_call(num_arguments: int) -> Any:  # noqa: ANN401 - numba has no typ
 
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         pointer = ir.IntType(8).as_pointer()
-        of_type = ir.FunctionType(ir.VoidType(), [pointer] * num_arguments)
-        routine = builder.inttoptr(values[0], of_type.as_pointer())
+        signature_type = ir.FunctionType(ir.VoidType(), [pointer] * num_arguments)
+        routine = builder.inttoptr(values[0], signature_type.as_pointer())
         addresses = [builder.extract_value(values[1], at) for at in range(num_arguments)]
         builder.call(routine, [builder.inttoptr(address, pointer) for address in addresses])
         return context.get_dummy_value()
@@ -127,9 +127,9 @@ def compiled_prefetch() -> Any:  # noqa: ANN401 - numba has no types
 
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        of_type = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        signature_type = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
         find: Any = cgutils.get_or_insert_function  # numba has no types
-        function = find(builder.module, of_type, "llvm.prefetch.p0i8")
+        function = find(builder.module, signature_type, "llvm.prefetch.p0i8")
         to_read, keep_near, is_data = number(0), number(2), number(1)
         builder.call(function, [builder.inttoptr(values[0], pointer), to_read, keep_near, is_data])
         return context.get_dummy_value()

@@ -116,7 +116,7 @@ class EntityNumbering:
 
     def range_of_type(self, entity_type: str) -> tuple[int, int]:
         """Return the first number of a type and one past its last."""
-        slots = [slot for slot, (of_type, _) in enumerate(self.slots) if of_type == entity_type]
+        slots = [slot for slot, (name, _) in enumerate(self.slots) if name == entity_type]
         return int(self.boundaries[slots[0]]), int(self.boundaries[slots[-1] + 1])
 
     def slot_of(self, numbers: np.ndarray) -> np.ndarray:

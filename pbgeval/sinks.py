@@ -113,16 +113,14 @@ def _mlflow(folder: Path, run: LoggedRun, stack: ExitStack) -> Log:
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables that a library reads when it is imported and when a store is opened, and put them back."""
-    before = {name: os.environ.get(name) for name in variables}
+    before = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 class _Kind(NamedTuple):

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pbgeval.command_line.options import (
-    Dictionary,
-    DictionaryOf,
     EdgeColumns,
     EdgeFilesByName,
     PartitionsOfTypes,
     Quiet,
-    TrustPickle,
     TypesOfRelations,
     Unknown,
 )
@@ -65,7 +62,10 @@ def import_model(
         ),
     ] = None,
     unknown: Unknown = "skip",
-    trust_pickle: TrustPickle = False,
+    trust_pickle: Annotated[
+        bool,
+        typer.Option("--trust-pickle", help="Unpickle the model file. This can execute any code in it."),
+    ] = False,
 ) -> None:
     """Convert a model of DGL-KE, LibKGE or plain arrays.
 
@@ -95,8 +95,22 @@ def import_graph(
         Literal["random", "degree"], typer.Option("--balance", help="How entities are assigned to partitions.")
     ] = "random",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed for --balance random.")] = 0,
-    dictionary: Dictionary = None,
-    dictionary_of: DictionaryOf = None,
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(
+            "--dictionary",
+            metavar="DIR",
+            help="Entity folder whose ids to reuse [default: assign new ids].",
+        ),
+    ] = None,
+    dictionary_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dictionary-of",
+            metavar="NAME",
+            help="Assign ids only to the names in these edges. Repeatable [default: all edges].",
+        ),
+    ] = None,
     unknown: Unknown = "skip",
     max_memory: Annotated[
         str | None,

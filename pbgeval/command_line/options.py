@@ -61,7 +61,7 @@ class CommandGroup(TyperGroup):
 
 
 def usage_line(error: typer.TyperException) -> str:
-    """Return what typer finds wrong with the command line as one line that says where to look."""
+    """Return a usage error as one line that names the help."""
     context = getattr(error, "ctx", None)
     command = "kgeval-dist" if context is None else context.command_path
     return f"{error.format_message().replace('Value error, ', '').rstrip('.')}; see {command} --help"
@@ -87,7 +87,7 @@ def _check_options(command: Any, ctx: Any, args: Sequence[str]) -> list[str]:  #
 
 
 def _hint(command: Any, ctx: Any, name: str) -> str:  # noqa: ANN401 - as above
-    """Suggest the argument, the option, or the key of the config, whose name is nearest."""
+    """Suggest the argument, option or config key with the nearest name."""
     arguments = [param.metavar for param in command.get_params(ctx) if param.param_type_name == "argument"]
     if name.lstrip("-").upper() in arguments:
         return f"write {ctx.command_path} {name.lstrip('-').upper()}"
@@ -118,7 +118,7 @@ def _misplaced(
     before: Sequence[str],
     rest: Sequence[str],
 ) -> ConfigError:
-    """Say that options of the program stand before a subcommand, and what to type instead."""
+    """Explain that options precede a subcommand, and what to type instead."""
     taken = {opt for param in command.get_params(ctx) for opt in param.opts}
     foreign = [flag for flag in given if flag not in taken]
     if foreign:
@@ -128,7 +128,7 @@ def _misplaced(
 
 
 def local_path(text: str) -> Path:
-    """Take a path as it is typed; a URL is refused, which would lose a slash as a path."""
+    """Return a path; refuse a URL."""
     if is_url(text):
         raise OutputError(f"{without_secrets(text, text)}: expected a local folder; copy the result here first")
     return Path(text)
@@ -188,17 +188,9 @@ Unknown = Annotated[
     Literal["skip", "refuse"],
     typer.Option("--unknown", help="How to treat edges with unknown names. Skipped edges are counted."),
 ]
-TrustPickle = Annotated[
-    bool,
-    typer.Option("--trust-pickle", help="Unpickle the model file. This can execute any code in it."),
-]
 Cutoffs = Annotated[
     list[int] | None,
     typer.Option("-k", min=1, max=10**9, metavar="K", help="Cutoff of hits@k. Repeatable [default: 1, 3, 5, 10]."),
-]
-TypeCutoffs = Annotated[
-    list[int] | None,
-    typer.Option("-k", min=1, max=10**9, metavar="K", help="Cutoff of NDCG@k. Repeatable [default: 1, 3, 5, 10]."),
 ]
 TimeLimit = Annotated[
     str,
@@ -207,9 +199,6 @@ TimeLimit = Annotated[
 CpusPerWorker = Annotated[
     int | None,
     typer.Option("--cpus-per-worker", min=1, metavar="N", help="Cores per process [default: set by the scheduler]."),
-]
-GpusPerNode = Annotated[
-    int | None, typer.Option("--gpus-per-node", min=0, metavar="N", help="GPUs per host [default: none].")
 ]
 MemoryPerNode = Annotated[
     str | None,
@@ -224,9 +213,6 @@ SlurmOptions = Annotated[
     typer.Option(
         "--slurm", metavar="KEY=VALUE", help="Additional sbatch option, for example account=physics. Repeatable."
     ),
-]
-WorkersPerNode = Annotated[
-    int, typer.Option("--workers-per-node", min=1, metavar="N", help="Number of processes per host.")
 ]
 PartitionsOfTypes = Annotated[
     list[str] | None,
@@ -252,21 +238,5 @@ TypesOfRelations = Annotated[
         metavar="FILE",
         help="Entity types of relations, one relation<TAB>left type<TAB>right type per line; relation * stands "
         "for all others [default: one type].",
-    ),
-]
-Dictionary = Annotated[
-    Path | None,
-    typer.Option(
-        "--dictionary",
-        metavar="DIR",
-        help="Entity folder whose ids to reuse [default: assign new ids].",
-    ),
-]
-DictionaryOf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--dictionary-of",
-        metavar="NAME",
-        help="Assign ids only to the names in these edges. Repeatable [default: all edges].",
     ),
 ]

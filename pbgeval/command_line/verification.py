@@ -1,4 +1,4 @@
-"""A result, its checkpoint and its edges -> whether the figures of the result can be true.
+"""Check a result against its checkpoint and its edges.
 
 Rank metrics must follow from the saved ranks to the last bit, and ranks must be those of the checkpoint: a random
 sample of edges is ranked again in certified precision. The test is sequential: it goes on until it has seen enough.
@@ -147,7 +147,7 @@ def verify(
 
 
 def _is_fixed(inputs: Inputs) -> bool:
-    """Whether edges cannot be ranked apart from others, or the seed of the result decides which are."""
+    """Return whether the sample of edges is fixed by the result."""
     config = inputs.config
     is_sampled = config.sample_edges is not None or config.target_error is not None or "sampled" in inputs.candidates
     return is_sampled or config.pbg_semantics or config.taxonomy_path is not None or inputs.featurized
@@ -175,7 +175,7 @@ def _check_provenance(report: Report, inputs: Inputs, result: Path, path: Path) 
 
 
 def _differences(claimed: Any, found: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401 - JSON
-    """Yield where two documents differ, and what both have there."""
+    """Yield the places where two documents differ, with both values."""
     if isinstance(claimed, dict) and isinstance(found, dict):
         for key in sorted(claimed.keys() | found.keys()):
             yield from _differences(claimed.get(key, ABSENT), found.get(key, ABSENT), f"{where}.{key}".lstrip("."))
@@ -187,7 +187,7 @@ def _differences(claimed: Any, found: Any, where: str = "") -> Iterator[tuple[st
 
 
 def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[int, str | None]:
-    """Return how many figures follow from the saved ranks and the edges, and the first that does not."""
+    """Return the number of figures that follow from the saved ranks, and the first fault."""
     config = inputs.config
     files = {(index, bucket): file for index, of in enumerate(inputs.buckets) for bucket, file in of.items()}
     for key, ranks in saved.ranks.items():
@@ -207,8 +207,8 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
     for where, told, true in _differences(claimed, found):
         name = where.rpartition(".")[2]
         if true == ABSENT:
-            of_types = name.startswith(NDCG_PREFIXES) and inputs.types is not None
-            is_unknown = of_types or (name == "loss" and config.compute_loss)
+            has_types = inputs.types is not None
+            is_unknown = (has_types and name.startswith(NDCG_PREFIXES)) or (name == "loss" and config.compute_loss)
         elif name in METRICS:
             is_unknown = told is None and name == "macro_metrics"  # the run did not count keys
         else:  # of scores, or not saved
@@ -219,13 +219,13 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
 
 
 def _figures(report: Report, tables: Iterable[str], *, all_ranked: bool) -> dict[str, Any]:
-    """Return what ranks and edges tell of a report."""
+    """Return the parts of a report that follow from ranks and edges."""
     document, counts = report.document, ("num_edges", "diagnostics") if all_ranked else ()
     parts = {part: document.get(part) for part in (*METRICS, *counts) if all_ranked or part != "macro_metrics"}
     keys = ("num_edges", "metrics") if all_ranked else ("metrics",)
-    paths = [{key: of_path.get(key) for key in keys} for of_path in document["edge_paths"]]
-    of_tables = {name: [dict(row) for row in report.rows[name]] for name in tables}
-    return {**parts, "num_queries": document.get("num_queries"), "edge_paths": paths, **of_tables}
+    paths = [{key: path.get(key) for key in keys} for path in document["edge_paths"]]
+    rows = {name: [dict(row) for row in report.rows[name]] for name in tables}
+    return {**parts, "num_queries": document.get("num_queries"), "edge_paths": paths, **rows}
 
 
 @frozen(eq=False)
@@ -243,7 +243,7 @@ class _Again:
     @property
     def num_edges(self) -> int:
         """All that may be ranked."""
-        return sum(of_bucket[2] for of_bucket in self._population())
+        return sum(num_edges for *_, num_edges in self._population())
 
     def _population(self) -> list[BucketUnits]:
         return [
@@ -251,7 +251,7 @@ class _Again:
         ]
 
     def look(self, num_wanted: int, seed: int) -> tuple[int, int, str | None]:
-        """Rank edges again; return how many there were, how many differ, and the first that does."""
+        """Rank edges again; return their number, how many differ, and the first that does."""
         sample, drawn = {}, None
         if not self.is_fixed and num_wanted < self.num_edges:
             sample = {"sample_edges": num_wanted, "seed": seed}
@@ -260,24 +260,20 @@ class _Again:
         if differing and self.config.precision != "certified":  # rounding as it was is honest, too
             also = self._compare(sample, drawn)[1]
             differing = {edge: text for edge, text in differing.items() if edge in also}
-        first = min(differing, default=None)
-        return counted, len(differing), None if first is None else differing[first]
+        return counted, len(differing), differing[min(differing)] if differing else None
 
     def _compare(self, changes: dict[str, Any], drawn: EdgeSample | None) -> tuple[int, dict[tuple[Any, ...], str]]:
-        plain: dict[str, Any] = {"save_ranks": True, "save_topk": None, "breakdowns": (), "sinks": (), "source": None}
-        plain["topk_metrics"] = False
-        config = evolve(self.config, **plain, **changes)
+        plain = {"breakdowns": (), "sinks": (), "source": None, "save_topk": None, "topk_metrics": False}
+        config = evolve(self.config, **{"save_ranks": True, **plain, **changes})
         try:
             config = check_config(config)
         except ConfigError:
             if config.precision == self.config.precision:
                 raise
-            changes = {**changes, "precision": self.config.precision}
-            return self._compare(changes, drawn)  # it cannot be certified
+            return self._compare({**changes, "precision": self.config.precision}, drawn)  # it cannot be certified
         how = "in certified precision" if config.precision == "certified" else "as the run did"
         self.observer.step(f"ranking {changes.get('sample_edges', self.num_edges):,} edges again {how}")
-        num_edges = 0
-        differing: dict[tuple[Any, ...], str] = {}
+        num_edges, differing = 0, dict[tuple[Any, ...], str]()
         with temporary_folder() as folder:
             output = folder / "again"
             report = evaluate(config, output=output, workers=self.workers, device=self.device, observer=self.observer)
@@ -299,7 +295,7 @@ class _Again:
         return num_edges, differing
 
     def _looked_at(self, rows: RowRange, drawn: EdgeSample | None) -> np.ndarray:
-        """Return which edges of a block are known to be ranked or not, bool (E,): all but those that are not drawn."""
+        """Return which edges of a block to compare, bool (E,)."""
         kept, num_rows = self.kept[rows[:2]], rows.stop - rows.start
         if drawn is None:
             return np.ones(num_rows, bool)

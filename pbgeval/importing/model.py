@@ -258,7 +258,7 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
         }
     checkpoint_files.write_model(folder / "checkpoint", VERSION, operators, dynamic=dynamic)
     for index in range(num_partitions):
-        rows = model.partition(index, num_partitions)
+        rows = model.entities.part(*part_of(model.num_entities, index, num_partitions))
         checkpoint_files.write_embeddings(folder / "checkpoint", ENTITY_TYPE, index, VERSION, rows)
     evaluated, known = _roles(list(edges.paths))
     write_atomically(folder / "eval.py", _config(model, evaluated, known, num_partitions))
@@ -284,7 +284,7 @@ def _roles(names: list[str]) -> tuple[list[str], list[str]]:
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
-    if len(model.tables) > 1 or isinstance(model.formula, TwoOperators) or model.ids:
+    if len(model.tables) > 1 or isinstance(model.formula, TwoOperators) or model.rows_of_ids:
         raise ConfigError(
             f"{model.label}: import-model converts models of one entity type, whose operators act on one side and "
             "whose rows are in the order of their ids; evaluate this one as it is: model = PATH in a config"

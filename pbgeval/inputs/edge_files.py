@@ -24,7 +24,7 @@ from pbgeval.importing.graph import Dictionary, NamedFiles, counts_of, is_made, 
 from pbgeval.importing.model import write_dictionary
 from pbgeval.importing.placement import UNKNOWN, refuse_unknown
 from pbgeval.inputs.opening import Inputs, edge_paths, open_inputs, with_edge_paths
-from pbgeval.models.model import EmbeddingModel, NumberNames
+from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.output import IMPORTED
 from pbgeval.storage.arrays import path_of
@@ -187,7 +187,7 @@ def _rows(model: EmbeddingModel, entity_types: list[str]) -> dict[str, str]:
     said = {
         f"entity:{name}": f"{path_of(table)} has {table.num_rows:,} rows: ids 0 to {table.num_rows - 1}"
         for name, table in model.tables_of(entity_types).items()
-        if all(isinstance(labels, NumberNames) for labels in model.entity_labels.values())
+        if all(isinstance(labels, range) for labels in model.entity_labels.values())
     }
     if isinstance(model.relation_labels, tuple) and not model.relation_types and "relations" in model.parameter_tables:
         table = model.parameter_tables["relations"]

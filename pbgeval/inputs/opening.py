@@ -284,7 +284,7 @@ def _in_rows(buckets: Mapping[Bucket, EdgeSource], model: Model | None) -> dict[
     Raises:
         DataError: the model has no such entity.
     """
-    if not isinstance(model, EmbeddingModel) or not model.ids:
+    if not isinstance(model, EmbeddingModel) or not model.rows_of_ids:
         return {**buckets}
     return {
         bucket: evolve(edges, array_E3=numbered_by_rows(edges, model)) if isinstance(edges, ArrayEdges) else edges
@@ -304,10 +304,10 @@ def numbered_by_rows(edges: ArrayEdges, model: EmbeddingModel) -> np.ndarray:
     array_E3 = torch.stack([block.lhs, block.rel, block.rhs, *times], dim=1).numpy()
     for column in (0, 2):
         ids_E = array_E3[:, column].copy()
-        for entity_type, numbers in model.ids.items():
+        for entity_type, rows_of in model.rows_of_ids.items():
             of_type = [index for index, one in enumerate(model.relation_types) if one[1 + column // 2] == entity_type]
             rows_E = np.flatnonzero(np.isin(array_E3[:, 1], of_type))
-            array_E3[rows_E, column] = numbers.rows(ids_E[rows_E])
+            array_E3[rows_E, column] = rows_of(ids_E[rows_E])
         wrong = np.flatnonzero(array_E3[:, column] < 0)
         if wrong.size:
             raise DataError(

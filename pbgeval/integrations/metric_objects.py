@@ -92,25 +92,24 @@ class RankMetric:
         scores, true = _tensor("preds", preds), _tensor("target", target)
         if indexes is None and scores.ndim == 2 and true.ndim == 1:
             try:
-                ranks = from_scores(scores, true, excluded)
+                counts = from_scores(scores, true, excluded).counts()
             except ValueError as error:
                 raise DataError(f"RankMetric.update: {error}".replace("true_index", "target")) from None
-            best_Q, worst_Q = ranks.optimistic_Q, ranks.pessimistic_Q
-            self._add(RankCounts(best_Q - 1, worst_Q - best_Q, ranks.num_candidates_Q - 1))
-            return
-        if excluded is not None:
+        elif excluded is not None:
             raise DataError(
                 "RankMetric.update: excluded goes with a target of one column for each row; leave out cells"
             )
-        self._add(_counts_of_marked(*_cells(scores, true, None if indexes is None else _tensor("indexes", indexes))))
+        else:
+            counts = _counts_of_marked(*_cells(scores, true, None if indexes is None else _tensor("indexes", indexes)))
+        self._add(counts)
 
     def compute(self) -> Figures:
         """Return every rank metric over all processes, by any of its names: `["mrr"]`, `["pessimistic.hits@10"]`.
 
         A metric is None where it is undefined, as all are without queries.
         """
-        of_processes = _gathered(self.hits_at, (self._stats, self._histograms))
-        stats, histograms = (reduce(add, parts) for parts in zip(*of_processes, strict=True))
+        gathered = _gathered(self.hits_at, (self._stats, self._histograms))
+        stats, histograms = (reduce(add, parts) for parts in zip(*gathered, strict=True))
         figures = all_rank_metrics(stats, histograms)
         return Figures({f"both.{name}": value for name, value in figures.items()}, RankType.REALISTIC.value)
 
@@ -143,8 +142,8 @@ class RankMetric:
         missing = [key for key in ("y_pred_pos", "y_pred_neg") if key not in input_dict]
         if missing:
             raise DataError(f"eval: the dictionary has no {missing[0]}; it has {', '.join(map(str, input_dict))}")
-        true_Q = _tensor("y_pred_pos", input_dict["y_pred_pos"]).flatten()
-        others = _tensor("y_pred_neg", input_dict["y_pred_neg"])
+        true_Q, others = (_tensor(name, input_dict[name]) for name in ("y_pred_pos", "y_pred_neg"))
+        true_Q = true_Q.flatten()
         if others.ndim not in (1, 2) or (others.ndim == 2 and len(others) != len(true_Q)):
             shapes = f"({len(true_Q)}, negatives) or (negatives,)"
             raise DataError(f"eval: y_pred_neg: expected shape {shapes}, got {tuple(others.shape)}")
@@ -189,27 +188,27 @@ def _tensor(name: str, values: Numbers) -> Tensor:
 
 
 def _comparable(dtype: torch.dtype) -> torch.dtype:
-    """Return the type in which numbers of a type are compared; integers would be rounded by float64."""
+    """Return the type to compare in; float64 would round integers."""
     return torch.float64 if dtype.is_floating_point else torch.int64
 
 
-def _whole(name: str, value: object, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 1 << 62:
-        raise ConfigError(f"{name}: expected a whole number from {least}, got {value!r}")
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 1 << 62:
+        raise ConfigError(f"{name}: expected a whole number from 1, got {value!r}")
     return int(value)
 
 
 def _gathered(settings: object, sums: Any) -> list[Any]:  # noqa: ANN401 - of either metric
-    """Return the sums of all processes, whose metrics must be alike."""
-    of_processes = gather_over_processes((settings, sums))
-    unlike = [of_process for of_process, _ in of_processes if of_process != settings]
+    """Return the sums of all processes after checking that their metrics are alike."""
+    gathered = gather_over_processes((settings, sums))
+    unlike = [other for other, _ in gathered if other != settings]
     if unlike:
         raise ConfigError(f"compute: the metrics of all processes must be alike, found {settings} and {unlike[0]}")
-    return [of_sums for _, of_sums in of_processes]
+    return [found for _, found in gathered]
 
 
 def _cells(scores: Tensor, true: Tensor, row: Tensor | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return scores, whether each is of a true candidate, and its row, all (n,), checked."""
+    """Check cells; return their scores, whether each is true, and their rows, all (n,)."""
     where, shape = "RankMetric.update", tuple(scores.shape)
     if true.shape != scores.shape or scores.ndim != (2 if row is None else 1):
         raise DataError(
@@ -282,7 +281,11 @@ class TopKMetric:
         except (TypeError, ValueError):
             raise DataError("edge_label_index: expected two rows: rows of users, and right items") from None
         user_E, item_E = (_integers("edge_label_index", of, 1) for of in (user, item))
-        self._check(items_Uk, user_E, item_E)
+        if len(user_E) != len(item_E):
+            raise DataError(f"edge_label_index: expected pairs, got {len(user_E)} users and {len(item_E)} items")
+        if user_E.size and not 0 <= user_E.min() <= user_E.max() < len(items_Uk):
+            raise DataError(f"edge_label_index: expected rows of pred_index_mat, 0 to {len(items_Uk) - 1}")
+        self._check_items(items_Uk, item_E)
         items = distinct(np.append(items_Uk, item_E))  # their places, as ids can be any integers
         width = len(items) + 1
         right_E = distinct(user_E * width + np.searchsorted(items, item_E))
@@ -305,22 +308,15 @@ class TopKMetric:
         Each is a mean over the users of all processes that have right items, None without any; coverage is the share
         of all items.
         """
-        of_processes = _gathered((self.k, self.num_items), (self._sums, self._num_users, self._is_recommended))
-        num_users = sum(of_process[1] for of_process in of_processes)
-        found = {
-            name: ratio(sum(of_process[0][name] for of_process in of_processes), num_users << FRACTION_BITS)
-            for name in self._sums
-        }
+        gathered = _gathered((self.k, self.num_items), (self._sums, self._num_users, self._is_recommended))
+        sums, counts, recommended = zip(*gathered, strict=True)
+        num_terms = sum(counts) << FRACTION_BITS
+        found = {name: ratio(sum(part[name] for part in sums), num_terms) for name in self._sums}
         if self.num_items is not None:
-            is_recommended = np.any([of_process[2] for of_process in of_processes], axis=0)
-            found["coverage"] = ratio(int(is_recommended.sum()), self.num_items)
+            found["coverage"] = ratio(int(np.any(recommended, axis=0).sum()), self.num_items)
         return found
 
-    def _check(self, items_Uk: np.ndarray, user_E: np.ndarray, item_E: np.ndarray) -> None:
-        if len(user_E) != len(item_E):
-            raise DataError(f"edge_label_index: expected pairs, got {len(user_E)} users and {len(item_E)} items")
-        if user_E.size and not 0 <= user_E.min() <= user_E.max() < len(items_Uk):
-            raise DataError(f"edge_label_index: expected rows of pred_index_mat, 0 to {len(items_Uk) - 1}")
+    def _check_items(self, items_Uk: np.ndarray, item_E: np.ndarray) -> None:
         most = np.iinfo(np.int64).max if self.num_items is None else self.num_items - 1
         for name, of, least in (("pred_index_mat", items_Uk, -1), ("edge_label_index", item_E, 0)):
             if of.size and not least <= of.min() <= of.max() <= most:

@@ -16,8 +16,8 @@ import math
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from torch import Tensor
 from pbgeval.errors import DataError, ScorerError, StorageError
 from pbgeval.metrics.given import RankMetrics, from_ranks
 from pbgeval.models.model import read_labels
-from pbgeval.models.triple_lines import triples_of
+from pbgeval.models.triple_lines import triple_columns, triples_of
 from pbgeval.notation import ENDS, EntityNumbering, Side
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KnownAnswers, PairStore, SemiJoin
@@ -40,6 +40,10 @@ from pbgeval.storage.text import text_lines
 # What `score_batch` returns, by either of OpenBioLink's contracts -> scores of each side, checked.
 
 _AGREES = 1e-5  # relative: two kernels' float32 scores of one edge
+_CONTRACTS = {
+    2: ("head scores", "tail scores"),
+    4: ("true scores of heads", "head scores", "true scores of tails", "tail scores"),
+}
 
 
 def batch_scores(
@@ -58,13 +62,11 @@ def batch_scores(
         ScorerError: it returns neither two arrays of scores nor four, or of other shapes.
     """
     found = score_batch(batch_b3.clone())
-    where = f"{name}.score_batch"
-    size = len(batch_b3)
-    names = ["head scores", "tail scores"]
-    if isinstance(found, tuple | list) and len(found) == 4:
-        names = ["true scores of heads", "head scores", "true scores of tails", "tail scores"]
-    elif not isinstance(found, tuple | list) or len(found) != 2:
-        got = f"a tuple of {len(found)}" if isinstance(found, tuple | list) else type(found).__name__
+    where, size = f"{name}.score_batch", len(batch_b3)
+    is_tuple = isinstance(found, tuple | list)
+    names = _CONTRACTS.get(len(found)) if is_tuple else None
+    if names is None:
+        got = f"a tuple of {len(found)}" if is_tuple else type(found).__name__
         raise ScorerError(f"{where}: expected (head scores, tail scores) or four of them, got {got}")
     parts = {
         name: _checked(part, (size,) if name.startswith("true") else (size, num_entities), f"{where}: {name}")
@@ -92,7 +94,7 @@ def _checked(part: Any, shape: tuple[int, ...], where: str) -> Tensor:  # noqa: 
 
 
 def _with_true_scores(scores_bN: Tensor, given_b: Tensor | None, true_b: Tensor) -> tuple[Tensor, int]:
-    """Put the true scores that are given apart in their places; return in how many rows others were there."""
+    """Insert true scores that come separately; return in how many rows they differed."""
     if given_b is None:
         return scores_bN, 0
     true_b1 = true_b.to(scores_bN.device).unsqueeze(1)
@@ -109,37 +111,27 @@ def _with_true_scores(scores_bN: Tensor, given_b: Tensor | None, true_b: Tensor)
 # Scores of a batch of edges and known answers -> ranks of both sides -> metrics. Exclusion is by identity.
 
 
-@frozen(eq=False)
-class KnownBySide:
-    """The answers of evaluated queries that are known, by side."""
-
-    keys: Mapping[Side, QueryKeys]
-    answers: Mapping[Side, KnownAnswers]
-
-    @classmethod
-    def from_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownBySide:
-        """Keep of known edges those that share their key with an evaluated one."""
-        lhs_E, rel_E, rhs_E = evaluated_E3.numpy().T
-        keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in ENDS}
-        pairs = PairStore(EntityNumbering.from_sizes({("all", 0): num_entities}), sys.maxsize, scratch=None)
-        SemiJoin(keys, pairs.add).feed(EdgeColumns(*known_K3.numpy().T))
-        return cls(keys, {side: pairs.pairs(side, 0).in_rows() for side in ENDS})
-
-    def cells(self, side: Side, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the row in a batch (b, 3) and the entity of every known answer of its queries."""
-        key_b = self.keys[side].index_of(batch[:, 1], side.pick(batch[:, 2], batch[:, 0]))
-        known = self.answers[side].select(key_b)
-        return known.key_P, known.number_P
+def known_answers(
+    evaluated_E3: Tensor, known_K3: Tensor, num_entities: int
+) -> dict[Side, tuple[QueryKeys, KnownAnswers]]:
+    """Return the keys of evaluated queries and their known answers, by side."""
+    lhs_E, rel_E, rhs_E = evaluated_E3.numpy().T
+    keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in ENDS}
+    pairs = PairStore(EntityNumbering.from_sizes({("all", 0): num_entities}), sys.maxsize, scratch=None)
+    SemiJoin(keys, pairs.add).feed(EdgeColumns(*known_K3.numpy().T))
+    return {side: (keys[side], pairs.pairs(side, 0).in_rows()) for side in ENDS}
 
 
-def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownBySide | None) -> RankCounts:
+def rank_side(
+    side: Side, batch: np.ndarray, scores_bN: Tensor, known: tuple[QueryKeys, KnownAnswers] | None
+) -> RankCounts:
     """Rank the true entities of a batch among those that are no known answers.
 
     Args:
         side: that is hidden.
         batch: edges, int64 (b, 3).
         scores_bN: of that side, higher is better.
-        known: known answers; None: all entities compete.
+        known: keys and known answers of that side; None: all entities compete.
 
     Raises:
         DataError: a score that is compared is not a number; names edge and entity.
@@ -147,7 +139,9 @@ def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownBySi
     true_b = side.pick(batch[:, 0], batch[:, 2])
     excluded_bN = np.zeros(scores_bN.shape, np.bool_)
     if known is not None:
-        excluded_bN[known.cells(side, batch)] = True
+        keys, answers = known
+        found = answers.select(keys.index_of(batch[:, 1], side.pick(batch[:, 2], batch[:, 0])))
+        excluded_bN[found.key_P, found.number_P] = True
     excluded_bN[np.arange(len(batch)), true_b] = False
     undefined = np.argwhere(torch.isnan(scores_bN).cpu().numpy() & ~excluded_bN)
     if len(undefined):
@@ -155,9 +149,7 @@ def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownBySi
         entity_name = "the true entity" if entity == true_b[row] else f"entity {entity}"
         edge = tuple(batch[row].tolist())
         raise DataError(f"score_batch: expected a number for {entity_name} as {side.label} of edge {edge}, got NaN")
-    ranks = from_scores(scores_bN, torch.from_numpy(true_b), excluded_bN)
-    tied_b = ranks.pessimistic_Q - ranks.optimistic_Q
-    return RankCounts(ranks.optimistic_Q - 1, tied_b, ranks.num_candidates_Q - 1).cpu()
+    return from_scores(scores_bN, torch.from_numpy(true_b), excluded_bN).counts().cpu()
 
 
 @frozen(eq=False)
@@ -184,7 +176,6 @@ class EdgeRanks:
         return from_ranks(optimistic_Q, optimistic_Q + counts.tied_Q, 1 + counts.num_competitors_Q)
 
 
-HITS_AT = (1, 3, 10)
 DATA = "train_test_data"
 FILES = {"training": "train_sample.csv", "validation": "val_sample.csv", "testing": "test_sample.csv"}
 
@@ -221,9 +212,9 @@ class DataLoader:
         given = [
             None if path is None else _numbered_by_file(Path(path)) for path in (entity_to_id_path, relation_to_id_path)
         ]
-        of_training = _numbered_by_training(paths["training"]) if None in given else ({}, {})
+        by_training = _numbered_by_training(paths["training"]) if None in given else ({}, {})
         self.entity_to_id, self.relation_to_id = (
-            numbers if of_file is None else of_file for of_file, numbers in zip(given, of_training, strict=True)
+            numbers if chosen is None else chosen for chosen, numbers in zip(given, by_training, strict=True)
         )
         self.num_entities, self.num_relations = len(self.entity_to_id), len(self.relation_to_id)
         found = {split: _edges(path, self.entity_to_id, self.relation_to_id) for split, path in paths.items()}
@@ -286,8 +277,7 @@ class Evaluator(ABC):
             DataError: a score that is compared is not a number; there is nothing to rank.
         """
         metrics = self.rank(batch_size, filtering).metrics()
-        names = [*(f"hits@{cutoff}" for cutoff in HITS_AT), "mrr"]
-        found = {name: metrics[f"pessimistic.{name}"] for name in names}
+        found = {name: metrics[f"pessimistic.{name}"] for name in ("hits@1", "hits@3", "hits@10", "mrr")}
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def rank(self, batch_size: int = 100, filtering: bool = True) -> EdgeRanks:
@@ -304,7 +294,7 @@ class Evaluator(ABC):
             raise DataError("testing: no edges to rank")
         if batch_size < 1:
             raise DataError(f"batch_size: expected a number from 1, got {batch_size}")
-        known = KnownBySide.from_edges(self.dl.testing, self.dl.all, self.num_neg) if filtering else None
+        known = known_answers(self.dl.testing, self.dl.all, self.num_neg) if filtering else {}
         counts: dict[Side, list[RankCounts]] = {side: [] for side in ENDS}
         num_without_true = 0
         for batch_b3 in self.dl.get_test_batches(batch_size)[1]:
@@ -312,19 +302,18 @@ class Evaluator(ABC):
                 scores = batch_scores(self.score_batch, batch_b3, self.num_neg, type(self).__name__)
             for side, (scores_bN, num_without) in scores.items():
                 higher_bN = scores_bN if self.higher_is_better else -scores_bN
-                counts[side].append(rank_side(side, batch_b3.numpy(), higher_bN, known))
+                counts[side].append(rank_side(side, batch_b3.numpy(), higher_bN, known.get(side)))
                 num_without_true += num_without
         of_side = {side: RankCounts.concatenate(parts) for side, parts in counts.items()}
         return EdgeRanks(of_side, self.dl.num_dropped["testing"], num_without_true)
 
 
 def _numbered_by_training(path: Path) -> tuple[dict[str, int], ...]:
-    entities: set[str] = set()
-    relations: set[str] = set()
-    for head, relation, tail in triples_of(path):
-        entities.update((head, tail))
-        relations.add(relation)
-    return tuple({label: index for index, label in enumerate(sorted(labels))} for labels in (entities, relations))
+    entities, relations = set[str](), set[str]()
+    for heads, labels, tails in triple_columns(path):
+        entities.update(heads, tails)
+        relations.update(labels)
+    return tuple({label: index for index, label in enumerate(sorted(found))} for found in (entities, relations))
 
 
 def _numbered_by_file(path: Path) -> dict[str, int]:
@@ -337,12 +326,10 @@ def _numbered_by_file(path: Path) -> dict[str, int]:
 
 
 def _edges(path: Path, entities: Mapping[str, int], relations: Mapping[str, int]) -> tuple[Tensor, int]:
-    numbers, num_dropped = array("q"), 0
-    for head, relation, tail in triples_of(path):
-        ids = entities.get(head), relations.get(relation), entities.get(tail)
-        if None in ids:
-            num_dropped += 1
-        else:
-            numbers.extend(number for number in ids if number is not None)
-    edges_E3 = np.frombuffer(numbers, np.int64).reshape(-1, 3) if numbers else np.empty((0, 3), np.int64)
-    return torch.from_numpy(edges_E3.copy()), num_dropped
+    triples = (
+        (entities.get(head, -1), relations.get(relation, -1), entities.get(tail, -1))
+        for head, relation, tail in triples_of(path)
+    )
+    edges_E3 = np.fromiter(chain.from_iterable(triples), np.int64).reshape(-1, 3)
+    is_numbered_E = (edges_E3 >= 0).all(axis=1)
+    return torch.from_numpy(edges_E3[is_numbered_E]), int((~is_numbered_E).sum())

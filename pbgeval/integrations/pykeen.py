@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from attrs import evolve, field, frozen
 from attrs.converters import optional
@@ -29,7 +29,7 @@ from pbgeval.metrics.names import DEFAULT, resolve
 from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
 from pbgeval.notation import ENDS, Side
 from pbgeval.progress import Observer
-from pbgeval.report.report import OF_LAST_CUTOFF, Item, Report, Value, frame_of, items_of
+from pbgeval.report.report import OF_LAST_CUTOFF, Report, Value, frame_of, items_of
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.checkpoint_files import write_relations
 from pbgeval.storage.edges import Array, Edges
@@ -70,10 +70,7 @@ class RankBasedMetricResults:
     @property
     def data(self) -> dict[tuple[str, str, str], float]:
         """Figures by (side, rank type, metric), of the sides that were evaluated; NaN where one is undefined."""
-        return dict(self._items())
-
-    def _items(self) -> Iterator[Item]:
-        return items_of(self.figures, self.hits_at)
+        return dict(items_of(self.figures, self.hits_at))
 
     def get_metric(self, name: str) -> Value:
         """Return a figure by any of its names, PyKEEN's or ours; without side and rank type, both and realistic.
@@ -88,12 +85,12 @@ class RankBasedMetricResults:
 
     def to_flat_dict(self) -> dict[str, float]:
         """Return `side.rank_type.metric` -> value."""
-        return {".".join(key): value for key, value in self._items()}
+        return {".".join(key): value for key, value in self.data.items()}
 
     def to_dict(self) -> dict[str, dict[str, dict[str, float]]]:
         """Return side -> rank type -> metric -> value."""
         nested: dict[str, dict[str, dict[str, float]]] = {}
-        for (side, rank_type, metric), value in self._items():
+        for (side, rank_type, metric), value in self.data.items():
             nested.setdefault(side, {}).setdefault(rank_type, {})[metric] = value
         return nested
 
@@ -103,7 +100,7 @@ class RankBasedMetricResults:
         Raises:
             OutputError: pandas, which PyKEEN brings along, is not installed.
         """
-        return frame_of(self._items())
+        return frame_of(self.data.items())
 
 
 Triples: TypeAlias = Any  # a triples factory, or an `Array` of ids: head, relation, tail
@@ -205,7 +202,7 @@ class RankBasedEvaluator:
 
 
 def _as_list(triples: Triples | Sequence[Triples] | None) -> list[Triples]:
-    """Return one or several as several; a list of lists of three ids is one."""
+    """Return a list of triples; a list of lists of three ids is one entry."""
     if triples is None:
         return []
     if not isinstance(triples, list | tuple):
@@ -215,12 +212,11 @@ def _as_list(triples: Triples | Sequence[Triples] | None) -> list[Triples]:
 
 
 def _array(triples: Triples) -> Array:
-    array: Array = triples.mapped_triples if hasattr(triples, "mapped_triples") else triples
-    return array
+    return cast("Array", getattr(triples, "mapped_triples", triples))
 
 
 def _check_id_maps(factories: Sequence[Triples]) -> None:
-    """Factories made one by one may number the same labels in other ways: PyKEEN's figures are then of noise."""
+    """Refuse factories that number the same labels differently."""
     for name in _ID_MAPS:
         maps = [found for found in (getattr(of, name, None) for of in factories) if found is not None]
         for other in maps[1:]:
@@ -234,30 +230,27 @@ def _check_id_maps(factories: Sequence[Triples]) -> None:
 
 @contextmanager
 def _with_labels(config: EvalConfig, factories: Sequence[Triples], num_relations: int) -> Iterator[EvalConfig]:
-    """Yield the config with a folder that has the labels of the relations, if a factory has them."""
-    labels = _relation_labels(factories, num_relations)
-    if labels is None or config.entity_path:
+    """Yield the config with a folder of relation labels if a factory has them."""
+    maps = [
+        {int(number): str(label) for label, number in (getattr(factory, "relation_to_id", None) or {}).items()}
+        for factory in factories
+    ]
+    # A label that begins with rel: would be taken for an id, as `restrict_relations` writes them (`_names`).
+    usable = [
+        by_id
+        for by_id in maps
+        if by_id.keys() == {*range(num_relations)} and not any(label.startswith("rel:") for label in by_id.values())
+    ]
+    if not usable or config.entity_path:
         yield config
         return
     with temporary_folder() as folder:
-        write_relations(folder, None, labels)
+        write_relations(folder, None, [usable[0][number] for number in range(num_relations)])
         yield evolve(config, entity_path=str(folder))
 
 
-def _relation_labels(factories: Sequence[Triples], num_relations: int) -> list[str] | None:
-    """Return the labels of the relations in the order of their ids, as the first factory that has all of them says.
-
-    None if there is none, or a label would be taken for an id, as `restrict_relations` writes them (`_names`).
-    """
-    for ids in (getattr(of, "relation_to_id", None) or {} for of in factories):
-        by_id = {int(number): str(label) for label, number in ids.items()}
-        if by_id.keys() == {*range(num_relations)} and not any(label.startswith("rel:") for label in by_id.values()):
-            return [by_id[number] for number in range(num_relations)]
-    return None
-
-
 def _names(chosen: Collection[int | str] | None, triples: Triples, id_map: str, prefix: str) -> list[str] | None:
-    """Return what a config calls entities or relations that are given by id or label."""
+    """Return a config's names of entities or relations given by id or label."""
     if chosen is None:
         return None
     ids: Mapping[str, int] = getattr(triples, id_map, None) or {}

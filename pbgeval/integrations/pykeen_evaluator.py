@@ -124,10 +124,10 @@ class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where typ
         both = RankMetric(self._cutoffs)
         for metric in self._metrics.values():
             both.merge_state(metric)
-        of_sides = {side.label: metric for side, metric in self._metrics.items()} | {"both": both}
+        metrics = {side.label: metric for side, metric in self._metrics.items()} | {"both": both}
         figures = {
             f"{label}.{key.removeprefix('both.')}": value
-            for label, metric in of_sides.items()
+            for label, metric in metrics.items()
             for key, value in metric.compute().items()
             if metric.num_queries
         }

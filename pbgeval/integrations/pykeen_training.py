@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from os import PathLike
 from typing import Any, cast
 
 import torch
+from attrs import frozen
 from pykeen.models import Model
 from pykeen.stoppers import Stopper
 from pykeen.training import TrainingCallback
@@ -25,8 +25,8 @@ from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
 
 from pbgeval.errors import ConfigError
-from pbgeval.models.functions import CELLS_PER_CALL, BatchScorer, in_parts, side_scorer
-from pbgeval.models.pykeen import ROWS_PER_BATCH, PyKEENScores
+from pbgeval.models.functions import CELLS_PER_CALL, in_parts
+from pbgeval.models.pykeen import pykeen_scorer
 from pbgeval.monitor.measure import ScoredModel, Visit
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
@@ -35,52 +35,37 @@ from pbgeval.notation import Bucket, Side
 BUCKET = Bucket(0, 0)
 
 
+@frozen(eq=False)
 class PredictionScorer:
-    """A PyKEEN model's own predictions, whatever mode it is in; that mode comes back."""
+    """A PyKEEN model's own predictions for some candidates."""
 
-    def __init__(self, model: Model, num_relations: int) -> None:
-        self.model = model
-        self.num_entities: int = model.num_entities
-        self.num_relations = num_relations  # without the inverse ones, which its predictions take care of
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device(self.model.device)
+    model: Model
+    num_entities: int
+    num_relations: int  # without the inverse ones, which its predictions take care of
+    device: torch.device
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate."""
-        with self._mode_kept():
-            return in_parts(partial(self._part, hidden), known_Q, relation_Q, candidate_C, CELLS_PER_CALL)
 
-    def by_rows(self) -> BatchScorer:
-        """Return the scorer that asks once for each query, for scores of all entities."""
-        theirs = PyKEENScores(self.model, {})
+        def predict(known_q: Tensor, relation_q: Tensor, candidate_C: Tensor) -> Tensor:
+            if hidden is Side.LHS:
+                return cast(
+                    "Tensor", self.model.predict_h(torch.stack([relation_q, known_q], dim=1), heads=candidate_C)
+                )
+            return cast("Tensor", self.model.predict_t(torch.stack([known_q, relation_q], dim=1), tails=candidate_C))
 
-        def score_side(hidden: Side, batch_b3: Tensor) -> Tensor:
-            with self._mode_kept():
-                return theirs(hidden, batch_b3)
+        return in_parts(predict, known_Q, relation_Q, candidate_C, CELLS_PER_CALL)
 
-        return side_scorer(
-            score_side,
-            num_entities=self.num_entities,
-            num_relations=self.num_relations,
-            batch_size=ROWS_PER_BATCH,
-            device=self.device,
-        )
 
-    @contextmanager
-    def _mode_kept(self) -> Iterator[None]:
-        was_training = {module: module.training for module in self.model.modules()}
-        try:
-            yield
-        finally:
-            for module, mode in was_training.items():
-                module.training = mode
-
-    def _part(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
-        if hidden is Side.RHS:
-            return cast("Tensor", self.model.predict_t(torch.stack([known_Q, relation_Q], dim=1), tails=candidate_C))
-        return cast("Tensor", self.model.predict_h(torch.stack([relation_Q, known_Q], dim=1), heads=candidate_C))
+@contextmanager
+def _mode_kept(model: Model) -> Iterator[None]:
+    """Restore the modes of a model's modules, as predictions set evaluation mode."""
+    was_training = {module: module.training for module in model.modules()}
+    try:
+        yield
+    finally:
+        for module, mode in was_training.items():
+            module.training = mode
 
 
 def hold_out(
@@ -105,17 +90,17 @@ def hold_out(
     schema = ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=factory.real_num_relations)
     monitor = Monitor(schema, output, **settings)
     training, _ = monitor.split(factory.mapped_triples, BUCKET)
-    callback = MonitorTrainingCallback(monitor, factory.real_num_relations, len(training))
+    callback = MonitorTrainingCallback(monitor, len(training))
     return factory.clone_and_exchange_triples(training), callback
 
 
 class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not installed where types are checked
     """Watches each epoch; the triples must be those of `hold_out`."""
 
-    def __init__(self, monitor: Monitor, num_relations: int, num_triples: int) -> None:
+    def __init__(self, monitor: Monitor, num_triples: int) -> None:
         super().__init__()
         self.monitor = monitor
-        self._num_relations, self._num_triples = num_relations, num_triples
+        self._num_triples = num_triples
         self._stopper: MonitorStopper | None = None
         self._scored: tuple[Model, ScoredModel] | None = None
         self._visit: Visit | None = None
@@ -146,7 +131,8 @@ class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN 
         """Begin a visit with the first batch of an epoch."""
         if self._visit is None and self.monitor.is_on:
             self._visit = self.monitor.watch(self._next_epoch, BUCKET, self._model())
-            self._visit.__enter__()
+            with _mode_kept(self.model):
+                self._visit.__enter__()
             self.model._free_graph_and_cache()  # what was computed without gradients must not be trained on
 
     def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:  # noqa: ANN401 - PyKEEN's
@@ -155,7 +141,8 @@ class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN 
         if visit is None:
             return
         visit.report_training(self._num_triples, loss=epoch_loss)
-        visit.__exit__(None, None, None)
+        with _mode_kept(self.model):
+            visit.__exit__(None, None, None)
         self.model._free_graph_and_cache()
         summary = self.monitor.end_pass(epoch)
         if summary is not None and summary.average is not None:
@@ -171,9 +158,10 @@ class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN 
 
     def _model(self) -> ScoredModel:
         if self._scored is None or self._scored[0] is not self.model:
-            scorer = PredictionScorer(self.model, self._num_relations)
+            scorer = pykeen_scorer(self.model)
+            some = PredictionScorer(self.model, scorer.num_entities, scorer.num_relations, scorer.device)
             all_entities = self.monitor.schema.relations[0].all_negs
-            self._scored = (self.model, ScoredModel(scorer.by_rows() if all_entities else scorer))
+            self._scored = (self.model, ScoredModel(scorer if all_entities else some))
         return self._scored[1]
 
 

@@ -87,7 +87,7 @@ def train(
     _refuse(config, output)
     model = model or make_model(config)
     disabled = {Side.LHS: config.disable_lhs_negs, Side.RHS: config.disable_rhs_negs}
-    of_config = {
+    defaults = {
         "eval_fraction": config.eval_fraction,
         "eval_num_batch_negs": config.eval_num_batch_negs,
         "eval_num_uniform_negs": config.eval_num_uniform_negs,
@@ -95,7 +95,7 @@ def train(
         "margin": config.margin,
         "batch_size": config.batch_size,
     }
-    monitor = Monitor(schema_of(config, model), output, **(of_config | settings))
+    monitor = Monitor(schema_of(config, model), output, **(defaults | settings))
     with closing(CheckpointManager(config.checkpoint_path)) as checkpoints:
         hook = _Hook(config, model, monitor, int(checkpoints.checkpoint_version) - 1)
     seen = _SeenByTrainer.from_config(config, own_fraction=config.eval_fraction if keep_own_evaluation else 0.0)
@@ -148,7 +148,7 @@ class TrainerModel:
 
 @define(eq=False)
 class _Hook:
-    """Is told of what the trainer does, and tells the monitor."""
+    """Pass what the trainer does on to the monitor."""
 
     config: ConfigSchema
     model: MultiRelationEmbedder
@@ -205,34 +205,23 @@ class _SeenByTrainer(ConfigSchema):  # type: ignore[misc] # torchbiggraph is not
 def _registered(hook: _Hook) -> Iterator[None]:
     """Register the edge storage of this run."""
 
-    class MonitoredStorage(AbstractEdgeStorage):  # type: ignore[misc] # not installed where types are checked
-        """The edges to train on, of another storage."""
+    def monitored(url: str) -> AbstractEdgeStorage:
+        """Open the storage of a path, whose edges go through the hook."""
+        _, index, path = url.split(":", 2)
+        storage = EDGE_STORAGES.make_instance(path)
+        load, is_new = storage.load_chunk_of_edges, True
 
-        def __init__(self, url: str) -> None:
-            _, index, path = url.split(":", 2)
-            self.path_index, self.storage = int(index), EDGE_STORAGES.make_instance(path)
-            self.is_new = True
+        def load_chunk_of_edges(lhs_p: int, rhs_p: int, chunk_idx: int = 0, num_chunks: int = 1) -> EdgeList:
+            nonlocal is_new
+            edges = load(lhs_p, rhs_p, chunk_idx, num_chunks)
+            hook.iteration += is_new  # the trainer makes a storage for each pass, one more to count edges
+            is_new = False
+            return hook.bucket_is_loaded(edges, Bucket(lhs_p, rhs_p), int(index), chunk_idx, num_chunks)
 
-        def prepare(self) -> None:
-            self.storage.prepare()
+        storage.load_chunk_of_edges = load_chunk_of_edges
+        return storage
 
-        def has_edges(self, lhs_p: int, rhs_p: int) -> bool:
-            return bool(self.storage.has_edges(lhs_p, rhs_p))
-
-        def get_number_of_edges(self, lhs_p: int, rhs_p: int) -> int:
-            return int(self.storage.get_number_of_edges(lhs_p, rhs_p))
-
-        def load_chunk_of_edges(self, lhs_p: int, rhs_p: int, chunk_idx: int = 0, num_chunks: int = 1) -> EdgeList:
-            edges = self.storage.load_chunk_of_edges(lhs_p, rhs_p, chunk_idx, num_chunks)
-            if self.is_new:  # the trainer makes a storage for each pass, one more to count edges
-                hook.iteration += 1
-                self.is_new = False
-            return hook.bucket_is_loaded(edges, Bucket(lhs_p, rhs_p), self.path_index, chunk_idx, num_chunks)
-
-        def save_edges_by_appending(self, lhs_p: int, rhs_p: int) -> Any:  # noqa: ANN401 - a context of its own
-            return self.storage.save_edges_by_appending(lhs_p, rhs_p)
-
-    EDGE_STORAGES.register(SCHEME, MonitoredStorage)
+    EDGE_STORAGES.register(SCHEME, monitored)
     try:
         yield
     finally:

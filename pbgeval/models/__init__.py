@@ -1,1 +1,1 @@
-"""Other systems' files and models -> what the numerics take."""
+"""Read other systems' files and models."""

@@ -1,4 +1,4 @@
-"""Tables of vectors with a small description -> a model: arrays, files of tensors, checkpoints of torch.distributed.
+"""Open tables of vectors with a description: arrays, tensor files, checkpoints of torch.distributed.
 
 The description is model.json in the folder, or `model_options` in a config. What it does not say:
 
@@ -19,12 +19,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import OPERATORS, SIDE_OPERATORS, SIMILARITIES, Formula, TwoOperators
-from pbgeval.models.model import EmbeddingModel, NumberNames, TypedRelations, existing_file, read_object
+from pbgeval.models.model import EmbeddingModel, TypedRelations, existing_file, read_object
 from pbgeval.models.tensors import Tensors, is_checkpoint, table_at, tensors_of
 from pbgeval.notation import ENTITY_TYPE
 from pbgeval.storage.arrays import Shard, ShardedRows, Table, sharded
@@ -55,29 +56,28 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "num_files": int,  # shards of safetensors
 }
 _NODES, _BAG = "node_emb.weight", re.compile(r"(?:^|\.)embedding(?:_bag)?s\.([^.]+)\.weight$")
-_PARAMETERS = {"source": "src_operator", "destination": "dst_operator"}
-_OF_OPERATOR = {"linear": "edge_type_projection"}  # else edge_type_embeddings.weight
+_MODULES = {"source": "src_operator", "destination": "dst_operator"}
+_WEIGHT, _WEIGHTS = "edge_type_embeddings.weight", {"linear": "edge_type_projection"}
 
 
 def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what model.json of a folder says, and what a config says, which wins.
+    """Merge the folder's model.json with the options of a config, which win.
 
     Raises:
         StorageError: a key is unknown, or a value of the wrong type.
     """
     file = path / DESCRIPTION
-    of_file = read_object(file, "a description of a model") if file.is_file() else {}
-    for where, of in ((str(file), of_file), ("model_options", options)):
-        for key, value in of.items():
+    from_file = read_object(file, "a description of a model") if file.is_file() else {}
+    for where, given in ((str(file), from_file), ("model_options", options)):
+        for key, value in given.items():
             if key not in _KEYS or not isinstance(value, _KEYS[key]):
-                known = key in _KEYS
-                what = f"wrong value of {key}: {one_line(value)}" if known else f"unknown key {one_line(key)}"
+                what = f"wrong value of {key}: {one_line(value)}" if key in _KEYS else f"unknown key {one_line(key)}"
                 raise StorageError(f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}")
             if key in ("norm", "unit_norm") and value not in (1, 2):
                 raise StorageError(f"{where}: {key} must be 1 or 2, got {value}")
             if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:  # NaN, and integers beyond
                 raise StorageError(f"{where}: {key} must be a finite number, got {one_line(value)}")
-    named = [of_file.get(key) for key in _PLACES if key not in options]
+    named = [from_file.get(key) for key in _PLACES if key not in options]
     for one in named:  # it grows
         if isinstance(one, list | dict):
             named.extend(one.values() if isinstance(one, dict) else one)
@@ -85,7 +85,7 @@ def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
             raise StorageError(
                 f"{file}: expected files in its folder, found {one_line(one)}; name others in model_options"
             )
-    described = {**of_file, **options}
+    described = {**from_file, **options}
     # In files, scripts/export_*.py write the norm 1 of every model.
     if described.get("model") in OPERATORS.keys() - NORMED and ("norm" in options or described.get("norm") == 2):
         said_by = "model_options" if "norm" in options else file
@@ -111,7 +111,7 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         )
     system = "arrays" if tensors is None else "tensors"
     if tensors is not None and any(name.endswith(_NODES) for name in tensors):
-        system, options = "pyg", {**_of_pyg(path, tensors, options), **options}
+        system, options = "pyg", {**_pyg_options(path, tensors, options), **options}
     where = str(path / DESCRIPTION if tensors is None and not options.get("entities") else path)
     tables = _entities(path, options, tensors)
     types = relation_types_of(where, options, list(tables))
@@ -122,34 +122,35 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         operators.check(where, dimension, {side: table.dimension for side, table in parameters.items()})
         types = types or untyped_relations(where, parameters, list(tables))
         _check_relations(where, types, parameters)
-        names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
-        return EmbeddingModel(str(path), "gigl", operators, tables, parameters, names, None, types)
-    formula = formula_of(where, options, next(iter(tables.values())).dimension)
+        numbers = {name: range(table.num_rows) for name, table in tables.items()}
+        return EmbeddingModel(str(path), "gigl", operators, tables, parameters, numbers, None, types)
+    dimension = next(iter(tables.values())).dimension  # of all types
+    formula = formula_of(where, options, dimension)
     parameters = {}
     if formula.kind != "dot":
-        parameters["relations"] = _relations(path, options, tensors)
-        for table in tables.values():
-            relations = parameters["relations"]
-            formula.check(str(path), table.dimension, relations.dimension, relations.num_rows)
+        if tensors is None and "relations" not in options and not (path / RELATIONS).exists():
+            raise StorageError(
+                f"{path / RELATIONS}: no such file; name the table of relations by the key relations of model_options"
+            )
+        relations = parameters["relations"] = _table(path, options.get("relations", RELATIONS), tensors)
+        formula.check(str(path), dimension, relations.dimension, relations.num_rows)
     types = types or (untyped_relations(where, {}, list(tables)) if formula.kind == "dot" or len(tables) > 1 else ())
     _check_relations(where, types, parameters)
     if types and formula.reciprocal:
         raise StorageError(f"{where}: reciprocal relations have one entity type; remove relation_types")
-    entity_names: dict[str, Path | Iterable[str]] = {}
-    relation_names: Path | tuple[str, ...] | None = None
-    if tensors is not None or options.get("entities"):  # without labels, edges by name have the numbers of rows
-        entity_names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
-        num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
-        relation_names = tuple(map(str, range(num_relations)))
     entity_labels, relation_labels = (existing_file(path, name) for name in ("entities.tsv", "relations.tsv"))
+    entity_names: dict[str, Path | Iterable[object]] = {}
+    relation_names: Path | tuple[str, ...] | None = relation_labels
+    if tensors is not None or options.get("entities"):  # without labels, edges by name have the numbers of rows
+        entity_names = {name: range(table.num_rows) for name, table in tables.items()}
+        num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
+        relation_names = relation_labels or tuple(map(str, range(num_relations)))
     if entity_labels is not None and len(tables) == 1:
         entity_names = dict.fromkeys(tables, entity_labels)
-    return EmbeddingModel(
-        str(path), system, formula, tables, parameters, entity_names, relation_labels or relation_names, types
-    )
+    return EmbeddingModel(str(path), system, formula, tables, parameters, entity_names, relation_names, types)
 
 
-def _of_pyg(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:
+def _pyg_options(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return how torch_geometric.nn.kge's models score: RotatE takes one norm of all numbers.
 
     TransE divides entities by the norm that measures distances. Imaginary parts are tables of their own.
@@ -157,15 +158,14 @@ def _of_pyg(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> dict[st
     kind, imaginary = options.get("model"), _NODES.replace(".weight", "_im.weight")
     if kind in ("complex", "rotate") and "entities" not in options and not _holds(tensors, imaginary):
         raise StorageError(f"{path}: expected {imaginary}, which {kind} of PyG has, found none; check model")
-    names = {"entities": _NODES, "relations": "rel_emb.weight"}
-    parts = {
-        key: [name, *(other for other in (name.replace(".weight", "_im.weight"),) if _holds(tensors, other))]
-        for key, name in names.items()
+    norms = {"transe": {"unit_norm": options.get("norm", 1)}, "rotate": {"norm": 2}}
+    tables = {
+        key: [f"#{name}", *([f"#{name}_im"] if _holds(tensors, f"{name}_im.weight") else [])]
+        for key, name in (("entities", "node_emb"), ("relations", "rel_emb"))
     }
     return {
-        **{key: [f"#{name}" for name in of] for key, of in parts.items()},
-        **({"unit_norm": options.get("norm", 1)} if options.get("model") == "transe" else {}),
-        **({"norm": 2} if options.get("model") == "rotate" else {}),
+        **{key: [f"{name}.weight" for name in names] for key, names in tables.items()},
+        **norms.get(str(kind), {}),
     }
 
 
@@ -174,40 +174,29 @@ def _holds(tensors: Tensors, name: str) -> bool:
 
 
 def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -> dict[str, Table]:
-    addresses = options.get("entities", "entity.npy" if tensors is None else None)
-    if addresses is None:
-        assert tensors is not None
-        addresses = {of[1]: f"#{name}" for name in sorted(tensors) if (of := _BAG.search(name))}
-        if not addresses:
-            raise StorageError(
-                f"{path}: expected the names of tables, entities and relations, in model_options, found the tensors "
-                f"{listed(sorted(tensors))}"
-            )
+    bags = {found[1]: f"#{name}" for name in sorted(tensors or {}) if (found := _BAG.search(name))}
+    addresses = options.get("entities", "entity.npy" if tensors is None else bags)
+    if addresses == {} and "entities" not in options:
+        raise StorageError(
+            f"{path}: expected the names of tables, entities and relations, in model_options, found the tensors "
+            f"{listed(sorted(tensors))}"
+        )
     if not isinstance(addresses, dict):
         addresses = {ENTITY_TYPE: addresses}
-    tables = {name: _table(path, of, tensors) for name, of in addresses.items()}
-    unit_norm = options.get("unit_norm", 0)
+    tables = {name: _table(path, address, tensors) for name, address in addresses.items()}
     widths = {table.dimension for table in tables.values()}
     if len(widths) != 1 or not all(re.fullmatch(r"[^/\0]+", str(name)) for name in tables):
         raise StorageError(f"{path}: expected entity types with vectors of one dimension, found {sorted(widths)}")
-    if not unit_norm:
+    if "unit_norm" not in options:
         return tables
     return {
-        name: ShardedRows((Shard(0, 0, table),), table.num_rows, table.dimension, unit_norm=unit_norm)
+        name: ShardedRows((Shard(0, 0, table),), table.num_rows, table.dimension, unit_norm=options["unit_norm"])
         for name, table in tables.items()
     }
 
 
-def _relations(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -> Table:
-    if tensors is None and "relations" not in options and not (path / RELATIONS).exists():
-        raise StorageError(
-            f"{path / RELATIONS}: no such file; name the table of relations by the key relations of model_options"
-        )
-    return _table(path, options.get("relations", RELATIONS), tensors)
-
-
 def _table(path: Path, address: object, tensors: Tensors | None) -> Table:
-    """Open a table, or several that are the columns of one."""
+    """Open a table, or join several column by column."""
     given = address if isinstance(address, list) else [address]
     addresses = [one for one in given if isinstance(one, str)]
     if not addresses or len(addresses) < len(given):
@@ -215,13 +204,13 @@ def _table(path: Path, address: object, tensors: Tensors | None) -> Table:
     tables = [table_at(path, one, tensors) for one in addresses]
     if len(tables) == 1:
         return tables[0]
-    starts = [sum(table.dimension for table in tables[:index]) for index in range(len(tables) + 1)]
+    starts = [*accumulate((table.dimension for table in tables), initial=0)]
     shards = [Shard(0, start, table) for start, table in zip(starts, tables, strict=False)]
     return sharded(str(path), shards, tables[0].num_rows, starts[-1])
 
 
 def formula_of(where: str, options: Mapping[str, Any], dimension: int) -> Formula:
-    """Return the formula that a description names, for entities of some dimension.
+    """Return the formula that a description names.
 
     Raises:
         StorageError: it names none, or a value that there is not.
@@ -256,13 +245,13 @@ def _two_operators(where: str, options: Mapping[str, Any]) -> TwoOperators:
 def _parameters_of_sides(
     path: Path, options: Mapping[str, Any], operators: TwoOperators, tensors: Tensors | None
 ) -> dict[str, Table]:
-    parameters = {}
-    for side, module in _PARAMETERS.items():
-        operator = getattr(operators, side)
-        if operator != "identity":
-            default = f"#{module}.{_OF_OPERATOR.get(operator, 'edge_type_embeddings.weight')}"
-            parameters[side] = _table(path, options.get(f"{side}_relations", default), tensors)
-    return parameters
+    chosen = {"source": operators.source, "destination": operators.destination}
+    defaults = {side: f"#{_MODULES[side]}.{_WEIGHTS.get(name, _WEIGHT)}" for side, name in chosen.items()}
+    return {
+        side: _table(path, options.get(f"{side}_relations", defaults[side]), tensors)
+        for side, operator in chosen.items()
+        if operator != "identity"
+    }
 
 
 def relation_types_of(where: str, options: Mapping[str, Any], types: Sequence[str]) -> TypedRelations:
@@ -277,8 +266,8 @@ def relation_types_of(where: str, options: Mapping[str, Any], types: Sequence[st
             raise StorageError(f"{where}: relation_types: expected [name, left type, right type], got {one_line(one)}")
         unknown = [name for name in one[1:] if name not in types]
         if unknown:
-            known = listed(list(types))
-            raise StorageError(f"{where}: relation_types: {unknown[0]} is none of the entity types {known}")
+            what = f"{unknown[0]} is none of the entity types {listed(list(types))}"
+            raise StorageError(f"{where}: relation_types: {what}")
         relations.append((one[0], one[1], one[2]))
     return tuple(relations)
 

@@ -1,4 +1,4 @@
-"""A model that DGL-KE saved -> its tables, mapped: nothing of them is read before it is needed.
+"""Open a model that DGL-KE saved. Tables are memory-mapped.
 
 A folder with config.json (the training arguments), <dataset>_<model>_entity.npy, <dataset>_<model>_relation.npy and,
 for TransR, <dataset>_<model>projection.npy. Scores are DGL-KE's but for the constant gamma that TransE, TransR and
@@ -46,10 +46,10 @@ def open_dglke(path: Path) -> EmbeddingModel:
         StorageError: a file is missing or does not fit; the model's name is none that is known.
     """
     arguments = read_object(path / "config.json", "the arguments of a training")
-    of_name = _key(arguments, "model_name", "model")
-    name = _text(path, arguments, of_name)
+    key = _key(arguments, "model_name", "model")
+    name = _text(path, arguments, key)
     if name not in FORMULAS:
-        raise StorageError(f"{path / 'config.json'}: {of_name}: expected one of {', '.join(FORMULAS)}, found {name!r}")
+        raise StorageError(f"{path / 'config.json'}: {key}: expected one of {', '.join(FORMULAS)}, found {name!r}")
     formula, hidden_dim = FORMULAS[name], 0.0
     if formula.kind == "rotate":
         gamma = _number(path, arguments, "gamma")
@@ -66,8 +66,8 @@ def open_dglke(path: Path) -> EmbeddingModel:
     if formula.kind == "transr":
         projection = _table(path, f"{stem}projection.npy")
         expected = (relations.num_rows, entities.columns * relations.columns)
-        if (projection.num_rows, projection.columns) != expected:
-            found = (projection.num_rows, projection.columns)
+        found = (projection.num_rows, projection.columns)
+        if found != expected:
             raise StorageError(f"{projection.path}: expected shape {expected} (relations, projections), found {found}")
         parameters["projection"] = projection
         entities = entities.padded(max(entities.columns, relations.columns))
@@ -79,9 +79,9 @@ def open_dglke(path: Path) -> EmbeddingModel:
     return of_one_type(str(path), "dglke", formula, entities, parameters, *labels)
 
 
-def _key(arguments: Mapping[str, object], name: str, of_releases: str) -> str:
-    """Return the name under which an argument stands."""
-    return name if name in arguments or of_releases not in arguments else of_releases
+def _key(arguments: Mapping[str, object], name: str, old_name: str) -> str:
+    """Return the name of an argument in this release's config."""
+    return name if name in arguments or old_name not in arguments else old_name
 
 
 def _text(path: Path, arguments: Mapping[str, object], name: str) -> str:

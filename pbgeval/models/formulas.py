@@ -6,7 +6,9 @@ operator with other parameters. Reciprocal relations are twice as many: both sid
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -114,25 +116,31 @@ class Formula:
     def _query(self, known: Side, r_RD: Tensor) -> Mapping[str, Tensor]:
         """Return what makes the entity of the known side a query: g's parameters of the left one, h's of the right."""
         sign = known.pick(1, -1)
-        if self.kind == "dot":
-            return {}
-        if self.kind == "distmult":
-            return {"diagonal": r_RD}
-        if self.kind == "transe":
-            return {"translation": r_RD if known is Side.LHS else -r_RD}
-        if self.kind == "rotate":
-            return {"phase": sign * (r_RD.double() * self.phase_unit).float()}
-        if self.kind == "rescal":  # M of lhs . M rhs, written row by row
-            size = round(r_RD.shape[1] ** 0.5)
-            matrices = r_RD.reshape(-1, size, size)
-            return {"linear_transformation": known.pick(matrices.transpose(1, 2).contiguous(), matrices)}
-        if self.kind == "cp":
-            zeros = torch.zeros_like(r_RD)
-            return {"diagonal": torch.cat(known.pick([zeros, r_RD], [r_RD, zeros]), dim=1)}
+        match self.kind:
+            case "dot":
+                return {}
+            case "distmult":
+                return {"diagonal": r_RD}
+            case "transe":
+                return {"translation": r_RD if known is Side.LHS else -r_RD}
+            case "rotate":
+                return {"phase": sign * (r_RD.double() * self.phase_unit).float()}
+            case "rescal":  # M of lhs . M rhs, written row by row
+                matrices_RDD = _square(r_RD)
+                return {"linear_transformation": known.pick(matrices_RDD.transpose(1, 2).contiguous(), matrices_RDD)}
+            case "cp":
+                zeros = torch.zeros_like(r_RD)
+                return {"diagonal": torch.cat(known.pick([zeros, r_RD], [r_RD, zeros]), dim=1)}
         first_RH, second_RH = r_RD.chunk(2, dim=1)
         if self.kind == "complex":
             return {"real": first_RH.contiguous(), "imag": sign * second_RH}
         return {"diagonal": known.pick(torch.cat([second_RH, first_RH], dim=1), r_RD) / 2}  # simple: forward, backward
+
+
+def _square(rows_RD: Tensor) -> Tensor:
+    """Return matrices (R, n, n) that are written row by row."""
+    size = math.isqrt(rows_RD.shape[1])
+    return rows_RD.reshape(-1, size, size)
 
 
 SIMILARITIES = {"dot": "dot", "cosine": "cos", "euclidean": "squared_l2"}  # GiGL's names -> our comparators
@@ -149,6 +157,7 @@ SIDE_OPERATORS = {
 class TwoOperators:
     """How a model scores that has an operator for either side: c(source(lhs), destination(rhs))."""
 
+    dynamic: ClassVar = False
     source: str  # of SIDE_OPERATORS
     destination: str
     similarity: str  # of SIMILARITIES
@@ -162,10 +171,6 @@ class TwoOperators:
     @property
     def comparator(self) -> str:
         return SIMILARITIES[self.similarity]
-
-    @property
-    def dynamic(self) -> bool:
-        return False
 
     def check(self, where: str, dimension: int, columns: Mapping[str, int]) -> None:
         """Check that the tables of parameters fit the entities.
@@ -200,41 +205,38 @@ class TwoOperators:
             ),
             "linear": torch.eye(dimension).flatten().expand(num_relations, -1),
         }
+        sides = (Side.LHS, "source", self.source), (Side.RHS, "destination", self.destination)
         if self.operator == "affine":
             return {
                 side: _affine(name, tables.get(word, neutral[SIDE_OPERATORS[name]]), neutral)
-                for side, word, name in self._sides()
+                for side, word, name in sides
             }
-        return {
-            side: _of_rows(self.operator, tables.get(word, neutral[self.operator])) for side, word, _ in self._sides()
-        }
-
-    def _sides(self) -> tuple[tuple[Side, str, str], ...]:
-        return (Side.LHS, "source", self.source), (Side.RHS, "destination", self.destination)
+        return {side: _parameters(self.operator, tables.get(word, neutral[self.operator])) for side, word, _ in sides}
 
 
-def _of_rows(operator: str, rows_RD: Tensor) -> Mapping[str, Tensor]:
+def _parameters(operator: str, rows_RD: Tensor) -> Mapping[str, Tensor]:
     """Return the parameters of one of our operators, written as rows by GiGL."""
-    if operator == "none":
-        return {}
-    if operator == "complex_diagonal":
-        real_RH, imag_RH = rows_RD.chunk(2, dim=1)
-        return {"real": real_RH.contiguous(), "imag": imag_RH.contiguous()}
-    if operator == "linear":  # a row vector is multiplied from the left: transposed, it is a matrix times a column
-        size = round(rows_RD.shape[1] ** 0.5)
-        return {"linear_transformation": rows_RD.reshape(-1, size, size).transpose(1, 2).contiguous()}
+    match operator:
+        case "none":
+            return {}
+        case "complex_diagonal":
+            real_RH, imag_RH = rows_RD.chunk(2, dim=1)
+            return {"real": real_RH.contiguous(), "imag": imag_RH.contiguous()}
+        case "linear":  # a row vector is multiplied from the left: transposed, it is a matrix times a column
+            return {"linear_transformation": _square(rows_RD).transpose(1, 2).contiguous()}
     return {operator: rows_RD}
 
 
 def _affine(name: str, rows_RD: Tensor, neutral: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return an operator of one side as a matrix and a translation: exact, as what is added are zeros."""
-    parameters = {**_of_rows("linear", neutral["linear"]), "translation": neutral["translation"]}
-    if name in ("translation", "linear"):
-        return {**parameters, **_of_rows(name, rows_RD)}
-    if name == "diagonal":
-        return {**parameters, "linear_transformation": torch.diag_embed(rows_RD)}
-    if name == "complex_diagonal":
-        real_RHH, imag_RHH = (torch.diag_embed(half_RH) for half_RH in rows_RD.chunk(2, dim=1))
-        rows = [torch.cat([real_RHH, -imag_RHH], dim=2), torch.cat([imag_RHH, real_RHH], dim=2)]
-        return {**parameters, "linear_transformation": torch.cat(rows, dim=1)}
+    parameters = {**_parameters("linear", neutral["linear"]), "translation": neutral["translation"]}
+    match name:
+        case "translation" | "linear":
+            parameters |= _parameters(name, rows_RD)
+        case "diagonal":
+            parameters["linear_transformation"] = torch.diag_embed(rows_RD)
+        case "complex_diagonal":
+            real_RHH, imag_RHH = (torch.diag_embed(half_RH) for half_RH in rows_RD.chunk(2, dim=1))
+            rows = [torch.cat([real_RHH, -imag_RHH], dim=2), torch.cat([imag_RHH, real_RHH], dim=2)]
+            parameters["linear_transformation"] = torch.cat(rows, dim=1)
     return parameters

@@ -1,4 +1,4 @@
-"""A function or a torch module of the user's -> a scorer of queries by number.
+"""Make scorers of users' functions and torch modules.
 
 edge_scorer(score, ...)          score(lhs, rel, rhs): numbers of shapes that broadcast -> scores of that shape
 batch_scorer(score_batch, ...)   score_batch(edges (b, 3)) -> (head scores (b, N), tail scores (b, N))
@@ -35,7 +35,7 @@ def in_parts(
     candidate_C: Tensor,
     cells: int,
 ) -> Tensor:
-    """Return the scores (Q, C) of score(known, relation, candidates), asked for so many cells at a time."""
+    """Score all pairs (Q, C), a limited number of cells per call."""
     rows = max(1, cells // candidate_C.numel())
     parts = zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
     return torch.cat([score(known, relation, candidate_C) for known, relation in parts])
@@ -49,9 +49,9 @@ class EdgeFunctionScorer:
     score: Callable[[Tensor, Tensor, Tensor], Tensor]
     num_entities: int
     num_relations: int
-    broadcasts: bool = True
-    cells_per_call: int = CELLS_PER_CALL
-    device: torch.device = field(factory=lambda: torch.device("cpu"))
+    broadcasts: bool
+    cells_per_call: int
+    device: torch.device
 
     @property
     def __name__(self) -> str:
@@ -76,13 +76,12 @@ class EdgeFunctionScorer:
         lhs, relation, rhs = edges[hidden.value]
         found = _called(self.score, f"{hidden.label} scores", lhs, relation, rhs)
         expected = shape if self.broadcasts else (shape[0] * shape[1],)
-        if not isinstance(found, Tensor) or tuple(found.shape) not in (expected, (*expected, 1)):
+        if _shape(found) not in (expected, (*expected, 1)):
             shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
-            got, advice = type(found).__name__, "; return a torch tensor"
-            if isinstance(found, Tensor):
-                got = str(tuple(found.shape))
-                advice = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
-            raise ScorerError(f"{_name(self.score)}: expected {expected} scores of ids {shapes}, got {got}{advice}")
+            hint = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
+            advice = hint if isinstance(found, Tensor) else "; return a torch tensor"
+            where = f"{_name(self.score)}: expected {expected} scores of ids {shapes}"
+            raise ScorerError(f"{where}, got {_shape(found)}{advice}")
         return _real(self.score, found).reshape(shape)
 
 
@@ -93,15 +92,10 @@ class BatchScorer:
     score_side: Callable[[Side, Tensor], Tensor]
     num_entities: int
     num_relations: int
-    batch_size: int = field(default=ROWS_PER_BATCH)
-    device: torch.device = field(factory=lambda: torch.device("cpu"))
-    scores_relations: bool = False
+    batch_size: int
+    device: torch.device
+    scores_relations: bool
     _last: tuple[Side, Tensor, Tensor] | None = field(default=None, init=False)  # distinct queries (K,), scores (K, N)
-
-    @batch_size.validator
-    def _check_batch_size(self, _: object, batch_size: int) -> None:
-        if batch_size < 1:
-            raise ScorerError(f"batch_size: expected a number from 1, got {batch_size}")
 
     @property
     def __name__(self) -> str:
@@ -110,7 +104,7 @@ class BatchScorer:
 
     @property
     def queries_per_block(self) -> int:
-        """As many as have their scores kept while candidates go by, so that each query is scored once."""
+        """The queries whose scores fit the cache, so that each query is scored once."""
         return max(1, min(1024, CACHED_CELLS // max(self.num_entities, 1)))
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
@@ -132,11 +126,11 @@ class BatchScorer:
         return scores_KN[row_Q, candidate_Q]
 
     def forget(self) -> None:
-        """Ask the function again for whatever comes next: a model in training has changed."""
+        """Drop cached scores because the model has changed."""
         self._last = None
 
     def _all(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the row of each query, and the scores (K, answers) of distinct queries; the last ones are kept.
+        """Return each query's row and the scores (K, answers) of distinct queries, cached.
 
         Queries that are not all among the last ones are scored together, whatever is known of some of them: the
         batches, and with them the last bits of scores, depend on these queries alone.
@@ -167,10 +161,9 @@ class BatchScorer:
     def _of_side(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         expected = (batch_b3.shape[0], self.num_relations if hidden is Side.REL else self.num_entities)
         found = _called(self.score_side, f"{hidden.label} scores", hidden, batch_b3)
-        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        if got != expected:
+        if _shape(found) != expected:
             where = f"{_name(self.score_side)}: expected {hidden.label} scores of shape {expected}"
-            raise ScorerError(f"{where} (batch, candidates), got {got}")
+            raise ScorerError(f"{where} (batch, candidates), got {_shape(found)}")
         return _real(self.score_side, found)
 
 
@@ -193,7 +186,7 @@ class _BothSides:
         if not isinstance(found, tuple) or len(found) != 2:
             got = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
             raise ScorerError(f"{where}, got {got}")
-        shapes = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in found]
+        shapes = [_shape(part) for part in found]
         if shapes != [expected, expected]:
             raise ScorerError(f"{where}, got {shapes[0]} and {shapes[1]} for a batch of {expected[0]}")
         return hidden.pick(*found)
@@ -245,8 +238,13 @@ def batch_scorer(
     Raises:
         ScorerError: a module in training mode; no batch size.
     """
-    of_side = _BothSides(score_batch, num_entities)
-    return BatchScorer(of_side, num_entities, num_relations, batch_size, _device_of(score_batch, device))
+    return side_scorer(
+        _BothSides(score_batch, num_entities),
+        num_entities=num_entities,
+        num_relations=num_relations,
+        batch_size=batch_size,
+        device=_device_of(score_batch, device),
+    )
 
 
 def side_scorer(
@@ -272,8 +270,10 @@ def side_scorer(
     Raises:
         ScorerError: a module in training mode; no batch size.
     """
-    of_device = _device_of(score_side, device)
-    return BatchScorer(score_side, num_entities, num_relations, batch_size, of_device, scores_relations)
+    on = _device_of(score_side, device)
+    if batch_size < 1:
+        raise ScorerError(f"batch_size: expected a number from 1, got {batch_size}")
+    return BatchScorer(score_side, num_entities, num_relations, batch_size, on, scores_relations)
 
 
 def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  # noqa: ANN401 - any callable
@@ -287,9 +287,13 @@ def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  
 
 
 def _name(score: Any) -> str:  # noqa: ANN401 - any callable
-    """Return what a caller knows a function or a module by."""
+    """Return the name of a function or module for messages."""
     name = str(getattr(score, "__name__", type(score).__name__))
     return "the scoring function" if name == "<lambda>" else name
+
+
+def _shape(found: object) -> tuple[int, ...] | str:
+    return tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
 
 
 def _real(score: object, found: Tensor) -> Tensor:
@@ -299,7 +303,7 @@ def _real(score: object, found: Tensor) -> Tensor:
 
 
 def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: ANN401 - what the function takes
-    """Call a user's function; what it raises becomes a line that says where, and what it was asked for.
+    """Call a user's function and turn its exceptions into a ScorerError.
 
     Raises:
         ScorerError: the function failed.
@@ -309,12 +313,13 @@ def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: 
     except (EvalError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        frames = [of for of in traceback.extract_tb(error.__traceback__)[1:] if "site-packages" not in of.filename]
+        calls = traceback.extract_tb(error.__traceback__)[1:]
+        frames = [frame for frame in calls if "site-packages" not in frame.filename]
         where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
         asked = ", ".join(
-            f"{tuple(of.shape)} of ids {int(of.min())} to {int(of.max())}"
-            for of in arguments
-            if isinstance(of, Tensor) and of.numel()
+            f"{tuple(ids.shape)} of ids {int(ids.min())} to {int(ids.max())}"
+            for ids in arguments
+            if isinstance(ids, Tensor) and ids.numel()
         )
         raise ScorerError(
             f"{_name(score)}: {type(error).__name__}{where}: {one_line(error)}; "

@@ -1,4 +1,4 @@
-"""A folder that GraphStorm saved embeddings to -> tables per node type, mapped or decoded where they lie.
+"""Open embeddings that GraphStorm saved: one table per node type, mapped or decoded in place.
 
     emb_info.json                                   node types, dimensions, number of parts
     TYPE/embed-00000.pt, ...                        vectors, a part per process
@@ -21,6 +21,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,8 @@ from torch import Tensor
 
 from pbgeval.errors import StorageError
 from pbgeval.models.arrays import formula_of, relation_types_of, untyped_relations
-from pbgeval.models.model import EmbeddingModel, NodeIds, TypedRelations, read_object
+from pbgeval.models.model import EmbeddingModel, TypedRelations, read_object
 from pbgeval.models.pickles import read_saved, stored_at, stored_rows
-from pbgeval.notation import distinct
 from pbgeval.storage.arrays import Shard, Table, hdf5_rows, sharded
 from pbgeval.storage.parquet import parquet_column, parquet_files, parquet_rows
 from pbgeval.storage.text import listed, one_line
@@ -50,11 +50,6 @@ _ADVICE = "let GraphStorm save the embeddings again"
 _NODES, _RAW_IDS = ("new", "node_int_id"), ("orig", "node_str_id")  # columns of gconstruct, or of GSProcessing
 _IDS_AT_A_TIME = 1 << 20
 _LETTERS_OF_A_RELATION = 1 << 12
-
-
-def is_graphstorm(path: Path) -> bool:
-    """Tell whether a folder is one that GraphStorm saved embeddings to."""
-    return (path / INFO).is_file()
 
 
 def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
@@ -78,14 +73,14 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     info = read_object(path / INFO, "what GraphStorm saved")
     types = _node_types(path / INFO, info)
     tables: dict[str, Table] = {}
-    labels: dict[str, SavedNames] = {}
-    ids: dict[str, NodeIds] = {}
+    labels: dict[str, SavedNames | RawIds] = {}
+    rows_of_ids = {}
     for name, dimension in types.items():
         tables[name], saved = _table(path / name, info, dimension)
         maps = Path(path, options["id_maps"], name) if "id_maps" in options else None
-        labels[name] = SavedNames(tables[name].num_rows, saved, maps)
+        labels[name] = saved if isinstance(saved, RawIds) else SavedNames(tables[name].num_rows, saved, maps)
         if isinstance(saved, RawIds) or (saved is not None and not saved.in_order()):
-            ids[name] = saved
+            rows_of_ids[name] = saved.rows
     formula = formula_of(where, {**options, **DECODERS[decoder]}, next(iter(types.values())))
     relation_types = relation_types_of(where, options, list(tables))
     parameters: dict[str, Table] = {}
@@ -95,12 +90,12 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
                 f"{path / 'rel_emb.pt'}: no such file, but the decoder {decoder} needs the relations' vectors; copy it "
                 "with relation2id_map.json from the folder that GraphStorm saved to"
             )
-        relations = _tensor_rows(path / "rel_emb.pt")
+        relations = stored_rows(path / "rel_emb.pt", _tensor(path / "rel_emb.pt"))
         parameters = {"relations": relations}
         relation_types = _relations(path / "relation2id_map.json", relations.num_rows, list(tables))
         formula.check(where, next(iter(types.values())), relations.dimension, relations.num_rows)
     relation_types = relation_types or untyped_relations(where, {}, list(tables))
-    return EmbeddingModel(where, "graphstorm", formula, tables, parameters, labels, None, relation_types, ids)
+    return EmbeddingModel(where, "graphstorm", formula, tables, parameters, labels, None, relation_types, rows_of_ids)
 
 
 def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
@@ -128,29 +123,26 @@ def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table, SavedIds | RawIds | None]:
-    """Open the vectors of a node type, and which node each row is where files say so."""
+    """Open the vectors of a node type, and the node ids of its rows if files hold them."""
     if info.get("format") == "hdf5":
-        rows = hdf5_rows(folder.parent / HDF5, folder.name)
-        _check_dimension(folder.parent / HDF5, rows, dimension)
-        return rows, None
+        path = folder.parent / HDF5
+        return _of_dimension(path, hdf5_rows(path, folder.name), dimension), None
     found = {path.name for path in folder.glob("*")} if os.path.isdir(folder) else set()
     saved = sorted(name for name in found if name.startswith("embed-") and name.endswith(".pt"))
     if not saved:
         paths = [path for path in parquet_files(folder) if path.name.startswith("embed-")]
         if not paths:
             raise StorageError(f"{folder}: expected embed-00000.pt or embed-*.parquet, found neither; {_ADVICE}")
-        table: Table = parquet_rows(paths, "emb")
-        _check_dimension(folder, table, dimension)
+        table = _of_dimension(folder, parquet_rows(paths, "emb"), dimension)
         names = [path.name for path in paths]
         counts = Counter(name.partition("_")[0] for name in names)  # of the files of each process
         whole = [f"{process}_{index:05d}.parquet" for process, count in counts.items() for index in range(count)]
         _check_parts(folder, info, names, whole, len(counts), table.num_rows)
         return table, RawIds(tuple(paths))
     _check_parts(folder, info, saved, [f"embed-{index:05d}.pt" for index in range(len(saved))], len(saved))
-    parts = [_tensor_rows(folder / name) for name in saved]
-    for part in parts:
-        _check_dimension(folder, part, dimension)
-    starts = [sum(part.num_rows for part in parts[:index]) for index in range(len(parts) + 1)]
+    paths = [folder / name for name in saved]
+    parts = [_of_dimension(folder, stored_rows(path, _tensor(path)), dimension) for path in paths]
+    starts = [*accumulate((part.num_rows for part in parts), initial=0)]
     shards = [Shard(start, 0, part) for start, part in zip(starts, parts, strict=False)]
     table = sharded(str(folder), shards, starts[-1], dimension)
     nids = [name.replace("embed-", "embed_nids-") for name in saved]
@@ -159,9 +151,9 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
     missing = next((name for name in nids if name not in found), None)
     if missing is not None:
         raise StorageError(f"{folder / missing}: no such file, but other parts have theirs; copy the folder again")
-    ids = SavedIds(tuple(_id_piece(folder / name, part.num_rows) for name, part in zip(nids, parts, strict=True)))
-    ids.check()
-    return table, ids
+    return table, SavedIds(
+        tuple(_id_piece(folder / name, part.num_rows) for name, part in zip(nids, parts, strict=True))
+    )
 
 
 def _check_parts(
@@ -180,9 +172,10 @@ def _check_parts(
         )
 
 
-def _check_dimension(folder: Path, table: Table, dimension: int) -> None:
+def _of_dimension(path: Path, table: Table, dimension: int) -> Table:
     if table.dimension != dimension:
-        raise StorageError(f"{folder}: expected vectors of {dimension} columns ({INFO}), found {table.dimension}")
+        raise StorageError(f"{path}: expected vectors of {dimension} columns ({INFO}), found {table.dimension}")
+    return table
 
 
 def _tensor(path: Path) -> Tensor:
@@ -190,10 +183,6 @@ def _tensor(path: Path) -> Tensor:
     if not isinstance(found, Tensor):
         raise StorageError(f"{path}: expected a tensor, found {type(found).__name__}")
     return found
-
-
-def _tensor_rows(path: Path) -> Table:
-    return stored_rows(path, _tensor(path))
 
 
 def _id_piece(path: Path, num_rows: int) -> tuple[Path, int, int]:
@@ -224,35 +213,26 @@ class SavedIds:
                     raise StorageError(f"{path}: the file is truncated; copy it again")
                 yield path, ids
 
-    def check(self) -> None:
-        """Check that each node has one row.
+    def in_order(self) -> bool:
+        """Check that each node has one row; return whether row n is node n.
 
         Raises:
-            StorageError: one has none, or more; names the file.
+            StorageError: a node has no row, or several; names the file.
         """
-        seen = np.zeros(self.num_rows, bool)
+        seen, first, is_in_order = np.zeros(self.num_rows, bool), 0, True
         for path, ids in self.blocks():
-            wrong = ids[(ids < 0) | (ids >= len(seen))]
-            if not wrong.size:
-                wrong = ids[seen[ids]]
-                seen[ids] = True
-                if not wrong.size and len(distinct(ids)) < len(ids):
-                    values, counts = np.unique(ids, return_counts=True)
-                    wrong = values[counts > 1]
-            if wrong.size:
+            is_outside = (ids < 0) | (ids >= len(seen))
+            values, counts = np.unique(ids[~is_outside], return_counts=True)
+            wrong = [*ids[is_outside], *values[seen[values] | (counts > 1)]]
+            if wrong:
                 raise StorageError(
                     f"{path}: expected each node id from 0 to {len(seen) - 1} once, found {wrong[0]} "
-                    f"{'again' if 0 <= wrong[0] < len(seen) else 'too'}; copy the folder again"
+                    f"{'too' if is_outside.any() else 'again'}; copy the folder again"
                 )
-
-    def in_order(self) -> bool:
-        """Tell whether row n is node n."""
-        first = 0
-        for _, ids in self.blocks():
-            if (ids != np.arange(first, first + len(ids))).any():
-                return False
+            seen[values] = True
+            is_in_order = is_in_order and bool((ids == np.arange(first, first + len(ids))).all())
             first += len(ids)
-        return True
+        return is_in_order
 
     def rows(self, ids_E: np.ndarray) -> np.ndarray:
         """Return the row of each node; -1 where there is none."""
@@ -270,6 +250,9 @@ class RawIds:
 
     paths: tuple[Path, ...]
 
+    def __iter__(self) -> Iterator[object]:
+        return iter(parquet_column(self.paths, "nid"))
+
     def rows(self, ids_E: np.ndarray) -> np.ndarray:
         """Return the row of each raw id that is a number; -1 where there is none.
 
@@ -277,7 +260,7 @@ class RawIds:
             StorageError: raw ids are texts, or one has two rows.
         """
         row_of: dict[int, int] = {}
-        for row, name in enumerate(parquet_column(self.paths, "nid")):
+        for row, name in enumerate(self):
             if not isinstance(name, int):
                 raise StorageError(
                     f"{self.paths[0]}: nodes have raw ids that are texts, such as {one_line(name)}, but edges have "
@@ -292,10 +275,10 @@ class RawIds:
 
 @frozen
 class SavedNames:
-    """The names of the nodes of one type, in the order of the rows: raw ids, or numbers where no file has those."""
+    """The node names of one type in row order: raw ids, or numbers if no file maps them."""
 
     num_rows: int
-    ids: SavedIds | RawIds | None
+    ids: SavedIds | None
     maps: Path | None  # the folder that maps raw ids to nodes
 
     def __iter__(self) -> Iterator[str]:
@@ -304,9 +287,6 @@ class SavedNames:
         Raises:
             StorageError: a file is missing or damaged, or a node has no raw id, or two.
         """
-        if isinstance(self.ids, RawIds):
-            yield from map(str, parquet_column(self.ids.paths, "nid"))
-            return
         raw = None if self.maps is None else _raw_ids(self.maps, self.num_rows)
         blocks = [np.arange(self.num_rows)] if self.ids is None else (ids for _, ids in self.ids.blocks())
         for ids in blocks:

@@ -1,4 +1,4 @@
-"""A checkpoint of LibKGE -> its tables, mapped from the file.
+"""Open a checkpoint of LibKGE. Tables are memory-mapped.
 
 The file is a pickle of the training's state: options under `config`, (parameters, metadata) under `model`. It is read
 by `pickles`, which runs nothing of it. Entities' and relations' vectors are plain tables (lookup embedders).
@@ -60,18 +60,22 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
         raise StorageError(f"{path}: model: expected parameters by name, found {type(parameters).__name__}")
     entities = _table(path, parameters, "_entity_embedder")
     relations = _table(path, parameters, "_relation_embedder")
-    _refuse_others(path, name, parameters)
+    known = {table for tables in _TABLES.values() for table in tables}
+    others = [str(key) for key, value in parameters.items() if key not in known and isinstance(value, Tensor)]
+    if others:  # which the formula does not know: the model would score otherwise
+        raise StorageError(
+            f"{path}: model: expected the two tables of {name}, found {listed(sorted(others))} as well; this is "
+            "another kind of model or embedder"
+        )
     formula.check(str(path), entities.dimension, relations.dimension, relations.num_rows)
     labels = [existing_file(path.parent, name) for name in ("entity_ids.del", "relation_ids.del")]
     return of_one_type(str(path), "libkge", formula, entities, {"relations": relations}, *labels)
 
 
 def _options(path: Path, config: object) -> Mapping[str, Any]:
-    """Return the options of a config, which is an object of LibKGE's (its stand-in) or plain."""
-    if isinstance(config, StandIn):
-        config = config.state
-    elif not isinstance(config, Mapping):
-        config = getattr(config, "__dict__", None)
+    """Return the options of a config, a stand-in for LibKGE's object or a plain dict."""
+    if not isinstance(config, Mapping):
+        config = config.state if isinstance(config, StandIn) else getattr(config, "__dict__", None)
     options = config.get("options", config) if isinstance(config, Mapping) else None
     if not isinstance(options, Mapping) or not isinstance(options.get("model"), str):
         raise StorageError(f"{path}: config: expected LibKGE's options with a model, found {one_line(type(config))}")
@@ -81,8 +85,7 @@ def _options(path: Path, config: object) -> Mapping[str, Any]:
 def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
     """Return the model's name and how it scores."""
     name: str = options["model"]
-    own = _section(options, name)
-    reciprocal = name in RECIPROCAL
+    own, reciprocal = _section(options, name), name in RECIPROCAL
     if reciprocal:
         own = _section(own, "base_model")
         name = _word(own.get("type"))
@@ -99,7 +102,7 @@ def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
 
 
 def _word(value: object) -> str:
-    """Return the words for a value of a file; of a container's it may have no end."""
+    """Describe a value of a file; containers by type, as they may be endless."""
     return one_line(value) if isinstance(value, str | int | float | None) else type(value).__name__
 
 
@@ -123,14 +126,3 @@ def _table(path: Path, parameters: Mapping[str, object], embedder: str) -> Table
     if found.dim() != 2:
         raise StorageError(f"{path}: model: {names[0]}: expected a tensor of vectors, found shape {tuple(found.shape)}")
     return TensorRows(found.detach().float())
-
-
-def _refuse_others(path: Path, name: str, parameters: Mapping[str, object]) -> None:
-    """Refuse parameters that the formula does not know: the model would score otherwise."""
-    known = {name for names in _TABLES.values() for name in names}
-    others = [str(key) for key, value in parameters.items() if key not in known and isinstance(value, Tensor)]
-    if others:
-        raise StorageError(
-            f"{path}: model: expected the two tables of {name}, found {listed(sorted(others))} as well; this is "
-            "another kind of model or embedder"
-        )

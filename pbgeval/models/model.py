@@ -1,12 +1,12 @@
-"""Another system's model in our terms: tables of entity vectors, relations' tables, and a formula."""
+"""Represent another system's model: tables of vectors and a formula."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ TypedRelations: TypeAlias = tuple[tuple[str, str, str], ...]  # name, left type,
 
 @frozen(eq=False)
 class EmbeddingModel:
-    """A model of vectors; its tables are read when they are needed, so it is small and can be sent to workers."""
+    """A model of vectors. Tables are read on demand, so a model is cheap to send to workers."""
 
     label: str  # of the folder or file; for errors
     system: str
@@ -32,10 +32,11 @@ class EmbeddingModel:
     # Of relations, a row each: `relations`; `projection` of TransR, (entity columns, relation columns) row by row;
     # `source` and `destination` of two operators.
     parameter_tables: Mapping[str, Table] = {}
-    entity_labels: Mapping[str, Path | Iterable[str]] = {}
+    entity_labels: Mapping[str, Path | Iterable[object]] = {}  # files, names, or a range where rows are named by number
     relation_labels: Path | tuple[str, ...] | None = None  # the file that maps ids to them, or names
     relation_types: TypedRelations = ()  # (): all of the one type
-    ids: Mapping[str, NodeIds] = {}
+    # Where edges have other numbers than a table's rows: numbers -> rows, -1 for none.
+    rows_of_ids: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
 
     @property
     def entities(self) -> Table:
@@ -63,18 +64,18 @@ class EmbeddingModel:
         return self.formula.dynamic and not self.relation_types
 
     def tables_of(self, entity_types: Sequence[str]) -> Mapping[str, Table]:
-        """Return the tables by the names that a config has for entity types: of one type, any name."""
+        """Return the tables by a config's entity types; a single table takes any name."""
         if len(self.tables) == 1:
             return dict.fromkeys(entity_types, self.entities)
         return {name: self.tables[name] for name in entity_types}
 
     def entity_names(self, entity_type: str | None = None) -> Iterator[str] | None:
-        """Return the names of the entities, in order, if they have any; nothing is read before they are asked for."""
+        """Return the names of the entities in order, read lazily; None if there are none."""
         name = next(iter(self.tables)) if len(self.tables) == 1 or entity_type is None else entity_type
         labels = self.entity_labels.get(name)
         if labels is None:
             return None
-        return labels_in_order(labels, self.tables[name].num_rows) if isinstance(labels, Path) else iter(labels)
+        return labels_in_order(labels, self.tables[name].num_rows) if isinstance(labels, Path) else map(str, labels)
 
     def relation_names(self) -> list[str] | None:
         """Return the names of the relations, if they have any.
@@ -107,15 +108,10 @@ class EmbeddingModel:
         return self.formula.parameters(relation_RD, matrices, self.dimension)
 
     def digests(self) -> dict[str, str]:
-        """Return digests of the files, by what they hold."""
-        of_one = {"entities": self.entities} if len(self.tables) == 1 else {}
-        of_types = {} if of_one else {f"entities {name}": table for name, table in self.tables.items()}
-        tables = {**of_one, **of_types, **self.parameter_tables}
-        return {name: table.fingerprint() for name, table in tables.items()}
-
-    def partition(self, index: int, num_partitions: int) -> Table:
-        """Return one of equal parts of the entities: consecutive rows."""
-        return self.entities.part(*part_of(self.num_entities, index, num_partitions))
+        """Return the fingerprint of each table."""
+        several = len(self.tables) > 1
+        tables = {f"entities {name}" if several else "entities": table for name, table in self.tables.items()}
+        return {name: table.fingerprint() for name, table in {**tables, **self.parameter_tables}.items()}
 
 
 def of_one_type(
@@ -132,26 +128,8 @@ def of_one_type(
     return EmbeddingModel(label, system, formula, {ENTITY_TYPE: entities}, parameter_tables, labels, relation_labels)
 
 
-@frozen
-class NumberNames:
-    """Names of entities that are the numbers of their rows."""
-
-    num_rows: int
-
-    def __iter__(self) -> Iterator[str]:
-        return map(str, range(self.num_rows))
-
-
-class NodeIds(Protocol):
-    """The numbers that entities of one type have in edges, where a table has them in another order."""
-
-    def rows(self, ids_E: np.ndarray) -> np.ndarray:
-        """Return the row of each number; -1 where there is none."""
-        ...
-
-
 def part_of(num_rows: int, index: int, num_partitions: int) -> tuple[int, int]:
-    """Return the first row of a part and one past its last, of parts as equal as can be."""
+    """Return the row range of one of several parts of nearly equal size."""
     return num_rows * index // num_partitions, num_rows * (index + 1) // num_partitions
 
 
@@ -185,17 +163,16 @@ def read_labels(path: Path, num_labels: int) -> list[str]:
 
 
 def labels_in_order(path: Path, num_labels: int) -> Iterator[str]:
-    """Yield the labels in the order of their ids; of a file in that order, without holding them in memory.
+    """Yield the labels in the order of their ids, streaming if the file has that order.
 
     Raises:
         StorageError: as `read_labels`.
     """
     num_lines = 0
-    for at, (index, _) in enumerate(_lines(path)):
-        if index != at:
+    for num_lines, (index, _) in enumerate(_lines(path), 1):
+        if index != num_lines - 1:
             yield from read_labels(path, num_labels)
             return
-        num_lines += 1
     if num_lines != num_labels:
         raise StorageError(
             f"{path}: {plural(num_lines, 'label')} for {num_labels} rows of vectors; write one label per row"
@@ -218,7 +195,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def existing_file(folder: Path, *names: str) -> Path | None:
-    """Return the first of some files that lies in a folder."""
+    """Return the first of the named files that exists in a folder."""
     return next((folder / name for name in names if name and os.path.isfile(folder / name)), None)
 
 

@@ -1,16 +1,16 @@
-"""The path of another system's model -> the model, by the adapter that knows it."""
+"""Open another system's model with the adapter that recognizes it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pbgeval.errors import StorageError
 from pbgeval.models.arrays import DESCRIPTION, open_arrays, read_description
 from pbgeval.models.dglke import is_dglke, open_dglke
-from pbgeval.models.graphstorm import is_graphstorm, open_graphstorm
+from pbgeval.models.graphstorm import INFO, open_graphstorm
 from pbgeval.models.libkge import open_libkge
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.models.tensors import SAVED, is_checkpoint
@@ -25,7 +25,7 @@ _TABLES = (".npy", ".safetensors", ".parquet", *SAVED)
 
 
 def open_model(path: Path, options: Mapping[str, Any] | None = None, *, trust_pickle: bool = False) -> EmbeddingModel:
-    """Open a model of any system that is known.
+    """Open a model of any supported system.
 
     Args:
         path: a folder or a file.
@@ -42,7 +42,7 @@ def open_model(path: Path, options: Mapping[str, Any] | None = None, *, trust_pi
             f"{pykeen}: expected {EXPECTED}, found a pickle, as PyKEEN saves its models: nothing was run; in PyKEEN's "
             f"own environment `python scripts/export_pykeen.py {pykeen} FOLDER` writes plain arrays"
         )
-    if is_graphstorm(path):
+    if (path / INFO).is_file():
         return open_graphstorm(path, read_description(path, options or {}))
     if options or _has_description(path) or (path.suffix in _TABLES and path.suffix not in SAVED and path.is_file()):
         return open_arrays(path, read_description(path, options or {}))
@@ -54,20 +54,16 @@ def open_model(path: Path, options: Mapping[str, Any] | None = None, *, trust_pi
 
 
 def _what_is_there(path: Path) -> str:
-    """Return what a path is instead of a model, and which path may have been meant."""
-    if path.is_file():
-        return f"this file is not a model{_hint([path.parent])}"
-    if path.is_dir():
-        return f"no model in this folder{_hint(sorted(path.iterdir()))}"
-    return f"no such file or folder{did_you_mean(path, os.path.exists)}"
-
-
-def _hint(places: Iterable[Path]) -> str:
+    """Describe a path that is not a model, and suggest one that is."""
+    if not (path.is_file() or path.is_dir()):
+        return f"no such file or folder{did_you_mean(path, os.path.exists)}"
+    places = [path.parent] if path.is_file() else sorted(path.iterdir())
     models = [place for place in places if place.suffix == ".pt" or _has_description(place) or is_dglke(place)]
-    best = next((place for place in models if place.name == "checkpoint_best.pt"), None)  # of LibKGE
-    return f"; did you mean {str(best or models[0])!r}?" if models else ""
+    models.sort(key=lambda place: place.name != "checkpoint_best.pt")  # LibKGE's comes first
+    what = "this file is not a model" if path.is_file() else "no model in this folder"
+    return f"{what}; did you mean {str(models[0])!r}?" if models else what
 
 
 def _has_description(path: Path) -> bool:
-    """Tell whether a folder says itself what model it is: one of plain arrays, of GraphStorm, a checkpoint."""
-    return (path / DESCRIPTION).is_file() or is_checkpoint(path) or is_graphstorm(path)
+    """Return whether a folder describes its own model."""
+    return (path / DESCRIPTION).is_file() or is_checkpoint(path) or (path / INFO).is_file()

@@ -20,6 +20,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
@@ -58,8 +59,7 @@ class StandIn(metaclass=_StandInType):
         self.state = state
 
 
-def _nothing(*arguments: object) -> StandIn:
-    return StandIn.__new__(StandIn)
+_nothing = partial(StandIn.__new__, StandIn)
 
 
 # What may be called: arrays and numbers of numpy, which no table of vectors is, and two containers.
@@ -74,7 +74,7 @@ _CALLED: dict[str, Callable[..., object]] = {
 
 
 def read_saved(path: Path, advice: str, *, piece: tuple[int, int] | None = None, check_data: bool = True) -> object:
-    """Return what torch.save wrote; no code of the file runs, and no tensor is read: `stored_rows` says where it lies.
+    """Read a file of torch.save without running its code or reading tensors.
 
     Args:
         path: the file.
@@ -107,7 +107,7 @@ def read_saved(path: Path, advice: str, *, piece: tuple[int, int] | None = None,
 
 
 def _load(path: Path, piece: IO[bytes] | None) -> object:
-    """Unpickle an archive without its tensors; those of a whole file could be mapped."""
+    """Unpickle an archive without its tensors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of another version of pickle's protocol
         names = get_unsafe_globals_in_checkpoint(piece or path)
@@ -142,7 +142,7 @@ class _Unpickler(pickle._Unpickler):  # in Python: the compiled one makes room f
 
 
 def read_pickle(path: Path) -> object:
-    """Return what a file that is one pickle says; no code of the file runs.
+    """Read a file that is one pickle without running its code.
 
     Raises:
         StorageError: it cannot be read, is damaged, or wants to call what is not allowed.
@@ -165,7 +165,7 @@ def read_pickle(path: Path) -> object:
 
 
 def _check_levels(data: bytes) -> None:
-    """Follow a pickle without making anything, and refuse tuples in tuples in tuples and so on.
+    """Refuse deeply nested tuples, without building any object.
 
     Raises:
         ValueError: there are more than `_MAX_LEVELS`, or it is damaged.
@@ -192,7 +192,7 @@ def _check_levels(data: bytes) -> None:
 
 
 def stored_rows(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) -> MappedRows:
-    """Return a tensor that `read_saved` has found as a table of vectors; further dimensions become columns.
+    """Map a tensor of `read_saved` as a table; further dimensions become columns.
 
     Raises:
         StorageError: it has fewer than two dimensions, or no floats of numpy's; the file is damaged.
@@ -208,7 +208,7 @@ def stored_rows(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None
 
 
 def stored_at(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) -> int:
-    """Return the byte of a file at which the numbers of a tensor begin.
+    """Return the offset of a tensor's numbers in its file.
 
     Raises:
         StorageError: they are to be negated, not next to each other, or not all in their record of the file.
@@ -232,7 +232,7 @@ def stored_at(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) 
 
 
 def read_trusting(path: Path) -> Any:  # noqa: ANN401 - whatever the file makes
-    """Unpickle a file as Python does: what it says is run.
+    """Unpickle a file as Python does. This runs code of the file.
 
     Raises:
         StorageError: it cannot be read here.
@@ -249,7 +249,7 @@ def read_trusting(path: Path) -> Any:  # noqa: ANN401 - whatever the file makes
 
 
 def _records(path: Path, piece: tuple[int, int] | None = None) -> dict[int, int]:
-    """Return the length of each record of the archive by the byte at which it begins.
+    """Return the length of each record of an archive by its offset.
 
     Raises:
         ValueError: one is compressed or encrypted, or numbers are those of big-endian machines.
@@ -287,9 +287,6 @@ class _Piece(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._at
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at = max(0, offset + (0, self._at, self._length)[whence])
         return self._at
@@ -305,7 +302,4 @@ class _Piece(io.RawIOBase):
 def _opened(path: Path, piece: tuple[int, int] | None) -> Iterator[IO[bytes]]:
     check_regular(path)
     with path.open("rb") as file:
-        if piece is None:
-            yield file
-        else:
-            yield io.BufferedReader(cast("io.RawIOBase", _Piece(file, *piece)))
+        yield file if piece is None else io.BufferedReader(cast("io.RawIOBase", _Piece(file, *piece)))

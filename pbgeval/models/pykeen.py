@@ -1,4 +1,4 @@
-"""A model object of PyKEEN -> its vectors, where we know its formula, or a scorer that calls the model.
+"""Take the vectors of a PyKEEN model if its formula is known, or let the model score.
 
 PyKEEN is not imported. `pykeen_vectors` returns a model only if its scores agree with those of PyKEEN's own methods on
 a sample of queries. Whatever else changes a score (a sigmoid, a clamp, a representation of another kind) shows there.
@@ -55,9 +55,10 @@ class PyKEENScores:
         if hidden is Side.REL:
             found_bR = cast("Tensor", self.model.predict_r(batch_b3[:, [0, 2]], **self.options))
             return found_bR[:, ::2] if getattr(self.model, "use_inverse_triples", False) else found_bR
-        if hidden is Side.LHS:
-            return cast("Tensor", self.model.predict_h(batch_b3[:, 1:], **self.options))
-        return cast("Tensor", self.model.predict_t(batch_b3[:, :2], **self.options))
+        predict, known_b2 = hidden.pick(
+            (self.model.predict_h, batch_b3[:, 1:]), (self.model.predict_t, batch_b3[:, :2])
+        )
+        return cast("Tensor", predict(known_b2, **self.options))
 
 
 def pykeen_scorer(
@@ -88,15 +89,12 @@ def pykeen_scorer(
         advice = "; pass its .model" if hasattr(model, "model") else ""
         expected = f"a trained model of PyKEEN, with {', '.join(_NEEDED)}"
         raise ScorerError(f"model: expected {expected}, got {type(model).__name__} without {lacking}{advice}")
-    num_relations = int(model.num_relations)
-    if getattr(model, "use_inverse_triples", False):
-        num_relations //= 2
     given = {"slice_size": slice_size, "mode": mode}
     scores = PyKEENScores(model, {name: value for name, value in given.items() if value is not None})
     return side_scorer(
         scores,
         num_entities=int(model.num_entities) if num_entities is None else num_entities,
-        num_relations=num_relations,
+        num_relations=int(model.num_relations) // (2 if getattr(model, "use_inverse_triples", False) else 1),
         batch_size=ROWS_PER_BATCH if batch_size is None else batch_size,
         device=torch.device(getattr(model, "device", "cpu")),
         scores_relations=hasattr(model, "predict_r"),
@@ -104,7 +102,7 @@ def pykeen_scorer(
 
 
 def pykeen_vectors(model: Any, scorer: BatchScorer | None = None) -> EmbeddingModel | None:  # noqa: ANN401 - a model of PyKEEN
-    """Return the vectors of a trained PyKEEN model with our formula for it, which ranks much faster than the model.
+    """Return the vectors of a trained PyKEEN model with its formula, which is much faster.
 
     The model is put into evaluation mode. The result is None for a model whose interaction is not among `KINDS`, that
     does not compute in float32, or whose own scores of a few queries differ from those of the formula.
@@ -123,7 +121,7 @@ def pykeen_vectors(model: Any, scorer: BatchScorer | None = None) -> EmbeddingMo
         return None
     if name == "RotatE":
         tables[1] = [torch.angle(table) for table in tables[1]]
-    entity_ND, relation_RD = (torch.cat([_real_rows(table) for table in of], dim=1) for of in tables)
+    entity_ND, relation_RD = (torch.cat([_real_rows(table) for table in parts], dim=1) for parts in tables)
     if name == "SimplE":
         relation_RD = relation_RD / 2
     formula = Formula(KINDS[name][0], norm=int(norm), reciprocal=bool(getattr(model, "use_inverse_triples", False)))
@@ -137,7 +135,7 @@ def pykeen_vectors(model: Any, scorer: BatchScorer | None = None) -> EmbeddingMo
 
 
 def _tables(model: Any, num_of_entity: int, num_of_relation: int) -> list[list[Tensor]] | None:  # noqa: ANN401
-    """Return the tables of entities and those of relations; None if there are others, or not in float32."""
+    """Return the entity and relation tables; None if there are others or not float32."""
     representations = (model.entity_representations, model.relation_representations)
     if [len(of) for of in representations] != [num_of_entity, num_of_relation]:
         return None
@@ -151,13 +149,13 @@ def _tables(model: Any, num_of_entity: int, num_of_relation: int) -> list[list[T
 
 
 def _real_rows(table: Tensor) -> Tensor:
-    """Return a row of float32 each, on the CPU; of complex numbers the real parts, then the imaginary ones."""
+    """Return float32 rows on the CPU; complex ones as real parts, then imaginary parts."""
     rows = table.detach().flatten(1).cpu()
     return torch.cat([rows.real, rows.imag], dim=1) if rows.is_complex() else rows
 
 
 def _agrees(found: EmbeddingModel, theirs: BatchScorer) -> bool:
-    """Score some queries of each side against all entities by the formula and by the model, and compare."""
+    """Return whether formula and model score some queries of each side alike."""
     formula, entity_ND = found.formula, found.entities.load()
     parameters = {side: OPERATORS[formula.operator].prepared(of) for side, of in found.parameters().items()}
     comparator = Comparator(formula.comparator)
@@ -179,8 +177,7 @@ def _agrees(found: EmbeddingModel, theirs: BatchScorer) -> bool:
         ours_QN = comparator.real_scores(comparator.scores(queries_QD.unsqueeze(0), candidates_ND.unsqueeze(0)))[0]
         with torch.no_grad():
             theirs_QN = theirs.scores(hidden, known_Q.to(theirs.device), rel_Q.to(theirs.device), every_N).cpu()
-        if theirs_QN.dtype is not torch.float32:
-            return False
-        if not bool(((ours_QN - theirs_QN).abs() <= AGREEMENT * theirs_QN.abs().max()).all()):  # nor where one is NaN
+        agrees_QN = (ours_QN - theirs_QN).abs() <= AGREEMENT * theirs_QN.abs().max()  # not where one is NaN
+        if theirs_QN.dtype is not torch.float32 or not bool(agrees_QN.all()):
             return False
     return True

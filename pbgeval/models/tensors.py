@@ -1,4 +1,4 @@
-"""Files with tensors -> tables of vectors by name: nothing of them is read before it is needed.
+"""Open files of tensors as tables of vectors by name, read on demand.
 
     .npy                                   one table
     .parquet, or a folder of them          one table: a column of lists, or a column per dimension
@@ -43,7 +43,7 @@ _SAFETENSORS = {"F16": "<f2", "BF16": BFLOAT16, "F32": "<f4", "F64": "<f8"}
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Tell whether a folder is a checkpoint of several files: of torch.distributed, or as Hugging Face has it."""
+    """Return whether a folder is a checkpoint of torch.distributed or Hugging Face."""
     return any(any(path.glob(files)) for files in (METADATA, "*.distcp", INDEX, SHARDS))
 
 
@@ -72,7 +72,7 @@ def table_at(place: Path, address: str, tensors: Tensors | None = None) -> Table
 
 
 def named(where: str, tensors: Tensors, name: str) -> Table:
-    """Open the table of a name, or of the one name that ends in it after a dot.
+    """Open the table of a name, or of the only name that ends in .name.
 
     Raises:
         StorageError: there is none, or more than one; or the table has the wrong form.
@@ -139,7 +139,7 @@ def _safetensors(path: Path) -> Tensors:
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """Return what a file says of its tensors, and the byte at which their numbers begin."""
+    """Return the header of a safetensors file and the offset of its data."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
@@ -185,7 +185,7 @@ def _indexed(folder: Path) -> Tensors:
 
 
 def _shards(folder: Path, num_files: int | None) -> Tensors:
-    """Put together what each process has written to a file of its own; none says how many there are."""
+    """Join the files that several processes wrote, one each."""
     paths = sorted(folder.glob(SHARDS))
     if len(paths) != num_files:
         raise StorageError(
@@ -212,8 +212,8 @@ def _shards(folder: Path, num_files: int | None) -> Tensors:
 
 def _joined(where: str, parts: Sequence[tuple[list[int], Callable[[], Table]]]) -> Table:
     shards = [Shard(offsets[0], [*offsets, 0][1], table()) for offsets, table in parts]
-    ends = [(one.row + one.table.num_rows, one.column + one.table.dimension) for one in shards]
-    return sharded(where, shards, max(row for row, _ in ends), max(column for _, column in ends))
+    num_rows = max(shard.row + shard.table.num_rows for shard in shards)
+    return sharded(where, shards, num_rows, max(shard.column + shard.table.dimension for shard in shards))
 
 
 def _distributed(folder: Path) -> Tensors:
@@ -256,25 +256,23 @@ def _ints(path: Path, sizes: object) -> list[int]:
 def _sharded_tensor(
     folder: Path, name: str, of: object, places: Mapping[tuple[object, object], Mapping[str, object]]
 ) -> Table:
-    """Put a tensor together; dimensions after the first become columns."""
+    """Join the parts of a tensor; dimensions after the first become columns."""
     path = folder / METADATA
     where = f"{path}: {name}"
     chunks = of.get("chunks") if isinstance(of, dict) else None
     if not isinstance(of, dict) or not isinstance(chunks, list):
         raise StorageError(f"{where}: expected the parts of a tensor, found none")
-    shape = _ints(path, of.get("size"))
+    shape, shards = _ints(path, of.get("size")), []
     if len(shape) < 2:
         raise StorageError(f"{where}: expected a table of vectors, found shape {tuple(shape)}")
-    shards = []
     for chunk in chunks:
         state = _state(path, chunk, "ChunkStorageMetadata")
         offsets, sizes = _ints(path, state.get("offsets")), _ints(path, state.get("sizes"))
         if len(offsets) != len(shape) or len(sizes) != len(shape) or (len(shape) > 2 and sizes[1:] != shape[1:]):
             raise StorageError(f"{where}: expected parts of {len(shape)} dimensions, found {offsets} and {sizes}")
-        if 0 in sizes:  # of a process that holds nothing
-            continue
-        table = _chunk(folder, where, sizes, places.get((name, tuple(offsets))))
-        shards.append(Shard(offsets[0], offsets[1] if len(shape) == 2 else 0, table))
+        if 0 not in sizes:  # of a process that holds nothing
+            table = _chunk(folder, where, sizes, places.get((name, tuple(offsets))))
+            shards.append(Shard(offsets[0], offsets[1] if len(shape) == 2 else 0, table))
     return sharded(where, shards, shape[0], math.prod(shape[1:]))
 
 
@@ -286,7 +284,7 @@ def _chunk(folder: Path, where: str, sizes: list[int], place: Mapping[str, objec
     if place.get("transform_descriptors"):
         raise StorageError(f"{where}: expected parts as they are, found compressed ones; save without extensions")
     path = _within(folder, where, file)
-    (start, size) = _ints(folder / METADATA, (offset, length))
+    start, size = _ints(folder / METADATA, (offset, length))
     if not os.path.isfile(path) or path.stat().st_size < start + size:
         found = f"{path.stat().st_size:,} bytes" if os.path.isfile(path) else "no such file"
         raise StorageError(

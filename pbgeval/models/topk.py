@@ -1,4 +1,4 @@
-"""A ranking file of AnyBURL or SAFRAN, the edges that it ranks and those that are known -> ranks and bounds.
+"""Rank edges in a ranking file of AnyBURL or SAFRAN: exact ranks, or bounds.
 
 Ranks are those in the list; nothing is guessed: an evaluated edge that the file lacks is counted, an empty list is one
 that does not hold the true entity, and the two sides of an edge do not depend on each other.
@@ -6,13 +6,14 @@ that does not hold the true entity, and the two sides of an edge do not depend o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import chain, repeat
+from itertools import compress, count, repeat
 from pathlib import Path
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
 from pbgeval.errors import DataError, StorageError
@@ -49,7 +50,7 @@ class TopKTies(Enum):
 
 @frozen(eq=False)
 class TopK:
-    """What a ranking file says of the evaluated edges. A query is one side of an edge that the file has."""
+    """The ranks of a file's edges. A query is one side of an edge."""
 
     ranks: ListedRanks
     filtering: TopKFilter
@@ -96,8 +97,7 @@ def read_topk(
         StorageError: a file cannot be read, or a line is of the wrong form; says which.
         DataError: there is nothing to rank, or an edge comes more often than it is evaluated.
     """
-    names = _Names(entities is not None, {} if entities is None else _labels(entities))
-    edges = _EvaluatedEdges.read(test, names)
+    edges = _EvaluatedEdges(test, entities)
     for path in known:
         edges.add_known(path)
     table = _QueryTable(TopKFilter(filtering), TopKTies(ties), edges)
@@ -108,181 +108,135 @@ def read_topk(
     return table.finish()
 
 
-def _labels(path: Path) -> dict[str, int]:
-    labels = {columns[-1]: 0 for _, _, columns in rows(path)}
-    if not labels:
-        raise StorageError(f"{path}: no entities; write one per line")
-    return {label: at for at, label in enumerate(labels)}
-
-
-@define(eq=False)
-class _Names:
-    """The known names; memory grows with the names in a ranking file."""
-
-    is_closed: bool  # only names in the file of entities are allowed
-    entity_ids: dict[str, int]  # of that file, or of all files
-    relation_ids: dict[str, int] = field(factory=dict, init=False)  # of evaluated edges
-
-    def ids_of(self, labels: Sequence[str]) -> tuple[Integers, int | None]:
-        """Return the number of each label, and where the first unknown one is."""
-        ids = self.entity_ids
-        found = list(map(ids.get, labels))
-        if None in found:
-            if self.is_closed:
-                return np.empty(0, np.int64), found.index(None)
-            for at in [at for at, number in enumerate(found) if number is None]:
-                found[at] = ids.setdefault(labels[at], len(ids))
-        return np.array(found, np.int64), None
-
-
 def _refuse_name(where: object, label: str) -> StorageError:
     return StorageError(f"{where}: expected an entity of the file of entities, found '{label}'")
 
 
-def _blocks_of_triples(path: Path, names: _Names, *, is_evaluated: bool) -> Iterator[tuple[Integers, ...]]:
-    """Yield heads, relations (-1: of no evaluated edge) and tails of a file of edges as numbers."""
-    relations = names.relation_ids
-    for heads, labels, tails in triple_columns(path):
-        head_E, head_fault = names.ids_of(heads)
-        tail_E, tail_fault = names.ids_of(tails)
-        faults = [at for at in (head_fault, tail_fault) if at is not None]
-        if faults:
-            raise _refuse_name(path, (heads if head_fault == min(faults) else tails)[min(faults)])
-        if is_evaluated:
-            relation_E = [relations.setdefault(relation, len(relations)) for relation in labels]
-        else:
-            relation_E = list(map(relations.get, labels, repeat(-1)))
-        yield head_E, np.array(relation_E, np.int64), tail_E
-
-
-@define(eq=False)
 class _EvaluatedEdges:
     """The edges that are ranked, and the known answers of their queries."""
 
-    path: Path
-    names: _Names
-    num_edges: int
-    keys: dict[Side, Integers]  # of queries, ascending
-    code_U: Integers  # of each distinct edge, as an answer of its key with a hidden head, ascending
-    first_U: Integers  # its first place in `edge_E`
-    edge_E: Integers  # the edges of the file, those that are equal next to each other
-    answers: dict[Side, Integers]  # codes, ascending, each once
-    met_U: Integers = field(init=False)  # how often each has been ranked
-
-    def __attrs_post_init__(self) -> None:
-        self.met_U = np.zeros(len(self.code_U), np.int64)
-
-    @classmethod
-    def read(cls, path: Path, names: _Names) -> _EvaluatedEdges:
-        blocks = list(_blocks_of_triples(path, names, is_evaluated=True))
+    def __init__(self, path: Path, entities: Path | None) -> None:
+        self.is_closed = entities is not None  # only names in the file of entities are allowed
+        # Of that file, or of all files: memory grows with the names in a ranking file.
+        self.entity_ids: dict[str, int] = defaultdict(count().__next__)
+        self.relation_ids: dict[str, int] = {}  # of evaluated edges
+        if entities is not None:
+            self.entity_ids = {label: at for at, label in enumerate({columns[-1]: 0 for *_, columns in rows(entities)})}
+            if not self.entity_ids:
+                raise StorageError(f"{entities}: no entities; write one per line")
+        blocks = list(self._blocks(path, is_evaluated=True))
         if not blocks:
             raise DataError(f"{path}: no edges to evaluate")
         head_E, relation_E, tail_E = (np.concatenate(column) for column in zip(*blocks, strict=True))
-        keys = {side: distinct(relation_E << _HALF | side.pick(tail_E, head_E)) for side in ENDS}
-        code_E = np.searchsorted(keys[Side.LHS], relation_E << _HALF | tail_E) << _HALF | head_E
-        edge_E = np.argsort(code_E, kind="stable")
-        code_U, first_U = np.unique(code_E[edge_E], return_index=True)
-        edges = cls(path, names, len(code_E), keys, code_U, first_U, edge_E, dict.fromkeys(ENDS, code_U[:0]))
-        edges._add_answers(head_E, relation_E, tail_E)
-        return edges
+        self.num_edges = len(head_E)
+        # Keys of queries, ascending, and the answers that are known: codes, ascending, each once.
+        self.keys = {side: distinct(relation_E << _HALF | side.pick(tail_E, head_E)) for side in ENDS}
+        self.answers: dict[Side, Integers] = dict.fromkeys(ENDS, np.empty(0, np.int64))
+        self._add_answers([(head_E, relation_E, tail_E)])
+        # Distinct edges, as answers of their keys with a hidden head, ascending; their first places in `edge_E`, and at
+        # the end the number of edges. In `edge_E`, equal edges of the file are next to each other.
+        code_E = self.codes(Side.LHS, head_E, relation_E, tail_E)
+        self.edge_E: Integers = np.argsort(code_E, kind="stable")
+        self.code_U, first_U = np.unique(code_E[self.edge_E], return_index=True)
+        self.first_U = np.append(first_U, self.num_edges)
+        self.met_U = np.zeros_like(self.code_U)  # how often each has been ranked
+
+    def ids_of(self, labels: Sequence[str]) -> Integers:
+        """Return the number of each label; -1 if the file of entities lacks it."""
+        known = self.entity_ids
+        numbers = map(known.get, labels, repeat(-1)) if self.is_closed else map(known.__getitem__, labels)
+        return np.fromiter(numbers, np.int64, len(labels))
+
+    def _blocks(self, path: Path, *, is_evaluated: bool) -> Iterator[tuple[Integers, ...]]:
+        """Yield heads, relations (-1: of no evaluated edge) and tails of a file of edges as numbers."""
+        relations = self.relation_ids
+        for heads, labels, tails in triple_columns(path):
+            ends_E2 = np.stack([self.ids_of(heads), self.ids_of(tails)], axis=1)
+            if (ends_E2 < 0).any():
+                at, is_tail = np.argwhere(ends_E2 < 0)[0]
+                raise _refuse_name(path, (tails if is_tail else heads)[at])
+            if is_evaluated:
+                relation_E = [relations.setdefault(relation, len(relations)) for relation in labels]
+            else:
+                relation_E = [relations.get(relation, -1) for relation in labels]
+            yield ends_E2[:, 0], np.array(relation_E, np.int64), ends_E2[:, 1]
 
     def add_known(self, path: Path) -> None:
-        """Take a file of known edges."""
-        blocks: list[tuple[Integers, ...]] = []
-        for block in _blocks_of_triples(path, self.names, is_evaluated=False):
-            blocks.append(block)
-            if sum(len(head_E) for head_E, _, _ in blocks) >= _EDGES_AT_A_TIME:
-                self._add_answers(*map(np.concatenate, zip(*blocks, strict=True)))
-                blocks.clear()
-        if blocks:
-            self._add_answers(*map(np.concatenate, zip(*blocks, strict=True)))
+        """Add a file of known edges."""
+        self._add_answers(self._blocks(path, is_evaluated=False))
 
-    def _add_answers(self, head_E: Integers, relation_E: Integers, tail_E: Integers) -> None:
-        for side in ENDS:
-            code_E = self.codes(side, head_E, relation_E, tail_E)
-            found = sort_distinct(code_E[code_E >= 0])
-            if found.size:
-                self.answers[side] = sort_distinct(np.concatenate([self.answers[side], found]), "stable")
+    def _add_answers(self, blocks: Iterable[tuple[Integers, ...]]) -> None:
+        found = {side: [codes] for side, codes in self.answers.items()}
+        for block in blocks:
+            for side in ENDS:
+                code_E = self.codes(side, *block)
+                found[side].append(code_E[code_E >= 0])
+        self.answers = {side: sort_distinct(np.concatenate(codes)) for side, codes in found.items()}
 
     def codes(self, side: Side, head_E: Integers, relation_E: Integers, tail_E: Integers) -> Integers:
-        """Return edges as answers of their queries that hide a side; -1: no evaluated edge has that query."""
-        chosen_E = relation_E >= 0
-        key_E = relation_E[chosen_E] << _HALF | side.pick(tail_E, head_E)[chosen_E]
-        at_E = np.full(len(relation_E), -1, np.int64)
-        at_E[chosen_E] = _places(self.keys[side], key_E)
+        """Encode edges as answers of queries that hide a side; -1 if none is evaluated."""
+        at_E = _places(self.keys[side], relation_E << _HALF | side.pick(tail_E, head_E))
         return np.where(at_E < 0, -1, at_E << _HALF | side.pick(head_E, tail_E))
 
     def find(self, texts: list[str]) -> tuple[Integers, Integers, Integers, Integers]:
         """Return which evaluated edge each text means (-1: none, -2: several), and its head, relation and tail."""
-        is_tabbed = "\t" in "".join(texts)
-        if not is_tabbed and set(map(str.count, texts, repeat(" "))) == {2}:
-            words, other, meanings = " ".join(texts).split(" "), list[int](), []
-        else:
-            words_E = [text.split("\t" if "\t" in text else " ") for text in texts]
-            other = [at for at, words in enumerate(words_E) if len(words) != 3]  # labels of several words
-            meanings = [[] if "\t" in texts[at] else self._meanings(words_E[at]) for at in other]
-            for at in other:
-                words_E[at] = ["", "", ""]
-            words = list(chain.from_iterable(words_E))
-        of_names = (self.names.entity_ids, self.names.relation_ids, self.names.entity_ids)
-        numbers = [list(map(ids.get, words[place::3], repeat(-1))) for place, ids in enumerate(of_names)]
-        head_E, relation_E, tail_E = np.array(numbers, np.int64)
-        for at, found in zip(other, meanings, strict=True):
-            head_E[at], relation_E[at], tail_E[at] = found[0] if found else (-1, -1, -1)
-        code_E = self.codes(Side.LHS, head_E, relation_E, tail_E)
-        at_E = np.where((head_E < 0) | (tail_E < 0), -1, _places(self.code_U, code_E))
-        at_E[[at for at, found in zip(other, meanings, strict=True) if len(found) > 1]] = -2
+        triples, ambiguous = [], []
+        for at, text in enumerate(texts):
+            words = text.split("\t" if "\t" in text else " ")
+            if len(words) == 3:
+                triples.append(self._numbers(*words))
+            else:  # labels of several words
+                meanings = [] if "\t" in text else self.meanings(text)
+                triples.append(meanings[0] if meanings else (-1, -1, -1))
+                ambiguous += [at] if len(meanings) > 1 else []
+        head_E, relation_E, tail_E = np.array(triples, np.int64).reshape(-1, 3).T
+        at_E = _places(self.code_U, self.codes(Side.LHS, head_E, relation_E, tail_E))
+        at_E[ambiguous] = -2
         return at_E, head_E, relation_E, tail_E
 
-    def _meanings(self, words: list[str]) -> list[tuple[int, int, int]]:
-        """Return the evaluated edges that some words mean, as labels may have spaces."""
-        found = []
-        for first in range(1, len(words) - 1):
-            head = self.names.entity_ids.get(" ".join(words[:first]))
-            for second in range(first + 1, len(words) if head is not None else 0):
-                relation = self.names.relation_ids.get(" ".join(words[first:second]))
-                tail = self.names.entity_ids.get(" ".join(words[second:])) if relation is not None else None
-                if head is not None and relation is not None and tail is not None:
-                    code = self.codes(Side.LHS, *(np.array([value]) for value in (head, relation, tail)))
-                    if _places(self.code_U, code)[0] >= 0:
-                        found.append((head, relation, tail))
-        return found
+    def _numbers(self, head: str, relation: str, tail: str) -> tuple[int, int, int]:
+        return self.entity_ids.get(head, -1), self.relation_ids.get(relation, -1), self.entity_ids.get(tail, -1)
 
-    def num_meanings(self, text: str) -> int:
-        """Return how many evaluated edges a text means."""
-        return len(self._meanings(text.split(" ")))
+    def meanings(self, text: str) -> list[tuple[int, int, int]]:
+        """Return the evaluated edges that a text means, as labels may have spaces."""
+        words = text.split(" ")
+        triples = [
+            self._numbers(" ".join(words[:first]), " ".join(words[first:second]), " ".join(words[second:]))
+            for first in range(1, len(words))
+            if " ".join(words[:first]) in self.entity_ids
+            for second in range(first + 1, len(words))
+        ]
+        columns = np.array(triples, np.int64).reshape(-1, 3).T
+        is_evaluated = _places(self.code_U, self.codes(Side.LHS, *columns)) >= 0
+        return list(compress(triples, is_evaluated))
 
 
 def _places(sorted_n: Integers, wanted_n: Integers) -> Integers:
-    """Return where each value is among some that ascend; -1: nowhere."""
+    """Return the index of each value in a sorted array; -1 if absent."""
     if not sorted_n.size:
         return np.full(len(wanted_n), -1, np.int64)
     at_n = np.minimum(np.searchsorted(sorted_n, wanted_n), sorted_n.size - 1)
     return np.where(sorted_n[at_n] == wanted_n, at_n, -1)
 
 
-@define(eq=False)
 class _QueryTable:
     """The queries that have been met."""
 
-    filtering: TopKFilter
-    ties: TopKTies
-    edges: _EvaluatedEdges
-    parts: list[NDArray[np.int32]] = field(factory=list)  # (columns, queries), in the order of the file
-    counts: dict[str, int] = field(factory=lambda: dict.fromkeys(_COUNTS, 0))
-    starts: dict[Side, Integers] = field(init=False)  # of each key's answers; at the end how many there are
-
-    def __attrs_post_init__(self) -> None:
-        self.starts = {
-            side: np.searchsorted(self.edges.answers[side], np.arange(len(keys) + 1) << _HALF)
-            for side, keys in self.edges.keys.items()
+    def __init__(self, filtering: TopKFilter, ties: TopKTies, edges: _EvaluatedEdges) -> None:
+        self.filtering, self.ties, self.edges = filtering, ties, edges
+        self.parts: list[NDArray[np.int32]] = []  # (columns, queries), in the order of the file
+        self.counts = dict.fromkeys(_COUNTS, 0)
+        self.starts = {  # of each key's answers; at the end how many there are
+            side: np.searchsorted(edges.answers[side], np.arange(len(keys) + 1) << _HALF)
+            for side, keys in edges.keys.items()
         }
 
     def add(self, block: RankedEdges) -> None:
-        """Take edges of the file; those that are not evaluated are counted."""
-        entity_n, unknown = self.edges.names.ids_of(block.entity_n)
-        if unknown is not None:
+        """Rank a block of edges; those that are not evaluated are only counted."""
+        entity_n = self.edges.ids_of(block.entity_n)
+        if (entity_n < 0).any():
             block.check_lists()
+            unknown = int(np.argmax(entity_n < 0))
             index = int(np.searchsorted(np.cumsum(block.length_L), unknown, "right"))
             raise _refuse_name(f"{block.path}:{block.line_E[index // 2] + 1 + index % 2}", block.entity_n[unknown])
         block.check_distinct(entity_n)
@@ -296,28 +250,28 @@ class _QueryTable:
             self.parts.append(np.stack([side_Q, np.repeat(edge_E, 2), *ranked]).astype(np.int32))
 
     def _edges_of(self, block: RankedEdges, at_E: Integers) -> Integers:
-        """Return the evaluated edges among some, each occurrence another of those that are equal."""
-        edges, found = self.edges, []
-        at_n = at_E[at_E != -1]
-        if at_n.size == distinct(at_n).size and not (at_n < 0).any() and not edges.met_U[at_n].any():
-            edges.met_U[at_n] = 1
-            edge_n: Integers = edges.edge_E[edges.first_U[at_n]]
-            return edge_n
-        for place in np.flatnonzero(at_E != -1).tolist():
-            at, where, text = int(at_E[place]), f"{block.path}:{block.line_E[place]}", block.text_E[place]
+        """Match edges with evaluated ones; repeated edges get different matches."""
+        edges, place_n = self.edges, np.flatnonzero(at_E != -1)
+        at_n = at_E[place_n]
+        order = np.argsort(at_n, kind="stable")
+        again_n = np.empty_like(at_n)  # which occurrence in this block
+        again_n[order] = np.arange(len(at_n)) - np.searchsorted(at_n[order], at_n[order])
+        edge_n = edges.first_U[at_n] + edges.met_U[at_n] + again_n
+        wrong_n = np.flatnonzero((at_n == -2) | (edge_n >= edges.first_U[at_n + 1]))
+        if wrong_n.size:
+            at, place = at_n[wrong_n[0]], place_n[wrong_n[0]]
+            where, text = f"{block.path}:{block.line_E[place]}", block.text_E[place]
             if at == -2:
                 raise DataError(
                     f"{where}: expected a line that means one evaluated edge, found {text!r}, which"
-                    f" means {edges.num_meanings(text)}; write it with tabs"
+                    f" means {len(edges.meanings(text))}; write it with tabs"
                 )
-            start = int(edges.first_U[at])
-            end = int(edges.first_U[at + 1]) if at + 1 < len(edges.first_U) else edges.num_edges
-            if start + edges.met_U[at] == end:
-                times = "once" if end - start == 1 else f"{end - start} times"
-                raise DataError(f"{where}: expected edge {text!r} {times}, as it is evaluated, found it again")
-            found.append(edges.edge_E[start + edges.met_U[at]])
-            edges.met_U[at] += 1
-        return np.array(found, np.int64)
+            times = edges.first_U[at + 1] - edges.first_U[at]
+            expected = "once" if times == 1 else f"{times} times"
+            raise DataError(f"{where}: expected edge {text!r} {expected}, as it is evaluated, found it again")
+        np.add.at(edges.met_U, at_n, 1)
+        found: Integers = edges.edge_E[edge_n]
+        return found
 
     def _rank(
         self,
@@ -328,7 +282,7 @@ class _QueryTable:
         relation_E: Integers,
         tail_E: Integers,
     ) -> tuple[NDArray[np.generic], ...]:
-        """Rank the two queries of each of some edges of a block: its head's first.
+        """Rank both queries of some edges of a block, the head's first.
 
         Returns:
             Is listed, optimistic, pessimistic, entities that do not compete, length of the list; by query.
@@ -356,9 +310,11 @@ class _QueryTable:
             return np.bincount(query_n[chosen_n], minlength=num_queries).astype(np.int64, copy=False)
 
         num_known_Q = number_Q(is_known_n)
-        excluded_Q = np.zeros_like(num_known_Q) if self.filtering is TopKFilter.NONE else num_answers_Q - 1
-        if self.filtering is TopKFilter.PRODUCER:
-            excluded_Q = excluded_Q - num_known_Q
+        excluded_Q = {
+            TopKFilter.NONE: np.zeros_like(num_known_Q),
+            TopKFilter.KNOWN: num_answers_Q - 1,
+            TopKFilter.PRODUCER: num_answers_Q - 1 - num_known_Q,
+        }[self.filtering]
         if self.filtering is TopKFilter.KNOWN:
             kept_n = ~is_known_n
             query_n, is_true_n, confidence_n = query_n[kept_n], is_true_n[kept_n], confidence_n[kept_n]
@@ -370,25 +326,21 @@ class _QueryTable:
         place_Q[query_n[is_true_n]] = np.flatnonzero(is_true_n) - (np.cumsum(length_Q) - length_Q)[query_n[is_true_n]]
         first_Q = number_Q(confidence_n > own_Q[query_n])
         last_Q = first_Q + number_Q(confidence_n == own_Q[query_n])
-        self._count(num_known_Q, length_Q, is_listed_Q, last_Q)
+        self.counts["num_known_listed"] += int(num_known_Q.sum())
+        self.counts["num_tied_with_last"] += int((is_listed_Q & (last_Q == length_Q)).sum())
         if self.ties is TopKTies.ORDER:
             first_Q, last_Q = place_Q, place_Q + 1
         optimistic_Q = np.where(is_listed_Q, first_Q, length_Q) + 1
         return is_listed_Q, optimistic_Q, np.where(is_listed_Q, last_Q, 0), excluded_Q, length_Q
 
-    def _count(self, known_Q: Integers, length_Q: Integers, is_listed_Q: NDArray[np.bool_], last_Q: Integers) -> None:
-        self.counts["num_known_listed"] += int(known_Q.sum())
-        self.counts["num_empty"] += int((length_Q == 0).sum())
-        self.counts["num_absent"] += int((~is_listed_Q).sum())
-        self.counts["num_tied_with_last"] += int((is_listed_Q & (last_Q == length_Q)).sum())
-
     def finish(self) -> TopK:
         columns = np.concatenate(self.parts, axis=1)
         self.parts.clear()
         side, edge, listed, optimistic, pessimistic, excluded, length = (column.astype(np.int64) for column in columns)
-        num_candidates = len(self.edges.names.entity_ids) - excluded
+        num_candidates = len(self.edges.entity_ids) - excluded
         is_listed = listed.astype(bool)
         self.counts["num_missing"] = self.edges.num_edges - int(self.edges.met_U.sum())
+        self.counts["num_absent"], self.counts["num_empty"] = int((~is_listed).sum()), int((length == 0).sum())
         return TopK(
             ListedRanks(is_listed, optimistic, np.where(is_listed, pessimistic, num_candidates), num_candidates),
             self.filtering,
@@ -396,6 +348,6 @@ class _QueryTable:
             edge_Q=edge,
             list_length_Q=length,
             num_edges=self.edges.num_edges,
-            num_entities=len(self.edges.names.entity_ids),
+            num_entities=len(self.edges.entity_ids),
             counts=self.counts,
         )

@@ -1,4 +1,4 @@
-"""A text file of edges -> (head, relation, tail) by label, line by line."""
+"""Read a text file of edges: head, relation and tail by label."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ def triples_of(path: Path) -> Iterator[Triple]:
 
 
 def triple_columns(path: Path) -> Iterator[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
-    """Yield heads, relations and tails: three columns with tabs between (further ones are ignored), or three words.
+    """Yield heads, relations and tails: the first three tab-separated columns, or three words.
 
     Raises:
         StorageError: the file cannot be read, or a line is no edge; says which. Edges before it are yielded.
     """
     for number, lines in text_blocks(path):
         words = "\t".join(lines).split("\t")
-        if is_plain(lines, words):
+        # Where each line is three columns, none of them blank, lines need not be looked at one after the other.
+        if set(map(str.count, lines, repeat("\t"))) == {2} and all(map(str.strip, words)):
             yield words[::3], words[1::3], words[2::3]
         else:
             triples, fault = _triples(path, number, lines)
@@ -41,13 +42,8 @@ def triple_columns(path: Path) -> Iterator[tuple[Sequence[str], Sequence[str], S
                 raise fault
 
 
-def is_plain(lines: list[str], words: list[str]) -> bool:
-    """Tell whether each line is three columns, none of them blank: those need no look at one after the other."""
-    return set(map(str.count, lines, repeat("\t"))) == {2} and all(map(str.strip, words))
-
-
 def _triples(path: Path, first: int, lines: list[str]) -> tuple[list[Triple], StorageError | None]:
-    """Return the edges of lines of any kind up to the first fault, and that."""
+    """Return the edges before the first error, and that error."""
     triples: list[Triple] = []
     for number, line in enumerate(lines, first):
         if not line.strip():

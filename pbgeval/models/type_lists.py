@@ -1,4 +1,4 @@
-"""A file of entity types per query -> lists by query: the true ones, or a system's, best first.
+"""Read lists of entity types per query: the true ones, or a system's, best first.
 
 Tab-separated lines, `query, type, type, ...` (a query alone has an empty list); or JSON (a name that ends in .json):
 an object of lists by query, or a list of objects with `id` and `type`, as the SMART answer-type challenges have it.
@@ -61,7 +61,7 @@ def _of_json(path: Path) -> Iterator[tuple[str, str, list[str]]]:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """A JSON object whose repeated names are not lost."""
+    """A JSON object that keeps repeated names."""
 
 
 def _names(where: str, types: object) -> list[str]:

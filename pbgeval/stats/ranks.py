@@ -210,6 +210,9 @@ class Ranks(Generic[Array]):
     realistic_Q: Array  # float64: the mean of the two
     num_candidates_Q: Array  # int64: those not excluded, the true one among them
 
+    def counts(self: Ranks[Tensor]) -> RankCounts:
+        return RankCounts(self.optimistic_Q - 1, self.pessimistic_Q - self.optimistic_Q, self.num_candidates_Q - 1)
+
 
 def from_scores(
     scores_QC: Array, true_index_Q: Array | Sequence[int], excluded: Tensor | np.ndarray | IndexLists | None = None

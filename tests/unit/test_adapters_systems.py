@@ -229,12 +229,12 @@ def test_a_model_is_evaluated_by_several_workers_and_in_partitions(
 
 def test_rows_are_mapped_and_never_read_whole(tmp_path: Path) -> None:
     model = open_model(DglkeFolder(tmp_path / "model", "DistMult").folder)
-    rows = model.partition(1, 3)
+    rows = model.entities.part(13, 27)
 
     assert 14 == rows.num_rows
     assert np.array_equal(np.load(tmp_path / "model" / "FB15k_DistMult_entity.npy")[13:27], rows.load().numpy())
     assert np.array_equal(rows.load()[4:9], rows.read_rows(4, 9))
-    whole = model.partition(0, 1).load()
+    whole = model.entities.load()
     assert not whole.is_shared()
     whole[0] = 7.0  # a private copy: the file stays as it is
     assert np.load(tmp_path / "model" / "FB15k_DistMult_entity.npy")[0, 0] != 7.0
