@@ -19,7 +19,7 @@ from torch import Tensor
 from pbgeval.cluster.resources import threads_put_back
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.metrics.auc import pooled_auc
-from pbgeval.monitor.persistence import MIN_TEETH, ClusterSums, PassSums, PhaseSums, QueryValues
+from pbgeval.monitor.persistence import MIN_TEETH, TRAINING, ClusterSums, PassSums, PhaseSums, QueryValues
 from pbgeval.monitor.records import PassKey, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
 from pbgeval.notation import ENDS, Bucket, Side, slice_units, window_units
@@ -414,15 +414,10 @@ class Visit:
         figures: list[PbgFigures | None] = [None, None]
         if self.sums is not None:
             with_loss = self.protocol.loss is not None
-            before, after, training = self.sums.phases
-            figures = [phase.figures(with_loss=with_loss) for phase in (before, after)]
+            figures = [phase.figures(with_loss=with_loss) for phase in self.sums.phases[:TRAINING]]
             details = evolve(
                 details,
-                before=before.values(with_loss=with_loss),
-                after=after.values(with_loss=with_loss),
-                training=training.values(with_loss=with_loss) if training.num_edges else None,
-                gap=self.sums.gaps(self.protocol.headline),
-                generalization=self.sums.generalization(self.protocol.headline),
+                **self.sums.figures(self.protocol.headline, with_loss=with_loss),
                 cluster=self.sums.clusters[0].unit,
                 num_clusters=self.sums.clusters[0].num_clusters,
             )

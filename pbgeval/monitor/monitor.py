@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.team import Team
@@ -31,7 +31,7 @@ from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, rank_metrics
 from pbgeval.monitor.measure import Followed, MeasuredEdges, MonitorProtocol, Visit
-from pbgeval.monitor.persistence import AFTER, BEFORE, TRAINING, BucketVisit, GapTest, Judgement, PassSums, Verdict
+from pbgeval.monitor.persistence import AFTER, BucketVisit, GapTest, PassSums, Verdict
 from pbgeval.monitor.records import (
     LOGGER,
     History,
@@ -73,71 +73,6 @@ class PastPass:
         """Return the figures `before` or `after`; a pass with a visit that diverged has none to compare."""
         phases = {"before": self.details.before, "after": self.details.after}
         return {} if self.details.num_diverged else phases[when]
-
-
-@define
-class Passes:
-    """The figures of each pass, and the test that follows the buckets."""
-
-    headline: RankType
-    with_loss: bool
-    test: GapTest
-    past: list[PastPass] = field(factory=list, init=False)  # in order
-
-    def close(self, key: PassKey, index: int, sums: PassSums) -> tuple[PassRecord, Judgement]:
-        """Summarise a pass from its sums over all workers; each is closed once, in order."""
-        phases = [phase.values(with_loss=self.with_loss) for phase in sums.phases]
-        found = enumerate(sums.bucket_visits())
-        visits = {(key.edge_path, key.edge_chunk, bucket): visit for bucket, visit in found if visit is not None}
-        gap, gained, lost = sums.clusters
-        # A bucket that another worker visited last time is not followed edge by edge.
-        is_followed = gained.num_queries(MEAN_RECIPROCAL_RANK) >= gap.num_queries(MEAN_RECIPROCAL_RANK)
-        judgement = self.test.judge(visits, *((gained, lost) if is_followed else ()))
-        details = PassDetails(
-            num_buckets=len(visits),
-            num_diverged=int(sums.buckets[:, 1].sum()),
-            before=phases[BEFORE],
-            after=phases[AFTER],
-            training=phases[TRAINING] if sums.phases[TRAINING].num_edges else None,
-            gap=sums.gaps(self.headline),
-            generalization=sums.generalization(self.headline),
-            verdict=judgement.verdict.value,
-            lost=judgement.lost,
-            level=judgement.level,
-        )
-        self.past.append(PastPass(key, details, visits))
-        average = sums.phases[AFTER].figures(with_loss=self.with_loss)
-        return PassRecord(key, index, average, details), judgement
-
-    def resume(self, history: History, num_rhs: int) -> None:
-        """Go on from what an earlier process of the same run has recorded; of its errors only those between buckets."""
-        name = f"both.{self.headline.value}.mean_reciprocal_rank"
-        visits: dict[PassKey, dict[Place, BucketVisit]] = {}
-        for visit in history.visits:
-            key, ours = visit.key, visit.details or VisitDetails(diverged=True)
-            before, after = ours.before.get(name), ours.after.get(name)
-            if not ours.diverged and before is not None and after is not None:
-                place = (key.edge_path, key.edge_chunk, visit.bucket.lhs * num_rhs + visit.bucket.rhs)
-                num_queries = int(ours.after[f"both.{self.headline.value}.count"] or 0)
-                visits.setdefault(key, {})[place] = BucketVisit(num_queries, before, after)
-        for key, record in {record.key: record for record in history.passes}.items():
-            if record.details is not None:
-                self._remember(PastPass(key, record.details, visits.get(key, {})))
-
-    def rewind(self, key: PassKey) -> int:
-        """Forget the passes from this one on if it is over or of an earlier epoch; return how many they are."""
-        if all(of.key != key and of.key.epoch <= key.epoch for of in self.past):
-            return 0
-        kept, num_past = [of for of in self.past if of.key < key], len(self.past)
-        self.test, self.past = GapTest(self.test.alarm_rate, self.test.tolerance), []
-        for of_pass in kept:
-            self._remember(of_pass)
-        return num_past - len(kept)
-
-    def _remember(self, of_pass: PastPass) -> None:
-        self.past.append(of_pass)
-        self.test.add(of_pass.visits)
-        self.test.num_tests += of_pass.details.level is not None
 
 
 # Figures of one pass after the other -> whether training may end.
@@ -312,7 +247,7 @@ class Monitor:
         self._protocol = MonitorProtocol(schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), loss)
         self._compares, self._team = compare_with_training, team or Team()
         self._warn = warn or LOGGER.warning
-        self._passes = Passes(self.headline, loss_fn is not None, GapTest(alarm_rate, tolerance))
+        self._test, self._past = GapTest(alarm_rate, tolerance), list[PastPass]()  # in order
         self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
         self._held_out: dict[tuple[int, int, Bucket], tuple[MeasuredEdges, MeasuredEdges]] = {}  # and training edges
         self._followed: dict[tuple[int, int, Bucket], Followed] = {}
@@ -439,7 +374,7 @@ class Monitor:
             raise ConfigError(f"should_stop: expected when = before or after, got {when!r}")
         if patience < 1:
             raise ConfigError(f"should_stop: expected patience >= 1, got {patience}")
-        figures = [past.figures(when) for past in self._passes.past]
+        figures = [past.figures(when) for past in self._past]
         best = best_pass(figures, metric, self.headline.value, relative_delta)
         return len(figures) - (-1 if best is None else best) - 1 >= patience
 
@@ -449,9 +384,9 @@ class Monitor:
         Raises:
             ConfigError: no such metric, or an argument out of range.
         """
-        figures = [past.figures("after") for past in self._passes.past]
+        figures = [past.figures("after") for past in self._past]
         best = best_pass(figures, metric, self.headline.value, relative_delta)
-        return None if best is None else self._passes.past[best].key.epoch
+        return None if best is None else self._past[best].key.epoch
 
     def _finish(self, visit: Visit) -> None:
         """Record a visit and add it to its pass."""
@@ -472,18 +407,35 @@ class Monitor:
             self._sums.add(sums, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs)
 
     def _close(self) -> PassRecord:
+        """Summarise a pass from its sums over all workers; each is closed once, in order."""
         assert self._key is not None, "the caller has set it"
+        key, with_loss = self._key, self._protocol.loss is not None
         sums = evolve(self._sums, tensor=self._team.sum_(self._sums.tensor))
         if sums.buckets[:, 0].any():  # visits of others, perhaps, while this worker had none that could have told
-            self._rewind(self._key)
-        record, judgement = self._passes.close(self._key, max(self._next_index - 1, 0), sums)
+            self._rewind(key)
+        found = enumerate(sums.bucket_visits())
+        visits = {(key.edge_path, key.edge_chunk, bucket): visit for bucket, visit in found if visit is not None}
+        gap, gained, lost = sums.clusters
+        # A bucket that another worker visited last time is not followed edge by edge.
+        is_followed = gained.num_queries(MEAN_RECIPROCAL_RANK) >= gap.num_queries(MEAN_RECIPROCAL_RANK)
+        judgement = self._test.judge(visits, *((gained, lost) if is_followed else ()))
+        details = PassDetails(
+            num_buckets=len(visits),
+            num_diverged=int(sums.buckets[:, 1].sum()),
+            verdict=judgement.verdict.value,
+            lost=judgement.lost,
+            level=judgement.level,
+            **sums.figures(self.headline, with_loss=with_loss),
+        )
+        self._past.append(PastPass(key, details, visits))
+        record = PassRecord(key, max(self._next_index - 1, 0), sums.phases[AFTER].figures(with_loss=with_loss), details)
         self._key, self._sums = None, self._no_sums()
-        if self._team.rank_in_team == 0:
+        if self.worker == 0:
             self._append(record)
             if judgement.verdict is Verdict.PERSISTS:
                 self._warn_once(
                     "persists",
-                    f"epoch {record.key.epoch}: training overfits to buckets: the mean reciprocal rank of held-out "
+                    f"epoch {key.epoch}: training overfits to buckets: the mean reciprocal rank of held-out "
                     f"edges rises by {judgement.gained:.4f} while their bucket is trained, and has fallen by "
                     f"{judgement.lost:.4f} since the last visit; train each bucket less at a time (num_edge_chunks, "
                     "fewer passes over it), or lower the learning rate",
@@ -491,13 +443,23 @@ class Monitor:
         return record
 
     def _rewind(self, key: PassKey) -> None:
-        num_passes = self._passes.rewind(key)
-        if num_passes:
-            self._followed.clear()
-            self._warn(
-                f"epoch {key.epoch} is trained again: what was recorded of it and of later passes "
-                f"({plural(num_passes, 'pass', 'passes')}) is left out; a folder for each run keeps both"
-            )
+        """Forget the passes from this one on if it is over or of an earlier epoch."""
+        if all(of.key != key and of.key.epoch <= key.epoch for of in self._past):
+            return
+        kept, num_past = [of for of in self._past if of.key < key], len(self._past)
+        self._test, self._past = GapTest(self._test.alarm_rate, self._test.tolerance), []
+        for past in kept:
+            self._remember(past)
+        self._followed.clear()
+        self._warn(
+            f"epoch {key.epoch} is trained again: what was recorded of it and of later passes "
+            f"({plural(num_past - len(kept), 'pass', 'passes')}) is left out; a folder for each run keeps both"
+        )
+
+    def _remember(self, past: PastPass) -> None:
+        self._past.append(past)
+        self._test.add(past.visits)
+        self._test.num_tests += past.details.level is not None
 
     def _no_sums(self) -> PassSums:
         grid, protocol = self.schema.grid, self._protocol
@@ -516,10 +478,20 @@ class Monitor:
             self._warn(message)
 
     def _resume(self, folder: Path) -> None:
-        """Go on from the records of an earlier process, as worker 0 finds them."""
+        """Go on from the records of an earlier process; of its errors only those between buckets."""
         has_records = self.worker == 0 and folder.is_dir() and any(folder.glob("training_stats*.json"))
         history = self._team.broadcast_object(read_history(folder, self._warn) if has_records else History((), ()))
-        self._passes.resume(history, self.schema.grid.rhs)
+        prefix, visits = f"both.{self.headline.value}.", dict[PassKey, dict[Place, BucketVisit]]()
+        for visit in history.visits:
+            key, ours = visit.key, visit.details or VisitDetails(diverged=True)
+            before, after = (figures.get(f"{prefix}mean_reciprocal_rank") for figures in (ours.before, ours.after))
+            if not ours.diverged and before is not None and after is not None:
+                place = (key.edge_path, key.edge_chunk, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs)
+                num_queries = int(ours.after[f"{prefix}count"] or 0)
+                visits.setdefault(key, {})[place] = BucketVisit(num_queries, before, after)
+        for key, record in {record.key: record for record in history.passes}.items():
+            if record.details is not None:
+                self._remember(PastPass(key, record.details, visits.get(key, {})))
         self._next_index = max((visit.index + 1 for visit in history.visits), default=0)
 
 

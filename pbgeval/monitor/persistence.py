@@ -167,7 +167,6 @@ class Judgement:
     verdict: Verdict
     gained: float | None = None  # mean gap of the last passes, recent ones more
     lost: float | None = None  # mean fall from one visit to the next, in the same form
-    tolerance: float | None = None  # of the metric, absolute
     level: float | None = None  # at which this pass was tested
 
 
@@ -238,7 +237,7 @@ class GapTest:
         # Both have to be significant, so the level is that of either; half of it for each direction.
         elif any(all(of.exceeds(margin, level / 2, sign) for of in (gained, lost)) for sign in (1.0, -1.0)):
             verdict = Verdict.PERSISTS
-        return Judgement(verdict, gained.value, lost.value, margin, level)
+        return Judgement(verdict, gained.value, lost.value, level)
 
 
 @frozen
@@ -403,21 +402,29 @@ class PassSums:
         first = 3 * PhaseSums.size(self.layout, self.sides) + 3 * ClusterSums.SIZE
         return self.tensor[first:].view(-1, len(_COLUMNS_OF_BUCKET))
 
-    def gaps(self, headline: RankType) -> dict[str, Estimate]:
-        """Return after - before of METRICS with their errors."""
-        return {_key(metric, headline): self.clusters[0].estimate(metric) for metric in METRICS}
+    def figures(self, headline: RankType, *, with_loss: bool) -> dict[str, Any]:
+        """Return what a record says of a visit or pass: the figures of each phase, and differences with their errors.
 
-    def generalization(self, headline: RankType) -> dict[str, Estimate]:
-        """Return training - held-out edges of METRICS, both after, with the errors of two independent samples."""
-        found = {}
+        The gap is after - before; `generalization` is training - held-out edges, both after, of independent samples.
+        """
+        before, after, training = self.phases
+        gap, generalization = {}, {}
         for metric in METRICS:
-            held_out, training = (self.phases[at].errors.estimate(metric) for at in (AFTER, TRAINING))
-            if held_out.value is not None and training.value is not None:
+            key = f"both.{metric.name}" if metric is QUERY_AUC else f"both.{headline.value}.{metric.name}"
+            gap[key] = self.clusters[0].estimate(metric)
+            held_out, of_training = (phase.errors.estimate(metric) for phase in (after, training))
+            if held_out.value is not None and of_training.value is not None:
                 error = None
-                if held_out.standard_error is not None and training.standard_error is not None:
-                    error = (held_out.standard_error**2 + training.standard_error**2) ** 0.5
-                found[_key(metric, headline)] = Estimate(training.value - held_out.value, error)
-        return found
+                if held_out.standard_error is not None and of_training.standard_error is not None:
+                    error = (held_out.standard_error**2 + of_training.standard_error**2) ** 0.5
+                generalization[key] = Estimate(of_training.value - held_out.value, error)
+        return {
+            "before": before.values(with_loss=with_loss),
+            "after": after.values(with_loss=with_loss),
+            "training": training.values(with_loss=with_loss) if training.num_edges else None,
+            "gap": gap,
+            "generalization": generalization,
+        }
 
     def bucket_visits(self) -> list[BucketVisit | None]:
         """Return the mean reciprocal ranks of each bucket; None where nothing was measured."""
@@ -429,7 +436,3 @@ class PassSums:
                 BucketVisit(queries, *(of / (queries << FRACTION_BITS) for of in sums)) if is_measured else None
             )
         return found
-
-
-def _key(metric: QueryMetric, headline: RankType) -> str:
-    return f"both.{metric.name}" if metric is QUERY_AUC else f"both.{headline.value}.{metric.name}"

@@ -122,7 +122,6 @@ class PairedRuns:
 # The provenance of two runs -> whether their queries, filters and candidates are the same, else what differs.
 
 MAX_SHOWN = 60  # characters of a value
-OBSERVED = "observed"  # the type constraint that known edges decide
 
 # Settings that decide which edges are evaluated, and which of their sides.
 QUERY_SETTINGS = (
@@ -168,7 +167,7 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     found = [*_edges(a["data"]["edges"], b["data"]["edges"]), *_schema(of_a, of_b)]
     found += [_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)]
     found += [text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)]
-    if filtered or "num_degree_negs" in of_a or OBSERVED in (of.get("type_constraint") for of in (of_a, of_b)):
+    if filtered or "num_degree_negs" in of_a or "observed" in (of.get("type_constraint") for of in (of_a, of_b)):
         found += _known(a["data"], b["data"])
     return found
 
@@ -404,9 +403,8 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
     """
     of_runs = [run.facts.filtered for run in runs]
     filtered = any(of_runs) if wanted is None else wanted == "filtered"
-    provenance = [report.document["provenance"] for report in reports]
-    found = differences_of(provenance[0], provenance[1], filtered=all(of_runs) and filtered)
-    faults = [f"{line}; evaluate both alike" for line in found]
+    a, b = (report.document["provenance"] for report in reports)
+    faults = [f"{line}; evaluate both alike" for line in differences_of(a, b, filtered=all(of_runs) and filtered)]
     if filtered and not all(of_runs):
         one, other = "AB" if of_runs[0] else "BA"
         told = f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered"

@@ -68,29 +68,25 @@ def add_types(document: dict[str, Any], results: Results, names: Sequence[str]) 
 # Sums of what was drawn -> the section `estimates` of metrics.json.
 
 
-@frozen(eq=False)
-class Drawn:
-    """Sums over all queries whose candidates were sampled, by `head`, `tail` (if enabled) and `both`."""
+def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dict[str, Any] | None:
+    """Return what sampled candidates tell of whole partitions; None where it was not asked for.
 
-    raw: Mapping[str, DrawSums]
-    filtered: Mapping[str, DrawSums] | None  # None: nothing is filtered
-
-
-def estimates_section(drawn: Drawn | None) -> dict[str, Any] | None:
-    """Return what sampled candidates tell of whole partitions; None where it was not asked for."""
+    Args:
+        drawn: sums of all queries whose candidates were sampled, `raw` and (if anything is filtered) `filtered`, by
+            `head`, `tail` (if enabled) and `both`.
+    """
     if drawn is None:
         return None
-    section = {"candidates": "partition", **_figures(drawn.raw if drawn.filtered is None else drawn.filtered)}
-    return section if drawn.filtered is None else {**section, "raw": _figures(drawn.raw)}
-
-
-def _figures(sums: Mapping[str, DrawSums]) -> dict[str, Any]:
-    estimates = {f"{label}.{name}": estimate for label, of in sums.items() for name, estimate in of.estimates().items()}
-    return {
-        "metrics": {key: estimate.value for key, estimate in estimates.items()},
-        "intervals": {key: interval_of(key, estimate) for key, estimate in estimates.items()},
-        "num_queries_without_draws": sums["both"].num_without_draws,
-    }
+    sections = {}
+    for kind, sums in drawn.items():
+        estimates = {f"{label}.{name}": of for label, total in sums.items() for name, of in total.estimates().items()}
+        sections[kind] = {
+            "metrics": {key: estimate.value for key, estimate in estimates.items()},
+            "intervals": {key: interval_of(key, estimate) for key, estimate in estimates.items()},
+            "num_queries_without_draws": sums["both"].num_without_draws,
+        }
+    raw = {"raw": sections["raw"]} if "filtered" in sections else {}
+    return {"candidates": "partition", **sections.get("filtered", sections["raw"]), **raw}
 
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
@@ -136,7 +132,7 @@ class ReportContext:
     estimate: SampleEstimate | None = None  # None: all edges were evaluated
     edges: Mapping[str, int | None] | None = None  # what they share with each other; None: not looked at
     selection: Selection = ALL_BY_DEFAULT
-    drawn: Drawn | None = None  # None: sampled candidates are not to tell of others
+    drawn: Mapping[str, Mapping[str, DrawSums]] | None = None  # None: sampled candidates are not to tell of others
 
 
 def make_report(
@@ -222,15 +218,15 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
 
 
 def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
-    row: dict[str, Any] = {
+    others = ("both.auc", "both.query_auc", "both.loss")
+    return {
         "edge_path": path,
         "lhs_partition": bucket.lhs,
         "rhs_partition": bucket.rhs,
         "num_edges": summary.num_edges,
+        **{
+            key: value
+            for key, value in summary.metrics.items()
+            if key.startswith("both.") and (key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others)
+        },
     }
-    for key, value in summary.metrics.items():
-        side, _, name = key.partition(".")
-        metric = name.rpartition(".")[2]
-        if side == "both" and (metric.startswith(BUCKET_METRICS) or name in ("auc", "query_auc", "loss")):
-            row[key] = value
-    return row

@@ -23,7 +23,6 @@ MAX_PRINTED = 20  # rows of a table of a report, and
 MAX_COLUMNS_PRINTED = 9
 _PRINTED = ("queries", "MRR", "hits@1", "hits@10", "mean rank")  # columns of figures where there are more
 Z = 1.959963984540054  # of a 95% interval
-MAX_NAMED = 2  # operators of a model in the title
 MAX_DECIMALS = 8  # of a figure that is rounded to its error
 UNDEFINED = "–"
 ESTIMATED = "± is the standard error."
@@ -285,10 +284,13 @@ def breakdowns_of(report: Report) -> list[DataTable]:
 def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
     groups = _telling(name, rows)
     count = f"both.{headline}.count"
-    wanted = [count, *(f"{side}.{headline}.mean_reciprocal_rank" for side in SHOWN_SIDES)]
-    wanted += [key for key in rows[0] if key.startswith(f"both.{headline}.hits_at_")]
-    wanted += [f"both.{headline}.mean_rank", f"both.{headline}.adjusted_mean_rank_index"]
-    wanted += [key for key in rows[0] if "ndcg" in key]
+    wanted = [
+        count,
+        *(f"{side}.{headline}.mean_reciprocal_rank" for side in SHOWN_SIDES),
+        *(key for key in rows[0] if key.startswith(f"both.{headline}.hits_at_")),
+        *(f"both.{headline}.{name}" for name in ("mean_rank", "adjusted_mean_rank_index")),
+        *(key for key in rows[0] if "ndcg" in key),
+    ]
     shown = [key for key in wanted if any(row.get(key) is not None for row in rows)]
     if name == "relation" and count in rows[0]:
         rows = sorted(rows, key=lambda row: -(row[count] or 0))
@@ -503,46 +505,44 @@ def _model_name(report: Report) -> str:
     operators = sorted({of["operator"] for of in settings.get("relations", ())})
     if settings.get("comparator") == "scorer":
         return str(provenance["data"]["model"]["scorer"])
-    if len(operators) > MAX_NAMED:
+    if len(operators) > 2:
         return f"Model with {len(operators)} operators"
     return " and ".join(_MODELS.get(name, name) for name in operators)
 
 
 def model_of(report: Report) -> str:
     """Return the model and where it was, with its version, as far as the report tells them."""
-    place = Path(os.path.normpath(Path(report.path or "", report.run.get("model_path") or "").absolute())).parts[-2:]
-    version = (report.document.get("provenance") or {}).get("checkpoint_version")
-    told = [_model_name(report), "/".join(place) if report.run.get("model_path") else ""]
-    return clipped(", ".join(filter(None, [*told, "" if version is None else f"version {version}"])))
+    provenance, model_path = report.document.get("provenance") or {}, report.run.get("model_path")
+    version = provenance.get("checkpoint_version")
+    place = Path(os.path.normpath(Path(report.path or "", model_path or "").absolute())).parts[-2:]
+    told = [_model_name(report), "/".join(place) if model_path else "", "" if version is None else f"version {version}"]
+    return clipped(", ".join(filter(None, told)))
 
 
 def name_of(report: Report) -> str:
     """Return the model, the data set and the split, as far as the report tells them."""
-    document, model = report.document, _model_name(report)
-    noted = report.run.get("edge_paths") or ()
-    folders = dict.fromkeys(os.path.normpath(Path(report.path or "", path).absolute().parent) for path in noted)
-    splits = [of["path"].removeprefix("edges_") for of in document.get("edge_paths") or ()]
+    paths = [Path(report.path or "", path).absolute() for path in report.run.get("edge_paths") or ()]
+    folders = dict.fromkeys(os.path.normpath(path.parent) for path in paths)
+    splits = [of["path"].removeprefix("edges_") for of in report.document.get("edge_paths") or ()]
     data = ", ".join([*map(os.path.basename, folders), *splits])
-    return clipped((" on " if folders else ", ").join(filter(None, [model, data])))
+    return clipped((" on " if folders else ", ").join(filter(None, [_model_name(report), data])))
 
 
 def tiles_of(report: Report) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
-    document = report.document
+    document, intervals, tiles = report.document, report.intervals, []
     metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
-    keys = [key for key in (f"{headline}.{name}" for name in LARGE) if f"both.{key}" in metrics]
+    keys = [f"{headline}.{name}" for name in LARGE if f"both.{headline}.{name}" in metrics]
     keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(LARGE)]
-    return [_tile(report, key) for key in keys]
-
-
-def _tile(report: Report, key: str) -> Tile:
-    metrics, intervals = report.document["metrics"], report.intervals
-    interval = ends_of(intervals.get(f"both.{key}"))
-    sides = [side for side in ("head", "tail") if metrics.get(f"{side}.{key}") is not None]
-    figures = {side: _with_error(metrics, intervals, f"{side}.{key}").partition(" ±")[0] for side in sides}
-    lines = [interval and interval_line(*interval, interval_name(report.document))]
-    lines += [", ".join(f"{side}\u00a0{figure}" for side, figure in figures.items())]
-    return Tile(short_title(f"both.{key}"), _with_error(metrics, intervals, f"both.{key}"), [*filter(None, lines)])
+    for key in keys:
+        ends = ends_of(intervals.get(f"both.{key}"))
+        sides = [side for side in ("head", "tail") if metrics.get(f"{side}.{key}") is not None]
+        figures = {side: _with_error(metrics, intervals, f"{side}.{key}").partition(" ±")[0] for side in sides}
+        of_sides = ", ".join(f"{side}\u00a0{figure}" for side, figure in figures.items())
+        lines = [interval_line(*ends, interval_name(document)) if ends else "", of_sides]
+        figure = _with_error(metrics, intervals, f"both.{key}")
+        tiles.append(Tile(short_title(f"both.{key}"), figure, [*filter(None, lines)]))
+    return tiles
 
 
 def ends_of(interval: Mapping[str, float] | None) -> tuple[str, str] | None:

@@ -480,7 +480,12 @@ class OutputDirectory:
         write_atomically(self.path / RUN, json_text(report.run), check=self.owner.check)
         line = line_of(*result_line(report, self.path.absolute().name))
         write_atomically(self.path / LINES, f"{line}\n", check=self.owner.check)
-        self._write_unit_log()
+        logs = [path.read_bytes().splitlines() for path in (self.path / JOURNAL).glob("log-*.jsonl")]
+        units = [
+            line for lines in logs for line in lines if line.endswith(b"}")
+        ]  # a writer may have been ended in a line
+        units.sort(key=lambda line: json.loads(line)["time"])
+        write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in units), check=self.owner.check)
         per_edge = [name for name in files_below(self.path, FOLDERS) if _PER_EDGE.fullmatch(name)]
         self.list_files({METRICS, RUN, LINES, UNIT_LOG, FILES, *tables, *per_edge})
         write_atomically(self.path / METRICS, report.to_json(), check=self.owner.check)
@@ -507,13 +512,6 @@ class OutputDirectory:
         lines = sorted(self._files_listed() | set(names))
         text = "".join(f"{line}\n" for line in lines)
         write_atomically(self.path / FILES, text.encode("utf-8", "surrogateescape"), check=self.owner.check)
-
-    def _write_unit_log(self) -> None:
-        """Join the logs of all writers, in the order of time."""
-        lines = [line for path in (self.path / JOURNAL).glob("log-*.jsonl") for line in path.read_bytes().splitlines()]
-        whole = [line for line in lines if line.endswith(b"}")]  # a writer may have been ended within a line
-        whole.sort(key=lambda line: json.loads(line)["time"])
-        write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in whole), check=self.owner.check)
 
 
 def has_mark(path: Path, mark: str) -> bool:

@@ -99,7 +99,6 @@ WARNINGS = "Before you quote these figures"
 MAX_ROWS = 20  # of a breakdown in a paper
 _HITS = re.compile("hits_at_([1-9][0-9]{0,11})")
 _TOO_MUCH = ("id", "MRR, head", "MRR, tail", "AMRI", "AUC per query")  # columns, for the width of a page of paper
-_NOTHING_ALLOWED = "default-src 'none'; base-uri 'none'; form-action 'none'"
 
 
 @frozen(eq=False)
@@ -234,7 +233,8 @@ class Page:
             version=__version__,
             style=style,
             script=script,
-            policy=f"{_NOTHING_ALLOWED}; style-src {_hash(style)}; script-src {_hash(script)}",
+            policy="default-src 'none'; base-uri 'none'; form-action 'none'; "
+            f"style-src {_hash(style)}; script-src {_hash(script)}",
             sections=[section for section in self.sections if section.shown or section.folded],
         )
 
@@ -406,7 +406,7 @@ def _buckets(report: Report, metric: str) -> list[Section]:
             raise ConfigError(f"--metric {metric}: expected a column of buckets.csv: {error}") from error
         key = keys[0] if keys else "both."  # not asked for, and the run has other metrics, or none
     chart = heat_map(rows, key)
-    shown = [chart, *_with_rows(bucket_table(rows, key))] if chart else ()
+    shown: list[Chart | DataTable] = [chart, *_with_rows(bucket_table(rows, key))] if chart else []
     return [Section("buckets", "Buckets", shown, sortable=True)]
 
 

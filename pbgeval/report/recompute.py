@@ -144,14 +144,6 @@ class ReportQuery:
             if is_wrong:
                 raise ValueError(message)
 
-    def selection_for(self, report: Report) -> Selection:
-        """Return the metrics asked for: without a word those of the run, and hits at the cut-offs that are."""
-        if self.metrics is not None:
-            return Selection.from_names(self.metrics)
-        of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
-        of_cutoffs = [] if RANK in of_run else [f"hits_at_{cutoff}" for cutoff in self.hits_at or ()]
-        return Selection.from_names([*of_run, *of_cutoffs])
-
     def check(self, run: SavedRun) -> None:
         """Refuse what this run cannot answer."""
         if self.filter == "filtered" and not run.facts.filtered:
@@ -420,6 +412,11 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: SavedStat
     if num_relations is None:
         num_relations = max(stats.grouped.rows(RELATION), default=-1) + 1
     times = num_relations if facts.dynamic else 1
+    metrics = query.metrics
+    if metrics is None:  # those of the run, and hits at the cut-offs that are asked for
+        of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
+        cutoffs = () if RANK in of_run else query.hits_at or ()
+        metrics = [*of_run, *(f"hits_at_{cutoff}" for cutoff in cutoffs)]
     return ReportContext(
         edge_paths=facts.edge_paths,
         buckets=facts.grid,
@@ -435,7 +432,7 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: SavedStat
             rhs_types=facts.types(Side.RHS) * times,
             groups=query.relation_groups or {},
         ),
-        selection=query.selection_for(report),
+        selection=Selection.from_names(metrics),
     )
 
 
@@ -447,45 +444,45 @@ def _ends(run: SavedRun) -> list[tuple[Side, Places]]:
     return [(side, places) for side in run.facts.ends for places in run.blocks_by_place(side)]
 
 
-@frozen(eq=False)
-class _Answers:
-    """The ranked answers of the keys of one place, each once and in the order of these columns. All int64 (A,)."""
+_SORTED_BY = ("key", "list", "better", "tied", "among", "answer")
 
-    key: np.ndarray
-    of_list: np.ndarray  # the partition of its candidates, 0 where there is one list
-    better: np.ndarray  # candidates that are not known
-    tied: np.ndarray
-    among: np.ndarray  # of answers that nobody ties with, known candidates that are better: puts them in order
-    answer: np.ndarray
-    row: np.ndarray  # of its edge: block, and row in it
-    num_candidates: np.ndarray
-    seen_of_key: np.ndarray  # training edges with this half-link; 0 where they are not counted
-    seen_of_answer: np.ndarray
 
-    @classmethod
-    def read(
-        cls, run: SavedRun, hidden: Side, places: Places, kept: _Kept | None, counts: TrainingCounts | None
-    ) -> _Answers:
-        facts, parts = run.facts, [np.empty((10, 0), np.int64)]
-        of_partition = np.array(facts.candidates) == "partition"
-        for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
-            columns = run.read_counts(rows, hidden)
-            at, edges = _edges_in(run, kept, rows, hidden, places, columns["num_candidates"] > 0)
-            of = {name: values[at] for name, values in columns.items()}
-            schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
-            partitions = [facts.partition_of(name, hidden, rows.bucket) for name in facts.types(hidden)]
-            partition_E = np.array(partitions)[schema_E]
-            seen = dict.fromkeys((QUERY_HALF_LINK, ANSWER_HALF_LINK), np.zeros_like(at))
-            if counts is not None:
-                seen |= counts.of(hidden, rows.bucket, edges)
-            table = [key_codes(*edges.key(hidden), MAX_ROWS), np.where(of_partition[schema_E], partition_E, 0)]
-            tied = of["tied"] - of["excluded_tied"]
-            table += [of["better"] - of["excluded_better"], tied, np.where(tied == 0, of["excluded_better"], 0)]
-            table += [partition_E * MAX_ROWS + edges.entity(hidden), block * MAX_ROWS + at, of["num_candidates"]]
-            parts.append(np.stack([*table, seen[QUERY_HALF_LINK], seen[ANSWER_HALF_LINK]]))
-        found = np.concatenate(parts, axis=1)
-        found = found[:, np.lexsort(found[5::-1])]
-        return cls(*found[:, begins(*found[:6])])
+def _read_answers(
+    run: SavedRun, hidden: Side, places: Places, kept: _Kept | None, counts: TrainingCounts | None
+) -> dict[str, np.ndarray]:
+    """Return the ranked answers of the keys of one place, int64 (A,) by column, each once and in order.
+
+    `list` is the partition of an answer's candidates, 0 where there is one list. `better` and `tied` leave known
+    candidates out; `among` are known ones that are better than an answer that nobody ties with, and put those in order.
+    `row` is block and row of its edge. The last two columns count training edges, 0 where they are not counted.
+    """
+    facts, tables = run.facts, []
+    of_partition = np.array(facts.candidates) == "partition"
+    for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
+        columns = run.read_counts(rows, hidden)
+        at, edges = _edges_in(run, kept, rows, hidden, places, columns["num_candidates"] > 0)
+        of = {name: values[at] for name, values in columns.items()}
+        schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
+        partitions = [facts.partition_of(name, hidden, rows.bucket) for name in facts.types(hidden)]
+        partition_E, tied = np.array(partitions)[schema_E], of["tied"] - of["excluded_tied"]
+        seen = {} if counts is None else counts.of(hidden, rows.bucket, edges)
+        tables.append(
+            {
+                "key": key_codes(*edges.key(hidden), MAX_ROWS),
+                "list": np.where(of_partition[schema_E], partition_E, 0),
+                "better": of["better"] - of["excluded_better"],
+                "tied": tied,
+                "among": np.where(tied == 0, of["excluded_better"], 0),
+                "answer": partition_E * MAX_ROWS + edges.entity(hidden),
+                "row": block * MAX_ROWS + at,
+                "num_candidates": of["num_candidates"],
+                **{name: seen.get(name, np.zeros_like(at)) for name in (QUERY_HALF_LINK, ANSWER_HALF_LINK)},
+            }
+        )
+    found = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    order = np.lexsort([found[name] for name in reversed(_SORTED_BY)])
+    order = order[begins(*(found[name][order] for name in _SORTED_BY))]
+    return {name: values[order] for name, values in found.items()}
 
 
 def _topk_section(
@@ -493,10 +490,10 @@ def _topk_section(
 ) -> dict[str, Any]:
     sums = TopkSums(cutoffs)
     for hidden, places in _ends(run):
-        of = _Answers.read(run, hidden, places, kept, counts)
-        is_first = begins(of.key, of.of_list)
-        answers, runs = AnswerPlaces.of_counts(np.cumsum(is_first) - 1, of.better, of.tied, of.among)
-        sums.add(hidden, answers, runs, of.seen_of_key[is_first], of.seen_of_answer)
+        of = _read_answers(run, hidden, places, kept, counts)
+        is_first = begins(of["key"], of["list"])
+        answers, runs = AnswerPlaces.of_counts(np.cumsum(is_first) - 1, of["better"], of["tied"], of["among"])
+        sums.add(hidden, answers, runs, of[QUERY_HALF_LINK][is_first], of[ANSWER_HALF_LINK])
     # Given lists may lack other answers, so their order is not known where nobody stands between them.
     kinds = (QUERY_HALF_LINK,) if "given" in run.facts.candidates else (QUERY_HALF_LINK, ANSWER_HALF_LINK)
     return sums.section(run.facts.ends, kinds if counts is not None else ())
@@ -517,11 +514,11 @@ class _Recommended:
         """Read the lists, of which all queries of a key have the same."""
         found, cutoffs = cls({}, {}), [k for k in run.facts.hits_at if k <= length]
         for hidden, places in _ends(run):
-            of = _Answers.read(run, hidden, places, None, None)
-            is_first = begins(of.key)
-            rel, row = of.key[is_first] // MAX_ROWS, of.row[is_first]
+            of = _read_answers(run, hidden, places, None, None)
+            is_first = begins(of["key"])
+            rel, row = of["key"][is_first] // MAX_ROWS, of["row"][is_first]
             relations = [(hidden, relation) for relation in rel.tolist()]
-            found.num_candidates.update(zip(relations, of.num_candidates[is_first].tolist(), strict=True))
+            found.num_candidates.update(zip(relations, of["num_candidates"][is_first].tolist(), strict=True))
             for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
                 at = np.flatnonzero(row // MAX_ROWS == block)
                 best = open_query_file(run.folder, "topk", *rows[:2]).read(hidden, *rows[2:])

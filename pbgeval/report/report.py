@@ -111,7 +111,11 @@ _TITLES = {
     "macro_metrics": "Macro average over query keys",
     "relation_macro_metrics": "Macro average over relations",
 }
-_COUNTED = {"macro_metrics": "query keys", "relation_macro_metrics": "relations"}
+_REASONS = {
+    "time_filtered_metrics": "; evaluate with time_window",
+    "macro_metrics": ", because query keys were not counted",
+    "relation_macro_metrics": ", because relations were not counted",
+}
 
 
 @frozen(eq=False, repr=False)
@@ -199,8 +203,6 @@ class Report:
         Raises:
             OutputError: this report has none.
         """
-        if "time_filtered_metrics" not in self.document:
-            raise OutputError("time_filtered_metrics: this report has none; evaluate with time_window")
         return self._figures("time_filtered_metrics")
 
     @property
@@ -222,9 +224,9 @@ class Report:
         return self._figures("relation_macro_metrics")
 
     def _figures(self, key: str) -> Figures:
-        figures = self.document[key]
+        figures = self.document[key] if key == "metrics" else self.document.get(key)
         if figures is None:
-            raise OutputError(f"{key}: this report has none, because {_COUNTED[key]} were not counted")
+            raise OutputError(f"{key}: this report has none{_REASONS[key]}")
         return Figures(figures, self.document["headline"], _TITLES[key])
 
     @property
