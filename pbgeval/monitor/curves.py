@@ -11,11 +11,20 @@ import numpy as np
 from attrs import field, frozen
 
 from pbgeval.errors import DataError
-from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import split
 from pbgeval.monitor.persistence import BucketVisit, Change, GapTest, Judgement
-from pbgeval.monitor.records import PBG_NAMES, History, PassKey, PassRecord, PbgFigures, VisitRecord, read_history
+from pbgeval.monitor.records import (
+    PBG_NAMES,
+    History,
+    PassDetails,
+    PassKey,
+    PassRecord,
+    Values,
+    VisitRecord,
+    read_history,
+)
+from pbgeval.notation import Bucket
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> whether the gap persists, pass by pass.
 
@@ -27,14 +36,19 @@ def judge_history(history: History, alarm_rate: float = 0.05, tolerance: float =
     test = GapTest(alarm_rate, tolerance)
     judgements = {}
     for key, of_pass in history.passes_of_visits.items():
-        visits = {}
-        for visit in of_pass:
-            before, after = (None if of is None else of.metrics.get(METRIC) for of in (visit.before, visit.after))
-            if before is not None and after is not None and visit.after is not None:
-                place = (key.edge_path, key.edge_chunk, visit.bucket)
-                visits[place] = BucketVisit(2 * visit.after.count, before, after)
-        judgements[key] = test.judge(visits)
+        visits = _bucket_visits(of_pass, METRIC).items()
+        judgements[key] = test.judge({(key.edge_path, key.edge_chunk, bucket): visit for bucket, visit in visits})
     return judgements
+
+
+def _bucket_visits(visits: Iterable[VisitRecord], metric: str) -> dict[Bucket, BucketVisit]:
+    """Return a metric of held-out edges before and after the visits of a pass, where it was measured."""
+    found = {}
+    for visit in visits:
+        before, after = (None if of is None else of.metrics.get(metric) for of in (visit.before, visit.after))
+        if before is not None and after is not None and visit.after is not None:
+            found[visit.bucket] = BucketVisit(2 * visit.after.count, float(before), float(after))
+    return found
 
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> the curves that `kgeval-dist monitor` draws.
@@ -62,7 +76,6 @@ class PassRow:
     training: float | None  # of as many training edges, after; our records alone have it
     gap_error: float | None  # standard error of after - before; None: not known
     verdict: str  # decision 0017's
-    num_visits: int
     num_diverged: int
     generalization_error: float | None = None  # standard error of training - after
 
@@ -181,12 +194,11 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     counts: dict[tuple[int, ...], int] = {}
     for number, (key, visits) in enumerate(history.passes_of_visits.items()):
         rows.append(_row(key, visits, records.get(key), verdicts.get(key, "too_early"), metric))
-        for visit in visits:
-            before, after = _value(visit.before, metric), _value(visit.after, metric)
-            if before is not None and after is not None and visit.after is not None:
-                place = (key.edge_path, key.edge_chunk, *visit.bucket)
-                counts[place] = visit.after.count
-                teeth.setdefault(place, []).append((number, before, after))
+        for bucket, visit in _bucket_visits(visits, metric).items():
+            if visit.num_queries:
+                place = (key.edge_path, key.edge_chunk, *bucket)
+                counts[place] = visit.num_queries // 2
+                teeth.setdefault(place, []).append((number, visit.before, visit.after))
     if not teeth:
         measured = (visit.after.metrics for visit in history.visits if visit.after is not None)
         found = sorted({name for metrics in measured for name in metrics if name in METRICS})
@@ -196,47 +208,32 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
 
 
 def _row(key: PassKey, visits: Sequence[VisitRecord], record: PassRecord | None, verdict: str, metric: str) -> PassRow:
-    measured = [visit for visit in visits if None not in (_value(visit.before, metric), _value(visit.after, metric))]
-    details = None if record is None else record.details
+    measured = _bucket_visits(visits, metric).values()
+    details = (None if record is None else record.details) or PassDetails(verdict=verdict)
     return PassRow(
         key,
-        _mean((visit.before for visit in measured), metric),
-        _mean((visit.after for visit in measured), metric),
-        None if details is None or details.training is None else _of_both(details.training, metric),
-        None if details is None else _error(details.gap, metric),
-        verdict if details is None else details.verdict,
-        len(visits),
+        _mean([(visit.num_queries, visit.before) for visit in measured]),
+        _mean([(visit.num_queries, visit.after) for visit in measured]),
+        _of_both(details.training or {}, metric),
+        _of_both({name: gap.standard_error for name, gap in details.gap.items()}, metric),
+        details.verdict,
         sum(visit.details is not None and visit.details.diverged for visit in visits),
-        None if details is None else _error(details.generalization, metric),
+        _of_both({name: difference.standard_error for name, difference in details.generalization.items()}, metric),
     )
 
 
-def _error(differences: Mapping[str, Estimate], metric: str) -> float | None:
-    return _of_both({name: of.standard_error for name, of in differences.items()}, metric)
+def _mean(values: Sequence[tuple[int, float]]) -> float | None:
+    """Average over queries: a bucket counts as much as it has of them."""
+    total = sum(count for count, _ in values)
+    return sum(count * value for count, value in values) / total if total else None
 
 
-def _mean(figures: Iterable[PbgFigures | None], metric: str) -> float | None:
-    """Average over edges: a bucket counts as much as it has of them."""
-    counted = [(of.count, of.metrics[metric]) for of in figures if of is not None]
-    total = sum(count for count, _ in counted)
-    return sum(count * float(value or 0.0) for count, value in counted) / total if total else None
-
-
-def _value(figures: PbgFigures | None, metric: str) -> float | None:
-    value = None if figures is None or not figures.count else figures.metrics.get(metric)
-    return None if value is None else float(value)
-
-
-def _of_both(values: Mapping[str, float | int | None], metric: str) -> float | None:
+def _of_both(values: Values, metric: str) -> float | None:
     """Return the figure of PBG's name (of pessimistic ranks), or of the rank type that there is."""
-    if metric not in PBG_NAMES:
-        value = values.get(metric, values.get(f"both.{metric}"))
-        return None if value is None else float(value)
-    for rank_type in ("pessimistic", "realistic", "optimistic"):
-        value = values.get(f"both.{rank_type}.{PBG_NAMES[metric]}")
-        if value is not None:
-            return float(value)
-    return None
+    keys = [metric, f"both.{metric}"]
+    if metric in PBG_NAMES:
+        keys = [f"both.{kind}.{PBG_NAMES[metric]}" for kind in ("pessimistic", "realistic", "optimistic")]
+    return next((float(value) for value in map(values.get, keys) if value is not None), None)
 
 
 def read_curves(records: Path, metric: str, warn: Callable[[str], None]) -> Curves:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import Tensor
 from pbgeval.cluster.resources import threads_put_back
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.metrics.auc import pooled_auc
-from pbgeval.monitor.persistence import MIN_TEETH, ClusterSums, PassSums, PhaseSums, QueryValues
+from pbgeval.monitor.persistence import MIN_TEETH, TRAINING, ClusterSums, PassSums, PhaseSums, QueryValues
 from pbgeval.monitor.records import PassKey, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
 from pbgeval.notation import ENDS, Bucket, Side, slice_units, window_units
@@ -99,7 +98,6 @@ class MeasuredEdges:
     lhs: Tensor  # int64 (E)
     rel: Tensor
     rhs: Tensor
-    weight: Tensor | None = None  # float64 (E), of the loss
 
     @property
     def num_edges(self) -> int:
@@ -107,14 +105,11 @@ class MeasuredEdges:
 
     def equals(self, other: MeasuredEdges) -> bool:
         """Tell whether the edges are the same, in the same order."""
-        mine, its = (self.lhs, self.rel, self.rhs), (other.lhs, other.rel, other.rhs)
-        return all(map(torch.equal, mine, its))
+        return all(map(torch.equal, (self.lhs, self.rel, self.rhs), (other.lhs, other.rel, other.rhs)))
 
     def rows(self, start: int, stop: int) -> EdgeBlock:
         """Return consecutive edges as a pass takes rows of a bucket file."""
-        part = slice(start, stop)
-        weight = None if self.weight is None else self.weight[part]
-        return EdgeBlock(start, self.lhs[part], self.rel[part], self.rhs[part], weight)
+        return EdgeBlock(start, self.lhs[start:stop], self.rel[start:stop], self.rhs[start:stop])
 
 
 @frozen
@@ -134,9 +129,9 @@ class MonitorProtocol:
 class Measurement:
     """What was found about the queries of some edges."""
 
-    stats: dict[Side, RankStats]
-    counts: dict[Side, RankCounts]  # in the order of the edges
-    auc: float | None  # estimated
+    phase: PhaseSums
+    values: QueryValues  # in the order of `chunks_of_edges`
+    chunk_E: np.ndarray
 
 
 def measure(
@@ -158,17 +153,18 @@ def measure(
     lists = protocol.lists
     cut = slice_units(0, bucket, edges.num_edges, 1) if lists.pbg_semantics else None
     for unit in cut or window_units(0, bucket, edges.num_edges, lists.window_rows()):
-        found = bucket_pass(edges.rows(unit.start, unit.stop), origin, tables, settings)
-        for side, result in found.items():
+        for side, result in bucket_pass(edges.rows(unit.start, unit.stop), origin, tables, settings).items():
             raw = result.counts.raw
             of_side = RankStats.from_queries(protocol.layout, raw)
             stats[side] += of_side if result.loss_Q is None else of_side.with_losses(result.loss_Q)
-            columns = torch.stack([raw.better_Q, raw.tied_Q, raw.num_competitors_Q])
-            counts[side][:, unit.start + result.rows_Q] = columns
+            counts[side][:, unit.start + result.rows_Q] = torch.stack([raw.better_Q, raw.tied_Q, raw.num_competitors_Q])
             pools[side] += result.raw_pool
     auc = pooled_auc([pool.sort() for pool in pools.values()], all_true=True, all_competing=False)
-    by_side = {side: RankCounts(*columns.unbind()) for side, columns in counts.items()}
-    return Measurement(stats, by_side, None if auc is None else auc.value)
+    order, chunk_E = chunks_of_edges(protocol, edges)
+    values = QueryValues.from_counts([RankCounts(*of.unbind()) for of in counts.values()], protocol.headline, order)
+    errors = ClusterSums.from_values(values, chunk_E)
+    phase = PhaseSums.from_stats(stats, errors, None if auc is None else auc.value, edges.num_edges)
+    return Measurement(phase, values, chunk_E)
 
 
 def _check_ids(schema: ModelSchema, edges: MeasuredEdges, bucket: Bucket, tables: Tables) -> None:
@@ -212,7 +208,9 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: MeasuredEdges) -> tuple[np
 
 def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSettings:
     schema = protocol.schema
-    longest = max([protocol.lists.longest_list, *_whole_partitions(schema, tables)])
+    whole = [relation for relation in schema.relations if relation.all_negs]
+    ends = [(side.pick(of.lhs, of.rhs), side) for of in whole for side in ENDS]
+    longest = max([protocol.lists.longest_list, *(tables[end].num_rows for end in ends)])
     rate = min(AUC_CELLS_PER_QUERY / max(longest, 1), 0.5)
     return PassSettings(
         layout=protocol.layout,
@@ -226,23 +224,16 @@ def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSe
     )
 
 
-def _whole_partitions(schema: ModelSchema, tables: Tables) -> Iterator[int]:
-    for relation in schema.relations:
-        if relation.all_negs:
-            yield tables[relation.lhs, Side.LHS].num_rows
-            yield tables[relation.rhs, Side.RHS].num_rows
-
-
 def _relation(schema: ModelSchema, index: int, model: Model, tables: Tables) -> Relation:
     of = schema.relations[index]
     policy = CandidatePolicy.PARTITION if of.all_negs else CandidatePolicy.SAMPLED
     if isinstance(model, ScoredModel):
         return Relation(model.relation(of.lhs, of.rhs), policy, torch.float64)
-    parameters = {side: _parameters(schema, index, side, model, tables) for side in ENDS}
+    sides = ENDS if schema.dynamic else (Side.RHS,)
     scorer = RelationScorer(
         name=of.name,
         operator=of.operator,
-        parameters=parameters if schema.dynamic else {Side.RHS: parameters[Side.RHS]},
+        parameters={side: _parameters(schema, index, side, model, tables) for side in sides},
         comparator=Comparator(schema.comparator, schema.bias),
         dynamic=schema.dynamic,
         lhs_type=of.lhs,
@@ -254,8 +245,6 @@ def _relation(schema: ModelSchema, index: int, model: Model, tables: Tables) -> 
 def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, tables: Tables) -> Parameters:
     """Return an operator's parameters, checked."""
     of = schema.relations[index]
-    if not schema.dynamic and side is Side.LHS:
-        return {}
     dimension = tables[side.pick(of.lhs, of.rhs), side].embeddings_ND.shape[1]
     shapes = OPERATORS[of.operator].shapes(dimension)
     if schema.num_dynamic_relations is not None:
@@ -275,16 +264,10 @@ def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, table
 
 
 def _tables(schema: ModelSchema, bucket: Bucket, model: Model) -> Tables:
-    tables: dict[tuple[str, Side], EntityTable] = {}
-    checked: dict[tuple[str, int], EntityTable] = {}
-    for relation in schema.relations:
-        for side in ENDS:
-            name = side.pick(relation.lhs, relation.rhs)
-            partition = schema.partition_of(name, side, bucket)
-            if (name, partition) not in checked:
-                checked[name, partition] = _table(schema, name, partition, model)
-            tables[name, side] = checked[name, partition]
-    return tables
+    ends = [(side.pick(of.lhs, of.rhs), side) for of in schema.relations for side in ENDS]
+    places = {(name, side): (name, schema.partition_of(name, side, bucket)) for name, side in ends}
+    checked = {place: _table(schema, *place, model) for place in dict.fromkeys(places.values())}
+    return {end: checked[place] for end, place in places.items()}
 
 
 def _table(schema: ModelSchema, name: str, partition: int, model: Model) -> EntityTable:
@@ -302,27 +285,14 @@ def _table(schema: ModelSchema, name: str, partition: int, model: Model) -> Enti
     return table
 
 
-@contextmanager
-def steady_kernels(device: torch.device, *, of_autocast: bool) -> Iterator[None]:
-    """Compute so that equal candidates tie (decision 0004), and leave the trainer's settings of torch as they were.
-
-    Args:
-        device: where the model is.
-        of_autocast: whether the trainer's `torch.autocast` is suspended.
-    """
-    with threads_put_back(), full_precision(of_autocast=of_autocast), torch.no_grad():
-        check_kernels(device)
-        yield
-
-
 # One visit to a bucket: its held-out edges are measured when its training begins and when it ends.
 
 
 def visit_sums(
     protocol: MonitorProtocol,
-    measured: Sequence[Measurement | None],
-    edges: MeasuredEdges,
-    sample: MeasuredEdges,
+    before: Measurement,
+    after: Measurement,
+    training: Measurement | None,
     so_far: Followed | None,
     epoch: int,
 ) -> tuple[PassSums, Followed]:
@@ -330,30 +300,20 @@ def visit_sums(
 
     Args:
         protocol: by which was measured.
-        measured: held-out edges before and after, training edges after (None: not measured).
-        edges: the held-out edges.
-        sample: the training edges.
+        before: the held-out edges.
+        after: the same.
+        training: training edges after the visit; None: not measured.
         so_far: what this worker knows from visits before; None: nothing.
         epoch: of the visit.
     """
-    _, chunk_E = chunks_of_edges(protocol, edges)
-    phases, values = [], []
-    for measurement, of in zip(measured, (edges, edges, sample), strict=True):
-        if measurement is None:
-            phases.append(PhaseSums.zero(protocol.layout, protocol.sides))
-            continue
-        order, chunk_of_edge = chunks_of_edges(protocol, of)
-        counts = list(measurement.counts.values())
-        values.append(QueryValues.from_counts(counts, protocol.headline, order))
-        errors = ClusterSums.from_values(values[-1], chunk_of_edge)
-        phases.append(PhaseSums.from_stats(measurement.stats, errors, measurement.auc, of.num_edges))
-    before, after = values[:2]
-    followed = Followed.then(so_far, epoch, before.reciprocal_ranks, after.reciprocal_ranks)
-    clusters = [ClusterSums.from_values(after - before, chunk_E), ClusterSums.zero(), ClusterSums.zero()]
+    zero, chunk_E = PhaseSums.zero(protocol.layout, protocol.sides), after.chunk_E
+    phases = (before.phase, after.phase, zero if training is None else training.phase)
+    followed = Followed.then(so_far, epoch, before.values.values_EM[:, 0], after.values.values_EM[:, 0])
+    clusters = [ClusterSums.from_values(after.values - before.values, chunk_E), ClusterSums.zero(), ClusterSums.zero()]
     if followed.num_teeth >= MIN_TEETH:
-        for number, smoothed in ((1, followed.gained_E), (2, followed.lost_E)):
-            clusters[number] = ClusterSums.from_values(after.with_reciprocal_ranks(smoothed), chunk_E)
-    return PassSums.from_visit((phases[0], phases[1], phases[2]), clusters, protocol.headline), followed
+        smoothed = [after.values.with_reciprocal_ranks(of) for of in (followed.gained_E, followed.lost_E)]
+        clusters[1:] = [ClusterSums.from_values(of, chunk_E) for of in smoothed]
+    return PassSums.from_visit(phases, clusters, protocol.headline), followed
 
 
 @frozen(eq=False)
@@ -406,9 +366,8 @@ class Visit:
     def report_training(self, count: int, **metrics: float) -> None:
         """Say what the training of this bucket reports of itself: edges, mean loss, ...; recorded as `stats`."""
         # JSON has no NaN: a figure that is none is null.
-        self.stats = PbgFigures(
-            int(count), {name: float(of) if math.isfinite(of) else None for name, of in metrics.items()}
-        )
+        finite = {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
+        self.stats = PbgFigures(int(count), finite)
 
     def __enter__(self) -> Visit:
         self._before = self._measure(self.held_out)
@@ -421,9 +380,8 @@ class Visit:
         training = self._measure(self.sample)
         if self._before is not None and after is not None:
             begun = time.perf_counter()
-            measured = (self._before, after, training)
             self.sums, self.followed = visit_sums(
-                self.protocol, measured, self.held_out, self.sample, self.followed, self.key.epoch
+                self.protocol, self._before, after, training, self.followed, self.key.epoch
             )
             self.seconds += time.perf_counter() - begun
         self.finished(self)
@@ -436,8 +394,9 @@ class Visit:
             schema, model = self.protocol.schema, self.model
             first = schema.partition_of(schema.relations[0].lhs, Side.LHS, self.bucket)
             device = model.embeddings(schema.relations[0].lhs, first).device
-            # The trainer's generators and settings of torch stay as they are.
-            with steady_kernels(device, of_autocast=not isinstance(model, ScoredModel)):
+            precision = full_precision(of_autocast=not isinstance(model, ScoredModel))
+            with threads_put_back(), precision, torch.no_grad():  # the trainer's settings of torch stay as they are
+                check_kernels(device)  # equal candidates tie (decision 0004)
                 return measure(self.protocol, edges, self.key.edge_path, self.bucket, model)
         except UnrankableError as error:
             self.reason = str(error)
@@ -447,23 +406,16 @@ class Visit:
 
     def record(self, index: int, worker: int) -> VisitRecord:
         """Return what is written of the visit."""
+        diverged = self.sums is None and self.reason is not None
+        details = VisitDetails(diverged, self.reason if diverged else None, worker, seconds=round(self.seconds, 6))
         figures: list[PbgFigures | None] = [None, None]
-        details = VisitDetails(worker=worker, seconds=round(self.seconds, 6))
         if self.sums is not None:
             with_loss = self.protocol.loss is not None
-            before, after, training = self.sums.phases
-            figures = [phase.figures(with_loss=with_loss) for phase in (before, after)]
-            details = VisitDetails(
-                worker=worker,
-                before=before.values(with_loss=with_loss),
-                after=after.values(with_loss=with_loss),
-                training=training.values(with_loss=with_loss) if training.num_edges else None,
-                gap=self.sums.gaps(self.protocol.headline),
-                generalization=self.sums.generalization(self.protocol.headline),
-                cluster=self.sums.gap.unit,
-                num_clusters=self.sums.gap.num_clusters,
-                seconds=round(self.seconds, 6),
+            figures = [phase.figures(with_loss=with_loss) for phase in self.sums.phases[:TRAINING]]
+            details = evolve(
+                details,
+                **self.sums.figures(self.protocol.headline, with_loss=with_loss),
+                cluster=self.sums.clusters[0].unit,
+                num_clusters=self.sums.clusters[0].num_clusters,
             )
-        elif self.reason is not None:
-            details = VisitDetails(True, self.reason, worker, seconds=round(self.seconds, 6))
         return VisitRecord(self.key, self.bucket, index, self.stats, figures[0], figures[1], details)

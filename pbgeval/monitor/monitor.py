@@ -23,16 +23,15 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, rank_metrics
-from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, sample_of_rest, threshold_of
 from pbgeval.monitor.measure import Followed, MeasuredEdges, MonitorProtocol, Visit
-from pbgeval.monitor.persistence import AFTER, BEFORE, TRAINING, BucketVisit, GapTest, Judgement, PassSums, Verdict
+from pbgeval.monitor.persistence import AFTER, BucketVisit, GapTest, PassSums, Verdict
 from pbgeval.monitor.records import (
     LOGGER,
     History,
@@ -42,11 +41,12 @@ from pbgeval.monitor.records import (
     RecordSink,
     StatsFile,
     Values,
+    VisitDetails,
     VisitRecord,
     file_of_worker,
     read_history,
 )
-from pbgeval.monitor.schema import Model, ModelSchema
+from pbgeval.monitor.schema import EndTypes, Model, ModelSchema, hash_edges, held_out_rows, sample_of_rest, threshold_of
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.chunks import SampledLists
 from pbgeval.ranking.settings import LossSettings
@@ -63,88 +63,16 @@ Place = tuple[int, int, int]  # edge path, edge chunk, number of the bucket: whe
 
 @frozen
 class PastPass:
-    """What is remembered of a pass; one of which some visit diverged has no figures to compare with another's."""
+    """What is remembered of a pass."""
 
     key: PassKey
-    before: Values
-    after: Values
+    details: PassDetails
     visits: Mapping[Place, BucketVisit] = field(factory=dict)
-    was_tested: bool = False
 
-    @classmethod
-    def from_details(cls, key: PassKey, details: PassDetails, visits: Mapping[Place, BucketVisit]) -> PastPass:
-        figures: tuple[Values, Values] = ({}, {}) if details.num_diverged else (details.before, details.after)
-        return cls(key, *figures, visits, details.level is not None)
-
-
-@define
-class Passes:
-    """The figures of each pass, and the test that follows the buckets."""
-
-    headline: RankType
-    with_loss: bool
-    test: GapTest
-    past: list[PastPass] = field(factory=list, init=False)  # in order
-
-    def close(self, key: PassKey, index: int, sums: PassSums) -> tuple[PassRecord, Judgement]:
-        """Summarise a pass from its sums over all workers; each is closed once, in order."""
-        phases = [phase.values(with_loss=self.with_loss) for phase in sums.phases]
-        gap = sums.gaps(self.headline)
-        means = sums.bucket_means()
-        visits = {
-            (key.edge_path, key.edge_chunk, bucket): BucketVisit(*mean) for bucket, mean in enumerate(means) if mean
-        }
-        # A bucket that another worker visited last time is not followed edge by edge.
-        is_followed = sums.gained.num_queries(MEAN_RECIPROCAL_RANK) >= sums.gap.num_queries(MEAN_RECIPROCAL_RANK)
-        judgement = self.test.judge(visits, *((sums.gained, sums.lost) if is_followed else ()))
-        details = PassDetails(
-            num_buckets=len(visits),
-            num_diverged=sums.num_diverged,
-            before=phases[BEFORE],
-            after=phases[AFTER],
-            training=phases[TRAINING] if sums.phases[TRAINING].num_edges else None,
-            gap=gap,
-            generalization=sums.generalization(self.headline),
-            verdict=judgement.verdict.value,
-            lost=judgement.lost,
-            level=judgement.level,
-        )
-        self.past.append(PastPass.from_details(key, details, visits))
-        average = sums.phases[AFTER].figures(with_loss=self.with_loss)
-        return PassRecord(key, index, average, details), judgement
-
-    def resume(self, history: History, num_rhs: int) -> None:
-        """Go on from what an earlier process of the same run has recorded; of its errors only those between buckets."""
-        name = f"both.{self.headline.value}.mean_reciprocal_rank"
-        visits: dict[PassKey, dict[Place, BucketVisit]] = {}
-        for visit in history.visits:
-            ours = visit.details
-            if ours is None or ours.diverged:
-                continue
-            before, after = ours.before.get(name), ours.after.get(name)
-            if before is None or after is None:
-                continue
-            place = (visit.key.edge_path, visit.key.edge_chunk, visit.bucket.lhs * num_rhs + visit.bucket.rhs)
-            num_queries = int(ours.after[f"both.{self.headline.value}.count"] or 0)
-            visits.setdefault(visit.key, {})[place] = BucketVisit(num_queries, before, after)
-        for key, of_pass in {of.key: of for of in history.passes}.items():
-            if of_pass.details is not None:
-                self._remember(PastPass.from_details(key, of_pass.details, visits.get(key, {})))
-
-    def rewind(self, key: PassKey) -> int:
-        """Forget the passes from this one on if it is over or of an earlier epoch; return how many they are."""
-        if all(of.key != key and of.key.epoch <= key.epoch for of in self.past):
-            return 0
-        kept, num_past = [of for of in self.past if of.key < key], len(self.past)
-        self.test, self.past = GapTest(self.test.alarm_rate, self.test.tolerance), []
-        for of_pass in kept:
-            self._remember(of_pass)
-        return num_past - len(kept)
-
-    def _remember(self, of_pass: PastPass) -> None:
-        self.past.append(of_pass)
-        self.test.add(of_pass.visits)
-        self.test.num_tests += of_pass.was_tested
+    def figures(self, when: str) -> Values:
+        """Return the figures `before` or `after`; a pass with a visit that diverged has none to compare."""
+        phases = {"before": self.details.before, "after": self.details.after}
+        return {} if self.details.num_diverged else phases[when]
 
 
 # Figures of one pass after the other -> whether training may end.
@@ -183,8 +111,7 @@ def best_pass(figures: Sequence[Values], metric: str, headline: str, relative_de
     except names.UnknownMetricError as error:
         raise ConfigError(f"should_stop: {error}") from error
     best, best_at = None, None
-    for at, values in enumerate(figures):
-        value = values.get(key)
+    for at, value in enumerate(values.get(key) for values in figures):
         if value is not None and (best is None or direction * (value - best) > relative_delta * abs(best)):
             best, best_at = value, at
     return best_at
@@ -230,29 +157,21 @@ def split_edges(edges: E, ends: list[EndTypes], seed: int, threshold: int, *, sa
         return Split(edges, _taken(edges, none), None, none, empty, empty)
     hash_E = hash_edges(seed, ends, *columns)
     held_out = held_out_rows(hash_E, threshold)
-    is_training_E = np.ones(len(hash_E), bool)
-    is_training_E[held_out] = False
-    training = np.flatnonzero(is_training_E)
+    training = np.flatnonzero(hash_E >= np.uint64(threshold))
     sampled = sample_of_rest(hash_E, threshold, len(held_out)) if sample_training else none
-    return Split(
-        _taken(edges, training),
-        _taken(edges, held_out),
-        training,
-        held_out,
-        _bucket_edges(columns, held_out),
-        _bucket_edges(columns, sampled),
-    )
+    parts = [_bucket_edges(columns, rows) for rows in (held_out, sampled)]
+    return Split(_taken(edges, training), _taken(edges, held_out), training, held_out, *parts)
 
 
 def _columns(edges: Any) -> list[np.ndarray]:  # noqa: ANN401 - what a user hands in
     """Return lhs, rel, rhs as int64 arrays (E,)."""
-    parts = edges
+    parts: Any = edges
+    found = type(edges).__name__
     if isinstance(edges, Tensor | np.ndarray):
-        if edges.ndim != 2 or edges.shape[1] != 3:
-            raise DataError(f"edges: expected (E, 3) of lhs, rel, rhs, or the three columns, got {tuple(edges.shape)}")
-        parts = [edges[:, column] for column in range(3)]
+        parts = [*edges.T] if edges.ndim == 2 else None
+        found = str(tuple(edges.shape))
     if not isinstance(parts, list | tuple) or len(parts) != 3:
-        raise DataError(f"edges: expected (E, 3) of lhs, rel, rhs, or the three columns, got {type(edges).__name__}")
+        raise DataError(f"edges: expected (E, 3) of lhs, rel, rhs, or the three columns, got {found}")
     columns = [part.detach().cpu().numpy() if isinstance(part, Tensor) else np.asarray(part) for part in parts]
     for name, column in zip(("lhs", "rel", "rhs"), columns, strict=True):
         if column.ndim != 1 or column.dtype.kind not in "iu" or len(column) != len(columns[0]):
@@ -322,17 +241,18 @@ class Monitor:
         self.threshold, self.schema, self.seed = threshold_of(eval_fraction), schema, seed
         lists = _lists(eval_num_batch_negs or 0, eval_num_uniform_negs or 0, batch_size, pbg_semantics=pbg_semantics)
         self.headline = RankType.PESSIMISTIC if pbg_semantics else RankType.REALISTIC
-        loss = _loss(loss_fn, margin)
+        if loss_fn is not None and loss_fn not in LOSSES:
+            raise ConfigError(f"loss_fn: expected one of {', '.join(LOSSES)}, got {loss_fn!r}")
+        loss = None if loss_fn is None else LossSettings(loss_fn, margin)
         self._protocol = MonitorProtocol(schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), loss)
         self._compares, self._team = compare_with_training, team or Team()
         self._warn = warn or LOGGER.warning
-        self._passes = Passes(self.headline, loss_fn is not None, GapTest(alarm_rate, tolerance))
+        self._test, self._past = GapTest(alarm_rate, tolerance), list[PastPass]()  # in order
         self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
         self._held_out: dict[tuple[int, int, Bucket], tuple[MeasuredEdges, MeasuredEdges]] = {}  # and training edges
         self._followed: dict[tuple[int, int, Bucket], Followed] = {}
         self._key: PassKey | None = None  # of the pass in hand
-        self._sums = self._no_sums()
-        self._next_index = 0
+        self._sums, self._next_index = self._no_sums(), 0
         self._warned: set[str] = set()
         if self.is_on and output is not None:
             self._resume(Path(output))
@@ -376,8 +296,11 @@ class Monitor:
             )
         ends = self.schema.ends(place)
         split = split_edges(edges, ends, self.seed, self.threshold, sample_training=self._compares)
-        if self.is_on:
-            self._keep(edge_path, edge_chunk, place, split)
+        if self.is_on:  # other edges than the last time cannot be compared with those
+            where = (edge_path, edge_chunk, place)
+            if where in self._held_out and not self._held_out[where][0].equals(split.held_out_edges):
+                self._followed.pop(where, None)
+            self._held_out[where] = split.held_out_edges, split.sampled_edges
         return split
 
     def watch(
@@ -449,12 +372,11 @@ class Monitor:
         """
         if when not in ("before", "after"):
             raise ConfigError(f"should_stop: expected when = before or after, got {when!r}")
-        figures = [of.before if when == "before" else of.after for of in self._passes.past]
         if patience < 1:
             raise ConfigError(f"should_stop: expected patience >= 1, got {patience}")
+        figures = [past.figures(when) for past in self._past]
         best = best_pass(figures, metric, self.headline.value, relative_delta)
-        num_stalled = len(figures) if best is None else len(figures) - best - 1
-        return num_stalled >= patience
+        return len(figures) - (-1 if best is None else best) - 1 >= patience
 
     def best_epoch(self, metric: str = "mrr", relative_delta: float = 0.002) -> int | None:
         """Return the epoch of the pass that was the last to improve a metric, as `should_stop` tells; None: none was.
@@ -462,61 +384,82 @@ class Monitor:
         Raises:
             ConfigError: no such metric, or an argument out of range.
         """
-        past = self._passes.past
-        best = best_pass([of.after for of in past], metric, self.headline.value, relative_delta)
-        return None if best is None else past[best].key.epoch
-
-    def _keep(self, edge_path: int, edge_chunk: int, bucket: Bucket, split: Split[E]) -> None:
-        """Keep what the next visits measure; other edges than the last time cannot be compared with those."""
-        where = (edge_path, edge_chunk, bucket)
-        if where in self._held_out and not self._held_out[where][0].equals(split.held_out_edges):
-            self._followed.pop(where, None)
-        self._held_out[where] = split.held_out_edges, split.sampled_edges
+        figures = [past.figures("after") for past in self._past]
+        best = best_pass(figures, metric, self.headline.value, relative_delta)
+        return None if best is None else self._past[best].key.epoch
 
     def _finish(self, visit: Visit) -> None:
         """Record a visit and add it to its pass."""
-        grid, protocol = self.schema.grid, self._protocol
-        record = visit.record(self._next_index, self._team.rank_in_team)
-        self._next_index += 1
-        self._append(record)
         sums = visit.sums
-        where = (visit.key.edge_path, visit.key.edge_chunk, visit.bucket)
+        self._append(visit.record(self._next_index, self.worker))
+        self._next_index += 1
         if visit.followed is not None:
-            self._followed[where] = visit.followed
+            self._followed[visit.key.edge_path, visit.key.edge_chunk, visit.bucket] = visit.followed
         if visit.reason is not None:
-            sums = PassSums.from_diverged(protocol.layout, protocol.sides)
+            sums = PassSums.zero(self._protocol.layout, self._protocol.sides, 1)
+            sums.buckets[0, :2] = 1  # a visit that diverged
             self._warn_once(
                 "diverged",
                 f"epoch {visit.key.epoch}, bucket {tuple(visit.bucket)}: the model has diverged, which is recorded; "
                 f"training goes on ({visit.reason})",
             )
         if sums is not None:
-            row = visit.bucket.lhs * grid.rhs + visit.bucket.rhs
-            self._sums += sums.at_row(row, grid.lhs * grid.rhs)
+            self._sums.add(sums, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs)
 
     def _close(self) -> PassRecord:
+        """Summarise a pass from its sums over all workers; each is closed once, in order."""
         assert self._key is not None, "the caller has set it"
-        protocol = self._protocol
-        tensor = self._team.sum_(self._sums.tensor)
-        sums = PassSums(protocol.layout, protocol.sides, tensor)
-        if sums.num_visits:  # of others, perhaps, while this worker had none that could have told
-            self._rewind(self._key)
-        record, judgement = self._passes.close(self._key, max(self._next_index - 1, 0), sums)
+        key, with_loss = self._key, self._protocol.loss is not None
+        sums = evolve(self._sums, tensor=self._team.sum_(self._sums.tensor))
+        if sums.buckets[:, 0].any():  # visits of others, perhaps, while this worker had none that could have told
+            self._rewind(key)
+        found = enumerate(sums.bucket_visits())
+        visits = {(key.edge_path, key.edge_chunk, bucket): visit for bucket, visit in found if visit is not None}
+        gap, gained, lost = sums.clusters
+        # A bucket that another worker visited last time is not followed edge by edge.
+        is_followed = gained.num_queries(MEAN_RECIPROCAL_RANK) >= gap.num_queries(MEAN_RECIPROCAL_RANK)
+        judgement = self._test.judge(visits, *((gained, lost) if is_followed else ()))
+        details = PassDetails(
+            num_buckets=len(visits),
+            num_diverged=int(sums.buckets[:, 1].sum()),
+            verdict=judgement.verdict.value,
+            lost=judgement.lost,
+            level=judgement.level,
+            **sums.figures(self.headline, with_loss=with_loss),
+        )
+        self._past.append(PastPass(key, details, visits))
+        record = PassRecord(key, max(self._next_index - 1, 0), sums.phases[AFTER].figures(with_loss=with_loss), details)
         self._key, self._sums = None, self._no_sums()
-        if self._team.rank_in_team == 0:
+        if self.worker == 0:
             self._append(record)
             if judgement.verdict is Verdict.PERSISTS:
-                self._warn_once("persists", _warning(record.key, judgement))
+                self._warn_once(
+                    "persists",
+                    f"epoch {key.epoch}: training overfits to buckets: the mean reciprocal rank of held-out "
+                    f"edges rises by {judgement.gained:.4f} while their bucket is trained, and has fallen by "
+                    f"{judgement.lost:.4f} since the last visit; train each bucket less at a time (num_edge_chunks, "
+                    "fewer passes over it), or lower the learning rate",
+                )
         return record
 
     def _rewind(self, key: PassKey) -> None:
-        num_passes = self._passes.rewind(key)
-        if num_passes:
-            self._followed.clear()
-            self._warn(
-                f"epoch {key.epoch} is trained again: what was recorded of it and of later passes "
-                f"({plural(num_passes, 'pass', 'passes')}) is left out; a folder for each run keeps both"
-            )
+        """Forget the passes from this one on if it is over or of an earlier epoch."""
+        if all(of.key != key and of.key.epoch <= key.epoch for of in self._past):
+            return
+        kept, num_past = [of for of in self._past if of.key < key], len(self._past)
+        self._test, self._past = GapTest(self._test.alarm_rate, self._test.tolerance), []
+        for past in kept:
+            self._remember(past)
+        self._followed.clear()
+        self._warn(
+            f"epoch {key.epoch} is trained again: what was recorded of it and of later passes "
+            f"({plural(num_past - len(kept), 'pass', 'passes')}) is left out; a folder for each run keeps both"
+        )
+
+    def _remember(self, past: PastPass) -> None:
+        self._past.append(past)
+        self._test.add(past.visits)
+        self._test.num_tests += past.details.level is not None
 
     def _no_sums(self) -> PassSums:
         grid, protocol = self.schema.grid, self._protocol
@@ -535,12 +478,20 @@ class Monitor:
             self._warn(message)
 
     def _resume(self, folder: Path) -> None:
-        """Go on from the records of an earlier process, as worker 0 finds them."""
-        history = History((), ())
-        if self._team.rank_in_team == 0 and folder.is_dir() and any(folder.glob("training_stats*.json")):
-            history = read_history(folder, self._warn)
-        history = self._team.broadcast_object(history)
-        self._passes.resume(history, self.schema.grid.rhs)
+        """Go on from the records of an earlier process; of its errors only those between buckets."""
+        has_records = self.worker == 0 and folder.is_dir() and any(folder.glob("training_stats*.json"))
+        history = self._team.broadcast_object(read_history(folder, self._warn) if has_records else History((), ()))
+        prefix, visits = f"both.{self.headline.value}.", dict[PassKey, dict[Place, BucketVisit]]()
+        for visit in history.visits:
+            key, ours = visit.key, visit.details or VisitDetails(diverged=True)
+            before, after = (figures.get(f"{prefix}mean_reciprocal_rank") for figures in (ours.before, ours.after))
+            if not ours.diverged and before is not None and after is not None:
+                place = (key.edge_path, key.edge_chunk, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs)
+                num_queries = int(ours.after[f"{prefix}count"] or 0)
+                visits.setdefault(key, {})[place] = BucketVisit(num_queries, before, after)
+        for key, record in {record.key: record for record in history.passes}.items():
+            if record.details is not None:
+                self._remember(PastPass(key, record.details, visits.get(key, {})))
         self._next_index = max((visit.index + 1 for visit in history.visits), default=0)
 
 
@@ -560,19 +511,3 @@ def _lists(num_batch_negs: int, num_uniform_negs: int, batch_size: int, *, pbg_s
     if num_batch_negs:
         batch_size = -(-batch_size // num_batch_negs) * num_batch_negs  # as PBG does
     return SampledLists(num_batch_negs, num_uniform_negs, pbg_semantics, batch_size if pbg_semantics else 0)
-
-
-def _loss(name: str | None, margin: float) -> LossSettings | None:
-    if name is not None and name not in LOSSES:
-        raise ConfigError(f"loss_fn: expected one of {', '.join(LOSSES)}, got {name!r}")
-    return None if name is None else LossSettings(name, margin)
-
-
-def _warning(key: PassKey, judgement: Judgement) -> str:
-    assert judgement.gained is not None, "a gap that persists has been compared"
-    assert judgement.lost is not None, "a gap that persists has been compared"
-    return (
-        f"epoch {key.epoch}: training overfits to buckets: the mean reciprocal rank of held-out edges rises by "
-        f"{judgement.gained:.4f} while their bucket is trained, and has fallen by {judgement.lost:.4f} since the last "
-        "visit; train each bucket less at a time (num_edge_chunks, fewer passes over it), or lower the learning rate"
-    )

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.metrics.estimates import Estimate
@@ -57,16 +57,10 @@ class QueryValues:
         queries = [[metric.counted(of) for metric in METRICS] for of in counts]
         return cls(*(np.sum([torch.stack(of, 1).numpy()[order] for of in sides], 0) for sides in (values, queries)))
 
-    @property
-    def reciprocal_ranks(self) -> np.ndarray:
-        """The first metric alone, int64 (E,)."""
-        return self.values_EM[:, 0]
-
     def with_reciprocal_ranks(self, values_E: np.ndarray) -> QueryValues:
         """Return other values of the first metric of the same queries, and nothing of the other metrics."""
-        values_EM, queries_EM = np.zeros_like(self.values_EM), np.zeros_like(self.queries_EM)
-        values_EM[:, 0], queries_EM[:, 0] = values_E, self.queries_EM[:, 0]
-        return QueryValues(values_EM, queries_EM)
+        is_first_M = np.arange(len(METRICS)) == 0
+        return QueryValues(values_E.astype(np.int64)[:, None] * is_first_M, self.queries_EM * is_first_M)
 
     def __sub__(self, other: QueryValues) -> QueryValues:
         """Return the differences on the same queries: their lists are the same, and so are their numbers."""
@@ -90,49 +84,36 @@ class ClusterSums:
     @classmethod
     def from_values(cls, of_edges: QueryValues, chunk_E: np.ndarray) -> ClusterSums:
         """Make them from the values of edges; `chunk_E` tells which share their negatives, ascending."""
-        num_edges = len(chunk_E)
-        if not num_edges:
+        if not len(chunk_E):
             return cls.zero()
-        starts = np.flatnonzero(np.r_[True, chunk_E[1:] != chunk_E[:-1]])
-        both = [_sums(of_edges, np.arange(num_edges)), _sums(of_edges, starts)]
+        starts = np.flatnonzero(np.diff(chunk_E, prepend=-1))
+        both = [_sums(of_edges, np.arange(len(chunk_E))), _sums(of_edges, starts)]
         return cls(torch.from_numpy(np.concatenate(both)))
-
-    def __add__(self, other: ClusterSums) -> ClusterSums:
-        return ClusterSums(self.sums + other.sums)
 
     def num_queries(self, metric: QueryMetric) -> int:
         """Return how many queries have a metric."""
         return int(self.sums[1 + METRICS.index(metric) * _COLUMNS])
 
     @property
-    def num_chunks(self) -> int:
-        return int(self.sums[self.SIZE // 2])
-
-    @property
     def unit(self) -> str:
         """Which clusters errors come from."""
-        return "chunk" if self.num_chunks >= MIN_CHUNKS else "edge"
+        return "chunk" if self.sums[self.SIZE // 2] >= MIN_CHUNKS else "edge"
 
     @property
     def num_clusters(self) -> int:
-        return self.num_chunks if self.unit == "chunk" else int(self.sums[0])
+        return int(self.sums[self.SIZE // 2 if self.unit == "chunk" else 0])
 
     def estimate(self, metric: QueryMetric) -> Estimate:
         """Return the mean of a metric without its `start`, with the error that clusters of `unit` give."""
-        at = METRICS.index(metric)
-        first = (self.SIZE // 2 if self.unit == "chunk" else 0) + 1 + at * _COLUMNS
+        first = (self.SIZE // 2 if self.unit == "chunk" else 0) + 1 + METRICS.index(metric) * _COLUMNS
         queries, squares, values, *limbs = self.sums[first : first + _COLUMNS].tolist()
         if not queries:
             return Estimate(None, None)
-        mean = Fraction(values, queries)
+        mean, num, unit = Fraction(values, queries), self.num_clusters, 1 / metric.denominator(VALUE_BITS)
         with_queries, with_values = (low + (high << _LIMB) for low, high in (limbs[:2], limbs[2:]))
         residual = with_values - 2 * mean * with_queries + mean * mean * squares  # sum of (value - mean x queries)^2
-        num = self.num_clusters
-        unit = 1 / metric.denominator(VALUE_BITS)
-        if num < 2:
-            return Estimate(float(mean) * unit, None)
-        variance = Fraction(num, num - 1) * max(residual, Fraction(0)) / queries**2
-        return Estimate(float(mean) * unit, math.sqrt(variance) * unit)
+        variance = Fraction(num, num - 1) * max(residual, Fraction(0)) / queries**2 if num > 1 else None
+        return Estimate(float(mean) * unit, None if variance is None else math.sqrt(variance) * unit)
 
 
 def _sums(of_edges: QueryValues, starts: np.ndarray) -> np.ndarray:
@@ -186,7 +167,6 @@ class Judgement:
     verdict: Verdict
     gained: float | None = None  # mean gap of the last passes, recent ones more
     lost: float | None = None  # mean fall from one visit to the next, in the same form
-    tolerance: float | None = None  # of the metric, absolute
     level: float | None = None  # at which this pass was tested
 
 
@@ -203,15 +183,9 @@ class _Teeth:
     def then(self, visit: BucketVisit) -> _Teeth:
         """Add a visit."""
         gained, lost = visit.after - visit.before, self.visit.after - visit.before
-        gap_before = self.visit.after - self.visit.before
-        if self.num_teeth:
-            gained, lost = smoothed(self.gained, gained), smoothed(self.lost, lost)
-        return _Teeth(visit, self.num_teeth + 1, gained, lost, gap_before)
-
-
-def smoothed(so_far: float, new: float) -> float:
-    """Return a mean in which each tooth counts half as much as the next one."""
-    return (so_far + new) / 2
+        if self.num_teeth:  # each tooth counts half as much as the next one
+            gained, lost = (self.gained + gained) / 2, (self.lost + lost) / 2
+        return _Teeth(visit, self.num_teeth + 1, gained, lost, self.visit.after - self.visit.before)
 
 
 @define
@@ -253,24 +227,17 @@ class GapTest:
         gained = Change.from_buckets(shares_B, [of.gained for of in teeth], pooled_gained)
         lost = Change.from_buckets(shares_B, [of.lost for of in teeth], pooled_lost)
         margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
-        verdict = self._verdict(teeth, shares_B, (gained, lost), (margin, level))
-        return Judgement(verdict, gained.value, lost.value, margin, level)
-
-    def _verdict(
-        self, teeth: list[_Teeth], shares_B: np.ndarray, means: tuple[Change, Change], bounds: tuple[float, float]
-    ) -> Verdict:
-        gained, (margin, level) = means[0], bounds
-        if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
-            return Verdict.VANISHED
         sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
-        if Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
-            return Verdict.SHRINKING
-        for direction in (1.0, -1.0):
-            # Both have to be significant, so the level is that of either; half of it for each direction.
-            if all(mean.exceeds(margin, level / 2, direction) for mean in means):
-                return Verdict.PERSISTS
-        return Verdict.UNDECIDED
+        verdict = Verdict.UNDECIDED
+        if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
+            verdict = Verdict.VANISHED
+        elif Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
+            verdict = Verdict.SHRINKING
+        # Both have to be significant, so the level is that of either; half of it for each direction.
+        elif any(all(of.exceeds(margin, level / 2, sign) for of in (gained, lost)) for sign in (1.0, -1.0)):
+            verdict = Verdict.PERSISTS
+        return Judgement(verdict, gained.value, lost.value, level)
 
 
 @frozen
@@ -284,12 +251,11 @@ class Change:
     @classmethod
     def from_buckets(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> Change:
         """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
-        values_B = np.array(values)
+        values_B, num_buckets = np.array(values), len(values)
         mean = float(shares_B @ values_B)
         error = None if pooled is None else pooled.estimate(MEAN_RECIPROCAL_RANK).standard_error
         if pooled is not None and error is not None:
             return cls(mean, error, pooled.num_clusters - 1)
-        num_buckets = len(values)
         if num_buckets < MIN_BUCKETS:
             return cls(mean, None, 1)
         variance = float(np.sum((shares_B * (values_B - mean)) ** 2)) * num_buckets / (num_buckets - 1)
@@ -360,10 +326,11 @@ class PhaseSums:
 
     def values(self, *, with_loss: bool) -> Values:
         """Return the flat metrics, as metrics.json names them."""
-        metrics: dict[str, float | int | None] = {}
-        for label, stats in self.stats.items():
-            found = rank_metrics(stats.total, stats.layout.cutoffs)
-            metrics |= {f"{label}.{name}": value for name, value in found.items()}
+        metrics = {
+            f"{label}.{name}": value
+            for label, stats in self.stats.items()
+            for name, value in rank_metrics(stats.total, stats.layout.cutoffs).items()
+        }
         if with_loss:
             metrics["both.loss"] = mean_loss(self.stats["both"], self.num_edges)
         return metrics
@@ -372,7 +339,7 @@ class PhaseSums:
         """Return the metrics under PBG's names."""
         values = self.values(with_loss=with_loss)
         metrics = {"loss": values["both.loss"]} if with_loss else {}
-        metrics |= {name: values[f"both.pessimistic.{of}"] for name, of in PBG_NAMES.items()}
+        metrics |= {name: values[f"both.pessimistic.{metric}"] for name, metric in PBG_NAMES.items()}
         image, num_edges = self.tensor[-2:].tolist()
         metrics["auc"] = image / num_edges * 2.0**-_AUC_BITS if num_edges else None
         return PbgFigures(self.num_edges, metrics)
@@ -392,9 +359,7 @@ class PassSums:
         return cls(layout, tuple(sides), torch.zeros(size, dtype=torch.int64))
 
     @classmethod
-    def from_visit(
-        cls, phases: tuple[PhaseSums, PhaseSums, PhaseSums], clusters: Sequence[ClusterSums], headline: RankType
-    ) -> PassSums:
+    def from_visit(cls, phases: Sequence[PhaseSums], clusters: Sequence[ClusterSums], headline: RankType) -> PassSums:
         """Return what one visit adds; its table has the one row of its bucket.
 
         Args:
@@ -409,21 +374,11 @@ class PassSums:
         parts = [*(phase.tensor for phase in phases), *(of.sums for of in clusters), torch.tensor(row)]
         return cls(phases[0].layout, phases[0].sides, torch.cat(parts))
 
-    @classmethod
-    def from_diverged(cls, layout: StatsLayout, sides: Sequence[Side]) -> PassSums:
-        """Return what a visit adds whose model could not be ranked."""
-        sums = cls.zero(layout, sides, 1)
-        sums.buckets[0, :2] = 1
-        return sums
-
-    def __add__(self, other: PassSums) -> PassSums:
-        return evolve(self, tensor=self.tensor + other.tensor)
-
-    def at_row(self, row: int, num_buckets: int) -> PassSums:
-        """Return the sums of a visit in the table of all buckets."""
-        table = torch.zeros((num_buckets, len(_COLUMNS_OF_BUCKET)), dtype=torch.int64)
-        table[row] = self.buckets[0]
-        return evolve(self, tensor=torch.cat([self.tensor[: -len(_COLUMNS_OF_BUCKET)], table.flatten()]))
+    def add(self, visit: PassSums, bucket: int) -> None:
+        """Add a visit to a bucket."""
+        shared = len(visit.tensor) - len(_COLUMNS_OF_BUCKET)
+        self.tensor[:shared] += visit.tensor[:shared]
+        self.buckets[bucket] += visit.buckets[0]
 
     @cached_property
     def phases(self) -> tuple[PhaseSums, ...]:
@@ -432,23 +387,14 @@ class PassSums:
         return tuple(PhaseSums(self.layout, self.sides, part) for part in parts)
 
     @property
-    def gap(self) -> ClusterSums:
-        """After - before, on the same edges and negatives."""
-        return self._clusters(0)
+    def clusters(self) -> list[ClusterSums]:
+        """Return gap, gained and lost.
 
-    @property
-    def gained(self) -> ClusterSums:
-        """Gains of the mean reciprocal rank of edges that have been followed over some visits, smoothed."""
-        return self._clusters(1)
-
-    @property
-    def lost(self) -> ClusterSums:
-        """Their falls from one visit to the next, smoothed."""
-        return self._clusters(2)
-
-    def _clusters(self, number: int) -> ClusterSums:
-        first = 3 * PhaseSums.size(self.layout, self.sides) + number * ClusterSums.SIZE
-        return ClusterSums(self.tensor[first : first + ClusterSums.SIZE])
+        The gap is after - before, on the same edges and negatives. The others are the smoothed gains of the mean
+        reciprocal rank of edges that have been followed over some visits, and their falls from visit to visit.
+        """
+        first = 3 * PhaseSums.size(self.layout, self.sides)
+        return [ClusterSums(sums) for sums in self.tensor[first : first + 3 * ClusterSums.SIZE].view(3, -1)]
 
     @property
     def buckets(self) -> Tensor:
@@ -456,44 +402,37 @@ class PassSums:
         first = 3 * PhaseSums.size(self.layout, self.sides) + 3 * ClusterSums.SIZE
         return self.tensor[first:].view(-1, len(_COLUMNS_OF_BUCKET))
 
-    @property
-    def num_visits(self) -> int:
-        return int(self.buckets[:, 0].sum())
+    def figures(self, headline: RankType, *, with_loss: bool) -> dict[str, Any]:
+        """Return what a record says of a visit or pass: the figures of each phase, and differences with their errors.
 
-    @property
-    def num_diverged(self) -> int:
-        return int(self.buckets[:, 1].sum())
-
-    def gaps(self, headline: RankType) -> dict[str, Estimate]:
-        """Return after - before of METRICS with their errors."""
-        return {_key(metric, headline): self.gap.estimate(metric) for metric in METRICS}
-
-    def generalization(self, headline: RankType) -> dict[str, Estimate]:
-        """Return training - held-out edges of METRICS, both after, with the errors of two independent samples."""
-        held_out, training = self.phases[AFTER].errors, self.phases[TRAINING].errors
-        found = {}
+        The gap is after - before; `generalization` is training - held-out edges, both after, of independent samples.
+        """
+        before, after, training = self.phases
+        gap, generalization = {}, {}
         for metric in METRICS:
-            of_held_out, of_training = held_out.estimate(metric), training.estimate(metric)
-            if of_held_out.value is None or of_training.value is None:
-                continue
-            error = None
-            if of_held_out.standard_error is not None and of_training.standard_error is not None:
-                error = (of_held_out.standard_error**2 + of_training.standard_error**2) ** 0.5
-            found[_key(metric, headline)] = Estimate(of_training.value - of_held_out.value, error)
-        return found
+            key = f"both.{metric.name}" if metric is QUERY_AUC else f"both.{headline.value}.{metric.name}"
+            gap[key] = self.clusters[0].estimate(metric)
+            held_out, of_training = (phase.errors.estimate(metric) for phase in (after, training))
+            if held_out.value is not None and of_training.value is not None:
+                error = None
+                if held_out.standard_error is not None and of_training.standard_error is not None:
+                    error = (held_out.standard_error**2 + of_training.standard_error**2) ** 0.5
+                generalization[key] = Estimate(of_training.value - held_out.value, error)
+        return {
+            "before": before.values(with_loss=with_loss),
+            "after": after.values(with_loss=with_loss),
+            "training": training.values(with_loss=with_loss) if training.num_edges else None,
+            "gap": gap,
+            "generalization": generalization,
+        }
 
-    def bucket_means(self) -> list[tuple[int, float, float] | None]:
-        """Return of each bucket (queries, mean reciprocal rank before, after); None where nothing was measured."""
-        found: list[tuple[int, float, float] | None] = []
+    def bucket_visits(self) -> list[BucketVisit | None]:
+        """Return the mean reciprocal ranks of each bucket; None where nothing was measured."""
+        found: list[BucketVisit | None] = []
         for _, diverged, queries, *limbs in self.buckets.tolist():
-            if diverged or not queries:
-                found.append(None)
-                continue
             sums = (low + (high << LIMB_BITS) for low, high in (limbs[:2], limbs[2:]))
-            before, after = (of / (queries << FRACTION_BITS) for of in sums)
-            found.append((queries, before, after))
+            is_measured = queries and not diverged
+            found.append(
+                BucketVisit(queries, *(of / (queries << FRACTION_BITS) for of in sums)) if is_measured else None
+            )
         return found
-
-
-def _key(metric: QueryMetric, headline: RankType) -> str:
-    return f"both.{metric.name}" if metric is QUERY_AUC else f"both.{headline.value}.{metric.name}"

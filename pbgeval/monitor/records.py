@@ -17,7 +17,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from attrs import asdict, define, field, fields, frozen
+from attrs import asdict, astuple, define, field, fields, frozen
 
 from pbgeval.errors import OutputError, StorageError
 from pbgeval.metrics.estimates import Estimate
@@ -31,6 +31,8 @@ LOGGER = logging.getLogger("pbgeval.monitor")
 VERSION = 1  # of what stands under `pbgeval`
 OURS = "pbgeval"
 AVERAGE = "eval_stats_chunk_avg"  # the key that tells the summary of a pass from a visit
+KEYS = ("epoch_idx", "edge_path_idx", "edge_chunk_idx")
+FIGURES = ("stats", "eval_stats_before", "eval_stats_after")
 
 # PBG's names of metrics of ranks -> ours
 PBG_NAMES = {
@@ -112,15 +114,14 @@ class VisitRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""
+        figures = zip(FIGURES, (self.stats, self.before, self.after), strict=True)
         return {
             "lhs_partition": self.bucket.lhs,
             "rhs_partition": self.bucket.rhs,
             "index": self.index,
-            "stats": _figures_to_json(self.stats),
-            "eval_stats_before": _figures_to_json(self.before),
-            "eval_stats_after": _figures_to_json(self.after),
-            **_key_to_json(self.key),
-            **_details_to_json(self.details),
+            **{name: of and asdict(of) for name, of in figures},
+            **dict(zip(KEYS, astuple(self.key), strict=True)),
+            **_ours(self.details),
         }
 
 
@@ -151,11 +152,15 @@ class PassRecord:
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""
         return {
-            **_key_to_json(self.key),
+            **dict(zip(KEYS, astuple(self.key), strict=True)),
             "index": self.index,
-            AVERAGE: _figures_to_json(self.average),
-            **_details_to_json(self.details),
+            AVERAGE: self.average and asdict(self.average),
+            **_ours(self.details),
         }
+
+
+def _ours(details: VisitDetails | PassDetails | None) -> dict[str, Any]:
+    return {} if details is None else {OURS: {"version": VERSION, **asdict(details)}}
 
 
 def record_of(line: Mapping[str, Any]) -> VisitRecord | PassRecord:
@@ -165,13 +170,12 @@ def record_of(line: Mapping[str, Any]) -> VisitRecord | PassRecord:
         MalformedError: it has not the keys of a record.
     """
     try:
-        key = PassKey(*(int(line[name]) for name in ("epoch_idx", "edge_path_idx", "edge_chunk_idx")))
-        index, ours = int(line["index"]), line.get(OURS)
+        key, index = PassKey(*(int(line[name]) for name in KEYS)), int(line["index"])
         if AVERAGE in line:
-            return PassRecord(key, index, _figures_of(line[AVERAGE]), _details_of(PassDetails, ours))
+            return PassRecord(key, index, _figures_of(line[AVERAGE]), _details_of(PassDetails, line.get(OURS)))
         bucket = Bucket(int(line["lhs_partition"]), int(line["rhs_partition"]))
-        stats, before, after = (_figures_of(line.get(of)) for of in ("stats", "eval_stats_before", "eval_stats_after"))
-        return VisitRecord(key, bucket, index, stats, before, after, _details_of(VisitDetails, ours))
+        stats, before, after = (_figures_of(line.get(name)) for name in FIGURES)
+        return VisitRecord(key, bucket, index, stats, before, after, _details_of(VisitDetails, line.get(OURS)))
     except KeyError as error:
         raise MalformedError(f"expected the key {error}, found {', '.join(line) or 'no keys'}") from error
     except (TypeError, ValueError, AttributeError) as error:
@@ -190,20 +194,8 @@ def _details_of(kind: type[Details], ours: Mapping[str, Any] | None) -> Details 
     return kind(**known)
 
 
-def _key_to_json(key: PassKey) -> dict[str, int]:
-    return {"epoch_idx": key.epoch, "edge_path_idx": key.edge_path, "edge_chunk_idx": key.edge_chunk}
-
-
 def _figures_of(value: Mapping[str, Any] | None) -> PbgFigures | None:
     return None if value is None else PbgFigures(int(value["count"]), dict(value.get("metrics") or {}))
-
-
-def _figures_to_json(figures: PbgFigures | None) -> dict[str, Any] | None:
-    return None if figures is None else {"count": figures.count, "metrics": dict(figures.metrics)}
-
-
-def _details_to_json(details: VisitDetails | PassDetails | None) -> dict[str, Any]:
-    return {} if details is None else {OURS: {"version": VERSION, **asdict(details)}}
 
 
 # Records -> lines at the end of a file, one write each; a crash leaves at most a cut last line.
@@ -218,7 +210,6 @@ class RecordSink(Protocol):
         Raises:
             OutputError: it cannot be written.
         """
-        ...
 
 
 @define
@@ -246,10 +237,8 @@ class StatsFile:
 def _ends_a_line(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            if file.seek(0, os.SEEK_END) == 0:
-                return True
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            return file.read(1) in (b"", b"\n")
     except FileNotFoundError:
         return True
     except OSError as error:
@@ -290,22 +279,25 @@ def read_history(path: str | os.PathLike[str], warn: Callable[[str], None] = LOG
     Raises:
         StorageError: there is no such file, it cannot be read, or not one line of it is a record.
     """
-    files = [_records(file, warn) for file in _files(Path(path))]
+    path = Path(path)
+    paths = [path]
+    if path.is_dir():
+        paths = sorted(path.glob("training_stats.worker_*.json"))
+        if (path / FILE_NAME).exists() or not paths:
+            paths.insert(0, path / FILE_NAME)
+    files = [_records(file, warn) for file in paths]
     restarts = [list(_restarts(records)) for records in files]
     of_any = [*chain(*restarts)]  # for workers of an earlier run alone
-    visits: list[VisitRecord] = []
-    passes: list[PassRecord] = []
-    for records, own in zip(files, restarts, strict=True):
-        for record in records:
-            if any(key <= record.key and record.index < index for key, index in own or of_any):
-                continue
-            if isinstance(record, VisitRecord):
-                visits.append(record)
-            else:
-                passes.append(record)
+    kept = [
+        record
+        for records, own in zip(files, restarts, strict=True)
+        for record in records
+        if not any(key <= record.key and record.index < index for key, index in own or of_any)
+    ]
+    visits = [record for record in kept if isinstance(record, VisitRecord)]
+    passes = [record for record in kept if isinstance(record, PassRecord)]
     visits.sort(key=lambda visit: (visit.key, visit.index))
-    passes.sort(key=lambda of_pass: of_pass.key)
-    return History(tuple(visits), tuple(passes))
+    return History(tuple(visits), tuple(sorted(passes, key=lambda record: record.key)))
 
 
 def _restarts(records: list[VisitRecord | PassRecord]) -> Iterator[tuple[PassKey, int]]:
@@ -322,13 +314,6 @@ def _restarts(records: list[VisitRecord | PassRecord]) -> Iterator[tuple[PassKey
 def file_of_worker(folder: Path, worker: int) -> Path:
     """Return the file that a worker writes: no two append to one."""
     return folder / (FILE_NAME if worker == 0 else f"training_stats.worker_{worker}.json")
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    of_workers = sorted(path.glob("training_stats.worker_*.json"))
-    return [path / FILE_NAME, *of_workers] if (path / FILE_NAME).exists() or not of_workers else of_workers
 
 
 def _records(file: Path, warn: Callable[[str], None]) -> list[VisitRecord | PassRecord]:
@@ -372,43 +357,33 @@ def _parsed(line: str) -> dict[str, object]:
 # `path_<p>/chunk_<c>/` before.
 
 
-Scalars = Iterator[tuple[str, float | int | None]]
-_OF_BUCKETS = "mrr"
 _BOTH = "both."
 
 
 def scalars_of(record: VisitRecord | PassRecord) -> dict[str, float]:
     """Return the values of a record by their names; what is undefined has none."""
-    found = _of_visit(record) if isinstance(record, VisitRecord) else _of_pass(record)
+    found: dict[str, float | int | None] = {}
+    if isinstance(record, VisitRecord):
+        for when, figures in (("before", record.before), ("after", record.after)):
+            metrics = {} if figures is None else figures.metrics
+            found |= {f"visit/{metric}/{when}": value for metric, value in metrics.items()}
+            found[f"bucket_{record.bucket.lhs}_{record.bucket.rhs}/mrr/{when}"] = metrics.get("mrr")
+    elif record.details is not None:
+        details = record.details
+        parts = {"before": details.before, "after": details.after, "training": details.training or {}}
+        for name, differences in (("gap", details.gap), ("generalization", details.generalization)):
+            parts[name] = {metric: of.value for metric, of in differences.items()}
+            parts[f"{name}_error"] = {metric: of.standard_error for metric, of in differences.items()}
+        found = {
+            f"pass/{metric.removeprefix(_BOTH)}/{name}": value
+            for name, values in parts.items()
+            for metric, value in values.items()
+            if metric.startswith(_BOTH)
+        }
+        found |= {"pass/diverged": details.num_diverged, "pass/lost": details.lost}
     path, chunk = record.key.edge_path, record.key.edge_chunk
     prefix = f"path_{path}/chunk_{chunk}/" if path or chunk else ""
-    return {prefix + name: value for name, value in found if value is not None}
-
-
-def _of_visit(record: VisitRecord) -> Scalars:
-    for when, figures in (("before", record.before), ("after", record.after)):
-        if figures is None:
-            continue
-        for metric, value in figures.metrics.items():
-            yield f"visit/{metric}/{when}", value
-        yield f"bucket_{record.bucket.lhs}_{record.bucket.rhs}/{_OF_BUCKETS}/{when}", figures.metrics.get(_OF_BUCKETS)
-
-
-def _of_pass(record: PassRecord) -> Scalars:
-    details = record.details
-    if details is None:
-        return
-    whens = (("before", details.before), ("after", details.after), ("training", details.training))
-    for when, values in whens:
-        for metric, value in (values or {}).items():
-            if metric.startswith(_BOTH):
-                yield f"pass/{metric.removeprefix(_BOTH)}/{when}", value
-    for name, of_metrics in (("gap", details.gap), ("generalization", details.generalization)):
-        for metric, difference in of_metrics.items():
-            yield f"pass/{metric.removeprefix(_BOTH)}/{name}", difference.value
-            yield f"pass/{metric.removeprefix(_BOTH)}/{name}_error", difference.standard_error
-    yield "pass/diverged", details.num_diverged
-    yield "pass/lost", details.lost
+    return {prefix + name: value for name, value in found.items() if value is not None}
 
 
 # Records of a training run -> a sink of values by step: TensorBoard, Weights & Biases, MLflow.

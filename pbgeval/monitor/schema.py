@@ -1,4 +1,4 @@
-"""What a monitored model is: its relations and types, which do not change, and its tensors, which do.
+"""What a monitored model is: relations and types, which do not change, and tensors, which do; which edges are held out.
 
 Names of operators and comparators, shapes of parameters and the side that they act on are PyTorch-BigGraph's
 (PBG.md section 2).
@@ -6,14 +6,17 @@ Names of operators and comparators, shapes of parameters and the side that they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Protocol
 
+import numpy as np
 from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.errors import ConfigError, DataError
-from pbgeval.monitor.holdout import EndTypes
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring.comparators import COMPARATORS
 from pbgeval.scoring.operators import OPERATORS
@@ -35,6 +38,16 @@ def _as_tuple(relations: Iterable[MonitoredRelation]) -> tuple[MonitoredRelation
 
 
 @frozen
+class EndTypes:
+    """What an edge's two rows mean: entity types and partitions (0 where a type has one)."""
+
+    lhs: str
+    lhs_partition: int
+    rhs: str
+    rhs_partition: int
+
+
+@frozen
 class ModelSchema:
     """What does not change in training."""
 
@@ -44,11 +57,6 @@ class ModelSchema:
     num_dynamic_relations: int | None = None  # None: relations are not dynamic
     bias: bool = False
     max_norm: float | None = None
-
-    def __attrs_post_init__(self) -> None:
-        faults = list(self._faults())
-        if faults:
-            raise ConfigError(*faults)
 
     @property
     def dynamic(self) -> bool:
@@ -80,7 +88,7 @@ class ModelSchema:
             for of in self.relations
         ]
 
-    def _faults(self) -> list[str]:
+    def __attrs_post_init__(self) -> None:
         faults = []
         if not self.relations or (self.dynamic and len(self.relations) > 1):
             faults.append(
@@ -95,13 +103,14 @@ class ModelSchema:
                     f"relation '{relation.name}': expected an operator of {', '.join(OPERATORS)}, "
                     f"got {relation.operator!r}"
                 )
-            for entity_type in (relation.lhs, relation.rhs):
-                if self.num_partitions.get(entity_type, 0) < 1:
-                    faults.append(
-                        f"num_partitions: expected those of entity type '{entity_type}' of relation "
-                        f"'{relation.name}', at least 1, got {self.num_partitions.get(entity_type)}"
-                    )
-        return faults
+            faults += [
+                f"num_partitions: expected those of entity type '{entity_type}' of relation "
+                f"'{relation.name}', at least 1, got {self.num_partitions.get(entity_type)}"
+                for entity_type in (relation.lhs, relation.rhs)
+                if self.num_partitions.get(entity_type, 0) < 1
+            ]
+        if faults:
+            raise ConfigError(*faults)
 
 
 class Model(Protocol):
@@ -109,7 +118,6 @@ class Model(Protocol):
 
     def embeddings(self, entity_type: str, partition: int) -> Tensor:
         """Return the entities of a partition, (N, D)."""
-        ...
 
     def operator_parameters(self, relation: int, side: Side) -> Mapping[str, Tensor]:
         """Return the parameters by PBG's names: real, imag, diagonal, translation, linear_transformation.
@@ -117,11 +125,9 @@ class Model(Protocol):
         Asked for the right-hand side alone, relation by relation; of dynamic relations for relation 0 on both sides,
         with a leading dimension R.
         """
-        ...
 
     def global_embedding(self, entity_type: str) -> Tensor | None:
         """Return the vector (D,) that is added to all entities of a type, None if there is none."""
-        ...
 
 
 @frozen(eq=False)
@@ -149,3 +155,92 @@ class ModelTensors:
 
     def global_embedding(self, entity_type: str) -> Tensor | None:
         return self.global_embeddings.get(entity_type)
+
+
+# Edges of a bucket -> which of them are held out of training.
+#
+# The side of an edge is a hash of (seed, relation, entity types, partitions, rows) and of nothing else: the same at
+# every epoch, in every chunk and path, on every worker and machine, and all copies of an edge fall on one side.
+
+ROWS_AT_A_TIME = 1 << 15  # so that the words in hand stay in cache; changes no number
+NUM_HASHES = 1 << 64
+
+
+def threshold_of(fraction: float) -> int:
+    """Return how many of the 2^64 hashes are held out: the exact value of the fraction, rounded down.
+
+    Raises:
+        ConfigError: it is not in [0, 1): with 1 no edge would be trained on.
+    """
+    if not (isinstance(fraction, int | float) and 0 <= fraction < 1):
+        raise ConfigError(
+            f"eval_fraction: expected a number from 0 (nothing is held out) to below 1, got {fraction!r}; "
+            "with 1 no edge would be left to train on"
+        )
+    return math.floor(Fraction(fraction) * NUM_HASHES)
+
+
+def hash_edges(
+    seed: int, ends_of_relation: Sequence[EndTypes], lhs_E: np.ndarray, rel_E: np.ndarray, rhs_E: np.ndarray
+) -> np.ndarray:
+    """Return the hash of each edge, uint64 (E,).
+
+    Args:
+        seed: another one draws other edges.
+        ends_of_relation: of each relation; a single one holds for all, however many there are.
+        lhs_E: row of the left entity in its partition, int64.
+        rel_E: relation, int64.
+        rhs_E: row of the right entity in its partition, int64.
+
+    Raises:
+        DataError: a relation out of range.
+    """
+    words_of = {ends: _word(f"pbgeval holdout {seed}", ends) for ends in set(ends_of_relation)}
+    words_R = np.array([words_of[ends] for ends in ends_of_relation], np.uint64)
+    schema_E = rel_E if len(words_R) > 1 else np.zeros_like(rel_E)
+    wrong = np.flatnonzero((schema_E < 0) | (schema_E >= len(words_R)))
+    if len(wrong):
+        raise DataError(f"rel: expected a relation in 0..{len(words_R) - 1}, got {int(rel_E[wrong[0]])}")
+    hashes_E = np.empty(len(rel_E), np.uint64)
+    for start in range(0, len(rel_E), ROWS_AT_A_TIME):
+        part = slice(start, start + ROWS_AT_A_TIME)
+        state_E = words_R[schema_E[part]]
+        for column_E in (rel_E, lhs_E, rhs_E):
+            state_E = mixed(state_E ^ column_E[part].astype(np.uint64))
+        hashes_E[part] = state_E
+    return hashes_E
+
+
+def _word(prefix: str, ends: EndTypes) -> int:
+    # Types are any text, so each is preceded by its length.
+    name = f"{prefix} {len(ends.lhs)}:{ends.lhs} {ends.lhs_partition} {len(ends.rhs)}:{ends.rhs} {ends.rhs_partition}"
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def mixed(words: np.ndarray) -> np.ndarray:
+    """Permute 64-bit words so that each bit depends on all (SplitMix64; Steele et al., 2014)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed_words: np.ndarray = words ^ (words >> np.uint64(31))
+    return mixed_words
+
+
+def held_out_rows(hash_E: np.ndarray, threshold: int) -> np.ndarray:
+    """Return the positions of the edges that are held out, int64, ascending."""
+    return np.flatnonzero(hash_E < np.uint64(threshold))
+
+
+def sample_of_rest(hash_E: np.ndarray, threshold: int, num_edges: int) -> np.ndarray:
+    """Return the positions, ascending, of as many edges as asked for that are not held out: those next by hash.
+
+    All of them where there are fewer.
+    """
+    rest = np.flatnonzero(hash_E >= np.uint64(threshold))
+    if num_edges >= len(rest):
+        return rest
+    of_rest = hash_E[rest]
+    last = np.partition(of_rest, num_edges)[num_edges]  # the first hash that is not needed any more
+    below, ties = rest[of_rest < last], rest[of_rest == last]
+    chosen: np.ndarray = np.sort(np.concatenate([below, ties[: num_edges - len(below)]]))
+    return chosen

@@ -98,7 +98,9 @@ class Chart:
 
 def linear(label: str, low: float, high: float, start: float = HEIGHT - BOTTOM, end: float = TOP) -> Axis:
     """Return an axis that begins and ends with round numbers; it goes up unless told where to start and end."""
-    step = _round_step((high - low) / _TICKS if high > low else (abs(high) or 1.0) / _TICKS)
+    width = (high - low if high > low else abs(high) or 1.0) / _TICKS
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= width * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     last = max(last, first + 1)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
@@ -120,12 +122,6 @@ def counted(label: str, names: Sequence[str], start: float, end: float, room: fl
     step = math.ceil(room * num / abs(end - start))
     ticks = tuple((float(at), names[at]) for at in range(0, len(names), step))
     return Axis(label, -0.5, num - 0.5, start, end, ticks)
-
-
-def _round_step(step: float) -> float:
-    """Return the smallest of 1, 2, 5 times a power of ten that is not smaller."""
-    power = 10.0 ** math.floor(math.log10(step))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
 
 
 def _kinds(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -155,26 +151,26 @@ class SideRanks:
 
 def ranks_by_side(rows: Iterable[Row], rank_type: str) -> list[SideRanks]:
     """Return the ranks of each side that has queries."""
-    of_sides: dict[str, list[tuple[float, int]]] = {side: [] for side in SIDES}
+    pairs: dict[str, list[tuple[float, int]]] = {side: [] for side in SIDES}
     for row in rows:
         if row["rank_type"] == rank_type and row["count"]:
-            of_sides[row["side"]].append((row["lower_edge"], row["count"]))
-    sides = []
-    for side, pairs in of_sides.items():
-        if pairs:
-            ranks, counts = zip(*sorted(pairs), strict=True)
-            sides.append(SideRanks(side, np.array(ranks, np.float64), np.array(counts, np.int64)))
-    return sides
+            pairs[row["side"]].append((row["lower_edge"], row["count"]))
+    columns = {side: [*zip(*sorted(of_side), strict=True)] for side, of_side in pairs.items() if of_side}
+    return [
+        SideRanks(side, np.array(ranks, np.float64), np.array(counts, np.int64))
+        for side, (ranks, counts) in columns.items()
+    ]
 
 
-def bin_edges(highest: float) -> list[int]:
+def bin_edges(sides: Sequence[SideRanks]) -> list[int]:
     """Return powers of two from 1 to the first above the highest rank: bins of equal width on a logarithmic axis."""
-    return [1 << power for power in range(1 + int(highest).bit_length())]
+    highest = max(int(of.rank_K[-1]) for of in sides)
+    return [1 << power for power in range(1 + highest.bit_length())]
 
 
 def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
     """Return bars: of each side, the share of its queries in each bin of ranks."""
-    edges = bin_edges(max(float(of.rank_K[-1]) for of in sides))
+    edges = bin_edges(sides)
     shares = [np.diff(of.num_below(np.array(edges))) / of.count_K.sum() for of in sides]
     boxes = []
     for at, (low, high) in enumerate(pairwise(map(math.log10, edges))):
@@ -182,8 +178,7 @@ def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
         for kind, (of, share_B) in enumerate(zip(sides, shares, strict=True)):
             title = f"{of.side}, {_bin_name(edges, at)}: {100 * float(share_B[at]):.2f}%"
             left = low + (1 - _BAR) / 2 * (high - low) + kind * width
-            x = left, left + width
-            boxes.append(Box(f"bar-{kind}", x, (0.0, float(share_B[at])), title))
+            boxes.append(Box(f"bar-{kind}", (left, left + width), (0.0, float(share_B[at])), title))
     return Chart(
         title="How the ranks are distributed",
         description=f"Histogram of {rank_type} ranks on a logarithmic axis; the table below has the numbers",
@@ -196,7 +191,7 @@ def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
 
 def cumulative_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
     """Return lines: of each side, the share of its queries with a rank of at most k, which is hits at k."""
-    x = decades("k", float(bin_edges(max(float(of.rank_K[-1]) for of in sides))[-1]))
+    x = decades("k", float(bin_edges(sides)[-1]))
     logs = np.append(np.arange(0.0, x.high, 1 / _POINTS_PER_DECADE), x.high)
     ranks = np.nextafter(10.0**logs * (1 + 1e-12), np.inf)  # an integer that the power misses by rounding counts
     lines = [
@@ -215,15 +210,13 @@ def cumulative_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
 
 def distribution_table(sides: Sequence[SideRanks]) -> DataTable:
     """Return the numbers of both charts: queries of each bin and side, their share, and the share up to its end."""
-    edges = bin_edges(max(float(of.rank_K[-1]) for of in sides))
+    edges = bin_edges(sides)
     below = [of.num_below(np.array(edges)).tolist() for of in sides]
-    rows = []
-    for at in range(len(edges) - 1):
-        cells = [_bin_name(edges, at)]
-        for below_E in below:
-            count, upto, total = below_E[at + 1] - below_E[at], below_E[at + 1], below_E[-1]
-            cells += [f"{count:,}", f"{count / total:.4f}", f"{upto / total:.4f}"]
-        rows.append(cells)
+    rows = [[_bin_name(edges, at)] for at in range(len(edges) - 1)]
+    for below_E in below:
+        for cells, (before, upto) in zip(rows, pairwise(below_E), strict=True):
+            count = upto - before
+            cells += [f"{count:,}", f"{count / below_E[-1]:.4f}", f"{upto / below_E[-1]:.4f}"]
     columns = (f"{of.side}, {what}" for of in sides for what in ("queries", "share", "cumulative"))
     return DataTable("Numbers of both charts", ("rank", *columns), rows, anchor="rank-distribution")
 
@@ -255,26 +248,25 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
     """
     if not rows or key not in rows[0]:
         return None
-    num_left, num_right = (1 + max(row[name] for row in rows) for name in ("lhs_partition", "rhs_partition"))
-    block = -(-max(num_left, num_right) // MAX_CELLS)
+    nums = [1 + max(row[name] for row in rows) for name in ("lhs_partition", "rhs_partition")]
+    block = -(-max(nums) // MAX_CELLS)
     places: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in rows:
         places[row["lhs_partition"] // block, row["rhs_partition"] // block].append(row)
     means = {place: _mean(of, key) for place, of in sorted(places.items())}
     known = [mean for mean in means.values() if mean is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    left, right = _spans(num_left, block), _spans(num_right, block)
-    size = min(_LARGEST, _EXTENT / max(len(left), len(right)))
-    boxes = []
+    left, right = ([_span(first, block, num) for first in range(0, num, block)] for num in nums)
+    num_cells = max(len(left), len(right))
+    size, boxes = min(_LARGEST, _EXTENT / num_cells), []
     for (lhs, rhs), mean in means.items():
-        text = text_of(key, mean)
-        num_edges = sum(row["num_edges"] for row in places[lhs, rhs])
+        text, num_edges = text_of(key, mean), sum(row["num_edges"] for row in places[lhs, rhs])
         title = f"left partition {left[lhs]}, right partition {right[rhs]}: {text}, {num_edges:,} edges"
         style = "none" if mean is None else f"level-{level_of(mean, low, high)}"
-        is_labelled = mean is not None and max(len(left), len(right)) <= MAX_LABELLED
-        box = Box(f"cell {style}", (rhs - 0.5, rhs + 0.5), (lhs - 0.5, lhs + 0.5), title, text if is_labelled else "")
-        boxes.append(box)
+        label = text if mean is not None and num_cells <= MAX_LABELLED else ""
+        boxes.append(Box(f"cell {style}", (rhs - 0.5, rhs + 0.5), (lhs - 0.5, lhs + 0.5), title, label))
     metric, paths = short_title(key), len({row["edge_path"] for row in rows})
+    cells = [f"up to {block} by {block} buckets"] * (block > 1) + [f"{paths} edge paths"] * (paths > 1)
     spread = f"from {number(key, low)} to {number(key, high)}; the table has the numbers"
     described = f"{metric} by left and right partition: {len(known)} of {len(means)} cells have a value, {spread}"
     return Chart(
@@ -285,7 +277,7 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
         legend=[("none", "no ranked queries")] if len(known) < len(means) else [],
         ramp=(number(key, low), number(key, (low + high) / 2), number(key, high)) if high > low else (),
         boxes=boxes,
-        note=_note(block, paths),
+        note=f"Each cell stands for {' of '.join(cells)}: the mean, weighted by edges." if cells else "",
         style="map",
     )
 
@@ -296,12 +288,9 @@ def _mean(rows: Sequence[Row], key: str) -> float | None:
     return sum(row["num_edges"] * row[key] for row in known) / weight if weight else None
 
 
-def _spans(num: int, block: int) -> list[str]:
-    """Return what the cells of one side are called: a partition, or from which to which."""
-    return [
-        str(first) if block == 1 or first == num - 1 else f"{first} to {min(first + block, num) - 1}"
-        for first in range(0, num, block)
-    ]
+def _span(first: int, block: int, num: int) -> str:
+    """Return what a cell is called: a partition, or from which to which of `num`."""
+    return str(first) if block == 1 or first == num - 1 else f"{first} to {min(first + block, num) - 1}"
 
 
 def level_of(value: float, low: float, high: float) -> int:
@@ -309,12 +298,6 @@ def level_of(value: float, low: float, high: float) -> int:
     if high <= low:
         return NUM_LEVELS // 2
     return min(NUM_LEVELS - 1, int(NUM_LEVELS * ((value - low) / (high - low))))
-
-
-def _note(block: int, num_paths: int) -> str:
-    parts = [f"up to {block} by {block} buckets"] if block > 1 else []
-    parts += [f"{num_paths} edge paths"] if num_paths > 1 else []
-    return f"Each cell stands for {' of '.join(parts)}: the mean, weighted by edges." if parts else ""
 
 
 def bucket_table(rows: Sequence[Row], key: str) -> DataTable:
@@ -361,13 +344,10 @@ def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Cha
     lines = [Line("zero", ((0.0, y.low), (0.0, y.high)))]
     kinds = {0: "significant", 2: "not significant"}  # line styles
     for kind in kinds:
-        dots: list[tuple[float, float | None]] = []
-        whiskers: list[tuple[float, float | None]] = []
-        for at, (_, of) in enumerate(rows):
-            if of.is_significant == (kind == 0):
-                dots += [(of.difference, at), (0.0, None)]
-                if of.low is not None and of.high is not None:
-                    whiskers += [(of.low, at), (of.high, at), (0.0, None)]
+        of_kind = [(at, of) for at, (_, of) in enumerate(rows) if of.is_significant == (kind == 0)]
+        known = [(of.low, of.high, at) for at, of in of_kind if of.low is not None and of.high is not None]
+        whiskers = [point for low, high, at in known for point in ((low, at), (high, at), (0.0, None))]
+        dots = [point for at, of in of_kind for point in ((of.difference, at), (0.0, None))]
         lines += [Line(kind, whiskers), Line(kind, dots, has_dots=True)]
     return Chart(
         title=f"Difference in {metric} by relation",
@@ -431,10 +411,10 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
 
 def _visits(curves: Curves, x: Axis) -> Chart:
     num_shown = max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))
-    lines = []
-    for visits in [*curves.teeth.values()][:num_shown]:
-        points = [point for at, before, after in visits for point in ((at - 0.25, before), (at + 0.25, after))]
-        lines.append(Line("thin", points))
+    lines = [
+        Line("thin", [point for at, before, after in visits for point in ((at - 0.25, before), (at + 0.25, after))])
+        for visits in [*curves.teeth.values()][:num_shown]
+    ]
     known = [value for line in lines for _, value in line.points if value is not None]
     name = METRICS[curves.metric]
     which = f"{len(lines)} of {len(curves.teeth)} buckets" if len(lines) < len(curves.teeth) else "each bucket"

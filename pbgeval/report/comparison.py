@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import attrs
 import numpy as np
 from attrs import asdict, evolve, frozen
 
@@ -17,13 +16,12 @@ from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, UnknownMetricError, split
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
-from pbgeval.monitor.holdout import mixed
+from pbgeval.monitor.schema import mixed
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.report.conditions import interval_line
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
-from pbgeval.report.report import Report
+from pbgeval.report.report import Report, interval_line
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, unbroken
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
@@ -58,35 +56,29 @@ class PairedRuns:
             StorageError: a file is damaged, or a query of one run is not that of the other.
             DataError: an id in the edges is out of range.
         """
-        for rows in self.a.row_ranges(None if self.lists is None else self._window_rows):
+        lists = self.lists
+        for rows in self.a.row_ranges(None if lists is None else self._window_rows):
             counts = {side: self._counts(rows, side) for side in self.sides}
             ranked_E = np.logical_or.reduce([of["num_candidates"] > 0 for of, _ in counts.values()])
             at = np.flatnonzero(ranked_E)
-            if len(at):
-                yield self._block(rows, at, counts)
+            if not len(at):
+                continue
+            edges = None if self.a.edges is None else self.a.read_edges(rows).select(at)
+            group_E = np.zeros(len(at), np.int64) if edges is None else edges.rel_n
+            unit_E = np.arange(len(at))
+            if lists is not None:
+                unit_E = number_chunks(np.zeros_like(group_E) if self.a.facts.dynamic else group_E, lists)
+            sides = []
+            for side, (of_a, of_b) in counts.items():
+                is_ranked_E = of_a["num_candidates"][at] > 0
+                a_ME, b_ME = (self._values(of, at) * is_ranked_E for of in (of_a, of_b))
+                key_E = self._keys(rows, edges, side) if self.with_keys and edges is not None else None
+                sides.append(PairedSide(is_ranked_E, a_ME, b_ME - a_ME, key_E))
+            yield PairedEdges(group_E, unit_E, tuple(sides))
 
     def _window_rows(self, num_edges: int) -> int:
         assert self.lists is not None
         return slice_rows(num_edges, self.num_slices) if self.lists.pbg_semantics else self.lists.window_rows()
-
-    def _block(
-        self,
-        rows: RowRange,
-        at: np.ndarray,
-        counts: Mapping[Side, tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]],
-    ) -> PairedEdges:
-        edges = None if self.a.edges is None else self.a.read_edges(rows).select(at)
-        group_E = np.zeros(len(at), np.int64) if edges is None else edges.rel_n
-        unit_E = np.arange(len(at))
-        if self.lists is not None:
-            unit_E = number_chunks(np.zeros_like(group_E) if self.a.facts.dynamic else group_E, self.lists)
-        sides = []
-        for side, (of_a, of_b) in counts.items():
-            is_ranked_E = of_a["num_candidates"][at] > 0
-            a_ME, b_ME = (self._values(of, at) * is_ranked_E for of in (of_a, of_b))
-            key_E = self._keys(rows, edges, side) if self.with_keys and edges is not None else None
-            sides.append(PairedSide(is_ranked_E, a_ME, b_ME - a_ME, key_E))
-        return PairedEdges(group_E, unit_E, tuple(sides))
 
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
@@ -127,24 +119,9 @@ class PairedRuns:
         return mixed(mixed(place_E) ^ np.asarray(partition_E).astype(np.uint64))
 
 
-def sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
-    """Return how a run's lists of candidates are made, from its settings; None where none are sampled."""
-    if "num_batch_negs" not in settings:
-        return None
-    is_pbg = settings["pbg_semantics"]
-    return SampledLists(
-        settings["num_batch_negs"],
-        settings["num_uniform_negs"],
-        is_pbg,
-        settings["batch_size"] if is_pbg else 0,
-        settings.get("num_degree_negs", 0),
-    )
-
-
 # The provenance of two runs -> whether their queries, filters and candidates are the same, else what differs.
 
 MAX_SHOWN = 60  # characters of a value
-OBSERVED = "observed"  # the type constraint that known edges decide
 
 # Settings that decide which edges are evaluated, and which of their sides.
 QUERY_SETTINGS = (
@@ -190,7 +167,7 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     found = [*_edges(a["data"]["edges"], b["data"]["edges"]), *_schema(of_a, of_b)]
     found += [_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)]
     found += [text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)]
-    if filtered or "num_degree_negs" in of_a or OBSERVED in (of.get("type_constraint") for of in (of_a, of_b)):
+    if filtered or "num_degree_negs" in of_a or "observed" in (of.get("type_constraint") for of in (of_a, of_b)):
         found += _known(a["data"], b["data"])
     return found
 
@@ -210,11 +187,11 @@ def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> It
     if len(a) != len(b):
         yield _line("edge_paths", f"has {len(a)}", str(len(b)))
         return
-    for index, (of_a, of_b) in enumerate(zip(a, b, strict=True)):
-        unlike = sorted(bucket for bucket in {*of_a, *of_b} if of_a.get(bucket) != of_b.get(bucket))
+    for index, files in enumerate(zip(a, b, strict=True)):
+        unlike = sorted(bucket for bucket in {*files[0], *files[1]} if files[0].get(bucket) != files[1].get(bucket))
         if unlike:
-            of_bucket = (of.get(unlike[0], "none")[:8] for of in (of_a, of_b))
-            yield _line(f"edge_paths[{index}], edges of bucket {_more(unlike)}", *of_bucket)
+            digests = (of_run.get(unlike[0], "none")[:8] for of_run in files)
+            yield _line(f"edge_paths[{index}], edges of bucket {_more(unlike)}", *digests)
 
 
 def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
@@ -226,8 +203,8 @@ def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
         for name in ("lhs", "rhs", "candidates"):
             unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
             if unlike:
-                which = _more([f"[{unlike[0]}]", *unlike[1:]])
-                yield _line(f"relations{which}: {name}", of_a[unlike[0]][name], of_b[unlike[0]][name])
+                key = f"relations{_more([f'[{unlike[0]}]', *unlike[1:]])}: {name}"
+                yield _line(key, of_a[unlike[0]][name], of_b[unlike[0]][name])
     used = {relation[side] for relation in (*of_a, *of_b) for side in ("lhs", "rhs")}
     for name in sorted(used & {*a["entities"]} & {*b["entities"]}):
         for key in ("num_partitions", "featurized"):
@@ -236,18 +213,17 @@ def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
                 yield _line(f"entities['{name}'].{key}", *values)
 
 
-def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Return how known edges differ: whether a path is a filter path or a training path makes no difference."""
+def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how known edges differ: whether a path is a filter path or a training path makes no difference."""
     evaluated = {json.dumps(of_path, sort_keys=True) for of_path in a["edges"]}  # known in both
     known_a, known_b = (
         {json.dumps(of_path, sort_keys=True) for of_path in (*of["filter"], *of["training"])} - evaluated
         for of in (a, b)
     )
-    if known_a == known_b:
-        return []
-    pairs = ((known_a, known_b, "B"), (known_b, known_a, "A"))
-    texts = (f"{len(own)} ({len(own - others)} not in {name})" for own, others, name in pairs)
-    return [_line("filter_paths and train_paths", *texts)]
+    if known_a != known_b:
+        pairs = ((known_a, known_b, "B"), (known_b, known_a, "A"))
+        texts = (f"{len(own)} ({len(own - others)} not in {name})" for own, others, name in pairs)
+        yield _line("filter_paths and train_paths", *texts)
 
 
 CLUSTERS = ("key", "edge")
@@ -293,7 +269,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, ready for JSON."""
-        return attrs.asdict(self)
+        return asdict(self)
 
 
 def compare(
@@ -328,21 +304,25 @@ def compare(
         StorageError: a file is missing or damaged.
     """
     chosen = [_metric(name) for name in metrics or ()]
-    _check("side", side, SIDES)
-    _check("rank_type", rank_type, RANK_TYPE_SYNONYMS)
-    _check("filter", filter or "raw", ("raw", "filtered"))
-    _check("clusters", clusters, CLUSTERS)
+    for name, value, choices in (
+        ("side", side, tuple(SIDES)),
+        ("rank_type", rank_type, tuple(RANK_TYPE_SYNONYMS)),
+        ("filter", filter or "raw", ("raw", "filtered")),
+        ("clusters", clusters, CLUSTERS),
+    ):
+        if value not in choices:
+            raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
     reports = [of if isinstance(of, Report) else Report.read(Path(of)) for of in (a, b)]
     runs = [SavedRun.open(report, None) for report in reports]
     filtered = _check_same(reports, runs, filter)
     settings, facts = reports[0].document["provenance"]["settings"], runs[0].facts
-    lists = sampled_lists(settings)
+    lists = _sampled_lists(settings)
     if clusters == "key" or (lists is not None and not facts.dynamic):  # chunks are cut by relation
         runs[0] = SavedRun.open(reports[0], _edge_paths(reports, edge_paths))
     pair = PairedRuns(
         runs[0],
         runs[1],
-        sides=_sides(SIDES[side], facts.sides),
+        sides=tuple(of for of in facts.sides if of.is_in(SIDES[side])),
         filtered=filtered,
         rank_type=RANK_TYPE_SYNONYMS[rank_type],
         metrics=chosen or query_metrics(tuple(sorted({*facts.hits_at, *runs[1].facts.hits_at}))),
@@ -350,13 +330,25 @@ def compare(
         num_slices=settings.get("workers") or 1,
         with_keys=clusters == "key" and not facts.featurized,
     )
+    return _comparison(pair, [*map(model_of, reports)], side=SIDES[side])
+
+
+def _sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
+    """Return how a run's lists of candidates are made, from its settings; None where none are sampled."""
+    if "num_batch_negs" not in settings:
+        return None
+    batch_size = settings["batch_size"] if settings["pbg_semantics"] else 0
+    numbers = settings["num_batch_negs"], settings["num_uniform_negs"]
+    return SampledLists(*numbers, settings["pbg_semantics"], batch_size, settings.get("num_degree_negs", 0))
+
+
+def _comparison(pair: PairedRuns, models: Sequence[str], *, side: str) -> Comparison:
+    if not pair.sides:
+        labels = " or ".join(enabled.label for enabled in pair.a.facts.sides)
+        raise ConfigError(f"side: expected {labels}, which were ranked, got {side!r}")
     stats = PairedStats(len(pair.metrics), len(pair.sides), pair.with_keys)
     for block in pair.blocks():
         stats.add(block)
-    return _comparison(pair, stats, [*map(model_of, reports)], side=SIDES[side])
-
-
-def _comparison(pair: PairedRuns, stats: PairedStats, models: Sequence[str], *, side: str) -> Comparison:
     whole = differences(stats, pair.metrics, by_group=False)
     corrected: tuple[Difference, ...] = ()
     if whole:
@@ -392,11 +384,6 @@ def _relations(pair: PairedRuns, groups: Sequence[GroupDifferences]) -> tuple[Re
     )
 
 
-def _check(name: str, value: str, choices: Mapping[str, object] | Sequence[str]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
-
-
 def _metric(name: str) -> QueryMetric:
     parts = split(name)
     metric = find_query_metric(parts.metric) if find_metric(parts.metric) is not None else None
@@ -408,15 +395,6 @@ def _metric(name: str) -> QueryMetric:
     )
 
 
-def _sides(wanted: str, enabled: Sequence[Side]) -> tuple[Side, ...]:
-    found = tuple(side for side in enabled if side.is_in(wanted))
-    if not found:
-        raise ConfigError(
-            f"side: expected {' or '.join(side.label for side in enabled)}, which were ranked, got {wanted!r}"
-        )
-    return found
-
-
 def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str | None) -> bool:
     """Return whether filtered figures are compared.
 
@@ -425,9 +403,8 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
     """
     of_runs = [run.facts.filtered for run in runs]
     filtered = any(of_runs) if wanted is None else wanted == "filtered"
-    provenance = [report.document["provenance"] for report in reports]
-    found = differences_of(provenance[0], provenance[1], filtered=all(of_runs) and filtered)
-    faults = [f"{line}; evaluate both alike" for line in found]
+    a, b = (report.document["provenance"] for report in reports)
+    faults = [f"{line}; evaluate both alike" for line in differences_of(a, b, filtered=all(of_runs) and filtered)]
     if filtered and not all(of_runs):
         one, other = "AB" if of_runs[0] else "BA"
         told = f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered"
@@ -476,7 +453,22 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
     ]
     tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, anchor="all-metrics")]
     if comparison.relations and comparison.differences:
-        tables.append(_relation_table(comparison))
+        at, shown = relations_to_show(comparison)
+        decimals = _decimals([of.differences[at] for of in shown])
+        rows = [
+            (
+                of.relation,
+                f"{of.num_queries:,}",
+                *_cells(of.differences[at], decimals),
+                _probability(of.differences[at].p_holm),
+            )
+            for of in shown
+        ]
+        rest = len(comparison.relations) - len(shown)
+        note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all." if rest else ""
+        title = f"{metric_title(comparison.differences[at].metric)} by relation"
+        heads = ("relation", "queries", *_COLUMNS, "p (Holm)")
+        tables.append(DataTable(title, heads, rows, note, "relation-differences"))
     return tables
 
 
@@ -484,43 +476,27 @@ def relations_to_show(comparison: Comparison) -> tuple[int, list[RelationDiffere
     """Return the place of MRR, or of the first metric, and the relations with its smallest p-values."""
     names = [of.metric for of in comparison.differences]
     at = names.index("mean_reciprocal_rank") if "mean_reciprocal_rank" in names else 0
-
-    def order(of: RelationDifferences) -> tuple[float, float]:
-        difference = of.differences[at]
-        return (2.0 if difference.p_value is None else difference.p_value), -abs(difference.difference)
-
-    return at, sorted(comparison.relations, key=order)[:MAX_RELATIONS]
-
-
-def _relation_table(comparison: Comparison) -> DataTable:
-    at, shown = relations_to_show(comparison)
-    rest = len(comparison.relations) - len(shown)
-    differences = [of.differences[at] for of in shown]
-    decimals = _decimals(differences)
-    rows = [
-        (of.relation, f"{of.num_queries:,}", *_cells(difference, decimals), _probability(difference.p_holm))
-        for of, difference in zip(shown, differences, strict=True)
+    p_values = [of.differences[at].p_value for of in comparison.relations]
+    keys = [
+        (2.0 if p is None else p, -abs(of.differences[at].difference), place)
+        for place, (p, of) in enumerate(zip(p_values, comparison.relations, strict=True))
     ]
-    note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all." if rest else ""
-    title = f"{metric_title(comparison.differences[at].metric)} by relation"
-    return DataTable(title, ("relation", "queries", *_COLUMNS, "p (Holm)"), rows, note, "relation-differences")
+    return at, [comparison.relations[place] for *_, place in sorted(keys)[:MAX_RELATIONS]]
 
 
 def difference_tiles(comparison: Comparison) -> list[Tile]:
     """Return the differences in MRR, hits and mean rank, or in the first metrics."""
-    found = {of.metric: of for of in comparison.differences}
-    return [_tile(found[name]) for name in ([name for name in LARGE if name in found] or [*found][: len(LARGE)])]
-
-
-def _tile(of: Difference) -> Tile:
-    a, b, difference, interval = _cells(of, _decimals([of]))
-    better = "B" if of.difference * of.direction > 0 else "A"
-    told = f"{better} is significantly better" if of.is_significant else "no significant difference"
-    if of.p_holm is not None:
-        told += f" (p {_probability(of.p_holm)}, corrected for all metrics)"
-    interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
-    title = metric_title(of.metric) + (" (lower is better)" if of.direction < 0 else "")
-    return Tile(title, difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told))
+    found, tiles = {of.metric: of for of in comparison.differences}, []
+    for of in [found[name] for name in LARGE if name in found] or [*found.values()][: len(LARGE)]:
+        a, b, difference, interval = _cells(of, _decimals([of]))
+        better = "B" if of.difference * of.direction > 0 else "A"
+        told = f"{better} is significantly better" if of.is_significant else "no significant difference"
+        if of.p_holm is not None:
+            told += f" (p {_probability(of.p_holm)}, corrected for all metrics)"
+        interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
+        title = metric_title(of.metric) + (" (lower is better)" if of.direction < 0 else "")
+        tiles.append(Tile(title, difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told)))
+    return tiles
 
 
 def metric_title(metric: str) -> str:
@@ -530,10 +506,10 @@ def metric_title(metric: str) -> str:
 
 def _decimals(rows: Sequence[Difference]) -> dict[int, int]:
     """Return the decimals of a table by those of other tables: enough to tell whether an end of an interval is 0."""
-    found = {_usual_decimals(of): _usual_decimals(of) for of in rows}
+    found: dict[int, int] = {}
     for of in rows:
-        needed = 1 + decimals_of(of.standard_error) if of.standard_error else 0
-        found[_usual_decimals(of)] = max(found[_usual_decimals(of)], needed)
+        usual, needed = _usual_decimals(of), 1 + decimals_of(of.standard_error) if of.standard_error else 0
+        found[usual] = max(found.get(usual, usual), needed)
     return found
 
 
@@ -552,16 +528,6 @@ def _probability(p: float | None) -> str:
     if p is None:
         return UNDEFINED
     return f"< {MIN_P:.4f}" if p < MIN_P else f"{p:.4f}"
-
-
-def _markdown(comparison: Comparison) -> str:
-    tables = comparison_tables(comparison)
-    return "\n".join(f"{escape_markdown(table.title)}\n\n{to_markdown(table, left='---')}\n" for table in tables)
-
-
-def _latex(comparison: Comparison) -> str:
-    tables = comparison_tables(comparison)
-    return "\n".join(f"% {one_line(table.title)}\n{to_latex(table)}\n" for table in tables)
 
 
 def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
@@ -583,6 +549,11 @@ FORMATS: Mapping[str, Callable[[Comparison], str]] = {
     "text": lambda comparison: unbroken(comparison_tables(comparison)),
     "json": to_json,
     "csv": lambda comparison: to_csv(_csv_rows(comparison)),
-    "md": _markdown,
-    "latex": _latex,
+    "md": lambda comparison: "\n".join(
+        f"{escape_markdown(table.title)}\n\n{to_markdown(table, left='---')}\n"
+        for table in comparison_tables(comparison)
+    ),
+    "latex": lambda comparison: "\n".join(
+        f"% {one_line(table.title)}\n{to_latex(table)}\n" for table in comparison_tables(comparison)
+    ),
 }

@@ -68,8 +68,7 @@ class ConsoleObserver(Observer):
         bucket = unit.finished_bucket
         done, total = self._earlier + unit.edges_done, self._earlier + unit.edges_total
         if self._bar is not None:
-            elapsed = self._bar.tasks[-1].elapsed or unit.seconds
-            speed = done / max(elapsed, 1e-9)
+            speed = done / max(self._bar.tasks[-1].elapsed or unit.seconds, 1e-9)
             told = f"{done:,}{f'/{total:,}' if self._is_last else ''} {speed:,.0f} edges/s"
             if unit.mean_reciprocal_rank is not None:
                 told += f" MRR {unit.mean_reciprocal_rank:.4f}"
@@ -107,12 +106,16 @@ class ConsoleObserver(Observer):
             return
         if self._bar is None:
             self._write(CLEAR_LINE)
-            title_column = TextColumn("{task.description}", markup=False)
-            time_left = TimeRemainingColumn(compact=True), TextColumn("remaining")
             console = Console(stderr=True)
-            bar = BarColumn(bar_width=max(4, min(20, console.width - 90)))
-            columns = bar, TaskProgressColumn(), TextColumn("{task.fields[told]}"), *time_left
-            self._bar = Progress(title_column, *columns, console=console)
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=max(4, min(20, console.width - 90))),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[told]}"),
+                TimeRemainingColumn(compact=True),
+                TextColumn("remaining"),
+                console=console,
+            )
             self._bar.start()
         for task in self._bar.tasks:
             self._bar.update(task.id, completed=task.total)

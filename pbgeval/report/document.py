@@ -7,7 +7,7 @@ from functools import cache, partial, reduce
 from operator import add
 from typing import Any, Protocol
 
-from attrs import asdict, evolve, frozen
+from attrs import evolve, frozen
 
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS, GroupClasses, breakdown_rows
@@ -32,8 +32,6 @@ from pbgeval.stats.rank_stats import RankStats, rank_metrics
 
 # Statistics of queries for types -> their part of `metrics.json` and of relations.csv.
 
-LABELS = ("tail", "both")  # head queries ask for no types
-
 
 def add_types(document: dict[str, Any], results: Results, names: Sequence[str]) -> None:
     """Put NDCG beside the other metrics, and a section about the queries for types; nothing where there are none.
@@ -43,14 +41,14 @@ def add_types(document: dict[str, Any], results: Results, names: Sequence[str]) 
         results: the statistics.
         names: of all relations.
     """
-    stats = _headline(results)
+    stats = results.filtered_types or results.raw_types
     if stats is None or results.raw_types is None:
         return
     cutoffs = results.grouped.layout.cutoffs
     for key, of_key in (("metrics", stats), ("raw_metrics", results.raw_types)):
         if key in document:
             found = type_metrics(of_key, cutoffs)
-            document[key] |= {f"{label}.{name}": value for label in LABELS for name, value in found.items()}
+            document[key] |= {f"{label}.{name}": value for label in ("tail", "both") for name, value in found.items()}
     rows = results.grouped.rows(RELATION)
     of_relations = [rows[relation][Side.RHS] for relation in stats.relations if relation in rows]
     ranks = reduce(add, of_relations, RankStats.zero(results.grouped.layout))
@@ -67,45 +65,28 @@ def add_types(document: dict[str, Any], results: Results, names: Sequence[str]) 
     }
 
 
-def types_of_row(results: Results, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the further columns of a relation's row: empty (None) for relations that ask for no types."""
-    stats = _headline(results)
-    if stats is None:
-        return {}
-    found = type_metrics(stats, results.grouped.layout.cutoffs, row["relation_id"])
-    return {f"tail.{name}": value for name, value in found.items()}
-
-
-def _headline(results: Results) -> TypeStats | None:
-    return results.raw_types if results.filtered_types is None else results.filtered_types
-
-
 # Sums of what was drawn -> the section `estimates` of metrics.json.
 
 
-@frozen(eq=False)
-class Drawn:
-    """Sums over all queries whose candidates were sampled, by `head`, `tail` (if enabled) and `both`."""
+def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dict[str, Any] | None:
+    """Return what sampled candidates tell of whole partitions; None where it was not asked for.
 
-    raw: Mapping[str, DrawSums]
-    filtered: Mapping[str, DrawSums] | None  # None: nothing is filtered
-
-
-def estimates_section(drawn: Drawn | None) -> dict[str, Any] | None:
-    """Return what sampled candidates tell of whole partitions; None where it was not asked for."""
+    Args:
+        drawn: sums of all queries whose candidates were sampled, `raw` and (if anything is filtered) `filtered`, by
+            `head`, `tail` (if enabled) and `both`.
+    """
     if drawn is None:
         return None
-    section = {"candidates": "partition", **_figures(drawn.raw if drawn.filtered is None else drawn.filtered)}
-    return section if drawn.filtered is None else {**section, "raw": _figures(drawn.raw)}
-
-
-def _figures(sums: Mapping[str, DrawSums]) -> dict[str, Any]:
-    estimates = {f"{label}.{name}": estimate for label, of in sums.items() for name, estimate in of.estimates().items()}
-    return {
-        "metrics": {key: estimate.value for key, estimate in estimates.items()},
-        "intervals": {key: interval_of(key, estimate) for key, estimate in estimates.items()},
-        "num_queries_without_draws": sums["both"].num_without_draws,
-    }
+    sections = {}
+    for kind, sums in drawn.items():
+        estimates = {f"{label}.{name}": of for label, total in sums.items() for name, of in total.estimates().items()}
+        sections[kind] = {
+            "metrics": {key: estimate.value for key, estimate in estimates.items()},
+            "intervals": {key: interval_of(key, estimate) for key, estimate in estimates.items()},
+            "num_queries_without_draws": sums["both"].num_without_draws,
+        }
+    raw = {"raw": sections["raw"]} if "filtered" in sections else {}
+    return {"candidates": "partition", **sections.get("filtered", sections["raw"]), **raw}
 
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
@@ -114,29 +95,12 @@ BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
 class Results(Protocol):
     """Merged statistics of all workers."""
 
-    @property
-    def raw(self) -> GroupStats: ...
-    @property
-    def filtered(self) -> GroupStats | None: ...  # None: nothing is filtered
-    @property
-    def in_time(self) -> GroupStats | None: ...  # None: no time-aware filter
-    @property
-    def grouped(self) -> GroupedStats: ...
-    @property
-    def raw_types(self) -> TypeStats | None: ...  # None: nobody asks for types of a hierarchy
-    @property
-    def filtered_types(self) -> TypeStats | None: ...  # None: no types, or nothing is filtered
-
-
-@frozen
-class EdgeDiagnostics:
-    """What the evaluated edges share with each other and with the edges of `train_paths`."""
-
-    num_edges: int
-    num_repeated: int  # edges beyond the first of equal ones
-    num_in_training: int | None  # None: no train_paths
-    num_entities: int  # that evaluated edges touch
-    num_entities_unseen: int | None  # of them in no training edge; None: no train_paths
+    raw: GroupStats
+    filtered: GroupStats | None  # None: nothing is filtered
+    in_time: GroupStats | None  # None: no time-aware filter
+    grouped: GroupedStats
+    raw_types: TypeStats | None  # None: nobody asks for types of a hierarchy
+    filtered_types: TypeStats | None  # None: no types, or nothing is filtered
 
 
 @frozen(eq=False)
@@ -166,9 +130,9 @@ class ReportContext:
     breakdowns: Sequence[str]
     classes: GroupClasses
     estimate: SampleEstimate | None = None  # None: all edges were evaluated
-    edges: EdgeDiagnostics | None = None  # None: not looked at
+    edges: Mapping[str, int | None] | None = None  # what they share with each other; None: not looked at
     selection: Selection = ALL_BY_DEFAULT
-    drawn: Drawn | None = None  # None: sampled candidates are not to tell of others
+    drawn: Mapping[str, Mapping[str, DrawSums]] | None = None  # None: sampled candidates are not to tell of others
 
 
 def make_report(
@@ -178,8 +142,7 @@ def make_report(
     groups = results.raw if results.filtered is None else results.filtered
     parts = _summaries(groups, context)
     total = parts()
-    estimate, chosen = context.estimate, context.selection.select
-    num_paths = len(context.edge_paths)
+    estimate, chosen, num_paths = context.estimate, context.selection.select, len(context.edge_paths)
     paths = [total] if num_paths == 1 else [parts(path_index=path_index) for path_index in range(num_paths)]
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -198,11 +161,18 @@ def make_report(
             for path, of_path in zip(context.edge_paths, paths, strict=True)
         ],
         "diagnostics": diagnose(groups, context.sides),
-        "edge_diagnostics": None if context.edges is None else asdict(context.edges),
+        "edge_diagnostics": context.edges,
         "provenance": {**provenance, "digest": digest_of(provenance)},
     }
     if estimate is not None:
-        document["sample"] = _sample(estimate)
+        document["sample"] = {
+            "unit": estimate.unit,
+            "num_units": len(estimate.design.stratum_U),
+            "population": int(estimate.design.population_H.sum()),
+            "num_strata": len(estimate.design.population_H),
+            "rounds": estimate.rounds,
+            "level": estimate.level,
+        }
         for of_path, intervals in zip(document["edge_paths"], estimate.intervals_of_paths, strict=True):
             of_path["intervals"] = _sample_intervals(intervals, of_path["metrics"])
     if results.filtered is not None:
@@ -225,17 +195,6 @@ def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, A
     return {key: interval.report() for key, interval in intervals.items() if key in metrics}
 
 
-def _sample(estimate: SampleEstimate) -> dict[str, Any]:
-    return {
-        "unit": estimate.unit,
-        "num_units": len(estimate.design.stratum_U),
-        "population": int(estimate.design.population_H.sum()),
-        "num_strata": len(estimate.design.population_H),
-        "rounds": estimate.rounds,
-        "level": estimate.level,
-    }
-
-
 def _summaries(groups: GroupStats, context: ReportContext) -> Callable[..., Summary]:
     """Return what summarises a part of the groups; pools of scores are sorted once."""
     pools = SortedPools.from_groups(groups, context.auc_sample)
@@ -244,33 +203,30 @@ def _summaries(groups: GroupStats, context: ReportContext) -> Callable[..., Summ
 
 def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """Return the rows of each table of breakdowns, by name."""
-
-    def chosen(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
-        columns = GROUP_COLUMNS[name]
-        return {key: value for key, value in row.items() if key in columns or is_chosen(key)}
-
     is_chosen = cache(context.selection.has)  # the same keys in every row
-
-    return {
-        BREAKDOWN_FILES[name].removesuffix(".csv"): tuple(
-            {**chosen(name, row), **(types_of_row(results, row) if name == "relation" else {})}
-            for row in breakdown_rows(name, results.grouped, context.classes, context.sides)
-        )
-        for name in context.breakdowns
-        if name in BREAKDOWN_FILES
-    }
+    types, cutoffs = results.filtered_types or results.raw_types, results.grouped.layout.cutoffs
+    tables: dict[str, tuple[Mapping[str, Any], ...]] = {}
+    for name in (name for name in context.breakdowns if name in BREAKDOWN_FILES):
+        rows: list[dict[str, Any]] = []
+        for row in breakdown_rows(name, results.grouped, context.classes, context.sides):
+            rows.append({key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)})
+            if name == "relation" and types is not None:  # None for relations that ask for no types
+                found = type_metrics(types, cutoffs, rows[-1]["relation_id"])
+                rows[-1] |= {f"tail.{key}": value for key, value in found.items()}
+        tables[BREAKDOWN_FILES[name].removesuffix(".csv")] = tuple(rows)
+    return tables
 
 
 def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
-    row: dict[str, Any] = {
+    others = ("both.auc", "both.query_auc", "both.loss")
+    return {
         "edge_path": path,
         "lhs_partition": bucket.lhs,
         "rhs_partition": bucket.rhs,
         "num_edges": summary.num_edges,
+        **{
+            key: value
+            for key, value in summary.metrics.items()
+            if key.startswith("both.") and (key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others)
+        },
     }
-    for key, value in summary.metrics.items():
-        side, _, name = key.partition(".")
-        metric = name.rpartition(".")[2]
-        if side == "both" and (metric.startswith(BUCKET_METRICS) or name in ("auc", "query_auc", "loss")):
-            row[key] = value
-    return row

@@ -12,8 +12,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
-from pbgeval.report.conditions import interval_line, interval_name, notes_of, title_of
-from pbgeval.report.report import Report
+from pbgeval.report.report import Report, interval_line, interval_name, notes_of, title_of
 from pbgeval.report.tables import DataTable, clipped, fitting, left_out, without
 from pbgeval.stats.ranks import RankType
 
@@ -24,10 +23,10 @@ MAX_PRINTED = 20  # rows of a table of a report, and
 MAX_COLUMNS_PRINTED = 9
 _PRINTED = ("queries", "MRR", "hits@1", "hits@10", "mean rank")  # columns of figures where there are more
 Z = 1.959963984540054  # of a 95% interval
-MAX_NAMED = 2  # operators of a model in the title
 MAX_DECIMALS = 8  # of a figure that is rounded to its error
 UNDEFINED = "–"
 ESTIMATED = "± is the standard error."
+_ENDS = ("standard_error", "low", "high")
 SHOWN_SIDES = ("both", "head", "tail", "relation")  # the columns of a table: a phone shows the first
 
 _GROUPS = {
@@ -64,23 +63,20 @@ def headline_of(report: Report) -> DataTable:
     metrics, headline = report.document["metrics"], report.document["headline"]
     sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
     rows = [
-        (name, *(_with_error(report, f"{side}.{key}") for side in sides))
+        (name, *(_with_error(metrics, report.intervals, f"{side}.{key}") for side in sides))
         for name, key in headline_rows(metrics, headline)
     ]
     notes = [*([ESTIMATED] if any("±" in cell for row in rows for cell in row) else []), *notes_of(report.document)]
     return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(notes), "headline")
 
 
-def _with_error(report: Report, key: str) -> str:
+def _with_error(metrics: Mapping[str, Any], intervals: Mapping[str, Mapping[str, float] | None], key: str) -> str:
     """Return a metric with its standard error, or the interval where the value is not known."""
-    value, interval = report.document["metrics"].get(key), report.intervals.get(key)
-    if interval is None:
-        return text_of(key, value)
-    if value is None:
+    value, interval = metrics.get(key), intervals.get(key) or {}
+    if value is None and interval:
         return f"{number(key, interval['low'])} to {number(key, interval['high'])}"
-    if not interval.get("standard_error"):
-        return number(key, value)
-    return with_error(value, interval["standard_error"])
+    error = interval.get("standard_error")
+    return with_error(value, error) if error and value is not None else text_of(key, value)
 
 
 def with_error(value: float, error: float) -> str:
@@ -96,12 +92,8 @@ def decimals_of(error: float) -> int:
 
 def rounded(value: float, decimals: int, sign: str = "") -> str:
     """Return a figure as text, rounded as `decimals_of` says; `sign` "+" shows that of positive figures, too."""
-    return with_minus(f"{round(value, decimals) + 0.0:{sign},.{max(decimals, 0)}f}")  # + 0.0: no minus before a zero
-
-
-def with_minus(figure: str) -> str:
-    """Return a figure with the minus of all rounded figures; those to be copied keep the keyboard's."""
-    return f"−{figure[1:]}" if figure.startswith("-") else figure
+    figure = round(value, decimals) + 0.0  # no minus before a zero
+    return f"{figure:{sign},.{max(decimals, 0)}f}".replace("-", "−")  # figures to be copied keep the keyboard's
 
 
 def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
@@ -152,19 +144,14 @@ def every_metric(document: Mapping[str, Any]) -> DataTable:
     macro = {"by query key": document.get("macro_metrics"), "by relation": document.get("relation_macro_metrics")}
     filters = {"raw": document.get("raw_metrics"), "time-aware": document.get("time_filtered_metrics")}
     columns = {"value": document["metrics"], **filters, **macro}
-    for title in ("standard_error", "low", "high"):
+    for title in _ENDS:
         columns[title.replace("_", " ")] = {key: of[title] for key, of in intervals.items() if title in of}
     columns = {title: values for title, values in columns.items() if values}
     keys = sorted({key for values in columns.values() for key in values})
     rows = [(key, *(_exact(values.get(key)) for values in columns.values())) for key in keys]
     note = "By query key and by relation: macro averages that give every key or every relation the same weight."
-    return DataTable(
-        "Every metric",
-        ("metric", *columns),
-        fitting(rows, MAX_BYTES_OF_OTHERS),
-        note if macro.keys() & columns.keys() else "",
-        "every-metric",
-    )
+    note = note if macro.keys() & columns.keys() else ""
+    return DataTable("Every metric", ("metric", *columns), fitting(rows, MAX_BYTES_OF_OTHERS), note, "every-metric")
 
 
 def edge_paths_of(document: Mapping[str, Any]) -> DataTable:
@@ -184,12 +171,13 @@ def edge_paths_of(document: Mapping[str, Any]) -> DataTable:
 def estimates_of(document: Mapping[str, Any]) -> DataTable:
     """Return what sampled candidates tell of whole partitions; no rows where it was not asked for."""
     estimates = document.get("estimates") or {"metrics": {}, "intervals": {}}
-    rows = []
-    for key, value in estimates["metrics"].items():
-        interval = estimates["intervals"].get(key) or {}
-        rows.append((key, _exact(value), *(_exact(interval.get(end)) for end in ("standard_error", "low", "high"))))
+    intervals = {key: interval or {} for key, interval in estimates["intervals"].items()}
+    rows = [
+        (key, _exact(value), *(_exact(intervals.get(key, {}).get(end)) for end in _ENDS))
+        for key, value in estimates["metrics"].items()
+    ]
     note = "Metrics against all entities of the partition, estimated from uniform draws, with 95% intervals."
-    columns = ("metric", "estimate", "standard error", "low", "high")
+    columns = ("metric", "estimate", *(end.replace("_", " ") for end in _ENDS))
     return DataTable("Estimates for whole partitions", columns, rows, note, "estimates")
 
 
@@ -201,13 +189,11 @@ def estimates_by_side(document: Mapping[str, Any]) -> list[DataTable]:
     metrics, intervals, headline = section["metrics"], section["intervals"], document["headline"]
     sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
     names = dict.fromkeys(key.partition(".")[2] for key in metrics)
-    rows = []
-    for name in (of for of in names if of.startswith(f"{headline}.") or "." not in of):
-        cells = []
-        for key in (f"{side}.{name}" for side in sides):
-            error = (intervals.get(key) or {}).get("standard_error")
-            cells.append(with_error(metrics[key], error) if error else text_of(key, metrics[key]))
-        rows.append((short_title(f"both.{name}"), *cells))
+    rows = [
+        (short_title(f"both.{name}"), *(_with_error(metrics, intervals, f"{side}.{name}") for side in sides))
+        for name in names
+        if name.startswith(f"{headline}.") or "." not in name
+    ]
     note = f"Estimated for all entities of the partition from uniform draws, not measured. {ESTIMATED}"
     return [DataTable("Estimates by hidden side", ("estimate", *sides), rows, note, "estimates-by-side")]
 
@@ -239,14 +225,13 @@ def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
     hits = [*_at_cutoffs(measures["answer_degree"]["strata"][0]["metrics"], f"{prefix}hits_at_", "")]
     keys = [f"{prefix}mean_reciprocal_rank", *([key for key in hits if key.endswith("_10")] or hits[-1:])]
     for measure, of in sorted(measures.items()):
-        title = _MEASURES[measure]
         for row in of["strata"]:
-            cells = [_training_edges(row)]
-            cells += [text_of(key, row[form][key]) for key in keys for form in ("metrics", "macro_metrics")]
-            rows.append((title, *cells, f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"))
+            cells = [text_of(key, row[form][key]) for key in keys for form in ("metrics", "macro_metrics")]
+            shares = f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"
+            rows.append((_MEASURES[measure], _training_edges(row), *cells, *shares))
         for beta, values in of["stratified"].items():
             cells = [cell for key in keys for cell in (text_of(key, values[key]), "")]
-            rows.append((title, f"all (β = {beta})", *cells, "", ""))
+            rows.append((_MEASURES[measure], f"all (β = {beta})", *cells, "", ""))
     note = (
         f"The {half['query_share']:.1%} of queries whose answers have {half['at_least']:,} or more training edges make "
         f"{half['mrr_share']:.1%} of MRR.\nQueries are grouped by the training edges of their answer or known entity, "
@@ -262,20 +247,22 @@ def topk_of(document: Mapping[str, Any]) -> list[DataTable]:
     section = document.get("topk_metrics")
     if section is None:
         return []
-    parts: list[tuple[str, Mapping[str, Any], str | None]] = [("queries", section["macro_metrics"], None)]
-    parts += [("answers", section["metrics"], None)]
-    parts += [("lists", section["recommended"] or {}, None)]
-    for whose in ("queries", "answers"):
-        of_strata = section.get({"queries": "query_half_link", "answers": "answer_half_link"}[whose], [])
-        form = {"queries": "macro_metrics", "answers": "metrics"}[whose]
-        parts += [(f"{whose} with {_training_edges(row)} training edges", row[form], "recall") for row in of_strata]
-    cutoffs = sorted({int(key.rpartition("_")[2]) for key in section["metrics"]})
-    rows = []
-    for over, metrics, only in parts:
-        names = dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in metrics if "both." in key)
-        for name in names if only is None else [only]:
-            found = (metrics.get(f"both.{name}_at_{k}") for k in cutoffs)
-            rows.append((name.replace("_", " "), over, *(UNDEFINED if of is None else f"{of:.4f}" for of in found)))
+    cutoffs, rows = sorted({int(key.rpartition("_")[2]) for key in section["metrics"]}), []
+
+    def add(over: str, metrics: Mapping[str, Any], names: Iterable[str]) -> None:
+        for name in names:
+            values = (metrics.get(f"both.{name}_at_{k}") for k in cutoffs)
+            cells = (UNDEFINED if value is None else f"{value:.4f}" for value in values)
+            rows.append((name.replace("_", " "), over, *cells))
+
+    parts = {"queries": section["macro_metrics"], "answers": section["metrics"], "lists": section["recommended"] or {}}
+    for over, metrics in parts.items():
+        keys = (key for key in metrics if "both." in key)
+        add(over, metrics, dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in keys))
+    forms = {"queries": ("query_half_link", "macro_metrics"), "answers": ("answer_half_link", "metrics")}
+    for over, (strata, form) in forms.items():
+        for row in section.get(strata, []):
+            add(f"{over} with {_training_edges(row)} training edges", row[form], ["recall"])
     columns = ("of the first k", "mean over", *(f"k = {k}" for k in cutoffs))
     note = f"{section['num_queries']['both']:,} queries have {section['num_answers']['both']:,} answers."
     return [DataTable("Top k", columns, rows, note, "top-k", "ll" + "r" * len(cutoffs))]
@@ -295,18 +282,19 @@ def breakdowns_of(report: Report) -> list[DataTable]:
 
 
 def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
-    groups = _telling([column for column in GROUP_COLUMNS[name] if column in rows[0]], rows)
+    groups = _telling(name, rows)
     count = f"both.{headline}.count"
-    wanted = [count, *(f"{side}.{headline}.mean_reciprocal_rank" for side in SHOWN_SIDES)]
-    wanted += [key for key in rows[0] if key.startswith(f"both.{headline}.hits_at_")]
-    wanted += [f"both.{headline}.mean_rank", f"both.{headline}.adjusted_mean_rank_index"]
-    wanted += [key for key in rows[0] if "ndcg" in key]
+    wanted = [
+        count,
+        *(f"{side}.{headline}.mean_reciprocal_rank" for side in SHOWN_SIDES),
+        *(key for key in rows[0] if key.startswith(f"both.{headline}.hits_at_")),
+        *(f"both.{headline}.{name}" for name in ("mean_rank", "adjusted_mean_rank_index")),
+        *(key for key in rows[0] if "ndcg" in key),
+    ]
     shown = [key for key in wanted if any(row.get(key) is not None for row in rows)]
     if name == "relation" and count in rows[0]:
         rows = sorted(rows, key=lambda row: -(row[count] or 0))
-    columns = [*groups, *shown]
-    if name == "relation":  # a phone shows the name and the figures
-        columns = [groups[0], *shown, *groups[1:]]
+    columns = [groups[0], *shown, *groups[1:]] if name == "relation" else [*groups, *shown]  # for phones
     cells = ((_cell(column, row.get(column)) for column in columns) for row in rows)
     fit = fitting(map(tuple, cells), MAX_BYTES.get(name, MAX_BYTES_OF_OTHERS))
     title, what = _GROUPS[name]
@@ -322,12 +310,12 @@ def _cell(column: str, value: Any) -> str:  # noqa: ANN401 (a name or a figure)
     return str(value) if column in _HEADS or isinstance(value, str) else text_of(column, value)
 
 
-def _telling(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _telling(breakdown: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the columns worth their width: neither one value in all rows, nor the ids of names that are distinct."""
-    num_values = {column: len({row[column] for row in rows}) for column in columns}
-    first, *others = columns
-    are_named = first == "relation" and num_values[first] == len(rows)
-    return [first, *(name for name in others if num_values[name] > 1 and not (name == "relation_id" and are_named))]
+    num_values = {name: len({row[name] for row in rows}) for name in GROUP_COLUMNS[breakdown] if name in rows[0]}
+    first, *others = num_values
+    useless = {"relation_id"} if first == "relation" and num_values[first] == len(rows) else set()
+    return [first, *(name for name in others if num_values[name] > 1 and name not in useless)]
 
 
 def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
@@ -366,8 +354,10 @@ def short_title(key: str) -> str:
 
 # What a reader should know before quoting a figure: ties, leakage, who competed.
 
-_NUM_COMPETITORS = (("min", "fewest candidates"), ("mean", "mean number of candidates"), ("max", "most candidates"))
 _DIAGNOSTICS = {
+    "min": "fewest candidates",
+    "mean": "mean number of candidates",
+    "max": "most candidates",
     "num_queries": "ranked queries",
     "num_queries_outside": "queries excluded by the restrictions",
     "num_queries_without_competitors": "queries without other candidates",
@@ -390,13 +380,13 @@ _EDGES = {
 
 def diagnostics_of(document: Mapping[str, Any]) -> DataTable:
     """Return a row per diagnostic, a column per side."""
-    by_side = document["diagnostics"]
-    sides = [side for side in SHOWN_SIDES if side in by_side]
-    rows = [(name, *(_count(by_side[of]["num_candidates"].get(key)) for of in sides)) for key, name in _NUM_COMPETITORS]
-    rows += [
-        (name, *(_count(by_side[of].get(key)) for of in sides))
+    diagnostics = document["diagnostics"]
+    sides = [side for side in SHOWN_SIDES if side in diagnostics]
+    found = [{**diagnostics[side], **diagnostics[side]["num_candidates"]} for side in sides]
+    rows = [
+        (name, *(_count(of_side.get(key)) for of_side in found))
         for key, name in _DIAGNOSTICS.items()
-        if any(key in by_side[of] for of in sides)
+        if any(key in of_side for of_side in found)
     ]
     note = "The true entity counts as one of its candidates."
     return DataTable("Candidates and ties", ("queries", *sides), rows, note, "diagnostics")
@@ -442,54 +432,48 @@ MAX_ENTRIES = 64  # of a list or a mapping that are told one by one
 MAX_SETTING_BYTES = 150_000  # of each table
 
 
-def settings_of(document: Mapping[str, Any], meanings: Mapping[str, str]) -> DataTable:
-    """Return a row per setting that can change a number, with what its key means where it is the first of its key."""
+def origin_of(report: Report, meanings: Mapping[str, str]) -> list[DataTable]:
+    """Return the tables of settings, digests of the data, and facts of the run, which equal runs may not share.
+
+    A setting can change a number. What its key means stands beside the first one of its key.
+    """
+    provenance = report.document.get("provenance") or {}
     rows, told = [], ""
-    for name, text in _leaves_of((document.get("provenance") or {}).get("settings")):
+    for name, text in flat(provenance.get("settings")):
         meaning = meanings.get(name.partition(".")[0], "")
         rows.append((name, text, "" if meaning == told else meaning))
         told = meaning
     note = "Every setting that can change a number. Lists that are too long for this table are in metrics.json."
     columns = ("setting", "value", "meaning")
-    return DataTable("Settings", columns, fitting(rows, MAX_SETTING_BYTES), note, "settings", "lll")
-
-
-def data_of(document: Mapping[str, Any]) -> DataTable:
-    """Return a row per file with its digest."""
-    rows = fitting(_leaves_of((document.get("provenance") or {}).get("data")), MAX_SETTING_BYTES)
-    return DataTable("Digests of the data", ("data", "digest"), rows, anchor="data", kinds="ll")
-
-
-def run_of(report: Report) -> DataTable:
-    """Return a row per fact of the run, which may differ between equal runs."""
-    rows = fitting(_leaves_of(report.run), MAX_SETTING_BYTES)
-    return DataTable("The run", ("run", "value"), rows, anchor="run", kinds="ll")
-
-
-def _leaves_of(part: object) -> Iterator[tuple[str, str]]:
-    return flat(part) if part else iter(())
+    settings, data, run = (
+        fitting(leaves, MAX_SETTING_BYTES) for leaves in (rows, flat(provenance.get("data")), flat(report.run))
+    )
+    return [
+        DataTable("Settings", columns, settings, note, "settings", "lll"),
+        DataTable("Digests of the data", ("data", "digest"), data, anchor="data", kinds="ll"),
+        DataTable("The run", ("run", "value"), run, anchor="run", kinds="ll"),
+    ]
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401 (any JSON)
     """Yield (dotted name, text) of every leaf of JSON; of a long list or mapping how many entries it has."""
+    parts: dict[Any, Any] = value if isinstance(value, dict) else {}
+    if isinstance(value, list) and any(isinstance(entry, dict | list) for entry in value):
+        parts = dict(enumerate(value))
     if isinstance(value, dict | list) and len(value) > MAX_ENTRIES:
         yield name, f"{len(value):,} entries"
-    elif isinstance(value, dict) and value:
-        for key, of_key in value.items():
-            yield from flat(of_key, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list) and any(isinstance(entry, dict | list) for entry in value):
-        for at, entry in enumerate(value):
-            yield from flat(entry, f"{name}.{at}" if name else str(at))
-    elif isinstance(value, list):
-        yield name, ", ".join(map(_leaf, value)) or "none"
-    else:
-        yield name, _leaf(value)
+    elif parts:
+        for key, part in parts.items():
+            yield from flat(part, f"{name}.{key}" if name else str(key))
+    elif name or value:
+        entries = value if isinstance(value, list) else [value]
+        yield name, ", ".join(map(_leaf, entries)) or "none"
 
 
 def _leaf(value: Any) -> str:  # noqa: ANN401 (any JSON)
     if isinstance(value, str):
         return value
-    return "none" if value is None or value == {} else json.dumps(value)
+    return "none" if value in (None, {}) else json.dumps(value)
 
 
 # What stands above everything else: what was evaluated, under which conditions, and the figures in large type
@@ -521,44 +505,49 @@ def _model_name(report: Report) -> str:
     operators = sorted({of["operator"] for of in settings.get("relations", ())})
     if settings.get("comparator") == "scorer":
         return str(provenance["data"]["model"]["scorer"])
-    if len(operators) > MAX_NAMED:
+    if len(operators) > 2:
         return f"Model with {len(operators)} operators"
     return " and ".join(_MODELS.get(name, name) for name in operators)
 
 
 def model_of(report: Report) -> str:
     """Return the model and where it was, with its version, as far as the report tells them."""
-    place = Path(os.path.normpath(Path(report.path or "", report.run.get("model_path") or "").absolute())).parts[-2:]
-    version = (report.document.get("provenance") or {}).get("checkpoint_version")
-    told = [_model_name(report), "/".join(place) if report.run.get("model_path") else ""]
-    return clipped(", ".join(filter(None, [*told, "" if version is None else f"version {version}"])))
+    provenance, model_path = report.document.get("provenance") or {}, report.run.get("model_path")
+    version = provenance.get("checkpoint_version")
+    place = Path(os.path.normpath(Path(report.path or "", model_path or "").absolute())).parts[-2:]
+    told = [_model_name(report), "/".join(place) if model_path else "", "" if version is None else f"version {version}"]
+    return clipped(", ".join(filter(None, told)))
 
 
 def name_of(report: Report) -> str:
     """Return the model, the data set and the split, as far as the report tells them."""
-    document, model = report.document, _model_name(report)
-    noted = report.run.get("edge_paths") or ()
-    folders = dict.fromkeys(os.path.normpath(Path(report.path or "", path).absolute().parent) for path in noted)
-    splits = [of["path"].removeprefix("edges_") for of in document.get("edge_paths") or ()]
+    paths = [Path(report.path or "", path).absolute() for path in report.run.get("edge_paths") or ()]
+    folders = dict.fromkeys(os.path.normpath(path.parent) for path in paths)
+    splits = [of["path"].removeprefix("edges_") for of in report.document.get("edge_paths") or ()]
     data = ", ".join([*map(os.path.basename, folders), *splits])
-    return clipped((" on " if folders else ", ").join(filter(None, [model, data])))
+    return clipped((" on " if folders else ", ").join(filter(None, [_model_name(report), data])))
 
 
 def tiles_of(report: Report) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
-    document = report.document
+    document, intervals, tiles = report.document, report.intervals, []
     metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
-    keys = [key for key in (f"{headline}.{name}" for name in LARGE) if f"both.{key}" in metrics]
+    keys = [f"{headline}.{name}" for name in LARGE if f"both.{headline}.{name}" in metrics]
     keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(LARGE)]
-    return [_tile(report, key) for key in keys]
+    for key in keys:
+        ends = ends_of(intervals.get(f"both.{key}"))
+        sides = [side for side in ("head", "tail") if metrics.get(f"{side}.{key}") is not None]
+        figures = {side: _with_error(metrics, intervals, f"{side}.{key}").partition(" ±")[0] for side in sides}
+        of_sides = ", ".join(f"{side}\u00a0{figure}" for side, figure in figures.items())
+        lines = [interval_line(*ends, interval_name(document)) if ends else "", of_sides]
+        figure = _with_error(metrics, intervals, f"both.{key}")
+        tiles.append(Tile(short_title(f"both.{key}"), figure, [*filter(None, lines)]))
+    return tiles
 
 
-def _tile(report: Report, key: str) -> Tile:
-    metrics, interval, lines = report.document["metrics"], report.intervals.get(f"both.{key}"), []
-    if interval is not None and interval.get("standard_error"):
-        decimals = decimals_of(interval["standard_error"])
-        low, high = (rounded(interval[end], decimals) for end in ("low", "high"))
-        lines.append(interval_line(low, high, interval_name(report.document)))
-    sides = [side for side in ("head", "tail") if metrics.get(f"{side}.{key}") is not None]
-    lines += [", ".join(f"{side}\u00a0{_with_error(report, f'{side}.{key}').partition(' ±')[0]}" for side in sides)]
-    return Tile(short_title(f"both.{key}"), _with_error(report, f"both.{key}"), [line for line in lines if line])
+def ends_of(interval: Mapping[str, float] | None) -> tuple[str, str] | None:
+    """Return the ends of an interval as text, rounded to its standard error; None where there is none."""
+    if not interval or not interval.get("standard_error"):
+        return None
+    decimals = decimals_of(interval["standard_error"])
+    return rounded(interval["low"], decimals), rounded(interval["high"], decimals)

@@ -44,20 +44,14 @@ def topk_report(
         headline: the rank type that stands for the result.
         cutoffs: of hits.
     """
-    metrics: dict[str, float | int | None] = {}
-    intervals: dict[str, dict[str, float]] = {}
-    refused: dict[str, str] = {}
     labelled = {**{side.label: topk.select_side(side) for side in ENDS}, "both": topk.ranks}
-    for label, ranks in labelled.items():
-        for name, found in ranks.metrics(absent).to_dict(tuple(cutoffs)).items():
-            key = f"{label}.{name}"
-            metrics[key] = None
-            if isinstance(found, str):
-                refused[key] = found
-            elif found is not None and found[0] == found[1]:
-                metrics[key] = found[0]
-            elif found is not None:
-                intervals[key] = {"low": found[0], "high": found[1]}
+    found = {
+        f"{label}.{name}": value
+        for label, ranks in labelled.items()
+        for name, value in ranks.metrics(absent).to_dict(tuple(cutoffs)).items()
+    }
+    bounds = {key: value for key, value in found.items() if value is not None and not isinstance(value, str)}
+    known = {key: low for key, (low, high) in bounds.items() if low == high}
     provenance = {"settings": dict(settings)}
     document = {
         "schema_version": SCHEMA_VERSION,
@@ -66,9 +60,9 @@ def topk_report(
         "headline": headline,
         "num_edges": topk.num_edges,
         "num_queries": topk.ranks.num_queries,
-        "metrics": metrics,
-        "intervals": intervals,
-        "refused": refused,
+        "metrics": {**dict.fromkeys(found), **known},
+        "intervals": {key: {"low": low, "high": high} for key, (low, high) in bounds.items() if key not in known},
+        "refused": {key: value for key, value in found.items() if isinstance(value, str)},
         "diagnostics": {label: _diagnosis(ranks) for label, ranks in labelled.items()},
         "lists": {**topk.counts, "num_entities": topk.num_entities, "longest": int(topk.list_length_Q.max(initial=0))},
         "provenance": {**provenance, "digest": digest_of(provenance)},
@@ -114,10 +108,10 @@ def type_table(result: TypeNdcg, protocol: TypeProtocol) -> DataTable:
     """Return a row per cut-off, between the protocol and what is odd about the lists."""
     notes = [f"{result.counts[name]:,} {text}" for name, text in TYPE_NOTES.items() if result.counts[name]]
     title = f"{result.counts['num_queries']:,} queries, {protocol.gain.value} gain, discount {protocol.discount.value}"
+    title += ", as published" if protocol.as_published else ""
     means = {cutoff: result.mean(cutoff) for cutoff in result.of_cutoff}
     rows = [(f"at {cutoff}", "-" if mean is None else f"{mean:.4f}") for cutoff, mean in means.items()]
-    published = ", as published" if protocol.as_published else ""
-    return DataTable(title + published, ("NDCG", "mean"), rows, "\n".join(notes))
+    return DataTable(title, ("NDCG", "mean"), rows, "\n".join(notes))
 
 
 def type_document(result: TypeNdcg, protocol: TypeProtocol) -> str:

@@ -35,11 +35,16 @@ from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.objects import names_below, put_object, read_object, remove_object
 from pbgeval.storage.text import listed, open_input, without_secrets
-from pbgeval.storage.writing import files_below, move_files, remove_files, remove_scratch, write_atomically
+from pbgeval.storage.writing import (
+    files_below,
+    move_files,
+    output_faults,
+    remove_files,
+    remove_scratch,
+    write_atomically,
+)
 
 # A report -> what sinks get of it: the run, a step, and its headline figures as named values.
-
-SETTINGS = ("comparator", "seed", "precision")
 
 
 def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, float]]:
@@ -58,7 +63,7 @@ def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, fl
         "headline": document["headline"],
         "num_edges": document["num_edges"],
         "checkpoint_version": version,
-        **{name: settings.get(name) for name in SETTINGS},
+        **{name: settings.get(name) for name in ("comparator", "seed", "precision")},
     }
     values = {
         f"{prefix}{key}": float(value)
@@ -86,12 +91,12 @@ class HistogramRows(Sequence[Row]):
     @classmethod
     def from_groups(cls, groups: GroupStats, sides: Iterable[Side]) -> HistogramRows:
         """Take the histograms of all groups."""
-        parts = []
-        for side in sides:
-            histograms = groups.side_histograms(side)
-            ranks = {kind: histograms.ranks(kind) for kind in RankType}
-            parts += [(side.label, kind, of.keys, of.counts) for kind, of in ranks.items()]
-        return cls(tuple(parts))
+        ranks = (
+            (side.label, kind, histograms.ranks(kind))
+            for side, histograms in ((side, groups.side_histograms(side)) for side in sides)
+            for kind in RankType
+        )
+        return cls(tuple((label, kind, of.keys, of.counts) for label, kind, of in ranks))
 
     def __len__(self) -> int:
         return sum(len(bins_B) for _, _, bins_B, _ in self.parts)
@@ -153,8 +158,8 @@ def files_of(report: Report) -> list[str]:
     """Return the names of the files and folders of a report's output directory, as they are shown."""
     if report.path is None:
         return []
-    wanted = [METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER]
-    return [name for name in wanted if (report.path / name).exists()]
+    names = [METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER]
+    return [name for name in names if (report.path / name).exists()]
 
 
 def check_url(url: str) -> None:
@@ -210,8 +215,7 @@ def send_result(report: Report, url: str, *, overwrite: bool, is_kept: bool = Tr
     Raises:
         OutputError: another result is there, or it cannot be written.
     """
-    if report.path is None:
-        raise RuntimeError("a report without an output directory has no files to send")
+    assert report.path is not None, "a report without an output directory has no files to send"
     url = url.rstrip("/")
     try:
         refuse_another_result(url, report.document["provenance"]["digest"], overwrite=overwrite)
@@ -223,10 +227,8 @@ def send_result(report: Report, url: str, *, overwrite: bool, is_kept: bool = Tr
         for name in [*sorted(names - {METRICS}), METRICS]:
             put_object(report.path / name, f"{url}/{name}")
     except StorageError as error:
-        advice = "evaluate again, with a folder as output"
-        if is_kept:
-            advice = f"the result is in {report.path}: run the same command again to copy it"
-        raise OutputError(f"{error}; {advice}") from error
+        kept = f"the result is in {report.path}: run the same command again to copy it"
+        raise OutputError(f"{error}; {kept if is_kept else 'evaluate again, with a folder as output'}") from error
 
 
 def _listed(text: bytes) -> set[str]:
@@ -250,12 +252,8 @@ def write_incomplete(
     Raises:
         OutputError: it cannot be written.
     """
-    document = {
-        **facts,
-        "schema_version": SCHEMA_VERSION,
-        "complete": False,
-        "provenance": {**provenance, "digest": digest_of(provenance)},
-    }
+    state = {"schema_version": SCHEMA_VERSION, "complete": False}
+    document = {**facts, **state, "provenance": {**provenance, "digest": digest_of(provenance)}}
     write_atomically(folder / METRICS, json_text(document), check=check)
 
 
@@ -275,42 +273,35 @@ class OutputDirectory:
         Raises:
             OutputError: it holds another run, one that is alive, or files that are not ours; or cannot be written.
         """
-        try:
-            return self._claim(provenance, overwrite=overwrite)
-        except OSError as error:
-            raise OutputError(
-                f"{self.path}: cannot write into this directory: {error.strerror or error}; choose another output"
-            ) from error
-
-    def _claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
-        digest = digest_of(provenance)
-        if self.path.exists() and not self.path.is_dir():
-            raise OutputError(f"{self.path}: this is a file, not a directory; choose another output")
-        if not self._must_put_back:
-            finished = self._look(digest, overwrite=overwrite)
-            if finished is not None:
-                return finished
-        self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.owner.acquire()
-        try:
-            if self._must_put_back:
-                self._put_back()
-            finished = self._look(digest, overwrite=overwrite)  # another run may have come to its end meanwhile
-            if finished is None:
-                self._prepare(provenance, overwrite=overwrite)
-                return None
-        except BaseException as error:
+        with output_faults(self.path, "write into this directory", "; choose another output"):
+            digest = digest_of(provenance)
+            if self.path.exists() and not self.path.is_dir():
+                raise OutputError(f"{self.path}: this is a file, not a directory; choose another output")
+            if not self._must_put_back:
+                finished = self._look(digest, overwrite=overwrite)
+                if finished is not None:
+                    return finished
+            self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.owner.acquire()
             try:
                 if self._must_put_back:
                     self._put_back()
-            finally:
-                self._give_up()
-            if isinstance(error, OutputError) and "choose another output" not in str(error):
-                raise OutputError(f"{error}; choose another output") from error
-            raise
-        self.owner.release()
-        return finished
+                finished = self._look(digest, overwrite=overwrite)  # another run may have come to its end meanwhile
+                if finished is None:
+                    self._prepare(provenance, overwrite=overwrite)
+                    return None
+            except BaseException as error:
+                try:
+                    if self._must_put_back:
+                        self._put_back()
+                finally:
+                    self._give_up()
+                if isinstance(error, OutputError) and "choose another output" not in str(error):
+                    raise OutputError(f"{error}; choose another output") from error
+                raise
+            self.owner.release()
+            return finished
 
     def _look(self, digest: str, *, overwrite: bool) -> Report | None:
         """Return the finished result of the same run; refuse what must not be touched."""
@@ -329,17 +320,14 @@ class OutputDirectory:
                 f"{self.path}: expected this run (digest {digest[:8]}), found the output of another "
                 f"(digest {its_digest[:8]}); choose another output, or {OVERWRITE} to replace it"
             )
-        if found is None and self.path.is_dir() and not overwrite and not self._holds_nothing_else():
+        # A run that has just begun has few files here; it may have made folders for others.
+        names = files_below(self.path, FOLDERS) if found is None and self.path.is_dir() and not overwrite else []
+        if any(name != IMPORTED and not name.lstrip(".").startswith(("owner.", METRICS)) for name in names):
             raise OutputError(
                 f"{self.path}: expected an empty directory or one of an earlier run, found other files; "
                 f"choose another output, or {OVERWRITE} to put the result beside them"
             )
         return None
-
-    def _holds_nothing_else(self) -> bool:
-        """Whether all files that are here are of a run that has just begun; it may have made folders for others."""
-        names = files_below(self.path, FOLDERS)
-        return all(name == IMPORTED or name.lstrip(".").startswith(("owner.", METRICS)) for name in names)
 
     def _found(self) -> Report | None:
         """Return the result that is here, finished or not; None if there is none.
@@ -363,15 +351,15 @@ class OutputDirectory:
 
     def _in_the_way(self, found: Report | None) -> list[str]:
         """Return the paths of what a run would write over that is not of the result here."""
-        entries = set(files_below(self.path, FOLDERS)) - self._files_of(found)
-        names = {name for name in entries if _RESULT.fullmatch(name) and not _TEMPORARY.fullmatch(name)}
-        if found is None or found.document.get("complete"):  # a journal of ours is not of others: see _files_of
-            names |= {name for name in entries if name.startswith(f"{JOURNAL}/") and name.endswith((".unit", ".jsonl"))}
-        if found is None:
-            names |= {name for name in entries if name.startswith(f"{EARLIER}/")}
-        if is_of_others(self.path / OWNER):
-            names.add(OWNER)
-        return sorted(names | {name for name in entries if _IN_THE_WAY.fullmatch(name)})
+        is_unfinished = found is not None and not found.document.get("complete")
+        names = [OWNER] if is_of_others(self.path / OWNER) else []
+        for name in set(files_below(self.path, FOLDERS)) - self._files_of(found) - {*names}:
+            is_result = _RESULT.fullmatch(name) and not _TEMPORARY.fullmatch(name)
+            is_journal = name.startswith(f"{JOURNAL}/") and name.endswith((".unit", ".jsonl"))  # see _files_of
+            is_earlier = found is None and name.startswith(f"{EARLIER}/")
+            if is_result or is_earlier or _IN_THE_WAY.fullmatch(name) or (is_journal and not is_unfinished):
+                names.append(name)
+        return sorted(names)
 
     def _files_of(self, found: Report | None) -> set[str]:
         """Return the paths of the files here that are of a result, finished or not; none of no result."""
@@ -387,10 +375,9 @@ class OutputDirectory:
 
     def _files_listed(self) -> set[str]:
         """Return what files.txt lists, as far as a run can have written it."""
-        try:
+        with suppress(OSError):
             return _listed((self.path / FILES).read_bytes())
-        except OSError:
-            return set()
+        return set()
 
     def _prepare(self, provenance: Mapping[str, Any], *, overwrite: bool) -> None:
         """Put earlier results aside, and say that a run is not complete."""
@@ -399,10 +386,10 @@ class OutputDirectory:
         ours = self._files_of(found)
         if found is not None and found.document.get("complete"):
             self._remove_earlier()  # of a run that was ended when its own result was complete
-            first_and_last = {METRICS: -1, FILES: 1}
-            ordered = sorted(ours, key=lambda name: (first_and_last.get(name, 0), name))
-            move_files(self.path, self._earlier, [name for name in ordered if not _JOURNAL.fullmatch(name)])
-            ours = {name for name in ours if _JOURNAL.fullmatch(name)}
+            journal = set(filter(_JOURNAL.fullmatch, ours))
+            order = {METRICS: -1, FILES: 1}
+            move_files(self.path, self._earlier, sorted(ours - journal, key=lambda name: (order.get(name, 0), name)))
+            ours = journal
         if is_resumed:
             ours = {name for name in ours if not (_PER_EDGE.fullmatch(name) or _JOURNAL.fullmatch(name))}
         remove_files(self.path, ours - {METRICS})
@@ -454,12 +441,8 @@ class OutputDirectory:
         return found is None or not (found.document.get("complete") or self.can_go_on)
 
     def _files_put_aside(self) -> list[str]:
-        if self._earlier.is_symlink():
-            return []
-        entries = files_below(self._earlier, FOLDERS)
-        return [
-            name for name in entries if name.startswith(f"{SINK_FOLDER}/") or name == PAGE or _RESULT.fullmatch(name)
-        ]
+        names = [] if self._earlier.is_symlink() else files_below(self._earlier, FOLDERS)
+        return [name for name in names if name.startswith(f"{SINK_FOLDER}/") or name == PAGE or _RESULT.fullmatch(name)]
 
     def _put_back(self) -> None:
         """Remove what there is of an unfinished run, and put back the result that it was to replace, if there is one.
@@ -467,16 +450,16 @@ class OutputDirectory:
         metrics.json goes last, as it says whose the others are, and comes back last.
         """
         found = self._found()
+        if found is not None and found.document.get("complete"):  # all but to tidy up was done
+            self._tidy_up()
+            return
         if found is not None:
-            if found.document.get("complete"):  # all but to tidy up was done
-                self._tidy_up()
-                return
             remove_scratch(self.path / SCRATCH)
             remove_files(self.path, self._files_of(found) - {METRICS})
             _remove_if_empty(self.path / JOURNAL)
             remove_files(self.path, [METRICS])
-        names = files_below(self.path, FOLDERS)
-        remove_files(self.path, [name for name in names if _RESULT.fullmatch(name) and _TEMPORARY.fullmatch(name)])
+        names = filter(_RESULT.fullmatch, files_below(self.path, FOLDERS))
+        remove_files(self.path, list(filter(_TEMPORARY.fullmatch, names)))
         move_files(self._earlier, self.path, sorted(self._files_put_aside(), key=lambda name: (name == METRICS, name)))
         _remove_if_empty(self._earlier)
 
@@ -495,9 +478,14 @@ class OutputDirectory:
         for name, rows in tables.items():
             write_atomically(self.path / name, to_csv(rows), check=self.owner.check)
         write_atomically(self.path / RUN, json_text(report.run), check=self.owner.check)
-        run, step, values = result_line(report, self.path.absolute().name)
-        write_atomically(self.path / LINES, line_of(run, step, values) + "\n", check=self.owner.check)
-        self._write_unit_log()
+        line = line_of(*result_line(report, self.path.absolute().name))
+        write_atomically(self.path / LINES, f"{line}\n", check=self.owner.check)
+        logs = [path.read_bytes().splitlines() for path in (self.path / JOURNAL).glob("log-*.jsonl")]
+        units = [
+            line for lines in logs for line in lines if line.endswith(b"}")
+        ]  # a writer may have been ended in a line
+        units.sort(key=lambda line: json.loads(line)["time"])
+        write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in units), check=self.owner.check)
         per_edge = [name for name in files_below(self.path, FOLDERS) if _PER_EDGE.fullmatch(name)]
         self.list_files({METRICS, RUN, LINES, UNIT_LOG, FILES, *tables, *per_edge})
         write_atomically(self.path / METRICS, report.to_json(), check=self.owner.check)
@@ -525,21 +513,12 @@ class OutputDirectory:
         text = "".join(f"{line}\n" for line in lines)
         write_atomically(self.path / FILES, text.encode("utf-8", "surrogateescape"), check=self.owner.check)
 
-    def _write_unit_log(self) -> None:
-        """Join the logs of all writers, in the order of time."""
-        lines = [line for path in (self.path / JOURNAL).glob("log-*.jsonl") for line in path.read_bytes().splitlines()]
-        whole = [line for line in lines if line.endswith(b"}")]  # a writer may have been ended within a line
-        whole.sort(key=lambda line: json.loads(line)["time"])
-        write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in whole), check=self.owner.check)
-
 
 def has_mark(path: Path, mark: str) -> bool:
     """Tell whether a page or a picture begins with a mark of ours."""
-    try:
-        with open_input(path) as file:
-            return mark.encode() in file.read(1000)
-    except OSError:
-        return False
+    with suppress(OSError), open_input(path) as file:
+        return mark.encode() in file.read(1000)
+    return False
 
 
 def refuse_others(path: Path, mark: str, what: str) -> None:
@@ -568,8 +547,7 @@ def send_to_sinks(report: Report, names: Sequence[str], warn: Callable[[str], No
         names: of the sinks, whose libraries are there.
         warn: is told of each sink that could not be written.
     """
-    if report.path is None:
-        raise RuntimeError("a result that is nowhere has no sinks")
+    assert report.path is not None, "a result that is nowhere has no sinks"
     run, step, values = result_line(report, report.path.absolute().name)
     for name in dict.fromkeys(names):
         try:

@@ -1,4 +1,4 @@
-"""Results, a comparison, records of training -> one page of HTML that needs nothing but itself, or tables for papers.
+"""Results, a comparison, records of training -> one page of HTML that needs nothing but itself; tables; model cards.
 
 The template escapes whatever it is given. A content security policy allows this page's own style and script, by their
 hashes, and nothing else: no name in a result can become code, and nothing is fetched.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -39,31 +40,41 @@ from pbgeval.report.comparison import (
     metric_title,
     relations_to_show,
 )
-from pbgeval.report.conditions import tags_of, title_of
 from pbgeval.report.figures import (
     POPULARITY_TITLE,
     Tile,
     breakdowns_of,
     capital,
-    data_of,
     diagnostics_of,
     edge_paths_of,
     edges_of,
+    ends_of,
     estimates_by_side,
     estimates_of,
     every_metric,
+    final_table,
     headline_of,
     name_of,
+    origin_of,
     popularity_of,
-    run_of,
-    settings_of,
     ties_of,
     tiles_of,
     topk_of,
     types_of,
 )
 from pbgeval.report.output import PAGE, PAGE_MARK, check_url, refuse_others
-from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result, warnings_of
+from pbgeval.report.report import (
+    BUCKETS,
+    HISTOGRAM,
+    METRICS,
+    Report,
+    cautions_of,
+    interval_name,
+    no_result,
+    tags_of,
+    title_of,
+    warnings_of,
+)
 from pbgeval.report.tables import (
     DataTable,
     clipped,
@@ -77,18 +88,17 @@ from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.storage.objects import put_object
 from pbgeval.storage.row_files import find_ranks
 from pbgeval.storage.text import is_url, plural, without_secrets
-from pbgeval.storage.writing import write_atomically
+from pbgeval.storage.writing import output_faults, write_atomically
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    pass
 
 DEFAULT_METRIC = "mrr"
 WARNINGS = "Before you quote these figures"
 MAX_ROWS = 20  # of a breakdown in a paper
 _HITS = re.compile("hits_at_([1-9][0-9]{0,11})")
 _TOO_MUCH = ("id", "MRR, head", "MRR, tail", "AMRI", "AUC per query")  # columns, for the width of a page of paper
-_NOTHING_ALLOWED = "default-src 'none'; base-uri 'none'; form-action 'none'"
 
 
 @frozen(eq=False)
@@ -136,26 +146,20 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
     has_result = (folder / METRICS).exists()
     if not has_result and not has_records:
         raise OutputError(f"{folder}: {no_result(folder, f'{METRICS} or training_stats.json')}")
-    result = read_result(folder) if has_result else None
-    records = monitor or (folder if has_records else None)
-    needed = result is None or monitor is not None
-    training = None if records is None else _training(records, metric, warn, needed=needed)
+    result, training = read_result(folder) if has_result else None, None
+    if monitor is not None or has_records:
+        # Where an evaluation is what was asked for, records may have nothing to show.
+        records, needed, name = monitor or folder, result is None or monitor is not None, pbg_name(metric)
+        if name is None and needed:
+            expected = ", ".join(map(both_names, TRAINING_METRICS))
+            raise ConfigError(f"--metric {metric}: expected one of {expected} for the records of a training run")
+        try:
+            training = read_curves(records, name or "mrr", warn)
+        except DataError as error:
+            if needed:
+                raise
+            warn(f"{records}: nothing of the training run is shown: {error}")
     return Source(folder.resolve().name, result, training)
-
-
-def _training(records: Path, metric: str, warn: Callable[[str], None], *, needed: bool) -> Curves | None:
-    """Read the records of a training run; where an evaluation is what was asked for, they may have nothing to show."""
-    name = pbg_name(metric)
-    if name is None and needed:
-        expected = ", ".join(map(both_names, TRAINING_METRICS))
-        raise ConfigError(f"--metric {metric}: expected one of {expected} for the records of a training run")
-    try:
-        return read_curves(records, name or "mrr", warn)
-    except DataError as error:
-        if needed:
-            raise
-        warn(f"{records}: nothing of the training run is shown: {error}")
-        return None
 
 
 def read_result(folder: Path) -> Report:
@@ -209,7 +213,17 @@ class Page:
         Raises:
             ConfigError: jinja2 is not installed.
         """
-        environment = _environment()
+        try:
+            from jinja2 import Environment, PackageLoader, StrictUndefined
+        except ImportError:
+            raise ConfigError("jinja2 is required to write a page: pip install 'pbgeval[report]'") from None
+        environment = Environment(
+            loader=PackageLoader("pbgeval.report", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
         style, script = (
             resources.files("pbgeval.report").joinpath("templates", name).read_text(encoding="utf-8")
             for name in ("page.css", "page.js")
@@ -219,7 +233,8 @@ class Page:
             version=__version__,
             style=style,
             script=script,
-            policy=f"{_NOTHING_ALLOWED}; style-src {_hash(style)}; script-src {_hash(script)}",
+            policy="default-src 'none'; base-uri 'none'; form-action 'none'; "
+            f"style-src {_hash(style)}; script-src {_hash(script)}",
             sections=[section for section in self.sections if section.shown or section.folded],
         )
 
@@ -301,17 +316,14 @@ def comparison_page(comparison: Comparison) -> Page:
         f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant."
     )
     whole = evolve(without(whole, ["p"]), title="All metrics", note=note)  # beside the chart is room for one p
-    sections = [Section("differences", "Differences between the runs", [whole], layout="roomy")]
-    if by_relation:
-        [table] = by_relation
+    shown: list[DataTable | Chart] = [whole]
+    sections = [Section("differences", "Differences between the runs", shown, layout="roomy")]
+    for table in by_relation:
         at, relations = relations_to_show(comparison)
         drawn = [(of.relation, of.differences[at]) for of in relations]
         drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
-        chart = difference_chart(metric_title(comparison.differences[at].metric), drawn)
-        sections = [
-            Section("differences", "Differences between the runs", [whole, chart], layout="roomy"),
-            Section("relations", table.title, [table], sortable=True, layout="wide"),
-        ]
+        shown.append(difference_chart(metric_title(comparison.differences[at].metric), drawn))
+        sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
     runs = [
         ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a))),
         ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b))),
@@ -370,42 +382,32 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
             sections.append(Section("top-k", "First k candidates", topk_of(document), layout="wide"))
             soundness = _with_rows(diagnostics_of(document), edges_of(document))
             sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
-    origin = _with_rows(settings_of(document, meanings), data_of(document), run_of(report))
-    return [*sections, Section("origin", "Provenance", (), origin)]
+    return [*sections, Section("origin", "Provenance", (), _with_rows(*origin_of(report, meanings)))]
 
 
 def _buckets(report: Report, metric: str) -> list[Section]:
-    if not report.rows.get(BUCKETS):
-        return []
-    report = _with_cutoff(report, metric)
-    rows, key = report.rows[BUCKETS], bucket_key(report, metric)
-    chart = heat_map(rows, key)
-    table = bucket_table(rows, key)
-    return [Section("buckets", "Buckets", [chart, *_with_rows(table)], sortable=True)] if chart else []
-
-
-def _with_cutoff(report: Report, metric: str) -> Report:
-    """Return a report with the cutoff of hits at k that a metric names, from the saved ranks if the run has others."""
-    cutoff = _HITS.fullmatch(split(metric).metric)
-    cutoffs = report.document["provenance"].get("settings", {}).get("hits_at", ())
-    if cutoff is None or int(cutoff[1]) in cutoffs or report.path is None or not find_ranks(report.path):
-        return report
-    return report.recompute(hits_at=[int(cutoff[1])])
-
-
-def bucket_key(report: Report, metric: str) -> str:
-    """Return the column of buckets.csv that a name means.
+    """Return the map of buckets by a metric; a cutoff of hits that the run lacks comes from saved ranks, if it has any.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: buckets have no such metric.
     """
-    keys = [key for key in report.rows[BUCKETS][0] if key.startswith("both.")]
+    rows = report.rows.get(BUCKETS)
+    if not rows:
+        return []
+    cutoff = _HITS.fullmatch(split(metric).metric)
+    cutoffs = report.document["provenance"].get("settings", {}).get("hits_at", ())
+    if cutoff and int(cutoff[1]) not in cutoffs and report.path is not None and find_ranks(report.path):
+        rows = report.recompute(hits_at=[int(cutoff[1])]).rows[BUCKETS]
+    keys = [key for key in rows[0] if key.startswith("both.")]
     try:
-        return resolve(metric, report.document["headline"], keys)
+        key = resolve(metric, report.document["headline"], keys)
     except UnknownMetricError as error:
-        if metric == DEFAULT_METRIC:  # not asked for, and the run has other metrics, or none
-            return keys[0] if keys else "both."
-        raise ConfigError(f"--metric {metric}: expected a column of buckets.csv: {error}") from error
+        if metric != DEFAULT_METRIC:
+            raise ConfigError(f"--metric {metric}: expected a column of buckets.csv: {error}") from error
+        key = keys[0] if keys else "both."  # not asked for, and the run has other metrics, or none
+    chart = heat_map(rows, key)
+    shown: list[Chart | DataTable] = [chart, *_with_rows(bucket_table(rows, key))] if chart else []
+    return [Section("buckets", "Buckets", shown, sortable=True)]
 
 
 def _progress(document: Mapping[str, Any]) -> str:
@@ -423,20 +425,6 @@ def _with_rows(*tables: DataTable) -> list[DataTable]:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _environment() -> Environment:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError:
-        raise ConfigError("jinja2 is required to write a page: pip install 'pbgeval[report]'") from None
-    return Environment(
-        loader=PackageLoader("pbgeval.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 # Tables for papers
@@ -467,13 +455,89 @@ def tables_of(source: Source) -> list[DataTable]:
     tables: list[DataTable] = []
     if source.report is not None and "metrics" in source.report.document:
         tables = [headline_of(source.report), *estimates_by_side(source.report.document)]
-        tables += map(_shortened, breakdowns_of(source.report))
+        for table in breakdowns_of(source.report):
+            rows = table.rows[:MAX_ROWS]
+            note = "" if len(rows) == len(table.rows) else f"The first {len(rows)} rows; the CSV file has all."
+            tables.append(without(evolve(table, rows=rows, note=note), _TOO_MUCH))
     if source.training is not None:
         tables.append(passes_of(source.training))
     return tables
 
 
-def _shortened(table: DataTable) -> DataTable:
-    rows = table.rows[:MAX_ROWS]
-    note = "" if len(rows) == len(table.rows) else f"The first {len(rows)} rows; the CSV file has all."
-    return without(evolve(table, rows=rows, note=note), _TOO_MUCH)
+# Files for a model's repository on the Hugging Face Hub; nothing is uploaded.
+#
+# `.eval_results/<task>.yaml` has the keys of the Hub's format (hub-docs, docs/hub/eval-results.md); its texts are JSON
+# strings, which YAML reads. `evaluation.md` is a section for the model card.
+
+RESULTS, CARD = ".eval_results", "evaluation.md"
+MARK = "Written by pbgeval."  # in files that are ours to replace
+
+
+def publish(
+    report: Report, folder: Path, dataset: str, *, task: str = "default", metric: str = "mrr", source: str | None = None
+) -> list[Path]:
+    """Write both files into a copy of the model's repository; return their paths.
+
+    Args:
+        report: of a finished run.
+        folder: of the copy.
+        dataset: the benchmark's dataset on the Hub, OWNER/NAME.
+        task: of the benchmark, as its eval.yaml calls it.
+        metric: the value that the leaderboard shows, by any of its names.
+        source: address of what backs the result, for example of a repository that has the result's folder.
+
+    Raises:
+        ConfigError: dataset, task, metric or source is not what the Hub takes.
+        OutputError: the run is not finished, the metric has no value, or a file cannot be written.
+    """
+    if not report.document.get("complete"):
+        raise OutputError(f"{report.path}: this evaluation is not complete; finish it first")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", dataset):
+        raise ConfigError(f"dataset {dataset!r}: expected OWNER/NAME of a dataset on the Hub")
+    if not re.fullmatch(r"[\w.-]+", task):
+        raise ConfigError(f"task {task!r}: expected letters, digits, '.', '_' and '-'")
+    if source is not None and not source.startswith(("https://", "http://")):
+        raise ConfigError(f"source {source!r}: expected an address that starts with https://")
+    if source is not None and source != without_secrets(source):
+        shown = without_secrets(source, source)
+        raise ConfigError(f"source: expected an address without a user and a query, which all would see, got {shown}")
+    figures, headline = report.document["metrics"], report.document["headline"]
+    try:
+        key = resolve(metric, headline, figures.keys())
+    except UnknownMetricError as error:
+        raise ConfigError(str(error.args[0])) from None
+    if figures[key] is None:
+        raise OutputError(f"{metric}: this result has no value for it")
+    title, table, ends = title_of(report), final_table(report), ends_of(report.intervals.get(key))
+    interval = f"{interval_name(report.document)} {' to '.join(ends)}".replace("\u00a0", " ") if ends else ""
+    caution = cautions_of(report.document)
+    told = [f"{key}: {title}", interval, caution, f"digest {report.document['provenance']['digest']}"]
+    entry: dict[str, object] = {
+        "dataset": {"id": dataset, "task_id": task},
+        "value": figures[key],
+        **({"date": report.run["started"][:10]} if "started" in report.run else {}),
+        **({} if source is None else {"source": {"url": source, "name": "pbgeval result"}}),
+        "notes": "; ".join(filter(None, told)),
+    }
+    notes = [table.note, f"{key}: {interval}." if interval else ""]
+    notes += [f"{capital(caution)}." if caution else ""]
+    parts = ["## Evaluation", f"{capital(title)}. {MARK}", to_markdown(table), *map(escape_markdown, notes)]
+    card = "\n\n".join(filter(None, parts)) + "\n"
+    texts = {folder / RESULTS / f"{task}.yaml": f"# {MARK}\n- {_yaml(entry, '  ')[2:]}", folder / CARD: card}
+    for path in texts:
+        refuse_others(path, MARK, "one that publish has written, and may hold more")
+    for path, text in texts.items():
+        with output_faults(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    return list(texts)
+
+
+def _yaml(entry: Mapping[str, object], indent: str) -> str:
+    lines = []
+    for key, value in entry.items():
+        if isinstance(value, Mapping):
+            lines.append(f"{indent}{key}:\n{_yaml(value, indent + '  ')}")
+        else:
+            lines.append(f"{indent}{key}: {json.dumps(value)}\n")
+    return "".join(lines)

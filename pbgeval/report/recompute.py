@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from os import PathLike
 from pathlib import Path
@@ -49,7 +49,6 @@ from pbgeval.version import __version__
 # (index of the edge path, bucket, lhs, rel, rhs) -> which of these edges count, bool; entities are rows
 Keep = Callable[[int, Bucket, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 BREAKDOWNS = ("relation", "entity_types", "groups", POPULARITY)  # those that follow from saved ranks and edges
-MAX_CUTOFF = 1 << 40
 OPENED = (Path("opened"),)  # in place of folders, where what the run has opened is at hand
 NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_losses")  # diagnostics
 
@@ -59,9 +58,9 @@ def _cutoffs(hits_at: Iterable[int]) -> tuple[int, ...]:
         raise ValueError(f"hits_at: expected a list, got {hits_at}")
     given = tuple(hits_at)
     for k in given:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MAX_CUTOFF:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= 1 << 40:
             raise ValueError(f"hits_at: expected ints from 1 to 2**40, got {k!r}")
-    return tuple(sorted({int(k) for k in given}))
+    return tuple(sorted(map(int, set(given))))
 
 
 def _headline(name: str) -> str:
@@ -106,54 +105,44 @@ class ReportQuery:
     def __attrs_post_init__(self) -> None:
         if self.filter not in (None, "raw", "filtered"):
             raise ValueError(f"filter: expected 'raw' or 'filtered', got {self.filter!r}")
-        if self.keep is not None and self.edge_paths is None:
-            raise ValueError("keep: needs edge_paths, as ranks files do not hold the edges; give the evaluated ones")
-        self._check_breakdowns()
-
-    def _check_breakdowns(self) -> None:
+        expected = " or ".join(BREAKDOWNS)
         for name in self.breakdowns:
             if name not in (*BREAKDOWN_FILES, POPULARITY):
-                raise ValueError(f"breakdowns: expected {' or '.join(BREAKDOWNS)}, got {name!r}")
+                raise ValueError(f"breakdowns: expected {expected}, got {name!r}")
             if name not in BREAKDOWNS:
                 counts = "groups edges by time" if name == TIME else "counts training edges"
                 raise ValueError(
-                    f"breakdowns: {name!r} {counts}, which the output directory does not hold: expected "
-                    f"{' or '.join(BREAKDOWNS)}; evaluate with it in breakdowns"
+                    f"breakdowns: {name!r} {counts}, which the output directory does not hold: expected {expected}; "
+                    "evaluate with it in breakdowns"
                 )
-        if self.breakdowns and self.edge_paths is None:
-            raise ValueError(
-                f"breakdowns: {self.breakdowns[0]!r} needs edge_paths, as ranks files do not hold the edges"
-            )
-        if POPULARITY in self.breakdowns and not self.train_paths:
-            raise ValueError(f"breakdowns: {POPULARITY!r} needs train_paths; give the folders of the training edges")
-        if POPULARITY not in self.breakdowns and not self.topk_metrics and self.train_paths is not None:
-            raise ValueError(
-                f"train_paths: has no effect without {POPULARITY!r} in breakdowns or topk_metrics=True; add one"
-            )
-        if self.topk_metrics and self.edge_paths is None:
-            raise ValueError("topk_metrics: needs edge_paths, as ranks files do not hold the edges")
-        if "groups" in self.breakdowns and self.relation_groups is None:
-            raise ValueError("breakdowns: 'groups' needs relation_groups, got None; give the ids of each group")
-        if "groups" not in self.breakdowns and self.relation_groups is not None:
-            raise ValueError("relation_groups: has no effect without 'groups' in breakdowns; add it")
-
-    def selection_for(self, report: Report) -> Selection:
-        """Return the metrics asked for: without a word those of the run, and hits at the cut-offs that are."""
-        if self.metrics is not None:
-            return Selection.from_names(self.metrics)
-        of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
-        of_cutoffs = [] if RANK in of_run else [f"hits_at_{cutoff}" for cutoff in self.hits_at or ()]
-        return Selection.from_names([*of_run, *of_cutoffs])
-
-    def folders_for(self, report: Report) -> tuple[Path, ...] | None:
-        """Return the folders of edges, of which there must be as many as the run had."""
-        paths = report.document.get("edge_paths", ())
-        if self.edge_paths is not None and paths and len(self.edge_paths) != len(paths):
-            names = ", ".join(str(of_path["path"]) for of_path in paths)
-            raise ValueError(
-                f"edge_paths: expected {len(paths)}, in the order of the run ({names}), got {len(self.edge_paths)}"
-            )
-        return self.edge_paths
+        popularity, groups = (name in self.breakdowns for name in (POPULARITY, "groups"))
+        lacks_edges, has_training = self.edge_paths is None, self.train_paths is not None
+        needed = "needs edge_paths, as ranks files do not hold the edges"
+        names = ", ".join(map(repr, self.breakdowns[:1]))
+        faults = [
+            (self.keep is not None and lacks_edges, f"keep: {needed}; give the evaluated ones"),
+            (names and lacks_edges, f"breakdowns: {names} {needed}"),
+            (
+                popularity and not self.train_paths,
+                f"breakdowns: {POPULARITY!r} needs train_paths; give the folders of the training edges",
+            ),
+            (
+                has_training and not (popularity or self.topk_metrics),
+                f"train_paths: has no effect without {POPULARITY!r} in breakdowns or topk_metrics=True; add one",
+            ),
+            (self.topk_metrics and lacks_edges, f"topk_metrics: {needed}"),
+            (
+                groups and self.relation_groups is None,
+                "breakdowns: 'groups' needs relation_groups, got None; give the ids of each group",
+            ),
+            (
+                not groups and self.relation_groups is not None,
+                "relation_groups: has no effect without 'groups' in breakdowns; add it",
+            ),
+        ]
+        for is_wrong, message in faults:
+            if is_wrong:
+                raise ValueError(message)
 
     def check(self, run: SavedRun) -> None:
         """Refuse what this run cannot answer."""
@@ -170,13 +159,13 @@ class ReportQuery:
                 " against given ones with topk_metrics = True; evaluate again"
             )
         num_relations = run.facts.num_relations
+        last = "" if num_relations is None else f" to {num_relations - 1}"
         for name, relations in (self.relation_groups or {}).items():
-            for relation in relations:
-                if relation < 0 or (num_relations is not None and relation >= num_relations):
-                    last = "" if num_relations is None else f" to {num_relations - 1}"
-                    raise ValueError(
-                        f"relation_groups: group {name!r}: expected ids of relations from 0{last}, got {relation}"
-                    )
+            wrong = [of for of in relations if of < 0 or (num_relations is not None and of >= num_relations)]
+            if wrong:
+                raise ValueError(
+                    f"relation_groups: group {name!r}: expected ids of relations from 0{last}, got {wrong[0]}"
+                )
 
 
 @define
@@ -189,12 +178,6 @@ class SavedStats:
     raw_types: TypeStats | None = None  # ranks do not tell the places of other types
     filtered_types: TypeStats | None = None
     in_time: GroupStats | None = None  # nor what a time-aware filter leaves out
-
-    @classmethod
-    def zero(cls, layout: StatsLayout, groups: Iterable[GroupKey], *, filtered: bool) -> SavedStats:
-        groups = tuple(groups)
-        of_filtered = GroupStats.zero(layout, groups) if filtered else None
-        return cls(GroupStats.zero(layout, groups), of_filtered, GroupedStats(layout))
 
     def add(
         self,
@@ -213,22 +196,18 @@ class SavedStats:
             dimensions: group of each query, int64 (Q,), by name of the dimension.
         """
         tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in columns.items()}
-        counts = QueryCounts(
+        found = QueryCounts(
             RankCounts(tensors["better"], tensors["tied"], tensors["num_candidates"] - 1),
             RankCounts(tensors["excluded_better"], tensors["excluded_tied"], tensors["num_excluded"]),
         )
-        _add(self.raw, key, counts.raw, num_outside, None)
-        headline = counts.raw
+        parts: list[tuple[GroupStats, RankCounts, torch.Tensor | None]] = [(self.raw, found.raw, None)]
         if self.filtered is not None:
-            headline = counts.filtered
-            _add(self.filtered, key, headline, num_outside, counts.known.num_competitors_Q)
+            parts.append((self.filtered, found.filtered, found.known.num_competitors_Q))
+        for groups, counts, known_Q in parts:
+            stats = RankStats.from_queries(groups.layout, counts, num_outside=num_outside, known_Q=known_Q)
+            groups.add(key, stats, counts, ScorePool())
         for name, group_Q in dimensions.items():
-            self.grouped.add(name, key.side, torch.from_numpy(np.ascontiguousarray(group_Q)), headline)
-
-
-def _add(groups: GroupStats, key: GroupKey, counts: RankCounts, num_outside: int, known_Q: torch.Tensor | None) -> None:
-    stats = RankStats.from_queries(groups.layout, counts, num_outside=num_outside, known_Q=known_Q)
-    groups.add(key, stats, counts, ScorePool())
+            self.grouped.add(name, key.side, torch.from_numpy(np.ascontiguousarray(group_Q)), parts[-1][1])
 
 
 def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -> Report:
@@ -243,7 +222,11 @@ def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -
         ValueError: an argument does not fit the run.
         EvalError: what is on the disk does not have what is asked for.
     """
-    run = run or SavedRun.open(report, query.folders_for(report))
+    paths, given = report.document.get("edge_paths", ()), query.edge_paths
+    if run is None and given is not None and paths and len(given) != len(paths):
+        names = ", ".join(str(of_path["path"]) for of_path in paths)
+        raise ValueError(f"edge_paths: expected {len(paths)}, in the order of the run ({names}), got {len(given)}")
+    run = run or SavedRun.open(report, given)
     query.check(run)
     return _recompute(report, query, run, run.open_training(query.train_paths or ()))
 
@@ -268,8 +251,9 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
         query = ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,))
         found[POPULARITY] = _recompute(report, query, run, training, counts).document[POPULARITY]
     if topk_metrics:
-        found[TOPK_METRICS] = _topk_section(run, None, counts, run.facts.hits_at)
-        found[TOPK_METRICS]["recommended"] = None if lists is None else lists.section(run.facts.ends, counts)
+        recommended = None if lists is None else lists.section(run.facts.ends, counts)
+        section = _topk_section(run, None, counts, run.facts.hits_at)
+        found[TOPK_METRICS] = {**section, "recommended": recommended}
     return evolve(report, document={**report.document, **found})
 
 
@@ -284,24 +268,14 @@ def _recompute(
     filtered = facts.filtered if query.filter is None else query.filter == "filtered"
     keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in facts.sides]
     layout = StatsLayout(facts.hits_at if query.hits_at is None else query.hits_at)
-    stats = SavedStats.zero(layout, keys, filtered=filtered)
+    raw, of_known = (GroupStats.zero(layout, keys) for _ in range(2))
+    stats = SavedStats(raw, of_known if filtered else None, GroupedStats(layout))
     kept = _Kept.ask(run, query.keep) if query.keep is not None else None
     if training and counts is None:
-        counts = TrainingCounts.count(run, training)
+        counts = TrainingCounts.count(run, training, {})
     popularity = counts if POPULARITY in query.breakdowns else None
     _add_all(run, stats, kept, popularity)
-    context = ReportContext(
-        edge_paths=facts.edge_paths,
-        buckets=facts.grid,
-        sides=facts.sides,
-        auc_sample=AucSample(all_true=True, all_competing=True),  # of no scores: pooled AUCs are None
-        with_loss=False,
-        headline=query.headline or facts.headline,
-        with_macro=run.edges is not None and not facts.featurized,
-        breakdowns=tuple(dict.fromkeys(query.breakdowns)),
-        classes=_classes(run, stats, query.relation_groups or {}),
-        selection=query.selection_for(report),
-    )
+    context = _context(report, query, run, stats)
     asked = {
         "digest": facts.digest,
         "edges": None if kept is None else kept.digest,
@@ -314,8 +288,18 @@ def _recompute(
         **({TOPK_METRICS: True} if query.topk_metrics else {}),
     }
     its_provenance = {name: value for name, value in report.document["provenance"].items() if name != "digest"}
-    made = make_report(stats, context, {**its_provenance, "recomputed": asked}, _run(report.run, started))
-    document = _without_unknown(made.document, has_edges=run.edges is not None)
+    facts_of_run = {
+        "version": __version__,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "seconds": round(time.time() - started, 3),
+        "evaluation": report.run,
+    }
+    made = make_report(stats, context, {**its_provenance, "recomputed": asked}, facts_of_run)
+    # Ranks files do not tell these: zeros would look like findings.
+    diagnostics = {label: {**of, **dict.fromkeys(NOT_SAVED)} for label, of in made.document["diagnostics"].items()}
+    document = {**made.document, "diagnostics": diagnostics, "edge_diagnostics": None}
+    if run.edges is None:
+        document["relation_macro_metrics"] = None
     if popularity is not None:
         document[POPULARITY] = popularity_section(stats.grouped, facts.sides, context.headline)
     if query.topk_metrics:
@@ -323,25 +307,6 @@ def _recompute(
     if "sample" in report.document:
         document["sample"] = report.document["sample"]  # the run's edges are still no more than a sample
     return evolve(made, document=document)
-
-
-def _run(evaluation: Mapping[str, Any], started: float) -> dict[str, Any]:
-    return {
-        "version": __version__,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "seconds": round(time.time() - started, 3),
-        "evaluation": evaluation,
-    }
-
-
-def _without_unknown(document: Mapping[str, Any], *, has_edges: bool) -> dict[str, Any]:
-    """Return the document with None for what ranks files do not tell: zeros would look like findings."""
-    diagnostics = {
-        label: {name: None if name in NOT_SAVED else value for name, value in diagnosis.items()}
-        for label, diagnosis in document["diagnostics"].items()
-    }
-    known = {**document, "diagnostics": diagnostics, "edge_diagnostics": None}
-    return known if has_edges else {**known, "relation_macro_metrics": None}
 
 
 @frozen(eq=False)
@@ -371,6 +336,11 @@ class _Kept:
         return np.unpackbits(self.bits[rows], count=rows.stop - rows.start).astype(bool)
 
 
+def _num_rows(hidden: Side) -> int:
+    """Return what a key's row is below, so that it is one int64 with a relation, or with another row."""
+    return MAX_ROWS if hidden is not Side.REL else 1 << 31
+
+
 @frozen(eq=False)
 class _KeyTables:
     """How many of the edges that count share each query key: a table per place of the known entities."""
@@ -385,21 +355,9 @@ class _KeyTables:
         tables = {}
         for hidden in facts.sides:
             for places, blocks in run.blocks_by_place(hidden).items():
-                edges = cls._edges(run, kept, blocks, hidden, places)
+                edges = (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks)
                 tables[hidden, places] = repeated_keys(hidden, edges, _num_rows(hidden))
         return cls(facts, tables)
-
-    @staticmethod
-    def _edges(
-        run: SavedRun, kept: _Kept | None, blocks: Sequence[RowRange], hidden: Side, places: Places
-    ) -> Iterator[EdgeColumns]:
-        """Yield the edges of some blocks that count and whose known entities are in a place."""
-        for rows in blocks:
-            edges = run.read_edges(rows)
-            counts_E = run.ranked(rows) & in_places(run.facts.places(hidden, rows.bucket), places, edges.rel_n)
-            if kept is not None:
-                counts_E &= kept.select(rows)
-            yield edges.select(np.flatnonzero(counts_E))
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return the frequency of the key of each edge, which is one that counts: int64 (E,)."""
@@ -413,9 +371,16 @@ class _KeyTables:
         return frequency_E
 
 
-def _num_rows(hidden: Side) -> int:
-    """Return what a key's row is below, so that it is one int64 with a relation, or with another row."""
-    return MAX_ROWS if hidden is not Side.REL else 1 << 31
+def _edges_in(
+    run: SavedRun, kept: _Kept | None, rows: RowRange, hidden: Side, places: Places, ranked_E: np.ndarray
+) -> tuple[np.ndarray, EdgeColumns]:
+    """Return the edges of a block that count and whose known entities are in a place, and their rows in it."""
+    edges = run.read_edges(rows)
+    counts_E = ranked_E & in_places(run.facts.places(hidden, rows.bucket), places, edges.rel_n)
+    if kept is not None:
+        counts_E &= kept.select(rows)
+    at = np.flatnonzero(counts_E)
+    return at, edges.select(at)
 
 
 def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None, popularity: TrainingCounts | None) -> None:
@@ -446,17 +411,32 @@ def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None, popularity: T
             )
 
 
-def _classes(run: SavedRun, stats: SavedStats, groups: Mapping[str, tuple[int, ...]]) -> GroupClasses:
-    """Return what tables call relations and their types."""
-    num_relations = run.facts.num_relations
+def _context(report: Report, query: ReportQuery, run: SavedRun, stats: SavedStats) -> ReportContext:
+    facts, num_relations = run.facts, run.facts.num_relations
     if num_relations is None:
         num_relations = max(stats.grouped.rows(RELATION), default=-1) + 1
-    times = num_relations if run.facts.dynamic else 1
-    return GroupClasses(
-        names=run.relation_names(num_relations),
-        lhs_types=run.facts.types(Side.LHS) * times,
-        rhs_types=run.facts.types(Side.RHS) * times,
-        groups=groups,
+    times = num_relations if facts.dynamic else 1
+    metrics = query.metrics
+    if metrics is None:  # those of the run, and hits at the cut-offs that are asked for
+        of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
+        cutoffs = () if RANK in of_run else query.hits_at or ()
+        metrics = [*of_run, *(f"hits_at_{cutoff}" for cutoff in cutoffs)]
+    return ReportContext(
+        edge_paths=facts.edge_paths,
+        buckets=facts.grid,
+        sides=facts.sides,
+        auc_sample=AucSample(all_true=True, all_competing=True),  # of no scores: pooled AUCs are None
+        with_loss=False,
+        headline=query.headline or facts.headline,
+        with_macro=run.edges is not None and not facts.featurized,
+        breakdowns=tuple(dict.fromkeys(query.breakdowns)),
+        classes=GroupClasses(
+            names=run.relation_names(num_relations),
+            lhs_types=facts.types(Side.LHS) * times,
+            rhs_types=facts.types(Side.RHS) * times,
+            groups=query.relation_groups or {},
+        ),
+        selection=Selection.from_names(metrics),
     )
 
 
@@ -468,49 +448,45 @@ def _ends(run: SavedRun) -> list[tuple[Side, Places]]:
     return [(side, places) for side in run.facts.ends for places in run.blocks_by_place(side)]
 
 
-@frozen(eq=False)
-class _Answers:
-    """The ranked answers of the keys of one place, each once and in the order of these columns. All int64 (A,)."""
+_SORTED_BY = ("key", "list", "better", "tied", "among", "answer")
 
-    key: np.ndarray
-    of_list: np.ndarray  # the partition of its candidates, 0 where there is one list
-    better: np.ndarray  # candidates that are not known
-    tied: np.ndarray
-    among: np.ndarray  # of answers that nobody ties with, known candidates that are better: puts them in order
-    answer: np.ndarray
-    row: np.ndarray  # of its edge: block, and row in it
-    num_candidates: np.ndarray
-    seen_of_key: np.ndarray  # training edges with this half-link; 0 where they are not counted
-    seen_of_answer: np.ndarray
 
-    @classmethod
-    def read(
-        cls, run: SavedRun, hidden: Side, places: Places, kept: _Kept | None, counts: TrainingCounts | None
-    ) -> _Answers:
-        facts, parts = run.facts, [np.empty((10, 0), np.int64)]
-        of_partition = np.array(facts.candidates) == "partition"
-        for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
-            columns, edges = run.read_counts(rows, hidden), run.read_edges(rows)
-            counts_E = in_places(facts.places(hidden, rows.bucket), places, edges.rel_n)
-            counts_E = counts_E & (columns["num_candidates"] > 0)
-            if kept is not None:
-                counts_E &= kept.select(rows)
-            at = np.flatnonzero(counts_E)
-            edges, of = edges.select(at), {name: values[at] for name, values in columns.items()}
-            schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
-            partitions = [facts.partition_of(name, hidden, rows.bucket) for name in facts.types(hidden)]
-            partition_E = np.array(partitions)[schema_E]
-            seen = dict.fromkeys((QUERY_HALF_LINK, ANSWER_HALF_LINK), np.zeros_like(at))
-            if counts is not None:
-                seen |= counts.of(hidden, rows.bucket, edges)
-            table = [key_codes(*edges.key(hidden), MAX_ROWS), np.where(of_partition[schema_E], partition_E, 0)]
-            tied = of["tied"] - of["excluded_tied"]
-            table += [of["better"] - of["excluded_better"], tied, np.where(tied == 0, of["excluded_better"], 0)]
-            table += [partition_E * MAX_ROWS + edges.entity(hidden), block * MAX_ROWS + at, of["num_candidates"]]
-            parts.append(np.stack([*table, seen[QUERY_HALF_LINK], seen[ANSWER_HALF_LINK]]))
-        found = np.concatenate(parts, axis=1)
-        found = found[:, np.lexsort(found[5::-1])]
-        return cls(*found[:, begins(*found[:6])])
+def _read_answers(
+    run: SavedRun, hidden: Side, places: Places, kept: _Kept | None, counts: TrainingCounts | None
+) -> dict[str, np.ndarray]:
+    """Return the ranked answers of the keys of one place, int64 (A,) by column, each once and in order.
+
+    `list` is the partition of an answer's candidates, 0 where there is one list. `better` and `tied` leave known
+    candidates out; `among` are known ones that are better than an answer that nobody ties with, and put those in order.
+    `row` is block and row of its edge. The last two columns count training edges, 0 where they are not counted.
+    """
+    facts, tables = run.facts, []
+    of_partition = np.array(facts.candidates) == "partition"
+    for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
+        columns = run.read_counts(rows, hidden)
+        at, edges = _edges_in(run, kept, rows, hidden, places, columns["num_candidates"] > 0)
+        of = {name: values[at] for name, values in columns.items()}
+        schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
+        partitions = [facts.partition_of(name, hidden, rows.bucket) for name in facts.types(hidden)]
+        partition_E, tied = np.array(partitions)[schema_E], of["tied"] - of["excluded_tied"]
+        seen = {} if counts is None else counts.of(hidden, rows.bucket, edges)
+        tables.append(
+            {
+                "key": key_codes(*edges.key(hidden), MAX_ROWS),
+                "list": np.where(of_partition[schema_E], partition_E, 0),
+                "better": of["better"] - of["excluded_better"],
+                "tied": tied,
+                "among": np.where(tied == 0, of["excluded_better"], 0),
+                "answer": partition_E * MAX_ROWS + edges.entity(hidden),
+                "row": block * MAX_ROWS + at,
+                "num_candidates": of["num_candidates"],
+                **{name: seen.get(name, np.zeros_like(at)) for name in (QUERY_HALF_LINK, ANSWER_HALF_LINK)},
+            }
+        )
+    found = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    order = np.lexsort([found[name] for name in reversed(_SORTED_BY)])
+    order = order[begins(*(found[name][order] for name in _SORTED_BY))]
+    return {name: values[order] for name, values in found.items()}
 
 
 def _topk_section(
@@ -518,10 +494,10 @@ def _topk_section(
 ) -> dict[str, Any]:
     sums = TopkSums(cutoffs)
     for hidden, places in _ends(run):
-        of = _Answers.read(run, hidden, places, kept, counts)
-        is_first = begins(of.key, of.of_list)
-        answers, runs = AnswerPlaces.of_counts(np.cumsum(is_first) - 1, of.better, of.tied, of.among)
-        sums.add(hidden, answers, runs, of.seen_of_key[is_first], of.seen_of_answer)
+        of = _read_answers(run, hidden, places, kept, counts)
+        is_first = begins(of["key"], of["list"])
+        answers, runs = AnswerPlaces.of_counts(np.cumsum(is_first) - 1, of["better"], of["tied"], of["among"])
+        sums.add(hidden, answers, runs, of[QUERY_HALF_LINK][is_first], of[ANSWER_HALF_LINK])
     # Given lists may lack other answers, so their order is not known where nobody stands between them.
     kinds = (QUERY_HALF_LINK,) if "given" in run.facts.candidates else (QUERY_HALF_LINK, ANSWER_HALF_LINK)
     return sums.section(run.facts.ends, kinds if counts is not None else ())
@@ -542,11 +518,11 @@ class _Recommended:
         """Read the lists, of which all queries of a key have the same."""
         found, cutoffs = cls({}, {}), [k for k in run.facts.hits_at if k <= length]
         for hidden, places in _ends(run):
-            of = _Answers.read(run, hidden, places, None, None)
-            is_first = begins(of.key)
-            rel, row = of.key[is_first] // MAX_ROWS, of.row[is_first]
+            of = _read_answers(run, hidden, places, None, None)
+            is_first = begins(of["key"])
+            rel, row = of["key"][is_first] // MAX_ROWS, of["row"][is_first]
             relations = [(hidden, relation) for relation in rel.tolist()]
-            found.num_candidates.update(zip(relations, of.num_candidates[is_first].tolist(), strict=True))
+            found.num_candidates.update(zip(relations, of["num_candidates"][is_first].tolist(), strict=True))
             for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
                 at = np.flatnonzero(row // MAX_ROWS == block)
                 best = open_query_file(run.folder, "topk", *rows[:2]).read(hidden, *rows[2:])

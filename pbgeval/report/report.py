@@ -20,9 +20,10 @@ from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.metrics.names import resolve
 from pbgeval.metrics.registry import metric_key
 from pbgeval.notation import Bucket
+from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.report.tables import DataTable, Table, data_frame, read_csv, to_html, to_terminal, to_text
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.text import did_you_mean, read_text
+from pbgeval.storage.text import did_you_mean, plural, read_text
 
 if TYPE_CHECKING:
     import pandas
@@ -110,7 +111,11 @@ _TITLES = {
     "macro_metrics": "Macro average over query keys",
     "relation_macro_metrics": "Macro average over relations",
 }
-_COUNTED = {"macro_metrics": "query keys", "relation_macro_metrics": "relations"}
+_REASONS = {
+    "time_filtered_metrics": "; evaluate with time_window",
+    "macro_metrics": ", because query keys were not counted",
+    "relation_macro_metrics": ", because relations were not counted",
+}
 
 
 @frozen(eq=False, repr=False)
@@ -198,8 +203,6 @@ class Report:
         Raises:
             OutputError: this report has none.
         """
-        if "time_filtered_metrics" not in self.document:
-            raise OutputError("time_filtered_metrics: this report has none; evaluate with time_window")
         return self._figures("time_filtered_metrics")
 
     @property
@@ -221,9 +224,9 @@ class Report:
         return self._figures("relation_macro_metrics")
 
     def _figures(self, key: str) -> Figures:
-        figures = self.document[key]
+        figures = self.document[key] if key == "metrics" else self.document.get(key)
         if figures is None:
-            raise OutputError(f"{key}: this report has none, because {_COUNTED[key]} were not counted")
+            raise OutputError(f"{key}: this report has none{_REASONS[key]}")
         return Figures(figures, self.document["headline"], _TITLES[key])
 
     @property
@@ -405,20 +408,24 @@ def json_text(document: Mapping[str, Any]) -> str:
     return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
 
 
-_TEXTS, _NUMBERS, _OBJECTS = ("filter", "headline"), ("num_edges", "num_queries"), ("intervals", "diagnostics")
-_KINDS = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_NUMBERS, int), **dict.fromkeys(_OBJECTS, dict)}
-_KINDS |= {"metrics": dict, "edge_paths": list, "provenance": dict}  # of a finished result
+_KINDS = {  # of a finished result
+    **{"filter": str, "headline": str, "num_edges": int, "num_queries": int},
+    **{"intervals": dict, "diagnostics": dict, "metrics": dict, "edge_paths": list, "provenance": dict},
+}
 _FIGURES = ("metrics", "raw_metrics", "time_filtered_metrics", "macro_metrics", "relation_macro_metrics")
 
 
 def _check_kinds(path: Path, document: Mapping[str, Any]) -> None:
     """Refuse a finished result whose parts are not of the kinds that an evaluation writes."""
-    kinds = {key: kind for key, kind in _KINDS.items() if key != "edge_paths" or "lists" not in document}
-    wrong = [key for key, kind in kinds.items() if not isinstance(document.get(key), kind)]
-    for key in _FIGURES:
-        of_key = document.get(key) or {}
-        if not (isinstance(of_key, dict) and all(isinstance(of, int | float | None) for of in of_key.values())):
-            wrong.append(key)
+    wrong = [key for key, kind in _KINDS.items() if not isinstance(document.get(key), kind)]
+    if "lists" in document and "edge_paths" in wrong:
+        wrong.remove("edge_paths")
+    figures = {key: document.get(key) or {} for key in _FIGURES}
+    wrong += [
+        key
+        for key, of_key in figures.items()
+        if not (isinstance(of_key, dict) and all(isinstance(value, int | float | None) for value in of_key.values()))
+    ]
     if wrong or not isinstance(document["provenance"].get("digest"), str):
         what = [*wrong, "provenance"][0]
         raise OutputError(f"{path}: {what} is missing or damaged; copy the result again, or evaluate again")
@@ -440,7 +447,6 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 MUCH_TIED = 0.01  # share of its candidates that tie with a true entity, on average
-EDGES = ("num_edges", "num_repeated", "num_in_training", "num_entities", "num_entities_unseen")
 MUCH_REPEATED = 0.1  # share of the evaluated edges; fewer are a matter of chance in dense graphs
 
 
@@ -462,26 +468,128 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
             f"on average {ties:.4g} of {candidates:.4g} candidates have exactly the score of the true entity{so}. "
             "Usual causes are untrained entities, a collapsed model, and scores that saturate or are clamped or rounded"
         )
-    edges = document.get("edge_diagnostics") or dict.fromkeys(EDGES, 0)
-    if edges["num_in_training"]:
-        warnings.append(
-            f"{edges['num_in_training']:,} of {edges['num_edges']:,} evaluated edges are also in train_paths, so the "
-            "model may have been trained on them and the figures may be too good"
-        )
-    if edges["num_repeated"] > MUCH_REPEATED * edges["num_edges"]:
-        warnings.append(
-            f"{edges['num_repeated']:,} of {edges['num_edges']:,} evaluated edges repeat another one, and each copy "
-            "counts as a query"
-        )
-    if edges["num_entities_unseen"]:
-        warnings.append(
-            f"{edges['num_entities_unseen']:,} of {edges['num_entities']:,} evaluated entities never occur in "
-            "train_paths, so their vectors are untrained"
-        )
-    num_without_draws = (document.get("estimates") or {}).get("num_queries_without_draws")
-    if num_without_draws:
-        warnings.append(
-            f"{num_without_draws:,} queries have no estimate because none of their competitors was drawn; raise "
-            "num_uniform_negs"
-        )
-    return warnings
+    edges = {name: number or 0 for name, number in (document.get("edge_diagnostics") or {}).items()}
+    leaked, repeated, unseen = (edges.get(f"num_{name}", 0) for name in ("in_training", "repeated", "entities_unseen"))
+    num_edges, num_entities = edges.get("num_edges", 0), edges.get("num_entities", 0)
+    without_draws = (document.get("estimates") or {}).get("num_queries_without_draws") or 0
+    found = [
+        (
+            leaked > 0,
+            f"{leaked:,} of {num_edges:,} evaluated edges are also in train_paths, so the model may have been trained "
+            "on them and the figures may be too good",
+        ),
+        (
+            repeated > MUCH_REPEATED * num_edges,
+            f"{repeated:,} of {num_edges:,} evaluated edges repeat another one, and each copy counts as a query",
+        ),
+        (
+            unseen > 0,
+            f"{unseen:,} of {num_entities:,} evaluated entities never occur in train_paths, so their vectors are "
+            "untrained",
+        ),
+        (
+            without_draws > 0,
+            f"{without_draws:,} queries have no estimate because none of their competitors was drawn; raise "
+            "num_uniform_negs",
+        ),
+    ]
+    return [*warnings, *(warning for applies, warning in found if applies)]
+
+
+# The conditions under which the figures of a report hold, in words: which edges, which candidates, which intervals.
+
+LEVEL = 0.95  # of intervals; a higher one is corrected for repeated looks
+
+
+def title_of(report: Report) -> str:
+    """Return what was evaluated, in a few words; for an unfinished run, what is done so far."""
+    document = report.document
+    if "diagnostics" not in document:
+        return f"{plural(document['num_edges'], 'edge')} so far, {_filter(document)}"
+    spread = candidates_of(document)
+    against = f"each ranked against {spread}, the true entity included" if spread else "no queries"
+    return f"{edges_told(document)}, {_filter(document)}, {against}"
+
+
+def tags_of(report: Report) -> list[str]:
+    """Return the conditions of the figures, a few words each."""
+    document = report.document
+    if "metrics" not in document:
+        return []
+    edges, candidates = f"{plural(document['num_edges'], 'edge')} so far", ""
+    if "diagnostics" in document:
+        edges, candidates = edges_told(document), candidates_of(document) or "no queries"
+    version = (document.get("provenance") or {}).get("checkpoint_version")
+    told = "" if version is None else f"checkpoint version {version}"
+    tags = [edges, _filter(document), f"{document['headline']} ranks", candidates, told]
+    return [tag for tag in tags if tag]
+
+
+def _filter(document: Mapping[str, Any]) -> str:
+    return "filtered" if document["filter"] == "filtered" else "unfiltered"
+
+
+def edges_told(document: Mapping[str, Any]) -> str:
+    """Return how many edges were evaluated, and of how many where they are a sample."""
+    edges, sample = plural(document["num_edges"], "edge"), _part(document)
+    if sample is None:
+        return edges
+    told = f"a sample of {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s"
+    return told if (sample["unit"], sample["num_units"]) == ("edge", document["num_edges"]) else f"{edges} ({told})"
+
+
+def _part(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what is known of the sample; None where all edges were evaluated."""
+    sample: Mapping[str, Any] | None = document.get("sample")
+    return sample if sample and sample["num_units"] < sample["population"] else None
+
+
+def candidates_of(document: Mapping[str, Any]) -> str:
+    """Return against how many candidates queries were ranked; empty if there are no queries."""
+    of_sides = document["diagnostics"]
+    relation = _range(of_sides["relation"]) if "relation" in of_sides else ""
+    spread = _range(of_sides["both"])
+    return f"{spread} candidates{f' (relations: {relation})' if relation else ''}" if spread else ""
+
+
+def _range(diagnosis: Mapping[str, Any]) -> str:
+    ends = dict.fromkeys(diagnosis["num_candidates"][end] for end in ("min", "max"))
+    return " to ".join(f"{end:,}" for end in ends if end is not None)
+
+
+def notes_of(document: Mapping[str, Any]) -> list[str]:
+    """Return whether a sample reached its target, and how many relation queries have no competitor, a line each."""
+    notes, sample = [], document.get("sample")
+    target = _settings(document).get("target_error")
+    if sample and target is not None:
+        reached = f"reached after {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s"
+        so = "not reached: all edges were evaluated" if _part(document) is None else reached
+        notes.append(f"Target ±{target:g} {so}.")
+    relation = (document.get("diagnostics") or {}).get("relation") or {}
+    alone = relation.get("num_queries_without_competitors")
+    if alone:
+        notes.append(f"{alone:,} of {relation['num_queries']:,} relation queries have no competitor: their rank is 1.")
+    return notes
+
+
+def cautions_of(document: Mapping[str, Any]) -> str:
+    """Return what sets the figures apart from those of all edges and all candidates, in one line; empty if nothing."""
+    estimated = "" if _part(document) is None else f"the figures are estimates from {edges_told(document)}"
+    policies = {relation.get("candidates") for relation in _settings(document).get("relations") or ()}
+    sampled = "candidates were sampled, so ranks are not those among all entities"
+    return "; ".join(filter(None, [estimated, sampled if CandidatePolicy.SAMPLED.value in policies else ""]))
+
+
+def _settings(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (document.get("provenance") or {}).get("settings") or {}
+
+
+def interval_name(document: Mapping[str, Any]) -> str:
+    """Return what the intervals of a sample of edges are called."""
+    level = (document.get("sample") or {"level": LEVEL}).get("level", LEVEL)
+    return "interval, corrected for repeated looks:" if level > LEVEL else "95%\u00a0interval"
+
+
+def interval_line(low: str, high: str, name: str = "95%\u00a0interval") -> str:
+    """Return what a tile says of an interval; it breaks before the figures if at all."""
+    return f"{name} {low}\u00a0to\u00a0{high}"

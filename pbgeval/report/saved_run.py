@@ -176,8 +176,7 @@ class SavedRun:
         Raises:
             StorageError: a file of ranks is missing or damaged.
         """
-        if report.path is None:
-            raise RuntimeError("the ranks of a run are in its output directory")
+        assert report.path is not None, "the ranks of a run are in its output directory"
         facts = RunFacts.from_document(report.document)
         of_buckets = {(index, bucket): file for index, files in enumerate(edges) for bucket, file in files.items()}
         return cls(report.path, facts, _open_ranks(report.path, facts), of_buckets)
@@ -245,8 +244,7 @@ class SavedRun:
             DataError: an id is out of range.
             StorageError: the file is damaged.
         """
-        if self.edges is None:
-            raise RuntimeError("a run that was opened without edges has none to read")
+        assert self.edges is not None, "a run that was opened without edges has none to read"
         return self.read_file(self.edges[rows.path_index, rows.bucket], rows.start, rows.stop)
 
     def read_file(self, file: EdgeSource, start: int, stop: int) -> EdgeColumns:
@@ -261,12 +259,11 @@ class SavedRun:
         lowest = -1 if self.facts.featurized else 0
         sizes = {"rel": self.facts.num_relations or MAX_RELATIONS, "lhs": MAX_ROWS, "rhs": MAX_ROWS}
         for name, id_E in (("rel", edges.rel_n), ("lhs", edges.lhs_n), ("rhs", edges.rhs_n)):
-            wrong_E = (id_E < (0 if name == "rel" else lowest)) | (id_E >= sizes[name])
-            if wrong_E.any():
-                at = int(np.flatnonzero(wrong_E)[0])
+            wrong = np.flatnonzero((id_E < (0 if name == "rel" else lowest)) | (id_E >= sizes[name]))
+            if len(wrong):
                 raise DataError(
-                    f"{file.path}: dataset {name}, row {start + at}: expected an id in 0..{sizes[name] - 1}, "
-                    f"found {int(id_E[at])}; give the edges that were evaluated"
+                    f"{file.path}: dataset {name}, row {start + wrong[0]}: expected an id in 0..{sizes[name] - 1}, "
+                    f"found {id_E[wrong[0]]}; give the edges that were evaluated"
                 )
         return edges
 
@@ -330,8 +327,7 @@ def _open_edges(
             faults += error.faults
             continue
         unlike = [bucket for bucket in sorted({*digests, *expected}) if digests.get(bucket) != expected.get(bucket)]
-        if not unlike:
-            unlike = [bucket for bucket in found if found[bucket].num_edges != ranks[path_index, bucket].num_edges]
+        unlike = unlike or [of for of in found if found[of].num_edges != ranks[path_index, of].num_edges]
         if unlike:
             faults.append(
                 f"{path}: expected the edges that were evaluated as edge path {path_index} "
@@ -349,14 +345,11 @@ def _check_counts(path: Path, side: Side, start: int, columns: Mapping[str, np.n
     better, tied, candidates = columns["better"], columns["tied"], columns["num_candidates"]
     known_better, known_tied, known = columns["excluded_better"], columns["excluded_tied"], columns["num_excluded"]
     competing = np.maximum(candidates, 1) - 1  # all counts of a query that was not ranked are 0
-    beaten, known_beaten = competing - better - tied, known - known_better - known_tied
-    wrong = candidates < 0
-    for part, whole in ((better, competing), (tied, competing - better), (known, competing)):
-        wrong |= (part < 0) | (part > whole)
-    for part, whole in ((known_better, better), (known_tied, tied), (known_beaten, beaten)):
-        wrong |= (part < 0) | (part > whole)
+    parts = [(better, competing), (tied, competing - better), (known, competing), (known_better, better)]
+    parts += [(known_tied, tied), (known - known_better - known_tied, competing - better - tied)]
+    wrong = np.logical_or.reduce([candidates < 0, *((part < 0) | (part > whole) for part, whole in parts)])
     if wrong.any():
-        at = int(np.flatnonzero(wrong)[0])
+        at = int(np.argmax(wrong))
         found = ", ".join(f"{name} {int(values[at])}" for name, values in columns.items())
         raise StorageError(
             f"{path}: {side.label}, row {start + at}: expected counts of a query, found {found}; the file is damaged:"
@@ -365,7 +358,6 @@ def _check_counts(path: Path, side: Side, start: int, columns: Mapping[str, np.n
 
 
 TRAINING_ROWS = 1 << 20  # that are read at a time
-NOTHING: Mapping[Any, Any] = {}
 
 
 @frozen(eq=False)
@@ -381,7 +373,7 @@ class TrainingCounts:
         cls,
         run: SavedRun,
         training: Sequence[EdgeFiles],
-        further: Mapping[tuple[str, int, Side], np.ndarray] = NOTHING,
+        further: Mapping[tuple[str, int, Side], np.ndarray],
     ) -> TrainingCounts:
         """Count; memory follows the distinct half-links of the evaluated edges, and further ones."""
         found = cls(run.facts, {}, {})

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from io import StringIO, TextIOWrapper
+from itertools import compress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
@@ -61,10 +62,9 @@ def left_out(shown: int, total: int, what: str, file: str) -> str:
 
 def without(table: DataTable, names: Collection[str]) -> DataTable:
     """Return a table without some of its columns."""
-    kept = [at for at, name in enumerate(table.columns) if name not in names]
-    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
-    columns, kinds = tuple(table.columns[at] for at in kept), "".join(table.kinds[at] for at in kept)
-    return evolve(table, columns=columns, kinds=kinds, rows=rows)
+    is_kept = [name not in names for name in table.columns]
+    columns, kinds, *rows = (tuple(compress(row, is_kept)) for row in (table.columns, table.kinds, *table.rows))
+    return evolve(table, columns=columns, kinds="".join(kinds), rows=tuple(rows))
 
 
 def clipped(text: str) -> str:
@@ -123,9 +123,6 @@ def data_frame(rows: Iterable[Any], columns: Sequence[str]) -> pandas.DataFrame:
 
 # The terminal, as text, and HTML for a notebook
 
-TEXT_WIDTH = 120  # characters
-UNBROKEN = 100_000  # more than a line of any table has
-
 
 def console_of(file: IO[str] | None = None) -> Console:
     """Return a console for a file or stdout, which breaks no line where that is no terminal."""
@@ -133,39 +130,33 @@ def console_of(file: IO[str] | None = None) -> Console:
 
     console = Console(file=file)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = UNBROKEN
+        console.width = 100_000  # more than a line of any table has
     return console
 
 
 def unbroken(tables: Iterable[DataTable]) -> str:
     """Return tables as a pipe has them: no line is broken."""
-    with StringIO() as file:
-        console_of(file).print(*map(to_terminal, tables), sep="\n")
-        return file.getvalue()
+    file = StringIO()
+    console_of(file).print(*map(to_terminal, tables), sep="\n")
+    return file.getvalue()
 
 
-def to_text(table: DataTable, width: int = TEXT_WIDTH) -> str:
+def to_text(table: DataTable, width: int = 120) -> str:
     """Return the table as `to_terminal` does, in plain text of so many columns."""
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=width, color_system=None)
-    with console.capture() as captured:
-        console.print(to_terminal(table))
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    file = StringIO()
+    Console(file=file, width=width, color_system=None).print(to_terminal(table))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
 def to_html(table: DataTable) -> str:
     """Return the title, the table and its note as HTML."""
-    columns = [*zip(table.columns, table.kinds, strict=True)]
-    head = "".join(f"<th>{html.escape(column)}</th>" for column, _ in columns)
-    rows = [
-        "".join(
-            f'<td style="text-align: {"left" if kind == "l" else "right"}">{html.escape(cell)}</td>'
-            for cell, (_, kind) in zip(row, columns, strict=True)
-        )
-        for row in table.rows
-    ]
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
+    starts = [f'<td style="text-align: {"left" if kind == "l" else "right"}">' for kind in table.kinds]
+    rows = (map(html.escape, row) for row in table.rows)
+    cells = ("".join(f"{start}{cell}</td>" for start, cell in zip(starts, row, strict=True)) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     note = "".join(f"<p>{html.escape(line)}</p>" for line in table.note.splitlines())
     caption = f"<caption>{html.escape(table.title)}</caption>"
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"

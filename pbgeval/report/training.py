@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from attrs import evolve
 
 from pbgeval.monitor.curves import METRICS, Curves, PassRow
-from pbgeval.report.conditions import interval_line
 from pbgeval.report.figures import (
     ESTIMATED,
     MAX_BYTES_OF_OTHERS,
@@ -17,6 +16,7 @@ from pbgeval.report.figures import (
     decimals_of,
     rounded,
 )
+from pbgeval.report.report import interval_line
 from pbgeval.report.tables import DataTable, fitting, without
 
 _PASS_COLUMNS = ("pass", "before", "after", "gap", "training", "generalization", "diverged", "verdict")
@@ -36,23 +36,21 @@ _OF_LOSSES = {  # where held-out edges get worse in a visit
 
 def verdicts_of(curves: Curves) -> list[str]:
     """Return what the last pass says, in words."""
-    best, last = curves.best, curves.passes[-1]
-    told = []
+    metric, best, last, told = METRICS[curves.metric], curves.best, curves.passes[-1], []
     if curves.fits_training_edges_far_better:
         told.append(
-            f"{METRICS[curves.metric]} of training edges is {_fixed(last.training)}, that of held-out edges "
-            f"{_fixed(last.after)}: the model fits its training edges far better."
+            f"{metric} of training edges is {_fixed(last.training)}, that of held-out edges {_fixed(last.after)}: the "
+            "model fits its training edges far better."
         )
     if best is not None and curves.overfits:
         told.append(
-            f"Held-out {METRICS[curves.metric]} was best in pass {best.key.epoch} ({_fixed(best.after)}) and is "
-            f"{_fixed(last.after)} now, while that of training edges went from {_fixed(best.training)} to "
-            f"{_fixed(last.training)}: the model overfits."
+            f"Held-out {metric} was best in pass {best.key.epoch} ({_fixed(best.after)}) and is {_fixed(last.after)} "
+            f"now, while that of training edges went from {_fixed(best.training)} to {_fixed(last.training)}: the "
+            "model overfits."
         )
-    if curves.has_one_bucket:
-        return [*told, "With one bucket there is no verdict about buckets."]
-    of_losses = _OF_LOSSES if curves.visits_lose else {}
-    return [*told, of_losses.get(last.verdict, _VERDICTS[last.verdict])]
+    verdicts = {**_VERDICTS, **(_OF_LOSSES if curves.visits_lose else {})}
+    of_buckets = "With one bucket there is no verdict about buckets."
+    return [*told, of_buckets if curves.has_one_bucket else verdicts[last.verdict]]
 
 
 def passes_of(curves: Curves) -> DataTable:
@@ -71,12 +69,11 @@ def passes_of(curves: Curves) -> DataTable:
 def training_table(curves: Curves) -> DataTable:
     """Return the same for the terminal, of at most 80 columns, with what the last verdict means."""
     title, table = f"{METRICS[curves.metric]} of held-out edges", passes_of(curves)
-    rows = [dict(zip(table.columns, (cell.replace(" ± ", "±") for cell in row), strict=True)) for row in table.rows]
-    for row in rows:
-        num_diverged = row.pop("diverged", "0")
-        row["pass"] += f" {num_diverged} diverged" * (num_diverged != "0")
-    cells = tuple(tuple(row.values()) for row in rows)
-    return evolve(without(table, ["diverged"]), title=title, rows=cells, note="\n".join(verdicts_of(curves)))
+    rows = []
+    for row, (name, *cells) in zip(curves.passes, without(table, ["diverged"]).rows, strict=False):
+        name += f" {row.num_diverged} diverged" if row.num_diverged else ""
+        rows.append((name, *(cell.replace(" ± ", "±") for cell in cells)))
+    return evolve(without(table, ["diverged"]), title=title, rows=rows, note="\n".join(verdicts_of(curves)))
 
 
 def _decimals(errors: Iterable[float | None]) -> int:
@@ -106,8 +103,7 @@ def _fixed(value: float | None) -> str:
 def training_tiles(curves: Curves) -> list[Tile]:
     """Return the figures of the last pass."""
     metric, last = METRICS[curves.metric], curves.passes[-1]
-    error, where = last.gap_error or 0.0, [f"in pass {last.key.epoch}"]
-    interval = []
+    error, where, interval = last.gap_error or 0.0, [f"in pass {last.key.epoch}"], []
     if last.gap is not None and error:
         ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
         interval = [interval_line(*ends)]

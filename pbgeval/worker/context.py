@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.progress import Observer
 from pbgeval.ranking.settings import PassSettings, Relation
-from pbgeval.report.document import EdgeDiagnostics, SampleEstimate
+from pbgeval.report.document import SampleEstimate
 from pbgeval.report.output import JOURNAL, SCRATCH, digest_of
 from pbgeval.report.report import Report
 from pbgeval.storage.writing import ScratchFolder
@@ -131,5 +131,5 @@ class SweepSummary:
 
     num_loads: int  # partitions, or ranges of candidates, that it read
     classes: GroupClasses
-    edges: EdgeDiagnostics | None = None  # None: not looked at
+    edges: Mapping[str, int | None] | None = None  # what they share with each other; None: not looked at
     estimate: SampleEstimate | None = None  # of worker 0, where edges are sampled

@@ -11,7 +11,6 @@ from pbgeval.ranking.keys import KeyTable, QueryKeys
 from pbgeval.ranking.known_answers import SemiJoin
 from pbgeval.ranking.query_edges import EdgeSegment, QueryEdges
 from pbgeval.ranking.settings import EdgeOrigin
-from pbgeval.report.document import EdgeDiagnostics
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
@@ -73,10 +72,12 @@ class _Seen:
         self.is_seen[index[index >= 0]] = True
 
 
-def diagnose_edges(context: WorkerContext) -> EdgeDiagnostics | None:
+def diagnose_edges(context: WorkerContext) -> dict[str, int | None] | None:
     """Count what the evaluated edges share; every worker takes part.
 
     Returns:
+        The section `edge_diagnostics` of metrics.json: `num_repeated` are edges beyond the first of equal ones, and
+        what needs training edges is None without `train_paths`.
         None where edges are sampled, where a type is featurized (its entities have no numbers), and where there are
         more than MAX_EDGES that the evaluation need not hold.
     """
@@ -94,13 +95,13 @@ def diagnose_edges(context: WorkerContext) -> EdgeDiagnostics | None:
     )
     entities = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     leaked, is_seen = _in_training(context, keys, codes_U, entities)
-    return EdgeDiagnostics(
-        num_edges=edges.num_edges,
-        num_repeated=edges.num_edges - len(codes_U),
-        num_in_training=None if leaked is None else int(copies_U[leaked].sum()),
-        num_entities=len(entities),
-        num_entities_unseen=None if is_seen is None else int((~is_seen).sum()),
-    )
+    return {
+        "num_edges": edges.num_edges,
+        "num_repeated": edges.num_edges - len(codes_U),
+        "num_in_training": None if leaked is None else int(copies_U[leaked].sum()),
+        "num_entities": len(entities),
+        "num_entities_unseen": None if is_seen is None else int((~is_seen).sum()),
+    }
 
 
 def _in_training(

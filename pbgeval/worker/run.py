@@ -22,8 +22,9 @@ from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.jit import announced_compiling
 from pbgeval.metrics.auc import AucSample
+from pbgeval.metrics.estimates import DrawSums
 from pbgeval.ranking import fused
-from pbgeval.report.document import Drawn, ReportContext, make_report
+from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.product import full_precision
@@ -124,9 +125,9 @@ def _begin_scratch(work: Work, context: WorkerContext) -> None:
     write_atomically(context.scratch.path / LEASE, context.team.nonce, check=work.claim.check)
 
 
-def _drawn(record: Record, protocol: Protocol) -> Drawn:
-    filtered = record.draws.sums(protocol.sides, filtered=True) if protocol.filtered else None
-    return Drawn(record.draws.sums(protocol.sides, filtered=False), filtered)
+def _drawn(record: Record, protocol: Protocol) -> dict[str, dict[str, DrawSums]]:
+    kinds = ("raw", "filtered") if protocol.filtered else ("raw",)
+    return {kind: record.draws.sums(protocol.sides, filtered=kind == "filtered") for kind in kinds}
 
 
 def _facts(kernels: KernelReport, num_loads: int, context: WorkerContext) -> dict[str, Any]:

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from pbgeval import evaluate, load_config
-from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, threshold_of
 from pbgeval.monitor.records import History, PassKey, VisitRecord, read_history
+from pbgeval.monitor.schema import EndTypes, hash_edges, held_out_rows, threshold_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.training import make_graph

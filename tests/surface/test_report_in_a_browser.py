@@ -228,7 +228,7 @@ def test_numbers_of_any_size_sort_as_numbers_and_what_is_undefined_stands_last(t
 def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path, show: Show) -> None:
     gaps = (0.25, -0.5, 0.125, None)
     rows = tuple(
-        PassRow(PassKey(epoch), 0.5, None if gap is None else 0.5 + gap, None, 0.01, "undecided", 2, 0)
+        PassRow(PassKey(epoch), 0.5, None if gap is None else 0.5 + gap, None, 0.01, "undecided", 0)
         for epoch, gap in enumerate(gaps)
     )
     path = page_of(Source("run", None, Curves("mrr", rows, {}))).write(tmp_path)
@@ -241,7 +241,7 @@ def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path,
 
 @pytest.mark.parametrize("num_buckets", [1, 2])
 def test_all_columns_of_a_training_run_are_in_view(num_buckets: int, tmp_path: Path, show: Show) -> None:
-    rows = tuple(PassRow(PassKey(epoch), 0.25, 0.5, 0.75, 0.01, "undecided", 2, 1, 0.02) for epoch in range(5))
+    rows = tuple(PassRow(PassKey(epoch), 0.25, 0.5, 0.75, 0.01, "undecided", 1, 0.02) for epoch in range(5))
     curves = Curves("mrr", rows, {(0, bucket): ((0, 0.25, 0.5),) for bucket in range(num_buckets)})
     shown = show(Path(page_of(Source("run", None, curves)).write(tmp_path)), width=1100)
 

@@ -20,7 +20,7 @@ from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.monitor.monitor import PastPass
 from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryValues
-from pbgeval.monitor.records import PassKey, read_history
+from pbgeval.monitor.records import PassDetails, PassKey, read_history
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing as files
 from tests.kit.training import train
@@ -128,7 +128,10 @@ def remember(monitor: Monitor, after: list[dict[str, float]], first: int = 0, me
     """Let a monitor have measured passes; what is measured before them is the inverse, as a metric that is low."""
     before = [{f"both.realistic.{metric}": 1 / value for value in of.values()} for of in after]
     passes = enumerate(zip(before, after, strict=True), first)
-    monitor._passes.past = [PastPass(PassKey(epoch), *of) for epoch, of in passes]
+    monitor._past = [
+        PastPass(PassKey(epoch), PassDetails(before=of_before, after=of_after))
+        for epoch, (of_before, of_after) in passes
+    ]
 
 
 @pytest.mark.parametrize("in_one_process", [True, False])
@@ -156,8 +159,8 @@ def test_passes_that_training_has_gone_back_behind_are_left_out(
             one_visit(monitor, model(at), epoch=epoch, bucket=bucket)
         summaries[epoch] = monitor.end_pass(epoch)
 
-    assert [of.key.epoch for of in monitor._passes.past] == kept
-    assert [of.after for of in monitor._passes.past] == [summaries[epoch].details.after for epoch in kept]
+    assert [of.key.epoch for of in monitor._past] == kept
+    assert [of.details.after for of in monitor._past] == [summaries[epoch].details.after for epoch in kept]
     if num_left_out:
         assert f"({num_left_out} pass{'es' * (num_left_out > 1)}) is left out" in warnings[-1]
     assert len(warnings) == sum(later <= epoch for epoch, later in pairwise(epochs))
@@ -299,7 +302,7 @@ def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
     monitor = Monitor(schema, tmp_path / "half", warn=warnings.append)
 
     assert 1 == len(warnings)
-    assert [of.details.after for of in whole.passes[:2]] == [of.after for of in monitor._passes.past]
+    assert [of.details.after for of in whole.passes[:2]] == [of.details.after for of in monitor._past]
     assert 9 == monitor._next_index
     monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
     with monitor.watch(2, BUCKETS[0], ModelTensors({("e", 0): torch.randn(20, 4), ("e", 1): torch.randn(20, 4)})):

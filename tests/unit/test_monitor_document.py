@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pbgeval.monitor.holdout import EndTypes, threshold_of
 from pbgeval.monitor.monitor import split_edges
+from pbgeval.monitor.schema import EndTypes, threshold_of
 from tests.pbg_holdout import drawn_by_pbg
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "monitor.md"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pbgeval import ModelSchema, MonitoredRelation
 from pbgeval.errors import ConfigError, DataError
-from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, sample_of_rest, threshold_of
 from pbgeval.monitor.monitor import Monitor
+from pbgeval.monitor.schema import EndTypes, hash_edges, held_out_rows, sample_of_rest, threshold_of
 from pbgeval.notation import Bucket
 
 TYPES = [EndTypes("user", 0, "user", 1), EndTypes("user", 0, "tag", 0)]

@@ -402,7 +402,7 @@ def test_meanings_of_settings_stand_beside_them(finished: Path) -> None:
 def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_line() -> None:
     values = [(0.25, 0.5), (float("nan"), float("nan")), (None, None), (0.5, 0.625)]
     rows = tuple(
-        PassRow(PassKey(epoch), before, after, None, None, "undecided", 2, 0)
+        PassRow(PassKey(epoch), before, after, None, None, "undecided", 0)
         for epoch, (before, after) in enumerate(values)
     )
     page = Page(

@@ -99,7 +99,7 @@ def test_an_unfinished_run_says_so(with_metrics: bool, so_far: str, tmp_path: Pa
 
 
 def test_the_passes_of_a_training_run_are_a_table() -> None:
-    row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "persists", 2, 1)
+    row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "persists", 1)
     rows = rows_of_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
 
     assert ["pass", "before", "after", "gap", "diverged", "verdict"] == rows[0]

@@ -169,8 +169,9 @@ def test_one_query_of_rank_one_has_a_distribution() -> None:
     ("highest", "edges"), [(1, [1, 2]), (1.5, [1, 2]), (2, [1, 2, 4]), (7.5, [1, 2, 4, 8]), (8, [1, 2, 4, 8, 16])]
 )
 def test_bins_double_so_bars_are_equally_wide_on_the_axis(highest: float, edges: list[int]) -> None:
-    assert edges == bin_edges(highest)
-    chart = share_chart(ranks_by_side(histogram({"head": [1.0, highest], "tail": [1.0]}), "realistic"), "realistic")
+    sides = ranks_by_side(histogram({"head": [1.0, highest], "tail": [1.0]}), "realistic")
+    assert edges == bin_edges(sides)
+    chart = share_chart(sides, "realistic")
     widths = [box.x[1] - box.x[0] for box in chart.boxes]
     assert widths == pytest.approx([widths[0]] * 2 * (len(edges) - 1))
 

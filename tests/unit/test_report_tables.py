@@ -14,7 +14,7 @@ from pbgeval.report.figures import (
     flat,
     headline_rows,
     name_of,
-    settings_of,
+    origin_of,
     ties_of,
     with_error,
 )
@@ -61,7 +61,8 @@ def test_leaves_of_json_have_dotted_names_and_long_parts_are_counted(value: obje
 
 def test_a_meaning_stands_where_a_setting_begins() -> None:
     settings = {"entities": {"user": {"num_partitions": 2}, "tag": {"num_partitions": 1}}, "seed": 3, "odd": 1}
-    table = settings_of({"provenance": {"settings": settings}}, {"entities": "types", "seed": "of draws"})
+    report = Report({"provenance": {"settings": settings}})
+    table = origin_of(report, {"entities": "types", "seed": "of draws"})[0]
 
     assert (
         ("entities.user.num_partitions", "2", "types"),

@@ -41,11 +41,10 @@ def test_a_pass_is_the_mean_over_its_held_out_edges() -> None:
     assert row.before == pytest.approx((10 * 0.1 + 30 * 0.3) / 40)
     assert row.after == pytest.approx((10 * 0.2 + 30 * 0.6) / 40)
     assert row.gap == pytest.approx(0.25)
-    assert (None, None, "undecided", 3, 0) == (
+    assert (None, None, "undecided", 0) == (
         row.gap_error,
         row.training,
         row.verdict,
-        row.num_visits,
         row.num_diverged,
     )
 
@@ -81,7 +80,7 @@ def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
 
     [row] = curves_of(history, {}, "mrr").passes
 
-    assert (1, 2) == (row.num_diverged, row.num_visits)
+    assert row.num_diverged == 1
     assert row.after == pytest.approx(0.2)
     assert math.isclose(0.1, row.gap or 0.0)
 
@@ -90,7 +89,7 @@ def curves_with(after_PB: np.ndarray, training: Sequence[float], error: float, m
     """Return the curves of passes (P, B) over buckets, each of which begins as the last one ended."""
     means = after_PB.mean(1)
     rows = [
-        PassRow(PassKey(at), means[max(at - 1, 0)], means[at], of, error, "vanished", len(after_PB[0]), 0, 10 * error)
+        PassRow(PassKey(at), means[max(at - 1, 0)], means[at], of, error, "vanished", 0, 10 * error)
         for at, of in enumerate(training)
     ]
     places = [(0, 0, bucket, 0) for bucket in range(after_PB.shape[1])]
@@ -145,7 +144,7 @@ def test_of_a_single_bucket_there_is_no_verdict_about_buckets() -> None:
 
 def last_row(metric: str = "mrr", gap: float = 0.01, training: float = 0.65, error: float | None = 0.02) -> Curves:
     """Return the curves of one pass over two buckets that ends at 0.07."""
-    row = PassRow(FIRST, 0.07 - gap, 0.07, training, 0.0012, "vanished", 2, 0, error)
+    row = PassRow(FIRST, 0.07 - gap, 0.07, training, 0.0012, "vanished", 0, error)
     return Curves(metric, (row,), {(0, 0, bucket, 0): ((0, 0.07 - gap, 0.07),) for bucket in range(2)})
 
 
@@ -174,7 +173,7 @@ def test_no_gain_is_told_of_where_visits_lose() -> None:
 @pytest.mark.parametrize("num_diverged", [0, 2])
 @pytest.mark.parametrize("error", [0.0002, 0.002, 0.02])
 def test_the_table_of_the_terminal_keeps_words_and_figures_at_80_columns(error: float, num_diverged: int) -> None:
-    row = PassRow(PassKey(11), 0.07, 0.08, 0.65, error, "undecided", 3, num_diverged, error)
+    row = PassRow(PassKey(11), 0.07, 0.08, 0.65, error, "undecided", num_diverged, error)
     curves = Curves("mrr", (row,), {(0, 0, bucket, 0): ((0, 0.07, 0.08),) for bucket in range(2)})
 
     text = to_text(training_table(curves), 80).split()
