@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from pbgeval.config.schema import EvalConfig, default_of, keys_of
+from pbgeval.config.schema import EvalConfig
 from pbgeval.errors import ConfigError
 from pbgeval.storage.text import read_bytes
 
@@ -65,22 +65,35 @@ def parse_json(
         raise ConfigError(f"{where}: not valid JSON: {' '.join(str(error).split())}") from error
 
 
+def refuse(path: KeyPath, *rows: tuple[object, str, *tuple[str | KeyPath, ...]]) -> Iterator[Fault]:
+    """Yield a fault of one key for each row whose condition holds.
+
+    Args:
+        path: the key that the user should look at.
+        *rows: whether it is wrong, the message, and the other keys whose values make it wrong.
+    """
+    for is_wrong, message, *involved in rows:
+        if is_wrong:
+            yield Fault(path, message, tuple((key,) if isinstance(key, str) else key for key in involved))
+
+
 def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *involved: str) -> Check:
     """Make a check of one key.
 
     Args:
         key: the key that the user should look at.
         is_wrong: tells whether its value is wrong.
-        message: may name `{found}`, `{length}` and `{default}` of the key, and `{config.KEY}`.
+        message: may name `{found}` and `{length}` of the key, and `{config.KEY}`.
         involved: other keys whose values make it wrong.
     """
 
     def check(config: EvalConfig) -> Iterator[Fault]:
         if is_wrong(config):
             value = getattr(config, key)
-            values = {"found": show(value), "length": len(value) if isinstance(value, list) else None}
-            text = message.format(config=config, default=repr(default_of(keys_of(EvalConfig)[key])), **values)
-            yield Fault((key,), text, tuple((other,) for other in involved))
+            length = len(value) if isinstance(value, list) else None
+            yield from refuse(
+                (key,), (True, message.format(config=config, found=show(value), length=length), *involved)
+            )
 
     return check
 

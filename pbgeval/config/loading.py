@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,11 +183,11 @@ class _Structurer:
 
     def all_faults(self, config: EvalConfig, others: Iterable[Fault]) -> list[Fault]:
         """Return the faults of types, then those of the config's values and others that no blank has caused."""
-        from pbgeval.config.checks import find_faults  # here: it imports torch, which --help need not wait for
+        from pbgeval.config.checks import CHECKS  # here: it imports torch, which --help need not wait for
 
         return self.faults + [
             fault
-            for fault in (*find_faults(config), *others)
+            for fault in chain(*(check(config) for check in CHECKS), others)
             if not any(is_within(path, blank) for path in (fault.path, *fault.involved) for blank in self.blanks)
         ]
 
