@@ -100,13 +100,11 @@ def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *invo
 
 def render_path(path: KeyPath) -> str:
     """Write a place as in `entities['user'].num_partitions` or `relations[1].operator`."""
-    text = ""
-    for position, part in enumerate(path):
-        if isinstance(part, int) or (position == 1 and path[0] == "entities"):
-            text += f"[{part!r}]"
-        else:
-            text += f".{part}" if text else str(part)
-    return text
+    parts = (
+        f"[{part!r}]" if isinstance(part, int) or (position == 1 and path[0] == "entities") else f".{part}"
+        for position, part in enumerate(path)
+    )
+    return "".join(parts).removeprefix(".")
 
 
 def is_within(path: KeyPath, outer: KeyPath) -> bool:
