@@ -108,7 +108,7 @@ def render_path(path: KeyPath) -> str:
 
 
 def is_within(path: KeyPath, outer: KeyPath) -> bool:
-    """Tell whether `path` is `outer` or lies inside it."""
+    """Check whether `path` is `outer` or lies inside it."""
     return path[: len(outer)] == outer
 
 
@@ -118,13 +118,13 @@ def show(value: object) -> str:
 
 
 def wrong_type(expected: str, value: object) -> str:
-    """Say that a value has the wrong type."""
+    """Return the message for a value of the wrong type."""
     found = show(value) if value is None else f"{show(value)} ({type(value).__name__})"
     return f"expected {expected}, got {found}"
 
 
 def not_one_of(choices: Iterable[str], value: object) -> str:
-    """Say that a value is none of those allowed."""
+    """Return the message for a value that is not one of the choices."""
     return f"expected one of {', '.join(choices)}, got {show(value)}"
 
 

@@ -50,7 +50,7 @@ IN_MEMORY = "<in memory>"  # a folder without names of entities
 
 @frozen
 class ModelForm:
-    """What a model says of itself."""
+    """The config keys that a model decides."""
 
     comparator: str
     operator: str
@@ -83,7 +83,7 @@ SCORER = ModelForm("dot", "none", 1, dynamic=True, relations=[(ENTITY_TYPE,) * 3
 
 
 def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
-    """Fill in what the model that a config names decides; and the faults of both."""
+    """Fill in the keys that the config's model decides; return the faults of both."""
     if config.model is None:
         message = "these are of a model, but there is none; set model, or remove the key"
         return config, [Fault(("model_options",), message)] if config.model_options else []
@@ -100,7 +100,7 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
 
 
 def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fault]]:
-    """Fill in what a model decides; and a fault for each key that says otherwise."""
+    """Fill in the keys that a model decides; return a fault for each key that differs."""
     types = list(dict.fromkeys(name for _, *ends in form.relations for name in ends))
     has_features = any(entity.featurized for entity in config.entities.values())
     if len(types) == 1:
@@ -172,7 +172,7 @@ class _Structurer:
     blanks: list[KeyPath] = field(factory=list)
 
     def config(self, raw: Mapping[Any, Any]) -> EvalConfig:
-        """Make a config of what a file or its function says."""
+        """Make a config from the plain values of a file or its function."""
         for key, spec in keys_of(EvalConfig).items():
             is_of_model = raw.get("model") is not None and key in _OF_MODEL
             if default_of(spec) is attrs.NOTHING and key not in raw and not is_of_model:
@@ -212,7 +212,7 @@ class _Structurer:
         """Return a value, converted, if it is of its type, else `_FAULTY`."""
         required = without_none(type_)
         kind, arguments = typing.get_origin(required) or required, typing.get_args(required)
-        if (value is None and required != type_) or kind is object:  # whoever uses an object looks at it
+        if (value is None and required != type_) or kind is object:  # the model that uses an object checks it
             return value
         if kind is list and isinstance(value, list):
             items = [self._value(item, arguments[0], (*path, index)) for index, item in enumerate(value)]

@@ -104,25 +104,21 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
 
 def _read(text: str, type_: object) -> object:
     """Read a value by its type; text that cannot be read is returned as it is."""
-    if typing.get_origin(type_) is dict and text.strip().lower() in _NONE:
+    required, word = without_none(type_), text.strip().lower()
+    kind = typing.get_origin(required) or required
+    if kind is dict and word in _NONE:
         return {}
-    if type_ is object or typing.get_origin(type_) is dict:  # of any kind: JSON, or text
-        with suppress(ValueError, RecursionError):
-            return json.loads(text)
-        return text
-    required = without_none(type_)
-    is_list = typing.get_origin(required) is list
-    if type_ != required and text.strip().lower() in _NONE:
+    if type_ != required and word in _NONE:
         # An empty list is no unset key: a restriction to nothing must not pass as none at all.
-        return [] if is_list and not text.strip() else None
-    if is_list:
+        return [] if kind is list and not word else None
+    if kind is list:
         return [_read(item, typing.get_args(required)[0]) for item in text.split(",")] if text else []
-    if required is bool:
-        return _BOOLS.get(text.strip().lower(), text)
-    try:
-        return required(text) if required is int or required is float else text
-    except ValueError:
-        return text
+    if kind is bool:
+        return _BOOLS.get(word, text)
+    read = {int: int, float: float, dict: json.loads, object: json.loads}.get(kind, str)
+    with suppress(ValueError, RecursionError):
+        return read(text)
+    return text
 
 
 # Paths as a config gives them -> absolute paths of directories and files that exist.
@@ -155,7 +151,7 @@ _NAMED_EDGES = re.compile(r"\.(tsv|txt|csv)(\.(gz|zst))?$|\.(parquet|pq)$", re.I
 
 
 def names_file_of_edges(path: str) -> bool:
-    """Tell by its name whether a path of edges is a file of text or Parquet, not a folder of buckets."""
+    """Check by its name whether a path of edges is a text or Parquet file."""
     return _NAMED_EDGES.search(path) is not None
 
 

@@ -93,8 +93,9 @@ def default_of(spec: attrs.Attribute[Any]) -> object:
 
 
 def unknown_key(key: object, known: Iterable[str]) -> str:
-    """Say that a key is unknown and name the nearest known one (also for mixedCase, which old PBG configs have)."""
+    """Return the message for an unknown key; it names the nearest known one."""
     names = sorted(known)
+    # Old PBG configs have keys in mixedCase.
     snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(key)).lower()
     if snake_case in TRAINING_KEYS:
         return "only PyTorch-BigGraph's training uses this key; remove it"
