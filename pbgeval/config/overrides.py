@@ -24,6 +24,8 @@ from pbgeval.storage.text import is_url, nearest_path
 
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NONE = frozenset({"", "none", "null"})
+# Of any kind (JSON, or text) where the type is dict or object.
+_READERS: Mapping[object, Callable[[str], Any]] = {int: int, float: float, dict: json.loads, object: json.loads}
 
 
 def apply_override(raw: dict[Any, Any], text: str, *, adds_types: bool = False) -> KeyPath:
@@ -115,9 +117,8 @@ def _read(text: str, type_: object) -> object:
         return [_read(item, typing.get_args(required)[0]) for item in text.split(",")] if text else []
     if kind is bool:
         return _BOOLS.get(word, text)
-    read = {int: int, float: float, dict: json.loads, object: json.loads}.get(kind, str)
     with suppress(ValueError, RecursionError):
-        return read(text)
+        return _READERS.get(kind, str)(text)
     return text
 
 
