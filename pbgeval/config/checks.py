@@ -7,10 +7,9 @@ one of them. This module imports torch, so `loading` imports it when a config is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 
-from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, rule, show
+from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, refuse, rule, show
 from pbgeval.config.output_checks import OUTPUT_CHECKS
 from pbgeval.config.schema import (
     KNOWN_UNTIL,
@@ -52,6 +51,16 @@ _NAME_LISTS = {
     "head_candidates": "an entity",
     "tail_candidates": "an entity",
 }
+# Each list of names lies with the code that interprets them.
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "comparator": [*COMPARATORS],
+    "loss_fn": [*LOSSES],
+    "rank_type": [*RANK_TYPE_SYNONYMS],
+    "candidates": [policy.value for policy in CandidatePolicy],
+    "precision": PRECISIONS,
+    "type_constraint": TYPE_CONSTRAINTS,
+    "known_until": KNOWN_UNTIL,
+}
 _NEED_ENTITY_IDS = (
     "filter_paths",
     "train_paths",
@@ -61,11 +70,6 @@ _NEED_ENTITY_IDS = (
     "type_constraint",
     "candidate_path",
 )
-
-
-def find_faults(config: EvalConfig) -> Iterator[Fault]:
-    """Run every check."""
-    return chain.from_iterable(check(config) for check in CHECKS)
 
 
 # Values by themselves, and the graph.
@@ -78,45 +82,38 @@ def _bounds(config: EvalConfig) -> Iterator[Fault]:
 
 def _out_of_bounds(path: KeyPath, value: float | None, smallest: int, largest: int | None) -> Iterator[Fault]:
     kind = "an int" if isinstance(value, int) else "a number"
-    if value is not None and value < smallest:
-        yield Fault(path, f"expected {kind} >= {smallest}, got {value}")
-    if value is not None and largest is not None and value > largest:
-        yield Fault(path, f"expected {kind} <= {largest}, got {value}")
+    yield from refuse(
+        path,
+        (value is not None and value < smallest, f"expected {kind} >= {smallest}, got {value}"),
+        (
+            value is not None and largest is not None and value > largest,
+            f"expected {kind} <= {largest}, got {value}",
+        ),
+    )
 
 
 def _cutoffs(config: EvalConfig) -> Iterator[Fault]:
     for index, k in enumerate(config.hits_at):
-        if k > _MAX_CUTOFF:
-            yield Fault(("hits_at", index), f"expected an int <= 2**40, got {k}")
-        yield from _out_of_bounds(("hits_at", index), k, 1, None)
+        yield from refuse(
+            ("hits_at", index),
+            (k > _MAX_CUTOFF, f"expected an int <= 2**40, got {k}"),
+            (k < 1, f"expected an int >= 1, got {k}"),
+        )
 
 
 def _choices(config: EvalConfig) -> Iterator[Fault]:
-    # Each list of names lies with the code that interprets them.
-    choices = {
-        "comparator": [*COMPARATORS],
-        "loss_fn": [*LOSSES],
-        "rank_type": [*RANK_TYPE_SYNONYMS],
-        "candidates": [policy.value for policy in CandidatePolicy],
-        "precision": [*PRECISIONS],
-        "type_constraint": [*TYPE_CONSTRAINTS],
-        "known_until": [*KNOWN_UNTIL],
-    }
-    for key, names in choices.items():
+    for key, names in _CHOICES.items():
         value = getattr(config, key)
-        if value is not None and value not in names:
-            yield Fault((key,), not_one_of(names, value))
+        yield from refuse((key,), (value not in (None, *names), not_one_of(names, value)))
     for index, relation in enumerate(config.relations):
-        if relation.operator not in OPERATORS:
-            yield Fault(("relations", index, "operator"), not_one_of(sorted(OPERATORS), relation.operator))
+        is_unknown, message = relation.operator not in OPERATORS, not_one_of(sorted(OPERATORS), relation.operator)
+        yield from refuse(("relations", index, "operator"), (is_unknown, message))
 
 
 def _entities(config: EvalConfig) -> Iterator[Fault]:
-    if not config.entities:
-        yield Fault(("entities",), "needs at least one entity type")
     for name, entity in config.entities.items():
-        if not name or "/" in name or "\0" in name:
-            yield Fault(("entities", name), "the name of an entity type must be usable in a file name")
+        is_unusable = not name or "/" in name or "\0" in name
+        yield from refuse(("entities", name), (is_unusable, "the name of an entity type must be usable in a file name"))
         yield from _out_of_bounds(("entities", name, "num_partitions"), entity.num_partitions, 1, MAX_PARTITIONS)
         yield from _out_of_bounds(("entities", name, "dimension"), entity.dimension, 1, _MAX_DIMENSION)
 
@@ -125,46 +122,31 @@ def _partition_counts(config: EvalConfig) -> Iterator[Fault]:
     counts = {name: entity.num_partitions for name, entity in config.entities.items() if entity.num_partitions > 1}
     first = next(iter(counts), "")
     for name, count in counts.items():
-        if count != counts[first]:
-            yield Fault(
-                ("entities", name, "num_partitions"),
-                f"is {count}, but entities[{first!r}] has {counts[first]}; both need the same number",
-                (("entities", first, "num_partitions"),),
-            )
+        message = f"is {count}, but entities[{first!r}] has {counts[first]}; both need the same number"
+        path = ("entities", name, "num_partitions")
+        yield from refuse(path, (count != counts[first], message, ("entities", first, "num_partitions")))
 
 
 def _relations(config: EvalConfig) -> Iterator[Fault]:
-    if not config.relations:
-        yield Fault(("relations",), "needs at least one relation")
     for index, relation in enumerate(config.relations):
-        if not relation.name:
-            yield Fault(("relations", index, "name"), "the name is empty")
-        if relation.weight <= 0:
-            yield Fault(("relations", index, "weight"), f"expected a number > 0, got {relation.weight}")
+        where = ("relations", index)
+        yield from refuse((*where, "name"), (not relation.name, "the name is empty"))
+        yield from refuse((*where, "weight"), (relation.weight <= 0, f"expected a number > 0, got {relation.weight}"))
         for key, entity_type in (("lhs", relation.lhs), ("rhs", relation.rhs)):
-            if entity_type not in config.entities:
-                yield Fault(
-                    ("relations", index, key),
-                    f"unknown entity type {show(entity_type)}; entities has {', '.join(config.entities)}",
-                    (("entities",),),
-                )
+            message = f"unknown entity type {show(entity_type)}; entities has {', '.join(config.entities)}"
+            yield from refuse((*where, key), (entity_type not in config.entities, message, "entities"))
 
 
 def _operators(config: EvalConfig) -> Iterator[Fault]:
     """Check what operators beyond PBG's cannot do."""
-    for index, relation in enumerate(config.relations):
-        operator = OPERATORS.get(relation.operator)
-        if config.dynamic_relations and operator is not None and operator.acts_on_both_sides:
-            yield Fault(
-                ("dynamic_relations",),
-                f"operator {relation.operator!r} also changes the candidates; set dynamic_relations = False",
-                (("relations", index, "operator"),),
-            )
-    if config.precision != "certified":
-        return
-    used: list[tuple[str, KeyPath]] = [(config.comparator, ("comparator",))]
-    used += [(relation.operator, ("relations", index, "operator")) for index, relation in enumerate(config.relations)]
-    for name, path in used:
+    operators: list[tuple[str, KeyPath]] = [
+        (relation.operator, ("relations", index, "operator")) for index, relation in enumerate(config.relations)
+    ]
+    for name, path in operators:
+        is_wrong = config.dynamic_relations and name in OPERATORS and OPERATORS[name].acts_on_both_sides
+        message = f"operator {name!r} also changes the candidates; set dynamic_relations = False"
+        yield from refuse(("dynamic_relations",), (is_wrong, message, path))
+    for name, path in [(config.comparator, ("comparator",)), *operators] if config.precision == "certified" else []:
         certified = CERTIFIED_COMPARATORS if path[-1] == "comparator" else CERTIFIED_OPERATORS
         if name in OPERATORS.keys() | COMPARATORS.keys() and name not in certified:
             message = f"'certified' does not support {path[-1]} {name!r}, only {', '.join(certified)}; use 'float64'"
@@ -185,26 +167,20 @@ def _dimension_paths(config: EvalConfig, *entity_types: str) -> tuple[KeyPath, .
 
 
 def _dimensions(config: EvalConfig) -> Iterator[Fault]:
-    without = [name for name in config.entities if _dimension(config, name) is None]
-    if without:
-        types = ", ".join(map(repr, without))
-        yield Fault(("dimension",), f"required key missing: these entity types set no dimension of their own: {types}")
+    without = ", ".join(repr(name) for name in config.entities if _dimension(config, name) is None)
+    message = f"required key missing: these entity types set no dimension of their own: {without}"
+    yield from refuse(("dimension",), (without, message))
     for name in config.entities:
-        if config.bias and _dimension(config, name) == 1:
-            yield Fault(
-                ("bias",),
-                f"the bias takes one dimension, but entities[{name!r}] has only one; set it to False",
-                _dimension_paths(config, name),
-            )
+        is_wrong = config.bias and _dimension(config, name) == 1
+        message = f"the bias takes one dimension, but entities[{name!r}] has only one; set it to False"
+        yield from refuse(("bias",), (is_wrong, message, *_dimension_paths(config, name)))
 
 
 def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
     takes_halves = config.comparator in COMPARATORS and COMPARATORS[config.comparator].of_complex_numbers
     for index, relation in enumerate(config.relations):
-        if relation.lhs not in config.entities or relation.rhs not in config.entities:
-            continue
         lhs, rhs = _dimension(config, relation.lhs), _dimension(config, relation.rhs)
-        if lhs is None or rhs is None:
+        if lhs is None or rhs is None or not {relation.lhs, relation.rhs} <= config.entities.keys():
             continue
         key: KeyPath = ("relations", index)
         involved = ((*key, "lhs"), (*key, "rhs"), *_dimension_paths(config, relation.lhs, relation.rhs))
@@ -212,18 +188,12 @@ def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
             found = f"{relation.lhs!r} has {lhs} and {relation.rhs!r} has {rhs}"
             yield Fault(key, f"both sides must have the same dimension, but {found}", involved)
         elif relation.operator in HALVED and rhs % 2:
-            yield Fault(
-                (*key, "operator"),
-                f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}",
-                involved,
-            )
+            message = f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}"
+            yield Fault((*key, "operator"), message, involved)
         elif takes_halves and (rhs - config.bias) % 2:
-            without = " (without the bias)" if config.bias else ""
-            yield Fault(
-                ("comparator",),
-                f"{config.comparator} needs an even dimension{without}, but {relation.rhs!r} has {rhs - config.bias}",
-                (("bias",), *involved),
-            )
+            needed = f"an even dimension{' (without the bias)' * config.bias}"
+            message = f"{config.comparator} needs {needed}, but {relation.rhs!r} has {rhs - config.bias}"
+            yield Fault(("comparator",), message, (("bias",), *involved))
 
 
 # Which candidates compete: candidates, filters, restrictions.
@@ -232,26 +202,22 @@ def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
 def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
     sampled = (index for index, of in enumerate(config.relations) if config.candidates_of(of) == "sampled")
     index = next(sampled, None)
-    if index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0:
-        message = (
-            f"relations[{index}] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs are both"
-            " 0; set one of them, or candidates = 'partition'"
-        )
-        involved = (("num_uniform_negs",), ("relations", index, "all_negs"), ("candidates",))
-        yield Fault(("num_batch_negs",), message, involved)
+    is_wrong = index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0
+    message = (
+        f"relations[{index}] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs are both"
+        " 0; set one of them, or candidates = 'partition'"
+    )
+    all_negs: KeyPath = ("relations", index or 0, "all_negs")
+    yield from refuse(("num_batch_negs",), (is_wrong, message, "num_uniform_negs", all_negs, "candidates"))
 
 
 def _lists_of_names(config: EvalConfig) -> Iterator[Fault]:
     for key, element in _NAME_LISTS.items():
         names: list[str] | None = getattr(config, key)
-        if names == []:
-            yield Fault(
-                (key,),
-                f"empty restriction: give the name of {element}, or remove the key",
-            )
+        message = f"empty restriction: give the name of {element}, or remove the key"
+        yield from refuse((key,), (names == [], message))
         for index, name in enumerate(names or ()):
-            if not name.strip():
-                yield Fault((key, index), f"expected the name of {element}, got {show(name)}")
+            yield from refuse((key, index), (not name.strip(), f"expected the name of {element}, got {show(name)}"))
 
 
 def _featurized(config: EvalConfig) -> Iterator[Fault]:
@@ -259,31 +225,23 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
     if config.candidate_path is not None:  # `_entity_ids` refuses it
         return
     hidden = [key for key, off in (("lhs", config.disable_lhs_negs), ("rhs", config.disable_rhs_negs)) if not off]
-    sampled: dict[str, tuple[KeyPath, ...]] = {}
+    sampled: dict[str, tuple[str | KeyPath, ...]] = {}
     for index, relation in enumerate(config.relations):
         for name in dict.fromkeys(getattr(relation, side) for side in hidden):
-            if not _is_featurized(config, name):
-                continue
-            involved: tuple[KeyPath, ...] = (("candidates",), ("entities", name, "featurized"))
-            if config.candidates_of(relation) == "sampled":
+            involved: tuple[str | KeyPath, ...] = ("candidates", ("entities", name, "featurized"))
+            if _is_featurized(config, name) and config.candidates_of(relation) == "sampled":
                 sampled.setdefault(name, (*involved, ("relations", index, "all_negs")))
-            else:
+            elif _is_featurized(config, name):
                 key: KeyPath = ("candidates",) if config.candidates else ("relations", index, "all_negs")
                 expected, found = ("'sampled'", show(config.candidates)) if config.candidates else ("False", "True")
-                yield Fault(key, f"entity type {name!r} is featurized, so use {expected}, not {found}", involved)
+                message = f"entity type {name!r} is featurized, so use {expected}, not {found}"
+                yield from refuse(key, (True, message, *involved))
     for name, involved in sampled.items():
-        if config.num_batch_negs == 0:
-            yield Fault(
-                ("num_batch_negs",),
-                f"entity type {name!r} is featurized and has no other candidates; set it to at least 1",
-                involved,
-            )
-        if config.num_uniform_negs > 0 and not config.pbg_semantics:
-            yield Fault(
-                ("num_uniform_negs",),
-                f"entity type {name!r} is featurized, so this must be 0, got {config.num_uniform_negs}",
-                (*involved, ("pbg_semantics",)),
-            )
+        message = f"entity type {name!r} is featurized and has no other candidates; set it to at least 1"
+        yield from refuse(("num_batch_negs",), (config.num_batch_negs == 0, message, *involved))
+        is_wrong = config.num_uniform_negs > 0 and not config.pbg_semantics
+        message = f"entity type {name!r} is featurized, so this must be 0, got {config.num_uniform_negs}"
+        yield from refuse(("num_uniform_negs",), (is_wrong, message, "pbg_semantics", *involved))
 
 
 def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
@@ -291,13 +249,9 @@ def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
     types = (name for relation in config.relations for name in (relation.lhs, relation.rhs))
     name = next((name for name in types if _is_featurized(config, name)), None)
     for key in _NEED_ENTITY_IDS if name is not None else ():
-        default = default_of(keys_of(EvalConfig)[key])
-        if getattr(config, key) != default:
-            yield Fault(
-                (key,),
-                f"entity type {name!r} is featurized, so its entities have no ids; remove the key",
-                (("entities", str(name), "featurized"), ("relations",)),
-            )
+        is_set = getattr(config, key) != default_of(keys_of(EvalConfig)[key])
+        message = f"entity type {name!r} is featurized, so its entities have no ids; remove the key"
+        yield from refuse((key,), (is_set, message, ("entities", str(name), "featurized"), "relations"))
 
 
 def _is_featurized(config: EvalConfig, entity_type: str) -> bool:
@@ -327,9 +281,11 @@ CHECKS: tuple[Check, ...] = (
     ),
     _cutoffs,
     _choices,
+    rule("entities", lambda c: not c.entities, "needs at least one entity type"),
     _entities,
     rule("edge_paths", lambda c: not c.edge_paths, "needs at least one path"),
     _partition_counts,
+    rule("relations", lambda c: not c.relations, "needs at least one relation"),
     _relations,
     rule(
         "relations",

@@ -49,6 +49,12 @@ class ExplainedKey:
     default: str  # as it is written on the command line; "required" if there is none
     help: str
 
+    def __str__(self) -> str:
+        """Write the entry of the key in the listing."""
+        value = self.default if self.default == "required" else f"default {self.default}"
+        body = textwrap.fill(self.help, _WIDTH - 6, break_on_hyphens=False)
+        return f"  {self.name}: {self.type}, {value}\n{textwrap.indent(body, ' ' * 6)}"
+
 
 def help_config(search: str = "") -> str:
     """Explain every key, or those whose name or meaning contains a text.
@@ -64,7 +70,7 @@ def help_config(search: str = "") -> str:
         raise ConfigError(f"--help-config {search}: no config key contains this text; {hint}")
     parts = [] if search else [textwrap.fill(_INTRODUCTION, _WIDTH)]
     for group in GROUPS:
-        entries = [_entry(key) for key in found if key.group == group]
+        entries = [str(key) for key in found if key.group == group]
         parts += ["\n".join([f"{group}:", *entries])] if entries else []
     if not search:
         parts.append(f"{_OF_TRAINING}\n{textwrap.indent(textwrap.fill(', '.join(TRAINING_KEYS), _WIDTH - 2), '  ')}")
@@ -81,28 +87,21 @@ def explained_keys(
 ) -> Iterator[ExplainedKey]:
     """Yield every key, as declared; the keys of `entities` and `relations` follow those, in the same group."""
     for name, spec in keys_of(schema).items():
-        default = default_of(spec)
         yield ExplainedKey(
             f"{prefix}{name}",
             group or spec.metadata["group"],
             _type_name(types_of(schema)[name]),
-            "required" if default is attrs.NOTHING else _write(default),
+            _write(default_of(spec)),
             spec.metadata["help"],
         )
         if name in _NESTED and not prefix:
             yield from explained_keys(*_NESTED[name], spec.metadata["group"])
 
 
-def _entry(key: ExplainedKey) -> str:
-    value = key.default if key.default == "required" else f"default {key.default}"
-    body = textwrap.fill(key.help, _WIDTH, break_on_hyphens=False, initial_indent=" " * 6, subsequent_indent=" " * 6)
-    return f"  {key.name}: {key.type}, {value}\n{body}"
-
-
 def _write(default: object) -> str:
     if isinstance(default, list):
         return ",".join(map(str, default)) or "empty"
-    return "none" if default is None else repr(default)
+    return "required" if default is attrs.NOTHING else "none" if default is None else repr(default)
 
 
 def _type_name(type_: Any) -> str:  # noqa: ANN401 (any annotation)

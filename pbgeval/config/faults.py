@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from pbgeval.config.schema import EvalConfig, default_of, keys_of
+from pbgeval.config.schema import EvalConfig
 from pbgeval.errors import ConfigError
 from pbgeval.storage.text import read_bytes
 
@@ -65,39 +65,50 @@ def parse_json(
         raise ConfigError(f"{where}: not valid JSON: {' '.join(str(error).split())}") from error
 
 
+def refuse(path: KeyPath, *rows: tuple[object, str, *tuple[str | KeyPath, ...]]) -> Iterator[Fault]:
+    """Yield a fault of one key for each row whose condition holds.
+
+    Args:
+        path: the key that the user should look at.
+        *rows: whether it is wrong, the message, and the other keys whose values make it wrong.
+    """
+    for is_wrong, message, *involved in rows:
+        if is_wrong:
+            yield Fault(path, message, tuple((key,) if isinstance(key, str) else key for key in involved))
+
+
 def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *involved: str) -> Check:
     """Make a check of one key.
 
     Args:
         key: the key that the user should look at.
         is_wrong: tells whether its value is wrong.
-        message: may name `{found}`, `{length}` and `{default}` of the key, and `{config.KEY}`.
+        message: may name `{found}` and `{length}` of the key, and `{config.KEY}`.
         involved: other keys whose values make it wrong.
     """
 
     def check(config: EvalConfig) -> Iterator[Fault]:
         if is_wrong(config):
             value = getattr(config, key)
-            values = {"found": show(value), "length": len(value) if isinstance(value, list) else None}
-            text = message.format(config=config, default=repr(default_of(keys_of(EvalConfig)[key])), **values)
-            yield Fault((key,), text, tuple((other,) for other in involved))
+            length = len(value) if isinstance(value, list) else None
+            yield from refuse(
+                (key,), (True, message.format(config=config, found=show(value), length=length), *involved)
+            )
 
     return check
 
 
 def render_path(path: KeyPath) -> str:
     """Write a place as in `entities['user'].num_partitions` or `relations[1].operator`."""
-    text = ""
-    for position, part in enumerate(path):
-        if isinstance(part, int) or (position == 1 and path[0] == "entities"):
-            text += f"[{part!r}]"
-        else:
-            text += f".{part}" if text else str(part)
-    return text
+    parts = (
+        f"[{part!r}]" if isinstance(part, int) or (position == 1 and path[0] == "entities") else f".{part}"
+        for position, part in enumerate(path)
+    )
+    return "".join(parts).removeprefix(".")
 
 
 def is_within(path: KeyPath, outer: KeyPath) -> bool:
-    """Tell whether `path` is `outer` or lies inside it."""
+    """Check whether `path` is `outer` or lies inside it."""
     return path[: len(outer)] == outer
 
 
@@ -107,13 +118,13 @@ def show(value: object) -> str:
 
 
 def wrong_type(expected: str, value: object) -> str:
-    """Say that a value has the wrong type."""
+    """Return the message for a value of the wrong type."""
     found = show(value) if value is None else f"{show(value)} ({type(value).__name__})"
     return f"expected {expected}, got {found}"
 
 
 def not_one_of(choices: Iterable[str], value: object) -> str:
-    """Say that a value is none of those allowed."""
+    """Return the message for a value that is not one of the choices."""
     return f"expected one of {', '.join(choices)}, got {show(value)}"
 
 

@@ -10,19 +10,18 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from attrs import define, field, frozen
 
-from pbgeval.config.faults import Fault, KeyPath, is_within, parse_json, show, wrong_type
+from pbgeval.config.faults import Fault, KeyPath, is_within, parse_json, refuse, show, wrong_type
 from pbgeval.config.overrides import (
     CONFIG_FOLDER,
     WORKING_DIRECTORY,
     Bases,
-    Override,
-    OverrideError,
     apply_override,
     resolve_paths,
 )
@@ -51,7 +50,7 @@ IN_MEMORY = "<in memory>"  # a folder without names of entities
 
 @frozen
 class ModelForm:
-    """What a model says of itself."""
+    """The config keys that a model decides."""
 
     comparator: str
     operator: str
@@ -84,7 +83,7 @@ SCORER = ModelForm("dot", "none", 1, dynamic=True, relations=[(ENTITY_TYPE,) * 3
 
 
 def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
-    """Fill in what the model that a config names decides; and the faults of both."""
+    """Fill in the keys that the config's model decides; return the faults of both."""
     if config.model is None:
         message = "these are of a model, but there is none; set model, or remove the key"
         return config, [Fault(("model_options",), message)] if config.model_options else []
@@ -101,15 +100,17 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
 
 
 def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fault]]:
-    """Fill in what a model decides; and a fault for each key that says otherwise."""
-    message: str | None = None
+    """Fill in the keys that a model decides; return a fault for each key that differs."""
     types = list(dict.fromkeys(name for _, *ends in form.relations for name in ends))
     has_features = any(entity.featurized for entity in config.entities.values())
-    if len(types) == 1 and (len(config.entities) > 1 or has_features):
-        message = "the model has one entity type without features; give one such type, or remove the key"
-    elif len(types) > 1 and (has_features or not config.entities.keys() <= set(types)):
-        message = f"the model has the entity types {listed(types)}, without features; give those, or remove the key"
-    faults = [] if message is None else [Fault(("entities",), message)]
+    if len(types) == 1:
+        is_other, message = len(config.entities) > 1, "one entity type without features; give one such type"
+    else:
+        is_other = not config.entities.keys() <= set(types)
+        message = f"the entity types {listed(types)}, without features; give those"
+    faults = list(
+        refuse(("entities",), (is_other or has_features, f"the model has {message}, or remove the key")),
+    )
     # The one type of a model may have any name.
     names = dict(zip(types, list(config.entities)[:1] or types if len(types) == 1 else types, strict=True))
     relations = [
@@ -126,13 +127,14 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
         "relations": relations,
         "checkpoint_path": "",
     }
+    has_other_types = bool(faults)
     for key, value in decided.items():
         found = getattr(config, key)
         unset = [] if key in config.given else [default_of(keys_of(EvalConfig)[key])]
-        if found not in (*unset, value, None, [], ""):  # what was filled may be filled again
-            unlike = f"{show(value)}, but the config says {show(found)}" if key != "relations" else "its own relations"
-            faults.append(Fault((key,), f"the model has {unlike}; remove the key"))
-    if message is not None:
+        unlike = f"{show(value)}, but the config says {show(found)}" if key != "relations" else "its own relations"
+        is_wrong = found not in (*unset, value, None, [], "")  # what was filled may be filled again
+        faults += refuse((key,), (is_wrong, f"the model has {unlike}; remove the key"))
+    if has_other_types:
         return config, faults
     entities = {name: config.entities.get(name, EntitySchema(num_partitions=1)) for name in names.values()}
     filled = attrs.evolve(
@@ -170,7 +172,7 @@ class _Structurer:
     blanks: list[KeyPath] = field(factory=list)
 
     def config(self, raw: Mapping[Any, Any]) -> EvalConfig:
-        """Make a config of what a file or its function says."""
+        """Make a config from the plain values of a file or its function."""
         for key, spec in keys_of(EvalConfig).items():
             is_of_model = raw.get("model") is not None and key in _OF_MODEL
             if default_of(spec) is attrs.NOTHING and key not in raw and not is_of_model:
@@ -182,11 +184,11 @@ class _Structurer:
 
     def all_faults(self, config: EvalConfig, others: Iterable[Fault]) -> list[Fault]:
         """Return the faults of types, then those of the config's values and others that no blank has caused."""
-        from pbgeval.config.checks import find_faults  # here: it imports torch, which --help need not wait for
+        from pbgeval.config.checks import CHECKS  # here: it imports torch, which --help need not wait for
 
         return self.faults + [
             fault
-            for fault in (*find_faults(config), *others)
+            for fault in chain(*(check(config) for check in CHECKS), others)
             if not any(is_within(path, blank) for path in (fault.path, *fault.involved) for blank in self.blanks)
         ]
 
@@ -203,16 +205,14 @@ class _Structurer:
             values[key] = self._refuse((*path, key), unknown_key(key, known))
         faulty = [key for key, value in values.items() if value is _FAULTY]
         self.blanks += [(*path, key) for key in faulty]
-        for key in faulty:
-            del values[key]
         blanks = {key: _BLANKS[key] for key in faulty if key in _BLANKS and key in known}
-        return schema(**values, **blanks)
+        return schema(**{key: value for key, value in values.items() if value is not _FAULTY}, **blanks)
 
     def _value(self, value: Any, type_: Any, path: KeyPath) -> Any:  # noqa: ANN401 (any value, any annotation)
         """Return a value, converted, if it is of its type, else `_FAULTY`."""
         required = without_none(type_)
         kind, arguments = typing.get_origin(required) or required, typing.get_args(required)
-        if (value is None and required != type_) or kind is object:  # whoever uses an object looks at it
+        if (value is None and required != type_) or kind is object:  # the model that uses an object checks it
             return value
         if kind is list and isinstance(value, list):
             items = [self._value(item, arguments[0], (*path, index)) for index, item in enumerate(value)]
@@ -243,26 +243,27 @@ class _Structurer:
 def plain(value: object, levels: int = 4) -> Any:  # noqa: ANN401 (the same kind of value)
     """Copy dicts, lists, tuples, paths and our classes as dicts, lists and strings; leave all else as it is.
 
+    What nobody has set in an `EvalConfig` is left out.
+
     No key is deeper than `entities.NAME.KEY`: what lies below some levels is left as it is and refused for its type,
     so a list that contains itself has an end.
     """
     if not levels:
         return value
     if isinstance(value, EvalConfig | EntitySchema | RelationSchema):
-        of = {key: getattr(value, key) for key in keys_of(type(value))}
-        value = {key: item for key, item in of.items() if not (isinstance(value, EvalConfig) and _is_unset(value, key))}
+        given = value.given if isinstance(value, EvalConfig) else keys_of(type(value))
+        items = {key: (getattr(value, key), default_of(spec)) for key, spec in keys_of(type(value)).items()}
+        value = {
+            key: item
+            for key, (item, default) in items.items()
+            # Lists are copied though nobody has set them, as overrides set their parts.
+            if key in given or isinstance(item, list | dict) or type(item) is not type(default) or item != default
+        }
     if isinstance(value, Mapping):
         return {key: plain(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, levels - 1) for item in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def _is_unset(config: EvalConfig, key: str) -> bool:
-    """Tell whether nobody has set a key, so that it is not copied; lists are, as overrides set their parts."""
-    value, default = getattr(config, key), default_of(keys_of(EvalConfig)[key])
-    is_default = type(value) is type(default) and not isinstance(value, list | dict) and value == default
-    return is_default and key not in config.given
 
 
 # A Python config file -> what its function returns; whatever goes wrong in it becomes one line with file and line.
@@ -350,23 +351,22 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
     """
     source, working_directory = Path(os.path.abspath(path)), Path.cwd()
     raw, is_ours = _read_file(source, str(path))
-    is_in_checkpoint = source.name == "config.json" and (source.parent / "checkpoint_version.txt").is_file()
-    if is_in_checkpoint:
+    if is_in_checkpoint := source.name == "config.json" and (source.parent / "checkpoint_version.txt").is_file():
         raw["checkpoint_path"] = str(source.parent)
-    applied: list[Override] = []
+    applied: list[tuple[KeyPath, str]] = []  # the place that each override changed, and its text
     lines: list[str] = []
     texts = list(overrides)
     has_model = raw.get("model") is not None or any(text.partition("=")[0].strip() == "model" for text in texts)
     adds_types = has_model and not raw.get("entities")
     for text in texts:
         try:
-            applied.append(apply_override(raw, text, adds_types=adds_types))
-        except OverrideError as error:
+            applied.append((apply_override(raw, text, adds_types=adds_types), text))
+        except ConfigError as error:
             lines.append(f"-p {text}: {error}")
 
     def bases_of(key: KeyPath) -> Bases:
         of_user, of_file = (working_directory, WORKING_DIRECTORY), (source.parent, CONFIG_FOLDER)
-        if any(is_within(key, override.path) for override in applied):
+        if any(is_within(key, path) for path, _ in applied):
             return [of_user]
         return [of_file] if is_ours else [of_user, of_file]
 
@@ -423,12 +423,13 @@ def check_config(
     )
     resolved, of_model = with_model_of_path(resolved) if form is None else with_form(resolved, form)
     resolved = attrs.evolve(resolved, **named)
+    in_memory = dict.fromkeys(edges, "edges are") | ({} if form is None else {"model": "a model is"})
     twice = [
-        (key, f"edges are passed in memory, but the key is {show(getattr(config, key))}; remove it") for key in edges
+        Fault((key,), f"{what} passed in memory, but the key is {show(getattr(config, key))}; remove it")
+        for key, what in in_memory.items()
+        if getattr(config, key)
     ]
-    if form is not None:
-        twice.append(("model", f"a model is passed in memory, but the key is {show(config.model)}; remove it"))
-    others = [*missing, *(Fault((key,), message) for key, message in twice if getattr(config, key)), *of_model]
+    others = [*missing, *twice, *of_model]
     lines = [" ".join(str(fault).split()) for fault in structurer.all_faults(resolved, others)]
     if lines:
         raise ConfigError(*lines)
@@ -448,10 +449,9 @@ def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"{shown}: cannot read the config file: {reason}") from error
     if source.suffix.lower() == ".json":
-        value = parse_json(content, source.name)
-        if not isinstance(value, dict):
-            raise ConfigError(f"{source.name}: expected a JSON object, got {show(value)}")
-        return plain(value), False
+        if isinstance(value := parse_json(content, source.name), dict):
+            return plain(value), False
+        raise ConfigError(f"{source.name}: expected a JSON object, got {show(value)}")
     function, value, copied = run_python_file(source, content)
     is_ours = function == FUNCTIONS[0]
     if not isinstance(value, EvalConfig if is_ours else dict):
@@ -460,11 +460,9 @@ def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
     return copied, is_ours
 
 
-def _line(fault: Fault, file_name: str, applied: Sequence[Override]) -> str:
+def _line(fault: Fault, file_name: str, applied: Sequence[tuple[KeyPath, str]]) -> str:
     """Name the source of a fault: the last override that set the key or a key that makes it wrong, else the file."""
-    for last in reversed(applied):
-        if last.path == fault.path:
-            return f"-p {last.text}: {fault.message}"
-        if any(is_within(path, last.path) for path in (fault.path, *fault.involved)):
-            return f"-p {last.text}: {fault}"
+    for changed, text in reversed(applied):
+        if any(is_within(path, changed) for path in (fault.path, *fault.involved)):
+            return f"-p {text}: {fault.message if changed == fault.path else fault}"
     return f"{file_name}: {fault}"

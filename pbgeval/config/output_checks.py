@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, read_relation_groups, rule, show
+from pbgeval.config.faults import Check, Fault, not_one_of, read_relation_groups, refuse, rule, show
 from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig
 from pbgeval.errors import TRAIN_PATHS, ConfigError
 from pbgeval.metrics.names import (
@@ -42,20 +42,17 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
     try:
         _ = config.target_key
     except UnknownMetricError:
-        cutoffs = " or ".join(f"hits_at_{k}" for k in config.hits_at[:5])
-        yield Fault(
-            ("target_metric",),
-            f"unknown metric {show(config.target_metric)}; use mean_rank, mean_reciprocal_rank,"
-            f" query_auc{' or ' if cutoffs else ''}{cutoffs} (hits_at), optionally with an enabled side and a rank type"
-            " in front",
-            (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
+        names = ["query_auc", *(f"hits_at_{k}" for k in config.hits_at[:5])]
+        message = (
+            f"unknown metric {show(config.target_metric)}; use mean_rank, mean_reciprocal_rank, {' or '.join(names)}"
+            " (hits_at), optionally with an enabled side and a rank type in front"
         )
+        yield Fault(("target_metric",), message, (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)))
 
 
 def _metrics(config: EvalConfig) -> Iterator[Fault]:
     groups = " or ".join(map(show, METRIC_GROUPS))
-    if not config.metrics:
-        yield Fault(("metrics",), f"needs {groups} or names of metrics")
+    yield from refuse(("metrics",), (not config.metrics, f"needs {groups} or names of metrics"))
     sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
     sides += ["relation"] * config.relation_prediction
     for index, name in enumerate(config.metrics):
@@ -74,127 +71,133 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
 
 def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
     for index, name in enumerate(config.metrics if config.taxonomy_path is None else ()):
-        if Selection.from_names([name]).ndcg:
-            yield Fault(
-                ("metrics", index),
-                f"{show(name)} needs a hierarchy of types; set taxonomy_path",
-                (("taxonomy_path",),),
-            )
+        message = f"{show(name)} needs a hierarchy of types; set taxonomy_path"
+        yield from refuse(("metrics", index), (Selection.from_names([name]).ndcg, message, "taxonomy_path"))
 
 
 def _estimates(config: EvalConfig) -> Iterator[Fault]:
     """Refuse estimates where candidates are not uniform draws."""
     if ESTIMATES not in config.metrics or config.preset is not None:  # together they are refused already
         return
-    where: KeyPath = ("metrics", config.metrics.index(ESTIMATES))
-    if config.pbg_semantics:
-        yield Fault(
-            where,
+    kinds = ["given" if config.candidate_path is not None else config.candidates_of(of) for of in config.relations]
+    index, kind = next(((index, kind) for index, kind in enumerate(kinds) if kind != "sampled"), (0, "sampled"))
+    featurized = next((name for name in config.used_entity_types if config.entities[name].featurized), "")
+    uniform = "because entities of a batch are not uniform draws: they occur as often as they have edges"
+    yield from refuse(
+        ("metrics", config.metrics.index(ESTIMATES)),
+        (
+            config.pbg_semantics,
             "'estimates' needs pbg_semantics = False, because in PBG the true entity competes with itself",
-            (("pbg_semantics",),),
-        )
-    for index, relation in enumerate(config.relations):
-        candidates = "given" if config.candidate_path is not None else config.candidates_of(relation)
-        if candidates != "sampled":
-            yield Fault(
-                where,
-                f"'estimates' needs sampled candidates, but relations[{index}] has {show(candidates)}",
-                (("candidates",), ("candidate_path",), ("relations", index, "all_negs")),
-            )
-            break
-    featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
-    if featurized:
-        involved = (("entities", featurized[0], "featurized"),)
-        yield Fault(
-            where, f"'estimates' cannot draw entities of type {show(featurized[0])}, which is featurized", involved
-        )
-    elif config.num_degree_negs:
-        yield Fault(
-            where,
+            "pbg_semantics",
+        ),
+        (
+            kind != "sampled",
+            f"'estimates' needs sampled candidates, but relations[{index}] has {show(kind)}",
+            *("candidates", "candidate_path", ("relations", index, "all_negs")),
+        ),
+        (
+            featurized,
+            f"'estimates' cannot draw entities of type {show(featurized)}, which is featurized",
+            ("entities", featurized, "featurized"),
+        ),
+        (
+            not featurized and config.num_degree_negs,
             f"'estimates' needs num_degree_negs = 0, got {config.num_degree_negs}: draws by degree are not uniform, and"
             " ranks do not keep the weights that would correct for it",
-            (("num_degree_negs",),),
-        )
-    elif config.num_batch_negs:
-        yield Fault(
-            where,
-            f"'estimates' needs num_batch_negs = 0, got {config.num_batch_negs}, because entities of a batch are not"
-            " uniform draws: they occur as often as they have edges",
-            (("num_batch_negs",),),
-        )
+            "num_degree_negs",
+        ),
+        (
+            not featurized and not config.num_degree_negs and config.num_batch_negs,
+            f"'estimates' needs num_batch_negs = 0, got {config.num_batch_negs}, {uniform}",
+            "num_batch_negs",
+        ),
+    )
 
 
 _REALISTIC = (None, "realistic", "average", "avg")
 
 
 def _preset(config: EvalConfig) -> Iterator[Fault]:
-    if config.preset not in (None, *PRESETS):
-        yield Fault(("preset",), not_one_of(PRESETS, config.preset))
-    elif config.preset is not None:
-        if tuple(config.metrics) != DEFAULT:
-            message = f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them"
-            yield Fault(("preset",), message, (("metrics",),))
-        for key, value in PROTOCOLS.get(config.preset, {}).items():
-            if getattr(config, key) != value:
-                yield Fault(("preset",), f"needs {key} = {value!r}; set it", ((key,),))
-        cutoffs = [k for k in OGB_CUTOFFS if f"hits_at_{k}" in PRESETS[config.preset]]
-        if not {*cutoffs} <= {*config.hits_at}:
-            message = f"reports hits at {', '.join(map(str, cutoffs))}, but hits_at is {show(config.hits_at)}; add them"
-            yield Fault(("preset",), message, (("hits_at",),))
+    preset = str(config.preset)
+    cutoffs = [k for k in OGB_CUTOFFS if f"hits_at_{k}" in PRESETS.get(preset, ())]
+    yield from refuse(
+        ("preset",),
+        (config.preset not in (None, *PRESETS), not_one_of(PRESETS, config.preset)),
+        (
+            preset in PRESETS and tuple(config.metrics) != DEFAULT,
+            f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them",
+            "metrics",
+        ),
+        *(
+            (getattr(config, key) != value, f"needs {key} = {value!r}; set it", key)
+            for key, value in PROTOCOLS.get(preset, {}).items()
+        ),
+        (
+            not {*cutoffs} <= {*config.hits_at},
+            f"reports hits at {', '.join(map(str, cutoffs))}, but hits_at is {show(config.hits_at)}; add them",
+            "hits_at",
+        ),
+    )
 
 
 def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
     for index, name in enumerate(config.breakdowns):
-        where: KeyPath = ("breakdowns", index)
-        if name not in BREAKDOWNS:
-            yield Fault(where, not_one_of(BREAKDOWNS, name))
-        if name in (*TRAINING_BREAKDOWNS, POPULARITY) and not config.train_paths:
-            yield Fault(
-                where,
+        yield from refuse(
+            ("breakdowns", index),
+            (name not in BREAKDOWNS, not_one_of(BREAKDOWNS, name)),
+            (
+                name in (*TRAINING_BREAKDOWNS, POPULARITY) and not config.train_paths,
                 f"{show(name)} counts training edges; set {TRAIN_PATHS}, or remove {show(name)}",
-                (("train_paths",),),
-            )
-        if name == POPULARITY and config.save_ranks is False:
-            message = "'popularity' follows from saved ranks; remove save_ranks = False, or remove 'popularity'"
-            yield Fault(where, message, (("save_ranks",),))
-        if name == "time" and config.time_bin is None:
-            yield Fault(where, "'time' needs time_bin; set it, or remove 'time'", (("time_bin",),))
-        if name == "groups" and config.relation_groups is None:
-            yield Fault(where, "'groups' needs relation_groups; set it, or remove 'groups'", (("relation_groups",),))
+                "train_paths",
+            ),
+            (
+                name == POPULARITY and config.save_ranks is False,
+                "'popularity' follows from saved ranks; remove save_ranks = False, or remove 'popularity'",
+                "save_ranks",
+            ),
+            (name == "time" and config.time_bin is None, "'time' needs time_bin; set it, or remove 'time'", "time_bin"),
+            (
+                name == "groups" and config.relation_groups is None,
+                "'groups' needs relation_groups; set it, or remove 'groups'",
+                "relation_groups",
+            ),
+        )
 
 
 def _topk_metrics(config: EvalConfig) -> Iterator[Fault]:
     """Refuse lists that are not whole, or hold known answers."""
-    sampled = any(config.candidates_of(relation) == "sampled" for relation in config.relations)
-    partial = config.sample_edges is not None or config.target_error is not None
-    faults = (
+    if not config.topk_metrics:
+        return
+    yield from refuse(
+        ("topk_metrics",),
         (
             not config.filtered,
             f"leaves known answers out of lists; set {TRAIN_PATHS} or filter_paths, to edge_paths if no others are "
             "known",
-            ("train_paths", "filter_paths"),
+            *("train_paths", "filter_paths"),
         ),
-        (sampled, "needs candidates = 'all' or 'partition', or candidate_path", ("candidates", "candidate_path")),
         (
-            partial,
-            "needs all edges, because a list is judged by all its answers; remove sample_edges and target_error",
-            ("sample_edges", "target_error"),
+            any(config.candidates_of(relation) == "sampled" for relation in config.relations),
+            "needs candidates = 'all' or 'partition', or candidate_path",
+            *("candidates", "candidate_path"),
         ),
-        (config.save_ranks is False, "follows from saved ranks; remove save_ranks = False", ("save_ranks",)),
+        (
+            config.sample_edges is not None or config.target_error is not None,
+            "needs all edges, because a list is judged by all its answers; remove sample_edges and target_error",
+            *("sample_edges", "target_error"),
+        ),
+        (config.save_ranks is False, "follows from saved ranks; remove save_ranks = False", "save_ranks"),
         (
             config.known_until is not None,
             "needs lists that are the same at all times; remove known_until",
-            ("known_until",),
+            "known_until",
         ),
         (
             config.pbg_semantics,
             "needs pbg_semantics = False, because in PBG the true entity competes with itself",
-            ("pbg_semantics",),
+            "pbg_semantics",
         ),
     )
-    for is_wrong, message, involved in faults:
-        if config.topk_metrics and is_wrong:
-            yield Fault(("topk_metrics",), message, tuple((key,) for key in involved))
 
 
 def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
@@ -208,8 +211,7 @@ def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
 def _sinks(config: EvalConfig) -> Iterator[Fault]:
     for index, name in enumerate(config.sinks):
         message = missing_library(name) if name in SINKS else not_one_of(SINKS, name)
-        if message is not None:
-            yield Fault(("sinks", index), message)
+        yield from refuse(("sinks", index), (message is not None, str(message)))
 
 
 _ONLY_AMONG_ALL = "needs candidates = 'all' without candidate_path"

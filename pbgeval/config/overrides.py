@@ -10,36 +10,26 @@ import json
 import os
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
-from attrs import frozen
 
 from pbgeval.config.faults import Fault, KeyPath, show
 from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, keys_of, types_of, unknown_key, without_none
+from pbgeval.errors import ConfigError
 from pbgeval.storage.text import is_url, nearest_path
 
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NONE = frozenset({"", "none", "null"})
+# Of any kind (JSON, or text) where the type is dict or object.
+_READERS: Mapping[object, Callable[[str], Any]] = {int: int, float: float, dict: json.loads, object: json.loads}
 
 
-class OverrideError(Exception):
-    """An override that cannot be applied; the message says why."""
-
-
-@frozen
-class Override:
-    """One `KEY=VALUE` that was applied."""
-
-    text: str
-    path: KeyPath
-
-
-def apply_override(raw: dict[Any, Any], text: str, *, adds_types: bool = False) -> Override:
-    """Change `raw` in place as `KEY=VALUE` says.
+def apply_override(raw: dict[Any, Any], text: str, *, adds_types: bool = False) -> KeyPath:
+    """Change `raw` in place as `KEY=VALUE` says; return the place.
 
     Args:
         raw: the plain values of a config.
@@ -47,11 +37,11 @@ def apply_override(raw: dict[Any, Any], text: str, *, adds_types: bool = False) 
         adds_types: whether an entity type that `raw` lacks is added, as a model says which types there are.
 
     Raises:
-        OverrideError: If the text has no `=`, the key is unknown, or an index or entity type does not exist.
+        ConfigError: If the text has no `=`, the key is unknown, or an index or entity type does not exist.
     """
     key, equals, value = text.partition("=")
     if not equals:
-        raise OverrideError("expected KEY=VALUE, for example -p candidates=all")
+        raise ConfigError("expected KEY=VALUE, for example -p candidates=all")
     path, type_ = _resolve(key.strip())
     owner: Any = raw
     if type_ is object and len(path) > 1:
@@ -63,16 +53,16 @@ def apply_override(raw: dict[Any, Any], text: str, *, adds_types: bool = False) 
     if isinstance(owner, list):
         _step(owner, path[-1], path)
     elif not isinstance(owner, dict):
-        raise OverrideError(f"cannot set a key of {show(owner)}")
+        raise ConfigError(f"cannot set a key of {show(owner)}")
     owner[path[-1]] = _read(value, type_)
-    return Override(text, path)
+    return path
 
 
 def _resolve(key: str) -> tuple[KeyPath, object]:
     """Find the place that a dotted key names, and its type."""
     head, *rest = key.split(".")
     if head not in keys_of(EvalConfig) and head not in TRAINING_KEYS:
-        raise OverrideError(unknown_key(head, keys_of(EvalConfig)))
+        raise ConfigError(unknown_key(head, keys_of(EvalConfig)))
     type_ = types_of(EvalConfig).get(head, str)
     container = typing.get_origin(without_none(type_))
     element = typing.get_args(without_none(type_))[-1] if container in (list, dict) else None
@@ -81,22 +71,22 @@ def _resolve(key: str) -> tuple[KeyPath, object]:
         # The name of an entity type may have dots; its keys have none.
         owner: KeyPath = tuple(map(_index, rest[:-1])) if of_list else (".".join(rest[:-1]),)
         if len(owner) != 1 or owner[0] == "":
-            raise OverrideError(f"{head} has nested keys: write {head}.{'INDEX' if of_list else 'NAME'}.KEY=VALUE")
+            raise ConfigError(f"{head} has nested keys: write {head}.{'INDEX' if of_list else 'NAME'}.KEY=VALUE")
         if rest[-1] not in keys_of(element):
-            raise OverrideError(unknown_key(rest[-1], keys_of(element)))
+            raise ConfigError(unknown_key(rest[-1], keys_of(element)))
         return (head, *owner, rest[-1]), types_of(element)[rest[-1]]
     if element is object and rest:
         return (head, ".".join(rest)), element
     if element is not None and len(rest) == 1:
         return (head, _index(rest[0])), element
     if rest:
-        raise OverrideError(f"{head} has no key {'.'.join(rest)!r}")
+        raise ConfigError(f"{head} has no key {'.'.join(rest)!r}")
     return (head,), type_
 
 
 def _index(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise OverrideError(f"expected an index (0, 1, ...), got {show(text)}")
+        raise ConfigError(f"expected an index (0, 1, ...), got {show(text)}")
     return int(text)
 
 
@@ -106,35 +96,30 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
     if isinstance(owner, list) and isinstance(part, int):
         if part < len(owner):
             return owner[part]
-        raise OverrideError(f"{path[0]} has {len(owner)} elements, numbered from 0")
-    if isinstance(owner, dict) and len(path) == 2 and not owner:
-        raise OverrideError(f"{path[0]} is empty; set it in the config file: {{{part!r}: {{'num_partitions': 1}}}}")
+        raise ConfigError(f"{path[0]} has {len(owner)} elements, numbered from 0")
     if isinstance(owner, dict) and len(path) == 2:
-        raise OverrideError(f"unknown entity type; expected one of {', '.join(map(str, owner))}")
-    raise OverrideError(f"{path[0]} is not set by the config file, or has the wrong form")
+        advice = f"set it in the config file: {{{part!r}: {{'num_partitions': 1}}}}"
+        unknown = f"unknown entity type; expected one of {', '.join(map(str, owner))}"
+        raise ConfigError(unknown if owner else f"{path[0]} is empty; {advice}")
+    raise ConfigError(f"{path[0]} is not set by the config file, or has the wrong form")
 
 
 def _read(text: str, type_: object) -> object:
     """Read a value by its type; text that cannot be read is returned as it is."""
-    if typing.get_origin(type_) is dict and text.strip().lower() in _NONE:
+    required, word = without_none(type_), text.strip().lower()
+    kind = typing.get_origin(required) or required
+    if kind is dict and word in _NONE:
         return {}
-    if type_ is object or typing.get_origin(type_) is dict:  # of any kind: JSON, or text
-        with suppress(ValueError, RecursionError):
-            return json.loads(text)
-        return text
-    required = without_none(type_)
-    is_list = typing.get_origin(required) is list
-    if type_ != required and text.strip().lower() in _NONE:
+    if type_ != required and word in _NONE:
         # An empty list is no unset key: a restriction to nothing must not pass as none at all.
-        return [] if is_list and not text.strip() else None
-    if is_list:
+        return [] if kind is list and not word else None
+    if kind is list:
         return [_read(item, typing.get_args(required)[0]) for item in text.split(",")] if text else []
-    if required is bool:
-        return _BOOLS.get(text.strip().lower(), text)
-    try:
-        return required(text) if required is int or required is float else text
-    except ValueError:
-        return text
+    if kind is bool:
+        return _BOOLS.get(word, text)
+    with suppress(ValueError, RecursionError):
+        return _READERS.get(kind, str)(text)
+    return text
 
 
 # Paths as a config gives them -> absolute paths of directories and files that exist.
@@ -167,7 +152,7 @@ _NAMED_EDGES = re.compile(r"\.(tsv|txt|csv)(\.(gz|zst))?$|\.(parquet|pq)$", re.I
 
 
 def names_file_of_edges(path: str) -> bool:
-    """Tell by its name whether a path of edges is a file of text or Parquet, not a folder of buckets."""
+    """Check by its name whether a path of edges is a text or Parquet file."""
     return _NAMED_EDGES.search(path) is not None
 
 
@@ -191,12 +176,13 @@ def resolve_paths(
             if path[0] not in _MAY_BE_URLS:
                 faults.append(Fault(path, f"must be a local {what}, but {show(value)} is a URL; copy it here"))
             return value
-        tried = list(_places(value, bases_of(path)))
-        for place, _ in tried:
-            if _IS[what](place):
-                return place
-        faults.append(Fault(path, _not_found(what, value, tried)))
-        return value
+        tried: dict[str, str] = {}  # absolute paths that the value may mean, with the names of their bases
+        for base, label in bases_of(path) if value else ():
+            tried.setdefault(os.path.abspath(base / value), "" if os.path.isabs(value) else f" (in {label})")
+        found = next(filter(_IS[what], tried), None)
+        if found is None:
+            faults.append(Fault(path, _not_found(what, value, tried)))
+        return value if found is None else found
 
     resolved: dict[str, Any] = {}
     for key, what in _PATHS.items():
@@ -216,24 +202,13 @@ def _kind_of_edges(value: str, *, has_model: bool) -> str:
     return "file" if has_model and value.endswith(_ARRAYS) else "directory"
 
 
-def _places(value: str, bases: Bases) -> Iterator[tuple[str, str]]:
-    """Yield the absolute paths that a value may mean, each once, with its base's name ("" for an absolute value)."""
-    if not value:
-        return
-    seen: set[str] = set()
-    for base, label in bases:
-        place = os.path.abspath(base / value)
-        if place not in seen:
-            seen.add(place)
-            yield place, "" if os.path.isabs(value) else f" (in {label})"
-
-
-def _not_found(what: str, value: str, tried: Sequence[tuple[str, str]]) -> str:
+def _not_found(what: str, value: str, tried: Mapping[str, str]) -> str:
     if not tried:
         return f"expected the path of a {what}, got {show(value)}"
-    if len(tried) == 1 and os.path.exists(tried[0][0]):
+    places = [place + label for place, label in tried.items()]
+    if len(tried) == 1 and os.path.exists(next(iter(tried))):
         advice = "; write edges of one HDF5 file as .parquet" if value.endswith((".hdf5", ".h5")) else ""
-        return f"{''.join(tried[0])} is not a {what}{advice}"
-    near = next(filter(None, (nearest_path(place, _IS[what]) for place, _ in tried)), None)
+        return f"{places[0]} is not a {what}{advice}"
+    near = next(filter(None, (nearest_path(place, _IS[what]) for place in tried)), None)
     hint = f"; did you mean {os.path.join(os.path.dirname(value), near)!r}?" if near else ""
-    return f"no such {what}: {' or '.join(map(''.join, tried))}{hint}"
+    return f"no such {what}: {' or '.join(places)}{hint}"

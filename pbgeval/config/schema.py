@@ -93,14 +93,14 @@ def default_of(spec: attrs.Attribute[Any]) -> object:
 
 
 def unknown_key(key: object, known: Iterable[str]) -> str:
-    """Say that a key is unknown and name the nearest known one (also for mixedCase, which old PBG configs have)."""
+    """Return the message for an unknown key; it names the nearest known one."""
     names = sorted(known)
+    # Old PBG configs have keys in mixedCase.
     snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(key)).lower()
     if snake_case in TRAINING_KEYS:
         return "only PyTorch-BigGraph's training uses this key; remove it"
-    close = difflib.get_close_matches(snake_case, names, n=1)
-    close = close or difflib.get_close_matches(snake_case, TRAINING_KEYS, n=1, cutoff=0.8)
-    if close:
+    training = difflib.get_close_matches(snake_case, TRAINING_KEYS, n=1, cutoff=0.8)
+    if close := difflib.get_close_matches(snake_case, names, n=1) or training:
         return f"unknown key; did you mean {close[0]!r}?"
     if len(names) <= 8:
         return f"unknown key; the keys here are {', '.join(names)}"
@@ -558,8 +558,11 @@ class EvalConfig:
         from pbgeval.metrics.names import resolve  # here: see `headline`
         from pbgeval.stats.ranks import RankType
 
-        disabled = {"head": self.disable_lhs_negs, "tail": self.disable_rhs_negs}
-        disabled["relation"] = not self.relation_prediction
+        disabled = {
+            "head": self.disable_lhs_negs,
+            "tail": self.disable_rhs_negs,
+            "relation": not self.relation_prediction,
+        }
         sides = [side for side in ("head", "tail", "relation", "both") if not disabled.get(side)]
         metrics = ["mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in self.hits_at)]
         ranked = {f"{side}.{rank_type.value}.{name}" for side in sides for rank_type in RankType for name in metrics}

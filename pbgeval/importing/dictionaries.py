@@ -19,7 +19,7 @@ from pbgeval.errors import ConfigError, DataError, StorageError
 from pbgeval.importing.engine import Engine, quoted
 from pbgeval.notation import ENTITY_TYPE, MAX_PARTITIONS
 from pbgeval.storage import checkpoint_files
-from pbgeval.storage.entities import read_entity_count, read_entity_names, read_relation_names
+from pbgeval.storage.entities import entity_names_path, read_entity_count, read_entity_names, read_relation_names
 from pbgeval.storage.text import listed, one_line, rows
 
 # A file `relation<TAB>left type<TAB>right type` -> the entity types of each relation, in the order of their ids.
@@ -98,18 +98,15 @@ def partition_counts(texts: Sequence[str]) -> tuple[int, tuple[tuple[str, int], 
     Raises:
         ConfigError: one is neither.
     """
-    of_all, of_type = 1, {}
+    counts = {"": 1}  # by type; "": of all others
     for text in texts:
         name, _, number = text.rpartition("=")
         if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
             raise ConfigError(f"--partitions {text}: expected a number >= 1, or TYPE=NUMBER")
         if int(number) > MAX_PARTITIONS:
             raise ConfigError(f"--partitions {text}: expected at most {MAX_PARTITIONS:,}")
-        if name:
-            of_type[name] = int(number)
-        else:
-            of_all = int(number)
-    return of_all, tuple(of_type.items())
+        counts[name] = int(number)
+    return counts.pop(""), tuple(counts.items())
 
 
 NAMES_AT_A_TIME = 1 << 18
@@ -136,7 +133,7 @@ def make_relations(engine: Engine, tables: Sequence[str], types: RelationTypes) 
             f"{lhs}, {rhs} FROM other"
         )
         return
-    unlisted = [str(row[0]) for row in engine.run("SELECT name FROM other ORDER BY name")]
+    unlisted = [str(name) for (name,) in engine.run("SELECT name FROM other ORDER BY name")]
     if unlisted:
         raise StorageError(
             f"{types.path}: the types of {listed(unlisted)} are missing; add them, or a line for all others: "
@@ -149,14 +146,14 @@ def number_relations(engine: Engine, names: Sequence[str], types: RelationTypes)
     engine.run("CREATE TABLE relations (name VARCHAR, id INTEGER, lhs_type INTEGER, rhs_type INTEGER)")
     if not names:
         return
-    said = {name: (lhs, rhs) for name, lhs, rhs in types.listed}
-    pairs = [said.get(name, types.other) for name in names]
-    ends = [[types.entity_types.index(pair[side]) for pair in pairs if pair is not None] for side in (0, 1)]
-    if len(ends[0]) < len(names):
-        missing = [name for name, pair in zip(names, pairs, strict=True) if pair is None]
+    known = {name: (lhs, rhs) for name, lhs, rhs in types.listed}
+    pairs = [pair for name in names if (pair := known.get(name, types.other)) is not None]
+    if len(pairs) < len(names):
+        missing = [name for name in names if name not in known]
         raise StorageError(f"{types.path}: the types of {listed(missing)} are missing; add them")
-    columns = {"name": np.array(names, object), "id": np.arange(len(names)), "lhs": np.array(ends[0])}
-    engine.insert("relations", columns | {"rhs": np.array(ends[1])})
+    lhs, rhs = (np.array([types.entity_types.index(pair[side]) for pair in pairs]) for side in (0, 1))
+    columns = {"name": np.array(names, object), "id": np.arange(len(names)), "lhs": lhs, "rhs": rhs}
+    engine.insert("relations", columns)
 
 
 def make_entities(engine: Engine, tables: Sequence[str], types: RelationTypes, partitioning: Partitioning) -> Sizes:
@@ -296,12 +293,12 @@ def _named_partitions(folder: Path) -> dict[str, int]:
     for entity_type, numbers in parts.items():
         absent = min(set(range(max(numbers) + 2)) - numbers)
         if absent < len(numbers):
-            raise StorageError(f"{folder / f'entity_names_{entity_type}_{absent}.json'}: no such file")
+            raise StorageError(f"{entity_names_path(folder, entity_type, absent)}: no such file")
     return {entity_type: len(numbers) for entity_type, numbers in parts.items()}
 
 
 def _load_names(engine: Engine, folder: Path, entity_type: str, index: int, part: int) -> int:
-    path = folder / f"entity_names_{entity_type}_{part}.json"
+    path = entity_names_path(folder, entity_type, part)
     names = read_entity_names(folder, entity_type, part) or []
     count = read_entity_count(folder, entity_type, part)
     if count is not None and count != len(names):

@@ -6,6 +6,7 @@ Every line that is not as it should be is a fault with its number; nothing is gu
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -40,9 +41,9 @@ class ColumnForm:
         Raises:
             ConfigError: it is neither.
         """
-        if text is None:
-            return cls(flag=flag)
-        return cls(names=tuple(text.split(",")), flag=flag) if "," in text else cls(text, flag=flag)
+        if text and "," in text:
+            return cls(names=tuple(text.split(",")), flag=flag)
+        return cls(flag=flag) if text is None else cls(text, flag=flag)
 
     def __attrs_post_init__(self) -> None:
         used = sorted(self.order.replace(_IGNORED, ""))
@@ -68,6 +69,13 @@ class ColumnForm:
             return {COLUMNS[letter]: f"c{at}" for at, letter in enumerate(self.order) if letter != _IGNORED}
         given = zip(COLUMNS.values(), self.names, strict=False)
         return {ours: theirs for ours, theirs in given if theirs or ours != "weight" or len(self.names) == 4}
+
+
+def _check_columns(expected: str, columns: Sequence[str], found: Sequence[str], form: ColumnForm) -> None:
+    if not set(columns) <= set(found):
+        raise StorageError(
+            f"{expected} {listed(columns)}, found {listed(found)}; name them with {form.flag} HEAD,RELATION,TAIL"
+        )
 
 
 # A Parquet file of edges -> what the engine reads, and what is wrong with it.
@@ -100,19 +108,14 @@ class ParquetEdges:
         except duckdb.Error as error:
             raise self.fault(error) from error
         found = [str(row[0]) for row in described]
-        missing = [column for column in columns if column not in found]
-        if missing:
-            raise StorageError(
-                f"{self.path}: expected columns {listed(list(columns))}, found {listed(found)}; name them with "
-                f"{self.form.flag} HEAD,RELATION,TAIL"
-            )
+        _check_columns(f"{self.path}: expected columns", columns, found, self.form)
 
     def place_of(self, row: int) -> str:
         """Name a row for a message."""
         return f"{self.path}: row {row}"
 
     def fault(self, error: Exception) -> EvalError:
-        """Say what the engine found wrong with the file."""
+        """Return the error for what the engine found wrong with the file."""
         return StorageError(f"{self.path}: cannot read this Parquet file: {first_line(error)}")
 
 
@@ -162,7 +165,7 @@ class TextEdges:
 
     @property
     def is_csv(self) -> bool:
-        """Whether fields are separated by commas, and may be quoted."""
+        """Return whether fields are separated by commas and may be quoted."""
         return ".csv" in [suffix.lower() for suffix in self.path.suffixes[-2:]]
 
     @property
@@ -185,24 +188,16 @@ class TextEdges:
         Raises:
             StorageError: it does.
         """
-        missing = [column for column in columns if column not in self.columns]
-        if missing:
-            raise StorageError(
-                f"{self.path}:1: expected a header with columns {listed(list(columns))}, found "
-                f"{listed(list(self.columns))}; name them with {self.form.flag} HEAD,RELATION,TAIL"
-            )
+        _check_columns(f"{self.path}:1: expected a header with columns", columns, self.columns, self.form)
 
     def place_of(self, row: int) -> str:
         """Name a row for a message: by its line, where the file can be read once more."""
-        if self.compression == "zstd":
-            return f"{self.path}: edge {row}"
-        for at, (line, _) in enumerate(self._records()):
-            if at == row + self.has_header:
-                return f"{self.path}:{line}"
-        return f"{self.path}: edge {row}"
+        records = () if self.compression == "zstd" else self._records()
+        lines = (f"{self.path}:{line}" for line, _ in itertools.islice(records, row + self.has_header, None))
+        return next(lines, f"{self.path}: edge {row}")
 
     def fault(self, error: Exception) -> EvalError:
-        """Say which line the engine could not read, and why.
+        """Return the error for the line that the engine could not read.
 
         The engine's own line is taken where the file cannot be read once more (zstd).
         """
@@ -215,36 +210,28 @@ class TextEdges:
             return found
         except csv.Error as found:
             return StorageError(f"{self.path}: wrong quotation marks (RFC 4180): {one_line(found)}")
-        text = str(error)
-        at, counts = _LINE.search(text), _COUNTS.search(text)
-        where = f"{self.path}:{at[1]}" if at else f"{self.path}"
+        at, counts = _LINE.search(str(error)), _COUNTS.search(str(error))
         if at and counts:
             return self._ragged(int(at[1]), int(counts[1]), int(counts[2]))
-        if "unicode" in text.lower():
-            return StorageError(f"{where}: not UTF-8 text")
-        return StorageError(f"{where}: the lines have different forms or line ends: {first_line(error)}")
+        unlike = f"the lines have different forms or line ends: {first_line(error)}"
+        fault = "not UTF-8 text" if "unicode" in str(error).lower() else unlike
+        return StorageError(f"{self.path}{f':{at[1]}' if at else ''}: {fault}")
 
     def _ragged(self, line: int, expected: int, found: int) -> StorageError:
-        by = "commas" if self.is_csv else "tabs"
         advice = f"set {self.form.flag} to the columns of the file"
         if found == 1 and not self.is_csv:
             advice = "columns must be separated by tabs; name the file .csv if commas separate them"
-        return StorageError(
-            f"{self.path}:{line}: expected {expected} columns separated by {by}, found {found}; {advice}"
-        )
+        columns = f"{expected} columns separated by {'commas' if self.is_csv else 'tabs'}"
+        return StorageError(f"{self.path}:{line}: expected {columns}, found {found}; {advice}")
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
         """Yield (number of its last line, fields) of every line that is not blank."""
         return self._fields(f"{line}\n" for _, line in text_lines(self.path))
 
     def _fields(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-        if self.is_csv:
-            reader = csv.reader(lines, delimiter=",", strict=True)
-        else:
-            reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-        for fields in reader:
-            if fields:
-                yield reader.line_num, fields
+        tabs = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        reader = csv.reader(lines, delimiter=",", strict=True) if self.is_csv else tabs
+        return ((reader.line_num, fields) for fields in reader if fields)
 
 
 _EMPTY = "{}: there are no edges in this file"
@@ -314,14 +301,12 @@ def _read(engine: Engine, query: str, opened: OpenedFile) -> None:
 
 def _check_values(engine: Engine, table: str, first: int, opened: OpenedFile, form: ColumnForm) -> None:
     """Refuse the first row whose values are no edge."""
-    wrong = [(name, f"coalesce({name}, '') = ''", f"{name} is empty") for name in ("lhs", "rel", "rhs")]
-    wrong += [
-        ("weight", "weight IS NULL OR NOT isfinite(weight)", "the weight is not a finite number"),
-        ("time", "time IS NULL", "the time is not an integer from 0 to 2^63 - 1"),
-    ]
-    for name, condition, fault in wrong:
-        if name not in form.columns:
-            continue
+    empty = {name: (f"coalesce({name}, '') = ''", f"{name} is empty") for name in ("lhs", "rel", "rhs")}
+    wrong = empty | {
+        "weight": ("weight IS NULL OR NOT isfinite(weight)", "the weight is not a finite number"),
+        "time": ("time IS NULL", "the time is not an integer from 0 to 2^63 - 1"),
+    }
+    for condition, fault in (wrong[name] for name in form.columns):
         row = engine.row(f"SELECT min(rowid) FROM {table} WHERE rowid >= {first} AND ({condition})")[0]
         if row is not None:
             raise DataError(f"{opened.place_of(int(row) - first)}: {fault}")

@@ -95,12 +95,13 @@ class Engine:
             return self.run_unguarded(query)
 
     def run_unguarded(self, query: str) -> list[tuple[Any, ...]]:
-        """Execute a statement that reads the user's files; whoever calls says what is wrong with them."""
-        with repeated(self._tell_progress, _POLL_SECONDS):
-            return self._execute(query).fetchall()
+        """Execute a statement that reads the user's files; the caller handles errors in them."""
 
-    def _tell_progress(self) -> None:
-        self.observer.advanced(min(max(self._connection.query_progress(), 0) / 100, 1))
+        def tell_progress() -> None:
+            self.observer.advanced(min(max(self._connection.query_progress(), 0) / 100, 1))
+
+        with repeated(tell_progress, _POLL_SECONDS), _interruptible():
+            return self._connection.execute(query).fetchall()
 
     def row(self, query: str) -> tuple[Any, ...]:
         """Return the only row of a query."""
@@ -139,15 +140,11 @@ class Engine:
         """Yield a table of which nothing was ever deleted, in the order in which it was filled, in blocks of rows."""
         chosen = ", ".join(columns)
         for start in range(0, self.num_rows(table), rows_at_a_time):
-            with self.faults():
-                yield self._execute(
+            with self.faults(), _interruptible():
+                yield self._connection.execute(
                     f"SELECT {chosen} FROM {table} WHERE rowid >= {start} AND rowid < {start + rows_at_a_time}"
                     " ORDER BY rowid"
                 ).fetchnumpy()
-
-    def _execute(self, query: str) -> DuckDBPyConnection:
-        with _interruptible():
-            return self._connection.execute(query)
 
     @contextmanager
     def faults(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from attrs import asdict, field, frozen
 
@@ -33,13 +34,14 @@ from pbgeval.progress import Observer
 from pbgeval.storage.text import listed, one_line, partitions, plural
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
-_TAKEN = (".", "..", "entity", "import.json")
+_COUNTS = "import.json"
+_TAKEN = (".", "..", "entity", _COUNTS)
 _SCRATCH = ".scratch"
 
 
 @frozen
 class GraphFiles:
-    """What is imported, and what numbers its entities."""
+    """The files to import, and how to number their entities."""
 
     edges: Mapping[str, Sequence[Path]]  # files by the name of the folder that their buckets get
     form: ColumnForm = field(factory=ColumnForm)
@@ -70,7 +72,7 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
         with Engine(target / _SCRATCH, memory_bytes, observer) as engine:
             sizes, imported = _import(engine, files, target, observer)
         remove_folder(target / _SCRATCH)
-        write_atomically(target / "import.json", _document(files, sizes, imported))
+        write_atomically(target / _COUNTS, _json(_document(files, sizes, imported)))
     return _lines(files, folder, sizes, imported)
 
 
@@ -115,14 +117,17 @@ def _import(
         known = KnownNames(files.dictionary or Path(", ".join(files.dictionary_of)))
         imported[name] = counts = place_edges(engine, table, types, sizes, target / name, known)
         if not files.skip_unknown:
-            advice = "--unknown skip leaves such edges out"
-            refuse_unknown(f"--edges {name}", counts, target / name, known, advice, engine)
+            refuse_unknown(f"--edges {name}", counts, target / name, known, engine)
     return sizes, imported
 
 
-def _document(files: GraphFiles, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> str:
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def _document(files: GraphFiles, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> dict[str, Any]:
     settings = asdict(files.partitioning) if files.dictionary is None else {"entities": str(files.dictionary)}
-    document = {
+    return {
         "edges": {
             name: {"files": [str(path) for path in files.edges[name]]} | counts.to_dict()
             for name, counts in imported.items()
@@ -131,7 +136,6 @@ def _document(files: GraphFiles, sizes: Sizes, imported: Mapping[str, ImportedEd
         "partitioning": settings,
         "dictionary_of": list(files.dictionary_of or files.edges) if files.dictionary is None else [],
     }
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> list[str]:
@@ -142,10 +146,8 @@ def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str,
     ]
     for name, counts in imported.items():
         edges, buckets = plural(counts.num_written, "edge"), plural(counts.num_buckets, "bucket")
-        line = f"{folder / name}: {edges} in {buckets}"
-        if counts.num_repeated:
-            line += f", {counts.num_repeated:,} of them duplicates"
-        lines.append(line)
+        repeated = f", {counts.num_repeated:,} of them duplicates" if counts.num_repeated else ""
+        lines.append(f"{folder / name}: {edges} in {buckets}{repeated}")
         if counts.num_left_out:
             left_out = plural(counts.num_left_out, "edge")
             lines.append(f"{folder / name / UNKNOWN}: {left_out} skipped ({counts.unknown_names})")
@@ -156,12 +158,10 @@ def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str,
 #
 # A folder that is made holds the buckets in a folder with the file's name, and `import.json` beside it.
 
-_COUNTS = "import.json"
-
 
 @frozen
 class Dictionary:
-    """What numbers entities and relations."""
+    """The names that give entities and relations their numbers."""
 
     folder: Path  # of entity_names_<type>_<part>.json, or the model whose labels they have
     files: Path  # folder where they are
@@ -172,21 +172,17 @@ class Dictionary:
 
     @property
     def known(self) -> KnownNames:
-        """What messages say of it."""
-        return KnownNames(self.folder, self.rows)
-
-    @property
-    def advice(self) -> str:
-        """What to do about edges whose names it does not have."""
-        if self.folder != self.files and self.types.other is None:
-            return "remove these edges or correct the names"  # import-model has no model of several types
+        """Return the part that messages need."""
         command = "import-graph --dictionary" if self.folder == self.files else "import-model"
-        return f"kgeval-dist {command} skips such edges and lists the names"
+        advice = f"kgeval-dist {command} skips such edges and lists the names"
+        if self.folder != self.files and self.types.other is None:
+            advice = "remove these edges or correct the names"  # import-model has no model of several types
+        return KnownNames(self.folder, self.rows, advice)
 
 
 @frozen
 class NamedFiles:
-    """What is split."""
+    """The files to split into buckets."""
 
     of_folder: Mapping[Path, Path]  # the file of each folder that is to be made
     evaluated: Collection[Path]  # files in which every name must be known; of others, what is unknown is left out
@@ -217,15 +213,13 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
                 observer.step(f"writing edges {path.name}")
                 counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name, dictionary.known)
                 if path in files.evaluated:
-                    made = targets[folder] / path.name
-                    refuse_unknown(str(path), counts, made, dictionary.known, dictionary.advice, engine)
-                text = json.dumps(counts.to_dict(), indent=2, sort_keys=True)
-                write_atomically(targets[folder] / _COUNTS, f"{text}\n")
+                    refuse_unknown(str(path), counts, targets[folder] / path.name, dictionary.known, engine)
+                write_atomically(targets[folder] / _COUNTS, _json(counts.to_dict()))
         remove_folder(scratch)
 
 
 def counts_of(folder: Path, name: str) -> ImportedEdges:
-    """Return what became of the file with this name, of which a folder was made.
+    """Return the counts of the file with this name, whose buckets are in a folder.
 
     Raises:
         StorageError: the folder is not as it was made.
@@ -244,7 +238,7 @@ def counts_of(folder: Path, name: str) -> ImportedEdges:
 
 
 def is_made(folder: Path) -> bool:
-    """Tell whether a folder is one that `split_files` has made, and no link."""
+    """Check whether `split_files` made a folder (links do not count)."""
     try:
         found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -18,14 +18,14 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError
-from pbgeval.importing.placement import UNKNOWN, UNKNOWN_HEADER, unknown_names
+from pbgeval.importing.placement import UNKNOWN, unknown_lines, unknown_names
 from pbgeval.models.formulas import TwoOperators
 from pbgeval.models.model import MAX_DIGITS, EmbeddingModel, part_of, read_labels
 from pbgeval.notation import ENTITY_TYPE, Bucket, Side, distinct
 from pbgeval.storage import checkpoint_files
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.checkpoint_files import create_bucket
-from pbgeval.storage.text import cell_of, one_line, plural, rows
+from pbgeval.storage.text import one_line, plural, rows
 from pbgeval.storage.writing import write_atomically
 
 # A file of edges -> buckets of a partitioned graph, in two passes over the file: count, then write.
@@ -57,15 +57,14 @@ class SkippedEdges:
         return unknown_names(len(self.occurrences) - num_relations, num_relations)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of `unknown.tsv`, most frequent labels first."""
-        yield UNKNOWN_HEADER
-        for (kind, label), count in sorted(self.occurrences.items(), key=lambda item: (-item[1], item[0])):
-            yield f"{kind}\t{cell_of(label)}\t{count}\n"
+        """Return the lines of `unknown.tsv`, most frequent labels first."""
+        ordered = sorted(self.occurrences.items(), key=lambda item: (-item[1], item[0]))
+        return unknown_lines((*unknown, count) for unknown, count in ordered)
 
 
 @frozen(eq=False)
 class EdgeForm:
-    """What the columns of files of edges mean."""
+    """The meaning of the columns of edge files."""
 
     num_entities: int
     num_relations: int
@@ -123,21 +122,20 @@ def _array_blocks(path: Path) -> Iterator[np.ndarray]:
 
 
 def _id(path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> int:
+    is_number = text.isascii() and text.isdigit()
+    if ids is not None and text in ids:
+        return ids[text]
     if ids is not None:
-        if text in ids:
-            return ids[text]
         near = difflib.get_close_matches(text, itertools.islice(ids, MAX_COMPARED), n=1)
         hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
-        raise DataError(
-            f"{path}:{number}: unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out"
-        )
-    if not (text.isascii() and text.isdigit()):
-        fault = f"an id, got {one_line(text)!r}; give --entities and --relations for labels"
+        fault = f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out"
+    elif not is_number:
+        fault = f"expected an id, got {one_line(text)!r}; give --entities and --relations for labels"
     elif len(text) > MAX_DIGITS:
-        fault = f"an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
+        fault = f"expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
     else:
         return int(text)
-    raise DataError(f"{path}:{number}: expected {fault}")
+    raise DataError(f"{path}:{number}: {fault}")
 
 
 def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) -> tuple[int, SkippedEdges]:
@@ -207,11 +205,11 @@ class EdgeFiles:
         Raises:
             StorageError: a file of labels is not as it should be, or has not one for each.
         """
+        sizes = model.num_entities, model.num_relations
         entity_ids, relation_ids = (
             None if path is None else _ids(path, size)
-            for path, size in ((self.entities, model.num_entities), (self.relations, model.num_relations))
+            for path, size in zip((self.entities, self.relations), sizes, strict=True)
         )
-        sizes = model.num_entities, model.num_relations
         return EdgeForm(*sizes, self.order, entity_ids, relation_ids, self.skip_unknown)
 
 
@@ -248,19 +246,21 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
             left_out = plural(skipped.num_edges, "edge")
             lines.append(f"{folder / name / UNKNOWN}: {left_out} skipped ({skipped.unknown_names})")
     write_dictionary(model, folder / "entity", num_partitions)
-    dynamic = model.dynamic
     parameters = model.parameters()
     operators = {(0, side): of_side for side, of_side in parameters.items()}
-    if not dynamic:
+    if not model.dynamic:
         operators = {
             (index, Side.RHS): {name: values[index] for name, values in parameters[Side.RHS].items()}
             for index in range(model.num_relations)
         }
-    checkpoint_files.write_model(folder / "checkpoint", VERSION, operators, dynamic=dynamic)
+    checkpoint_files.write_model(folder / "checkpoint", VERSION, operators, dynamic=model.dynamic)
     for index in range(num_partitions):
         rows = model.entities.part(*part_of(model.num_entities, index, num_partitions))
         checkpoint_files.write_embeddings(folder / "checkpoint", ENTITY_TYPE, index, VERSION, rows)
-    evaluated, known = _roles(list(edges.paths))
+    known = [name for name in edges.paths if name in ("train", "valid")]
+    evaluated = [name for name in edges.paths if name not in known]
+    if not evaluated:  # then these are evaluated, and none is only known
+        evaluated, known = known, []
     write_atomically(folder / "eval.py", _config(model, evaluated, known, num_partitions))
     write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
     entities = plural(model.num_entities, "entity", "entities")
@@ -272,13 +272,6 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
         lines.append(f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}")
     lines.append(f"evaluate with: kgeval-dist run {folder / 'eval.py'}{'' if evaluated else ' -p edge_paths=FILE'}")
     return lines
-
-
-def _roles(names: list[str]) -> tuple[list[str], list[str]]:
-    """Return which edges are evaluated, and which are only known: valid and train, if there are others."""
-    known = [name for name in names if name in ("train", "valid")]
-    evaluated = [name for name in names if name not in known]
-    return (evaluated, known) if evaluated else (names, [])
 
 
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:

@@ -5,7 +5,8 @@ Rows keep the order of their files within a bucket.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,18 @@ from pbgeval.importing.dictionaries import RelationTypes, Sizes
 from pbgeval.importing.engine import Engine, quoted
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
-from pbgeval.storage.row_files import MAKE_ROOM
 from pbgeval.storage.text import cell_of, name_of, one_line, plural
-from pbgeval.storage.writing import write_atomically
+from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
 _LARGEST_INT32 = 2**31 - 1
 _NUMBERS = {"weight": np.dtype(np.float64), "time": np.dtype(np.int64)}  # beside ids
 MIN_LIKENESS = 0.8  # of a known name that may be meant, from 0 to 1
-UNKNOWN, UNKNOWN_HEADER = "unknown.tsv", "what\tname\toccurrences\n"
+UNKNOWN = "unknown.tsv"
 
 
 @frozen
 class ImportedEdges:
-    """What became of some files of edges."""
+    """Counts of edges that were read, written and left out."""
 
     num_read: int
     num_written: int
@@ -45,7 +45,7 @@ class ImportedEdges:
 
     @property
     def unknown_names(self) -> str:
-        """What the dictionaries lack, in words."""
+        """Return how many names the dictionaries lack, in words."""
         return unknown_names(self.num_unknown_entities, self.num_unknown_relations)
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,6 +66,7 @@ class KnownNames:
     folder: Path  # of the dictionary, or the model whose labels they are
     # What there is where names are the numbers of rows, by what `unknown.tsv` calls it: entity:TYPE or relation.
     rows: Mapping[str, str] = {}
+    advice: str = "--unknown skip leaves such edges out"  # what to do about edges with other names
 
 
 def place_edges(
@@ -88,7 +89,15 @@ def place_edges(
     num_read = engine.num_rows(table)
     found = [row[0] for row in engine.run(f"DESCRIBE {table}")]
     numbers = [name for name in _NUMBERS if name in found]
-    _place(engine, table, max(map(len, sizes.values())), numbers)
+    num_rhs = max(map(len, sizes.values()))
+    engine.run(  # bucket, lhs, rel, rhs, and further numbers, by bucket and then as the rows stood
+        f"CREATE TABLE placed AS SELECT (l.part::BIGINT * {num_rhs} + r.part) AS bucket, l.row AS lhs, q.id AS rel, "
+        f"r.row AS rhs{''.join(f', e.{name}' for name in numbers)} FROM {table} e "
+        "JOIN relations q ON q.name = e.rel "
+        "JOIN entities l ON l.type = q.lhs_type AND l.name = e.lhs "
+        "JOIN entities r ON r.type = q.rhs_type AND r.name = e.rhs "
+        "ORDER BY bucket, e.rowid"
+    )
     num_written = engine.num_rows("placed")
     unknown = (0, 0) if num_read == num_written else _write_unknown(engine, table, types, folder / UNKNOWN)
     engine.run(f"DROP TABLE {table}")
@@ -108,21 +117,9 @@ def place_edges(
         )
         for condition in engine.parts_of_groups("lhs", num_written)
     )
-    num_buckets = _write_buckets(engine, folder, max(map(len, sizes.values())), sizes, numbers)
+    num_buckets = _write_buckets(engine, folder, num_rhs, sizes, numbers)
     engine.run("DROP TABLE placed")
     return ImportedEdges(num_read, num_written, num_buckets, num_repeated, *unknown)
-
-
-def _place(engine: Engine, table: str, num_rhs: int, numbers: Sequence[str]) -> None:
-    """Make `placed`: bucket, lhs, rel, rhs, and further numbers, by bucket and then as the rows stood."""
-    engine.run(
-        f"CREATE TABLE placed AS SELECT (l.part::BIGINT * {num_rhs} + r.part) AS bucket, l.row AS lhs, q.id AS rel, "
-        f"r.row AS rhs{''.join(f', e.{name}' for name in numbers)} FROM {table} e "
-        "JOIN relations q ON q.name = e.rel "
-        "JOIN entities l ON l.type = q.lhs_type AND l.name = e.lhs "
-        "JOIN entities r ON r.type = q.rhs_type AND r.name = e.rhs "
-        "ORDER BY bucket, e.rowid"
-    )
 
 
 def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, numbers: Sequence[str]) -> int:
@@ -134,13 +131,14 @@ def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, num
     written = 0
     current, file, row = -1, None, 0
     for block in engine.blocks("placed", ["bucket", *dtypes]):
-        for start, stop in _runs(block["bucket"]):
-            if int(block["bucket"][start]) != current:
+        starts = np.flatnonzero(np.diff(block["bucket"], prepend=block["bucket"][:1] - 1)).tolist()
+        for start, stop in pairwise([*starts, len(block["bucket"])]):  # of one bucket each
+            bucket = int(block["bucket"][start])
+            if file is None or bucket != current:
                 if file is not None:
                     file.sync()
-                current, row = int(block["bucket"][start]), 0
-                file = create_bucket(folder, Bucket(*divmod(current, num_rhs)), int(counts[current]), dtypes)
-            assert file is not None  # made with the first run
+                current, row = bucket, 0
+                file = create_bucket(folder, Bucket(*divmod(bucket, num_rhs)), int(counts[bucket]), dtypes)
             file.write(row, {name: block[name][start:stop] for name in dtypes})
             row += stop - start
             written += stop - start
@@ -148,12 +146,6 @@ def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, num
     if file is not None:
         file.sync()
     return len(counts)
-
-
-def _runs(values: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Cut sorted values into runs of equal ones."""
-    starts = np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
-    yield from zip(starts.tolist(), [*starts[1:].tolist(), len(values)], strict=True)
 
 
 def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path) -> tuple[int, int]:
@@ -176,14 +168,16 @@ def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path)
         "CREATE TABLE listed AS SELECT coalesce('entity:' || type, 'relation') AS what, name, copies FROM unknown "
         "ORDER BY copies DESC, what, name"
     )
-    write_atomically(path, _lines(engine), advice=MAKE_ROOM)
+    columns = ["what", "name", "copies"]
+    rows = (zip(*(block[key].tolist() for key in columns), strict=True) for block in engine.blocks("listed", columns))
+    write_atomically(path, unknown_lines(chain.from_iterable(rows)), advice=MAKE_ROOM)
     engine.run("DROP TABLE unknown")
     engine.run("DROP TABLE listed")
     return int(entities), int(relations)
 
 
 def refuse_unknown(
-    what: str, counts: ImportedEdges, buckets: Path, known: KnownNames, advice: str, engine: Engine | None = None
+    what: str, counts: ImportedEdges, buckets: Path, known: KnownNames, engine: Engine | None = None
 ) -> None:
     """Refuse edges with unknown names: metrics without them would be those of another graph.
 
@@ -192,7 +186,6 @@ def refuse_unknown(
         counts: of the edges.
         buckets: the folder with `unknown.tsv`.
         known: the dictionary.
-        advice: what to do.
         engine: with the tables of the dictionary, to find the nearest known name; None: it is not sought.
 
     Raises:
@@ -206,11 +199,10 @@ def refuse_unknown(
         raise DataError(
             f"{few} ids that the model lacks ({counts.unknown_names}, for example {example}): {known.rows[kind]}"
         )
-    near = None if engine is None else _nearest_name(engine, "relations" if kind == "relation" else "entities", name)
-    hint = "" if near is None else f"; did you mean {one_line(near)!r}?"
-    raise DataError(
-        f"{few} names that are not in {known.folder} ({counts.unknown_names}, for example {example}{hint}); {advice}"
-    )
+    near = [] if engine is None else _nearest_name(engine, "relations" if kind == "relation" else "entities", name)
+    hint = "".join(f"; did you mean {one_line(near_name)!r}?" for (near_name,) in near)
+    lacking = f"{counts.unknown_names}, for example {example}{hint}"
+    raise DataError(f"{few} names that are not in {known.folder} ({lacking}); {known.advice}")
 
 
 def _first_unknown(buckets: Path) -> tuple[tuple[str, str], str]:
@@ -224,17 +216,15 @@ def _first_unknown(buckets: Path) -> tuple[tuple[str, str], str]:
     return (kind, name), f"{what} {one_line(name)!r}{of_type}"
 
 
-def _nearest_name(engine: Engine, table: str, name: str) -> str | None:
-    """Return the name in a table of the dictionary that is most like another; None if none is close."""
+def _nearest_name(engine: Engine, table: str, name: str) -> list[tuple[str]]:
+    """Return the row of the name in a table of the dictionary that is most like another, if one is close."""
     likeness = f"jaro_winkler_similarity(name, {quoted(name)})"
-    found = engine.run(
+    return engine.run(
         f"SELECT name FROM {table} WHERE {likeness} >= {MIN_LIKENESS} ORDER BY {likeness} DESC, name LIMIT 1"
     )
-    return str(found[0][0]) if found else None
 
 
-def _lines(engine: Engine) -> Iterator[str]:
-    yield UNKNOWN_HEADER
-    for block in engine.blocks("listed", ["what", "name", "copies"]):
-        for what, name, copies in zip(*(block[key].tolist() for key in ("what", "name", "copies")), strict=True):
-            yield f"{what}\t{cell_of(name)}\t{copies}\n"
+def unknown_lines(rows: Iterable[tuple[str, str, int]]) -> Iterator[str]:
+    """Yield the lines of `unknown.tsv`: kind, name and occurrences of what is unknown."""
+    yield "what\tname\toccurrences\n"
+    yield from (f"{kind}\t{cell_of(name)}\t{count}\n" for kind, name, count in rows)

@@ -23,7 +23,7 @@ from pbgeval.errors import ConfigError, StorageError
 from pbgeval.metrics.taxonomy import Taxonomy
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
 from pbgeval.ranking.type_gains import TypeEntities
-from pbgeval.storage.entities import read_entity_names, read_relation_names, wrong_number_of_names
+from pbgeval.storage.entities import read_entity_names, read_relation_names
 from pbgeval.storage.text import listed
 
 MAX_NEAREST = 5  # unknown names for which the nearest known one is sought: it takes a while
@@ -203,13 +203,11 @@ def entity_names(
         StorageError: a file of names cannot be read, or has not one per entity.
     """
     for slot, (of_slot, partition) in enumerate(numbering.slots):
-        names = read_entity_names(entity_path, of_slot, partition) if entity_type in (None, of_slot) else None
-        if names is None:
-            continue
         first, stop = numbering.range_of_slot(slot)
-        if len(names) != stop - first:
-            raise wrong_number_of_names(entity_path, of_slot, partition, stop - first, len(names))
-        yield first, names
+        is_asked = entity_type in (None, of_slot)
+        names = read_entity_names(entity_path, of_slot, partition, stop - first) if is_asked else None
+        if names is not None:
+            yield first, names
 
 
 # `restrict_*`, `head_candidates` and `tail_candidates` -> numbers of entities and ids of relations.

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from attrs import evolve
+
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula
 from pbgeval.models.model import EmbeddingModel, existing_file, of_one_type, read_object
@@ -70,7 +72,7 @@ def open_dglke(path: Path) -> EmbeddingModel:
         if found != expected:
             raise StorageError(f"{projection.path}: expected shape {expected} (relations, projections), found {found}")
         parameters["projection"] = projection
-        entities = entities.padded(max(entities.columns, relations.columns))
+        entities = evolve(entities, dimension=max(entities.columns, relations.columns))
     named = [arguments.get(key) for key in (_key(arguments, "emp_file", "emap_file"), "rmap_file")]
     labels = [
         existing_file(path, Path(name).name if isinstance(name, str) else "", default)

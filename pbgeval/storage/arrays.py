@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from attrs import Factory, evolve, field, frozen
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from pbgeval.errors import StorageError
 from pbgeval.storage.hdf5 import open_hdf5
@@ -38,7 +39,6 @@ _DAMAGED = (
 )
 
 BFLOAT16 = "<u2"  # numpy has no such type: the upper halves of float32
-SMALLEST_NORM = 1e-12  # by which torch's `normalize` divides at least
 ALIGNMENT_BYTES = 64  # as torch's own allocator places data: kernels may round otherwise on data that starts elsewhere
 
 
@@ -61,21 +61,17 @@ class MappedRows:
         row_bytes = self.columns * np.dtype(self.dtype).itemsize
         return evolve(self, offset=self.offset + start * row_bytes, num_rows=stop - start)
 
-    def padded(self, dimension: int) -> MappedRows:
-        """Return the same rows with zeros up to `dimension` columns."""
-        return evolve(self, dimension=dimension)
-
     def load(self) -> Tensor:
         """Return all rows, mapped where they lie as torch wants them.
 
         Raises:
             StorageError: the file is gone or has become shorter.
         """
+        shape = (self.num_rows, self.columns)
         is_as_wanted = self.dtype == "<f4" and self.dimension == self.columns and self.offset % ALIGNMENT_BYTES == 0
-        if not (is_as_wanted and self.num_rows and self.columns):
+        if not is_as_wanted or 0 in shape:
             return self.read_rows(0, self.num_rows)
         self._check_size()
-        shape = (self.num_rows, self.columns)
         try:
             return torch.from_numpy(np.memmap(self.path, np.float32, mode="c", offset=self.offset, shape=shape))
         except OSError as error:  # no memory to map it into, too many open files
@@ -210,11 +206,7 @@ class ShardedRows:
             if low < high:
                 columns = slice(shard.column, shard.column + shard.table.dimension)
                 rows[low - start : high - start, columns] = shard.table.read_rows(low - shard.row, high - shard.row)
-        if self.unit_norm:
-            exact = rows.double()
-            norms = torch.linalg.vector_norm(exact, ord=self.unit_norm, dim=1, keepdim=True)
-            rows = (exact / norms.clamp_min(SMALLEST_NORM)).float()
-        return rows
+        return normalize(rows.double(), self.unit_norm).float() if self.unit_norm else rows
 
     def fingerprint(self) -> str:
         places = [(shard.row, shard.column, shard.table.fingerprint()) for shard in self.shards]
@@ -285,8 +277,8 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
     except _DAMAGED as error:
         raise StorageError(f"{path}: expected a .npy file of numbers, found: {one_line(error)}") from error
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
-        expected = "floats" if kinds == "f" else "integers"
-        advice = "save it as float32: x.astype('float32')" if kinds == "f" else "save it as int64: x.astype('int64')"
+        expected, dtype = ("floats", "float32") if kinds == "f" else ("integers", "int64")
+        advice = f"save it as {dtype}: x.astype('{dtype}')"
         if kinds == "f" and array.dtype.kind == "c":
             advice = "write real parts, then imaginary parts: np.concatenate([v.real, v.imag], axis=1)"
         raise StorageError(f"{path}: expected {expected} of this machine, found {array.dtype}; {advice}")

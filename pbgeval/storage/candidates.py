@@ -9,6 +9,7 @@ stands there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -49,21 +50,15 @@ class CandidateFile:
             StorageError: the file is gone, damaged, or no longer what its header was.
             DataError: an id or a partition is out of range.
         """
-        start, stop = (int(row_E[0]), int(row_E[-1]) + 1) if len(row_E) else (0, 0)
-        if not 0 <= start <= stop <= self.num_edges:
-            raise ValueError(f"rows {start} to {stop} of a file of {self.num_edges}")
         shape = (self.num_edges, self.num_candidates[side])
         with open_hdf5(self.path) as file:
-            ids_EK = _read_rows(file, side.label, shape, start, stop)[row_E - start]
+            ids_EK = _read_rows(file, side.label, shape, row_E)
             if side in self.with_partition:
-                name = f"{side.label}_partition"
-                partitions_EK = _read_rows(file, name, shape, start, stop)[row_E - start]
+                partitions_EK = _read_rows(file, f"{side.label}_partition", shape, row_E)
             else:
                 partitions_EK = np.full_like(ids_EK, self.bucket.partition(side))
         counts_T = np.array([len(partitions) for partitions in sizes], np.int64)
-        sizes_TP = np.zeros((len(sizes), max(counts_T, default=1)), np.int64)
-        for index, partitions in enumerate(sizes):
-            sizes_TP[index, : len(partitions)] = partitions
+        sizes_TP = np.array([*zip_longest(*sizes, fillvalue=0)], np.int64).T
         partitions_EK[counts_T[type_E] == 1] = 0
         limits_EK = np.broadcast_to(counts_T[type_E, None], ids_EK.shape)
         self._check(f"{side.label}_partition", row_E, partitions_EK, limits_EK, "a partition")
@@ -83,7 +78,7 @@ class CandidateFile:
 
 
 def candidates_path(folder: Path, bucket: Bucket) -> Path:
-    """Where the candidates of a bucket's edges are."""
+    """Return the path of the candidates of a bucket's edges."""
     return folder / f"candidates_{bucket.lhs}_{bucket.rhs}.h5"
 
 
@@ -141,13 +136,13 @@ def _read_header(path: Path, edges: EdgeSource, sides: Sequence[Side]) -> Candid
                     f" per edge, found {shape[0]}; write the candidates of these edges, in their order"
                 )
             num_candidates[side] = shape[1]
-            name = f"{side.label}_partition"
-            partitions = file.find(name)
+            partitions = file.find(f"{side.label}_partition")
             if partitions is None:
                 continue
             with_partition.add(side)
             if (found := _matrix_shape(partitions)) != shape:
-                raise StorageError(f"{path}: dataset {name}: expected shape {shape} as {side.label}, found {found}")
+                where = f"{path}: dataset {partitions.name}"
+                raise StorageError(f"{where}: expected shape {shape} as {side.label}, found {found}")
     return CandidateFile(path, edges.bucket, edges.num_edges, num_candidates, frozenset(with_partition))
 
 
@@ -164,13 +159,14 @@ def _matrix_shape(dataset: Hdf5Dataset) -> tuple[int, int]:
     raise StorageError(f"{dataset.file.path}: dataset {dataset.name}: expected {fault}; write the file again")
 
 
-def _read_rows(file: Hdf5File, name: str, shape: tuple[int, int], start: int, stop: int) -> np.ndarray:
+def _read_rows(file: Hdf5File, name: str, shape: tuple[int, int], row_E: np.ndarray) -> np.ndarray:
     dataset = file.require(name)
     if (found := _matrix_shape(dataset)) != shape:
         raise StorageError(
             f"{file.path}: dataset {name}: expected shape {shape} as at the start, found {found};"
             " it changed during the run"
         )
+    start, stop = (int(row_E[0]), int(row_E[-1]) + 1) if len(row_E) else (0, 0)
     stored = np.empty((stop - start, shape[1]), dataset.dtype)
     dataset.read_into(stored, start)
-    return stored.astype(np.int64)
+    return np.asarray(stored[row_E - start], np.int64)

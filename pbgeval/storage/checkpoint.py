@@ -44,12 +44,12 @@ def read_checkpoint_version(checkpoint_path: Path) -> int:
 
 
 def embedding_path(checkpoint_path: Path, entity_type: str, partition: int, version: int) -> Path:
-    """Where PBG writes the embeddings of one partition."""
+    """Return the path where PBG writes the embeddings of one partition."""
     return checkpoint_path / f"embeddings_{entity_type}_{partition}.v{version}.h5"
 
 
 def model_path(checkpoint_path: Path, version: int) -> Path:
-    """Where PBG writes the parameters of operators and the global embeddings."""
+    """Return the path where PBG writes operator parameters and global embeddings."""
     return checkpoint_path / f"model.v{version}.h5"
 
 
@@ -65,7 +65,7 @@ class EmbeddingFile:
 
     @property
     def num_bytes(self) -> int:
-        """What `load` returns takes so much memory."""
+        """Return the bytes of what `load` returns."""
         return self.num_rows * self.dimension * torch.float32.itemsize
 
     def load(self) -> Tensor:
@@ -144,9 +144,8 @@ def open_embeddings(
     folder = read_object_folder(checkpoint_path)
     of = None if folder is None else folder.in_place(path)
     if of is None and not path.exists():
-        names = os.listdir(path.parent) if path.parent.is_dir() else []
-        names = sorted(names if folder is None else folder.objects)
-        raise MismatchError(_missing_fault(path, names, entity_type, partition, version))
+        there = os.listdir(path.parent) if path.parent.is_dir() else []
+        raise _missing(path, sorted(there if folder is None else folder.objects), entity_type, partition, version)
     with open_hdf5_at(path, of) as file:
         file.check_format_version()
         dataset = file.require(_EMBEDDINGS)
@@ -171,19 +170,20 @@ def open_embeddings(
 
 
 def _is_mappable(dataset: Hdf5Dataset) -> bool:
-    """Whether the bytes lie in this file as torch wants them: one piece, float32 of this machine, aligned."""
+    """Check that torch can map the rows: float32 of this machine, in one aligned piece."""
     offset = dataset.offset
     return dataset.dtype == np.dtype(np.float32) and offset is not None and offset % ALIGNMENT_BYTES == 0
 
 
-def _missing_fault(path: Path, names: Sequence[str], entity_type: str, partition: int, version: int) -> str:
-    """Say which file is missing, and what the folder holds: the same file in other versions, or other embeddings."""
+def _missing(path: Path, names: Sequence[str], entity_type: str, partition: int, version: int) -> MismatchError:
+    """Return the error for a missing file; it says what the folder holds instead."""
     pattern = re.compile(rf"embeddings_{re.escape(entity_type)}_{partition}\.v([0-9]+)\.h5")
     versions = sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)
-    if versions:
-        return (
-            f"{path}: no such file; the folder has version {listed([str(other) for other in versions])} of it, "
-            f"but the checkpoint is version {version}; check checkpoint_version.txt"
-        )
     found = listed([name for name in names if name.startswith("embeddings_")] or ["no embeddings"], 3)
-    return f"{path}: no such file; the checkpoint has {found}; check the names and num_partitions of entities"
+    fault = f"the checkpoint has {found}; check the names and num_partitions of entities"
+    if versions:
+        fault = (
+            f"the folder has version {listed([*map(str, versions)])} of it, but the checkpoint is version {version};"
+            " check checkpoint_version.txt"
+        )
+    return MismatchError(f"{path}: no such file; {fault}")

@@ -15,10 +15,10 @@ from torch import Tensor
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.checkpoint import PartitionRows, embedding_path, model_path
 from pbgeval.storage.edges import bucket_path
-from pbgeval.storage.entities import entity_count_path
-from pbgeval.storage.hdf5 import FORMAT_VERSION, NewDataset, hdf5_pieces
-from pbgeval.storage.row_files import MAKE_ROOM, ColumnLayout, RowFile, create_row_file, write_pieces
-from pbgeval.storage.writing import write_atomically
+from pbgeval.storage.entities import entity_count_path, entity_names_path
+from pbgeval.storage.hdf5 import NewDataset, write_hdf5
+from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file
+from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
 ROWS_AT_A_TIME = 1 << 16
 EDGE_COLUMNS: Mapping[str, np.dtype] = {name: np.dtype(np.int64) for name in ("lhs", "rel", "rhs")}
@@ -58,8 +58,7 @@ def write_model(
             key = {"state_dict_key": f"{word}_operators.{index}.{stored}"}
             place = f"model/relations/{index}/operator/{word}/{stored}"
             datasets[place] = NewDataset(values.shape, values.dtype, values=values, attributes=key)
-    size, pieces = hdf5_pieces({"format_version": FORMAT_VERSION}, datasets, groups=("model",))
-    write_pieces(model_path(checkpoint_path, version), size, pieces)
+    write_hdf5(model_path(checkpoint_path, version), {}, datasets, groups=("model",))
 
 
 def write_entities(entity_path: Path, entity_type: str, partition: int, size: int, names: Iterable[str] | None) -> None:
@@ -70,8 +69,7 @@ def write_entities(entity_path: Path, entity_type: str, partition: int, size: in
     """
     write_atomically(entity_count_path(entity_path, entity_type, partition), f"{size}\n")
     if names is not None:
-        path = entity_path / f"entity_names_{entity_type}_{partition}.json"
-        write_atomically(path, _json_list(names), advice=MAKE_ROOM)
+        write_atomically(entity_names_path(entity_path, entity_type, partition), _json_list(names), advice=MAKE_ROOM)
 
 
 def write_relations(entity_path: Path, num_dynamic: int | None, names: Sequence[str] | None) -> None:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from pbgeval.errors import DataError, StorageError
-from pbgeval.notation import ENDS, Bucket, Side
+from pbgeval.notation import Bucket
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
@@ -38,7 +38,7 @@ _PLAIN_NUMBERS = (np.dtype(np.int32), np.dtype(np.int64))  # in this machine's b
 
 @attrs.frozen
 class PlainColumns:
-    """Where the columns of a file lie, and what tells that it is still that file."""
+    """The positions of a file's columns, and its size and time to detect changes."""
 
     columns: tuple[tuple[np.dtype, int, tuple[int, ...]], ...]  # numbers, rows per piece, byte of each piece
     size: int  # of the file, bytes
@@ -47,13 +47,15 @@ class PlainColumns:
     @classmethod
     def from_datasets(cls, file: Hdf5File, datasets: Sequence[Hdf5Dataset]) -> PlainColumns | None:
         """Return where datasets of an open file lie; None where one is not plain or HDF5 does not read by itself."""
-        columns = []
-        for dataset in datasets:
-            offsets = dataset.piece_offsets() if dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows else None
-            if offsets is None:
-                return None
-            columns.append((dataset.dtype, dataset.rows_per_chunk or dataset.num_rows, offsets))
-        return None if file.stat is None else cls(tuple(columns), file.stat.st_size, file.stat.st_mtime_ns)
+        plain = [dataset for dataset in datasets if dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows]
+        columns = [
+            (dataset.dtype, dataset.rows_per_chunk or dataset.num_rows, offsets)
+            for dataset in (plain if len(plain) == len(datasets) else ())
+            if (offsets := dataset.piece_offsets()) is not None
+        ]
+        if file.stat is None or len(columns) < len(datasets):
+            return None
+        return cls(tuple(columns), file.stat.st_size, file.stat.st_mtime_ns)
 
     def read(self, path: Path, start: int, stop: int) -> list[Tensor] | None:
         """Return rows start to stop of each column, int64; None where HDF5 has to be asked what is wrong."""
@@ -142,30 +144,21 @@ class BucketFile:
             StorageError: the file is gone, damaged, or no longer what its header was.
             DataError: an edge has both an entity and features on one side, or a negative time.
         """
-        if not 0 <= start <= stop <= self.num_edges:
-            raise ValueError(f"rows {start} to {stop} of a bucket of {self.num_edges} edges")
         columns = self.plain.read(self.path, start, stop) if self.plain is not None else None
         if columns is not None:
-            lhs, rel, rhs, *times = columns
-            return _with_times(self.path, EdgeBlock(start, lhs, rel, rhs), *times)
+            return _checked_block(self.path, start, columns)
         with open_hdf5_at(self.path, self.of) as file:
-            lhs, rel, rhs = (
+            columns = [
                 _read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop)
-                for name in ("lhs", "rel", "rhs")
-            )
-            times = [_read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop) for name in self.times]
-            weight = None
-            if self.has_weight:
-                weight = _read_range(_column(file, "weight", _NUMBERS, self.num_edges), start, stop, torch.float64)
-            featurized = {"lhsd": self.lhs_featurized, "rhsd": self.rhs_featurized}
-            lhs_features, rhs_features = (
+                for name in ("lhs", "rel", "rhs", *self.times)
+            ]
+            weight = _column(file, "weight", _NUMBERS, self.num_edges) if self.has_weight else None
+            weights = None if weight is None else _read_range(weight, start, stop, torch.float64)
+            features = [
                 _read_features(file, prefix, start, stop, self.num_edges) if is_featurized else None
-                for prefix, is_featurized in featurized.items()
-            )
-        block = EdgeBlock(start, lhs, rel, rhs, weight, lhs_features, rhs_features)
-        for side in ENDS:
-            _check_one_identity(self.path, block, side)
-        return _with_times(self.path, block, *times)
+                for prefix, is_featurized in (("lhsd", self.lhs_featurized), ("rhsd", self.rhs_featurized))
+            ]
+        return _checked_block(self.path, start, columns, weights, *features)
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the file does."""
@@ -173,7 +166,7 @@ class BucketFile:
 
 
 def bucket_path(edge_path: Path, bucket: Bucket) -> Path:
-    """Where PBG writes the edges of a bucket."""
+    """Return the path where PBG writes the edges of a bucket."""
     return edge_path / f"edges_{bucket.lhs}_{bucket.rhs}.h5"
 
 
@@ -196,11 +189,10 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool
     folder = read_object_folder(edge_path)
     try:
         names = sorted(os.listdir(edge_path) if folder is None else folder.objects)
-    except FileNotFoundError as error:
-        raise StorageError(f"{edge_path}: no such folder; check edge_paths") from error
     except OSError as error:
-        raise StorageError(f"{edge_path}: cannot read the folder: {one_line(error)}") from error
-
+        is_missing = isinstance(error, FileNotFoundError)
+        fault = "no such folder; check edge_paths" if is_missing else f"cannot read the folder: {one_line(error)}"
+        raise StorageError(f"{edge_path}: {fault}") from error
     found = sorted(bucket for name in names if (bucket := bucket_of_name(name)) is not None)
     beyond = [bucket for bucket in found if bucket.lhs >= num_lhs or bucket.rhs >= num_rhs]
     expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
@@ -307,30 +299,37 @@ def _read_range(dataset: Hdf5Dataset, start: int, stop: int, dtype: torch.dtype 
     return block
 
 
-def _with_times(path: Path, block: EdgeBlock, times: Tensor | None = None) -> EdgeBlock:
-    """Return a block with its times, if it has some; negative ones are refused."""
-    if times is not None and bool((times < 0).any()):
-        at = int(torch.nonzero(times < 0)[0])
-        raise DataError(
-            f"{path}: time of row {block.start + at}: expected an integer from 0 to 2^63 - 1, got {int(times[at])}; "
-            "count times from the first one"
-        )
-    return attrs.evolve(block, time=times)
+def _checked_block(
+    path: Path,
+    start: int,
+    columns: Sequence[Tensor],
+    weight: Tensor | None = None,
+    lhs_features: FeatureLists | None = None,
+    rhs_features: FeatureLists | None = None,
+) -> EdgeBlock:
+    """Make a block of columns: lhs, rel, rhs, and the time if it was read.
 
-
-def _check_one_identity(path: Path, block: EdgeBlock, side: Side) -> None:
-    """Refuse edges that name an entity where they also have features: PBG reads one and drops the other."""
-    features = side.pick(block.lhs_features, block.rhs_features)
-    if features is None:
-        return
-    ids = side.pick(block.lhs, block.rhs)
-    wrong = torch.nonzero((ids != -1) & (features.offsets[1:] > features.offsets[:-1]))
-    if len(wrong):
-        row, name = int(wrong[0]), side.pick("lhs", "rhs")
-        raise DataError(
-            f"{path}: dataset {name}: row {block.start + row}: expected -1 (the edge has features in {name}d_data),"
-            f" found {int(ids[row])}; write the file again with one or the other"
+    Edges that name an entity where they also have features are refused: PBG reads one and drops the other.
+    """
+    lhs, rel, rhs, *times = columns
+    for name, ids, features in (("lhs", lhs, lhs_features), ("rhs", rhs, rhs_features)):
+        wrong: Tensor | list[int] = (
+            [] if features is None else torch.nonzero((ids != -1) & (features.offsets.diff() > 0))
         )
+        if len(wrong):
+            row = int(wrong[0])
+            raise DataError(
+                f"{path}: dataset {name}: row {start + row}: expected -1 (the edge has features in {name}d_data),"
+                f" found {int(ids[row])}; write the file again with one or the other"
+            )
+    for time in times:
+        if bool((time < 0).any()):
+            row = int(torch.nonzero(time < 0)[0])
+            raise DataError(
+                f"{path}: time of row {start + row}: expected an integer from 0 to 2^63 - 1, got {int(time[row])}; "
+                "count times from the first one"
+            )
+    return EdgeBlock(start, lhs, rel, rhs, weight, lhs_features, rhs_features, *times)
 
 
 # Edges in an array, in memory or in a .npy file -> what a bucket file is: of a graph in one partition.
@@ -349,9 +348,6 @@ class ArrayEdges:
     array_E3: np.ndarray | None = None  # None: read from the file
     has_time: bool = False  # in a fourth column
     bucket: Bucket = WHOLE
-    has_weight: bool = False
-    lhs_featurized: bool = False
-    rhs_featurized: bool = False
     rows_per_chunk: int = 1
 
     def read(self, start: int, stop: int) -> EdgeBlock:
@@ -360,12 +356,9 @@ class ArrayEdges:
         Raises:
             StorageError: the file is gone or damaged.
         """
-        if not 0 <= start <= stop <= self.num_edges:
-            raise ValueError(f"rows {start} to {stop} of {self.num_edges} edges")
         array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
         columns = array_E3[start:stop].astype(np.int64).T
-        lhs, rel, rhs, *times = (torch.from_numpy(np.ascontiguousarray(column)) for column in columns)
-        return _with_times(self.path, EdgeBlock(start, lhs, rel, rhs), *times)
+        return _checked_block(self.path, start, [torch.from_numpy(np.ascontiguousarray(column)) for column in columns])
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the edges do."""
@@ -405,8 +398,8 @@ class Edges:
         for key, (label, of_key) in arrays.items():
             if isinstance(of_key, np.ndarray | Tensor) and of_key.ndim == 2:
                 raise DataError(f"{label}: expected a list of arrays, got one array; write [array]")
-            labels = [label, *(f"{label} {index}" for index in range(1, len(of_key)))]
-            named[key] = {name: _edges_of_array(array, name) for name, array in zip(labels, of_key, strict=False)}
+            labels = [f"{label} {index}" if index else label for index in range(len(of_key))]
+            named[key] = {name: _edges_of_array(array, name) for name, array in zip(labels, of_key, strict=True)}
         return named
 
 

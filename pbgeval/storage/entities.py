@@ -22,8 +22,13 @@ _COUNT = re.compile(r"[0-9]{1,18}")  # fits int64
 
 
 def entity_count_path(entity_path: Path, entity_type: str, partition: int) -> Path:
-    """Where the number of entities of one partition is written."""
+    """Return the path of the entity count of one partition."""
     return entity_path / f"entity_count_{entity_type}_{partition}.txt"
+
+
+def entity_names_path(entity_path: Path, entity_type: str, partition: int) -> Path:
+    """Return the path of the entity names of one partition."""
+    return entity_path / f"entity_names_{entity_type}_{partition}.json"
 
 
 def read_entity_count(entity_path: Path, entity_type: str, partition: int) -> int | None:
@@ -50,13 +55,20 @@ def read_dynamic_relation_count(entity_path: Path) -> int:
     return count
 
 
-def read_entity_names(entity_path: Path, entity_type: str, partition: int) -> list[str] | None:
+def read_entity_names(entity_path: Path, entity_type: str, partition: int, size: int | None = None) -> list[str] | None:
     """Return the names of a partition's entities in the order of their rows, None if their file is absent.
 
     Raises:
-        StorageError: the file cannot be read or is not a JSON list of strings.
+        StorageError: the file cannot be read or is not a JSON list of strings, of the size given.
     """
-    return _read_names(entity_path / f"entity_names_{entity_type}_{partition}.json")
+    path = entity_names_path(entity_path, entity_type, partition)
+    names = _read_names(path)
+    if size is not None and names is not None and len(names) != size:
+        raise StorageError(
+            f"{path}: expected {size} names, one per entity, found {len(names)}; check that the names belong to this"
+            " graph"
+        )
+    return names
 
 
 def read_relation_names(entity_path: Path) -> list[str] | None:
@@ -130,29 +142,13 @@ class EntityLabels:
 
     def _names(self, entity_type: str, partition: int) -> list[str] | None:
         key = entity_type, partition
-        if key in self._kept:
-            names = self._kept.pop(key)
-        else:
-            names = read_entity_names(self.entity_path, entity_type, partition)
-            if names is not None and len(names) != self.sizes[key]:
-                raise wrong_number_of_names(self.entity_path, entity_type, partition, self.sizes[key], len(names))
-            if names is not None:  # JSON may hold lone surrogates, which are no UTF-8
-                names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
-        self._kept[key] = names
-        while len(self._kept) > 1 and sum(map(_num_bytes, self._kept.values())) > self.budget_bytes:
+        if key not in self._kept:
+            names = read_entity_names(self.entity_path, entity_type, partition, self.sizes[key])
+            # JSON may hold lone surrogates, which are no UTF-8.
+            self._kept[key] = names and [name.encode("utf-8", "backslashreplace").decode() for name in names]
+        names = self._kept[key] = self._kept.pop(key)
+        while len(self._kept) > 1 and (
+            sum(sys.getsizeof(name) for kept in self._kept.values() for name in kept or ()) > self.budget_bytes
+        ):
             del self._kept[next(iter(self._kept))]
         return names
-
-
-def _num_bytes(names: list[str] | None) -> int:
-    return sum(map(sys.getsizeof, names or ()))
-
-
-def wrong_number_of_names(
-    entity_path: Path, entity_type: str, partition: int, expected: int, found: int
-) -> StorageError:
-    """Return the fault of a file of names that has not one for each entity."""
-    return StorageError(
-        f"{entity_path / f'entity_names_{entity_type}_{partition}.json'}: expected {expected} names, one per entity,"
-        f" found {found}; check that the names belong to this graph"
-    )

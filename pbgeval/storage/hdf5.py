@@ -1,6 +1,6 @@
 """Path of an HDF5 file -> what it holds, and the reverse; the only module that calls h5py.
 
-A trainer may hold a file open for writing while we read it, so no lock is ever asked for and nothing is ever written.
+A trainer may hold a file open for writing while we read it, so reading takes no lock and changes nothing.
 Whatever the library raises about a file becomes a `StorageError` of one line: the file is the user's.
 
 HDF5 reads data that is not there as fill values. So a dataset is checked when it is found: all its rows are stored, in
@@ -24,6 +24,7 @@ import numpy as np
 
 from pbgeval.errors import StorageError
 from pbgeval.storage.text import check_regular, listed, one_line
+from pbgeval.storage.writing import MAKE_ROOM, Check, new_file, output_faults, write_all
 
 FORMAT_VERSION = 1  # what PBG writes into every file, and the only version there has been
 FOLLOW_VARIABLE = "PBGEVAL_FOLLOW_LINKS"  # "1": links may leave the folder of their file
@@ -53,7 +54,7 @@ class Hdf5File:
     stat: os.stat_result | None  # None: a stream
     _file: h5py.File
     _others: ExitStack  # files that links of this one lead to
-    _depth: int = 0  # links and virtual datasets passed on the way to this file
+    depth: int = 0  # links and virtual datasets passed on the way to this file
 
     def attribute(self, name: str) -> object:
         """Return an attribute of the file, None where there is none."""
@@ -155,12 +156,12 @@ class Hdf5File:
         Links are followed here and one at a time: HDF5 would follow them out of the folder.
         """
         item: Any = self._file
-        steps, links = [step for step in name.split("/") if step], self._depth
+        steps, links = [step for step in name.split("/") if step], self.depth
         while steps:
             step = steps.pop(0)
             link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
             if link is None:
-                if links > self._depth:
+                if links > self.depth:
                     raise StorageError(f"{self.path}: {name}: expected a link to a dataset, found one to nothing")
                 return None, self
             if isinstance(link, h5py.HardLink):
@@ -177,9 +178,8 @@ class Hdf5File:
             steps = [step for step in path.split("/") if step]
         return item, self
 
-    def other(self, name: str, what: str, depth: int | None = None) -> Hdf5File:
+    def other(self, name: str, what: str, depth: int) -> Hdf5File:
         """Open the file that a link or a virtual dataset names; it is closed with this one."""
-        depth = self._depth + 1 if depth is None else depth
         if depth > _MAX_LINKS:
             raise StorageError(f"{self.path}: {what}: expected at most {_MAX_LINKS} links, found more")
         if name == ".":
@@ -240,12 +240,9 @@ class Hdf5Dataset:
         num_pieces = -(-self.num_rows // self.rows_per_chunk)
         if not self.is_here or num_pieces > _MAX_PIECES or self.num_filters:
             return None
-        offsets: dict[int, int] = {}
         with self._faults():
-            for number in range(num_pieces):
-                piece = self._dataset.id.get_chunk_info(number)
-                offsets[piece.chunk_offset[0] // self.rows_per_chunk] = piece.byte_offset
-        return tuple(offsets[number] for number in range(num_pieces))
+            pieces = [self._dataset.id.get_chunk_info(number) for number in range(num_pieces)]
+        return tuple(piece.byte_offset for piece in sorted(pieces, key=lambda piece: int(piece.chunk_offset[0])))
 
     def check(self) -> None:
         """Refuse what HDF5 would read as fill values, and sizes that the file cannot have.
@@ -318,8 +315,8 @@ class Hdf5Dataset:
                     )
                 covered.select_hyperslab(start, count, stride, block, op=h5py.h5s.SELECT_OR)
             with ExitStack() as opened:
-                file = attrs.evolve(self.file, others=opened).other(source.file_name, f"dataset {self.name}")
-                found = file.require(source.dset_name)
+                file, depth = attrs.evolve(self.file, others=opened), self.file.depth + 1
+                found = file.other(source.file_name, f"dataset {self.name}", depth).require(source.dset_name)
             if not _covers(found.shape or (), source):
                 raise StorageError(
                     f"{self._where}: expected a source of more rows in {one_line(place)}, found shape {found.shape};"
@@ -348,7 +345,7 @@ class Hdf5Dataset:
 
 
 def _covers(shape: tuple[int, ...], source: h5py.VDSmap) -> bool:
-    """Tell whether a dataset of some shape has all that a virtual dataset takes from it."""
+    """Check that a source has all rows that a virtual dataset takes from it."""
     if source.src_space.get_select_type() == h5py.h5s.SEL_ALL:
         return bool(math.prod(shape) >= source.vspace.get_select_npoints())
     needed = source.src_space.get_simple_extent_dims()  # up to the last value that is taken, or more
@@ -391,21 +388,32 @@ class NewDataset:
     attributes: Mapping[str, str] = attrs.field(factory=dict)
 
 
-def hdf5_pieces(
-    attributes: Mapping[str, int | str], datasets: Mapping[str, NewDataset], groups: Sequence[str] = ()
-) -> tuple[int, Iterator[tuple[int, bytes]]]:
-    """Lay out a file in memory: HDF5 reports a full disk late and in many lines, so it never meets one.
+def write_hdf5(
+    path: Path,
+    attributes: Mapping[str, int | str],
+    datasets: Mapping[str, NewDataset],
+    groups: Sequence[str] = (),
+    check: Check | None = None,
+) -> None:
+    """Write a file, as `new_file` does.
+
+    It is laid out in memory: HDF5 reports a full disk late and in many lines, so it never meets one.
 
     Args:
-        attributes: of the file.
+        path: the file; folders are made as needed.
+        attributes: of the file, beside `format_version`.
         datasets: by name, groups in front; room for rows takes no memory.
         groups: are made first, and keep the order of what is in them.
+        check: may raise before the file takes its name.
 
-    Returns:
-        The size of the file, and what is to be written at which byte; all other bytes are zeros.
+    Raises:
+        OutputError: it cannot be written (permissions, a full disk).
     """
     image = _SparseBytes()
     fills: list[tuple[int, NewDataset]] = []
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)  # of room for rows: in one piece, and nothing is written
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     with h5py.File(image, "w", alignment_threshold=_ALIGNMENT_BYTES, alignment_interval=_ALIGNMENT_BYTES) as file:
         for group in groups:
             file.create_group(group, track_order=True)
@@ -413,46 +421,30 @@ def hdf5_pieces(
             if new.values is not None:
                 file.create_dataset(name, data=new.values).attrs.update(new.attributes)
                 continue
-            offset = _reserve(file, name, new)
-            if offset is not None and new.fill != 0:
-                fills.append((offset, new))
-        file.attrs.update(attributes)
-
-    def pieces() -> Iterator[tuple[int, bytes]]:
-        yield from ((start, data[: max(image.size - start, 0)]) for start, data in image.pieces)
+            room = file.create_dataset(name, new.shape, new.dtype, fillvalue=new.fill, dcpl=properties.copy())
+            if new.fill != 0 and room.size:
+                fills.append((room.id.get_offset(), new))
+        file.attrs.update({"format_version": FORMAT_VERSION, **attributes})
+    with output_faults(path, advice=MAKE_ROOM):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(path, check, advice=MAKE_ROOM) as descriptor:
+        os.truncate(descriptor, image.size)  # all other bytes are zeros
+        for start, data in image.pieces:
+            write_all(descriptor, data[: max(image.size - start, 0)], start)
         for offset, new in fills:
             stop = offset + math.prod(new.shape) * new.dtype.itemsize
             block = np.full(_FILL_BYTES // new.dtype.itemsize, new.fill, new.dtype).tobytes()
             for start in range(offset, stop, len(block)):
-                yield start, block[: stop - start]
-
-    return image.size, pieces()
+                write_all(descriptor, block[: stop - start], start)
 
 
-def _reserve(file: h5py.File, name: str, new: NewDataset) -> int | None:
-    """Make a dataset in one piece, of which nothing is written; return where it lies."""
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    properties.set_layout(h5py.h5d.CONTIGUOUS)
-    properties.set_obj_track_times(False)  # equal content is equal bytes, whenever it was written
-    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    properties.set_fill_value(np.asarray(new.fill, new.dtype))
-    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    group_name, _, own_name = name.rpartition("/")
-    group = file.require_group(group_name) if group_name else file
-    space = h5py.h5s.create_simple(new.shape)
-    dataset = h5py.h5d.create(group.id, own_name.encode(), h5py.h5t.py_create(new.dtype), space, dcpl=properties)
-    offset: int | None = dataset.get_offset()
-    return offset
-
-
+@attrs.define(eq=False, slots=False)
 class _SparseBytes(io.RawIOBase):
     """A file in memory, of which only what was written takes room."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.size = 0
-        self.pieces: list[tuple[int, bytes]] = []  # first byte and content, as they were written
-        self._place = 0
+    size: int = 0
+    pieces: list[tuple[int, bytes]] = attrs.field(factory=list)  # first byte and content, as they were written
+    _place: int = 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._place = offset + (0, self._place, self.size)[whence]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -37,18 +38,14 @@ def describe(path: Path) -> dict[str, Description]:
     Raises:
         StorageError: there is nothing of ours, or a file cannot be read.
     """
-    one = _describer(path)
-    if one is not None:
-        return {str(path): one(path)}
     if not path.exists():
         raise StorageError(f"{path}: no such file or folder{did_you_mean(path, os.path.exists)}")
-    if not path.is_dir():
-        raise StorageError(f"{path}: expected {_EXPECTED}, found another file")
-    inner = {child: _describer(child) for child in sorted(path.iterdir()) if child.is_dir()}
-    found = {str(child): describer(child) for child, describer in inner.items() if describer is not None}
-    if not found:
-        raise StorageError(f"{path}: expected {_EXPECTED}, found {listed(_names(path))}")
-    return found
+    names = _names(path) if path.is_dir() else ["another file"]
+    for places in ([path], [path / name for name in names if (path / name).is_dir()]):
+        described = {str(place): describer(place) for place in places if (describer := _describer(place)) is not None}
+        if described:
+            return described
+    raise StorageError(f"{path}: expected {_EXPECTED}, found {listed(names)}")
 
 
 _EXPECTED = "a folder of edges or entities, a checkpoint, an edge file edges_LHS_RHS.h5, or a folder of such folders"
@@ -65,14 +62,12 @@ def _describer(path: Path) -> Callable[[Path], Description] | None:
     if path.is_file():
         return _describe_bucket if bucket_of_name(path.name) else None
     names = _names(path) if path.is_dir() else []
-    for is_part, describer in (
+    kinds = (
         (bucket_of_name, _describe_edges),
         (_ENTITIES.fullmatch, _describe_entities),
         (_PART_OF_CHECKPOINT.fullmatch, _describe_checkpoint),
-    ):
-        if any(map(is_part, names)):
-            return describer
-    return None
+    )
+    return next((describer for is_part, describer in kinds if any(map(is_part, names))), None)
 
 
 def _describe_edges(path: Path) -> Description:
@@ -112,11 +107,10 @@ def _describe_bucket(path: Path) -> Description:
 
 
 def _describe_column(dataset: Hdf5Dataset) -> str:
-    """Say type, layout and range; reads the column, a range of rows at a time."""
+    """Describe type, layout and range of a column, reading a block of rows at a time."""
     chunks = dataset.rows_per_chunk
     layout = "not chunked" if chunks is None else f"stored in chunks of {plural(chunks, 'row')}"
-    if dataset.compression:
-        layout += f" with {dataset.compression}"
+    layout += f" with {dataset.compression}" if dataset.compression else ""
     bounds: list[float | int] = []
     for start in range(0, dataset.num_rows, _ROWS_AT_A_TIME):
         rows = np.empty(min(_ROWS_AT_A_TIME, dataset.num_rows - start), dataset.dtype)
@@ -142,14 +136,12 @@ def _describe_entities(path: Path) -> Description:
 def _describe_checkpoint(path: Path) -> Description:
     version = read_checkpoint_version(path)
     found = [(m[1], int(m[2]), int(m[3])) for m in map(_EMBEDDINGS.fullmatch, _names(path)) if m]
-    shapes: dict[str, dict[int, tuple[int, int, str]]] = {}
-    for name, part, of_version in found:
-        if of_version == version:
-            shapes.setdefault(name, {})[part] = _shape(embedding_path(path, name, part, version))
     lines = [("kind", "checkpoint"), ("version", str(version))]
-    for name, parts in sorted(shapes.items()):
-        kinds = sorted({f"dimension {dimension}, {dtype}" for _, dimension, dtype in parts.values()})
-        lines.append((f"type {name}", f"{_parts(rows for rows, _, _ in parts.values())}; {'; '.join(kinds)}"))
+    for name in sorted({name for name, _, of_version in found if of_version == version}):
+        parts = [part for other, part, of_version in found if (other, of_version) == (name, version)]
+        shapes = [_shape(embedding_path(path, name, part, version)) for part in parts]
+        kinds = sorted({f"dimension {dimension}, {dtype}" for _, dimension, dtype in shapes})
+        lines.append((f"type {name}", f"{_parts([rows for rows, _, _ in shapes])}; {'; '.join(kinds)}"))
     lines.append(("parameters", _parameters(model_path(path, version))))
     others = sorted({of_version for *_, of_version in found} - {version})
     if others:
@@ -172,19 +164,17 @@ def _parameters(path: Path) -> str:
     """Name the datasets of a model, with how many relations have one and its shape."""
     if not path.exists():
         return f"none ({path.name} is missing)"
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     with open_hdf5(path) as file:
         for name, dataset in (file.datasets("model") or {}).items():
             label = "/".join(name.split("/")[2:]) if name.startswith("relations/") else name
-            what = f"{label}: {' x '.join(map(str, dataset.shape or (1,)))} values"
-            found[what] = found.get(what, 0) + 1
+            found[f"{label}: {' x '.join(map(str, dataset.shape or (1,)))} values"] += 1
     each = (f"{what} for {plural(count, 'relation')}" if count > 1 else what for what, count in sorted(found.items()))
     return "; ".join(each) or "none"
 
 
-def _parts(sizes: Iterable[int]) -> str:
-    found = list(sizes)
-    return f"{sum(found):,} entities in {partitions(found)}"
+def _parts(sizes: Collection[int]) -> str:
+    return f"{sum(sizes):,} entities in {partitions(sizes)}"
 
 
 def _some(have: Iterable[bool]) -> str:

@@ -24,22 +24,11 @@ from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
 from pbgeval.storage.text import listed, one_line
 
 # Name on disk -> name of today. Both `rotation`s are transposed (see `_Parameter.from_dataset`).
+_NAMES = ("diagonal", "translation", "linear_transformation", "real", "imag", "phase", "projection")
 _SINGULAR = {
-    "diagonal": "diagonal",
-    "diagonals": "diagonal",
-    "translation": "translation",
-    "translations": "translation",
-    "linear_transformation": "linear_transformation",
-    "linear_transformations": "linear_transformation",
-    "rotation": "linear_transformation",
-    "rotations": "linear_transformation",
-    "real": "real",
-    "imag": "imag",
-    # of our own operators
-    "phase": "phase",
-    "phases": "phase",
-    "projection": "projection",
-    "projections": "projection",
+    **{name: name for name in _NAMES},
+    **{f"{name}s": name for name in _NAMES if name not in ("real", "imag")},
+    **dict.fromkeys(("rotation", "rotations"), "linear_transformation"),
 }
 _TRANSPOSED = ("rotation", "rotations")
 _SIDES = {"lhs": Side.LHS, "rhs": Side.RHS}
@@ -115,16 +104,18 @@ def operator_parameters(
         MismatchError: a parameter is missing, a shape differs, or the file has parameters that this operator does not
             have.
     """
-    found = {} if model is None else model.operators.get((relation_index, side), {})
     operator = f"operator {operator_name} of relations[{relation_index}]"
     if model is None and expected:
-        file = "model.v<version>.h5 of the checkpoint" if expected_path is None else str(expected_path)
+        file = expected_path or "model.v<version>.h5 of the checkpoint"
         raise StorageError(
             f"{file}: no such file; {operator} needs its parameters; check checkpoint_version.txt, or copy it from "
             "where the checkpoint was trained"
         )
+    if model is None:
+        return {}
+    found = model.operators.get((relation_index, side), {})
     shapes = {name: tuple(parameter.shape) for name, parameter in found.items()}
-    if model is not None and shapes != {**expected}:
+    if shapes != {**expected}:
         group = f"model/relations/{relation_index}/operator/{side.pick('lhs', 'rhs')}"
         raise MismatchError(
             f"{model.path}: {group} has {_written(shapes)}, but {operator} needs {_written(expected)};"

@@ -78,8 +78,7 @@ def list_objects(url: str) -> dict[str, RemoteObject]:
     Raises:
         StorageError: there is none, or they cannot be listed.
     """
-    with object_faults(url):
-        system, path = _file_system(url)
+    with _located(url) as (system, path):
         found = system.ls(path, detail=True, refresh=True)
     place = path.rstrip("/")
     objects = {
@@ -98,8 +97,7 @@ def find_object(url: str) -> RemoteObject:
     Raises:
         StorageError: there is none, or it cannot be looked at.
     """
-    with object_faults(url):
-        system, path = _file_system(url)
+    with _located(url) as (system, path):
         return _object(url, system.info(path, refresh=True))
 
 
@@ -125,9 +123,8 @@ def read_ranges(of: RemoteObject, ranges: Sequence[tuple[int, int]]) -> list[byt
         StorageError: it cannot be read, or is shorter than it was.
     """
     ranges = [(start, stop) for start, stop in ranges if start < stop]
-    with object_faults(of.url):
-        system, path = _file_system(of.url)
-        starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
+    starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
+    with _located(of.url) as (system, path):
         blocks: list[bytes] = system.cat_ranges([path] * len(ranges), starts, stops, on_error="raise")
     for (start, stop), block in zip(ranges, blocks, strict=True):
         if len(block) != stop - start:
@@ -145,8 +142,7 @@ def copy_object(of: RemoteObject, path: Path) -> None:
         StorageError: it cannot be read, or has changed since it was listed.
         OutputError: the copy cannot be written (a full disk).
     """
-    starts = range(0, of.size, _RANGE_BYTES)
-    ranges = [(start, min(start + _RANGE_BYTES, of.size)) for start in starts]
+    ranges = [(start, min(start + _RANGE_BYTES, of.size)) for start in range(0, of.size, _RANGE_BYTES)]
     groups = (ranges[first : first + _RANGES_AT_A_TIME] for first in range(0, len(ranges), _RANGES_AT_A_TIME))
     write_new(path, (block for group in groups for block in read_ranges(of, group)))
     check_unchanged(of)
@@ -158,8 +154,7 @@ def put_object(content: Path | bytes, url: str) -> None:
     Raises:
         StorageError: it cannot be written.
     """
-    with object_faults(url):
-        system, key = _file_system(url)
+    with _located(url) as (system, key):
         if getattr(system, "auto_mkdir", True) is False:  # of local folders, which objects do without
             system.makedirs(key.rpartition("/")[0], exist_ok=True)
         if isinstance(content, bytes):
@@ -174,8 +169,7 @@ def remove_object(url: str) -> None:
     Raises:
         StorageError: it cannot be removed.
     """
-    with object_faults(url), suppress(FileNotFoundError):
-        system, key = _file_system(url)
+    with _located(url) as (system, key), suppress(FileNotFoundError):
         system.rm_file(key)
 
 
@@ -185,8 +179,7 @@ def names_below(url: str) -> set[str]:
     Raises:
         StorageError: they cannot be listed.
     """
-    with object_faults(url), suppress(FileNotFoundError):
-        system, path = _file_system(url)
+    with _located(url) as (system, path), suppress(FileNotFoundError):
         return {str(name).rstrip("/").rpartition("/")[2] for name in system.ls(path, detail=False, refresh=True)}
     return set()
 
@@ -197,13 +190,10 @@ def read_object(url: str) -> bytes | None:
     Raises:
         StorageError: it cannot be read.
     """
-    with object_faults(url):
-        system, key = _file_system(url)
-        try:
-            content: bytes = system.cat_file(key)
-        except FileNotFoundError:
-            return None
-    return content
+    with _located(url) as (system, key), suppress(FileNotFoundError):
+        content: bytes = system.cat_file(key)
+        return content
+    return None
 
 
 @contextmanager
@@ -217,8 +207,7 @@ def open_hdf5_at(path: Path, of: RemoteObject | None) -> Iterator[Hdf5File]:
         with open_hdf5(path) as file:
             yield file
         return
-    with object_faults(of.url):
-        system, key = _file_system(of.url)
+    with _located(of.url) as (system, key):
         stream = system.open(key, "rb", block_size=_HEADER_BYTES, cache_type="first")
     try:
         with stream, open_hdf5(path, stream=stream) as file:
@@ -239,7 +228,7 @@ def fingerprint_at(path: Path, of: RemoteObject | None) -> str:
 
 @frozen
 class ObjectFolder:
-    """What a folder that stands for a prefix says about it."""
+    """The contents of the listing file in a folder that stands for a URL prefix."""
 
     url: str
     objects: Mapping[str, RemoteObject]  # by name
@@ -250,9 +239,8 @@ class ObjectFolder:
         Raises:
             OutputError: it cannot be written.
         """
-        said = {"url": self.url, "objects": {name: asdict(of) for name, of in self.objects.items()}}
         make_folder(path)
-        write_new(path / _LISTING, [json.dumps(said).encode()])
+        write_new(path / _LISTING, [json.dumps(asdict(self)).encode()])
 
     def in_place(self, path: Path) -> RemoteObject | None:
         """Return the object that a path of the folder stands for, None where it has been copied."""
@@ -260,7 +248,7 @@ class ObjectFolder:
 
 
 def read_object_folder(path: Path) -> ObjectFolder | None:
-    """Return what a folder stands for, None for one that is itself."""
+    """Return the prefix that a folder stands for; None for an ordinary folder."""
     try:
         said = json.loads((path / _LISTING).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -280,6 +268,13 @@ def object_faults(url: str) -> Iterator[None]:
         raise _fault(url, error) from error
 
 
+@contextmanager
+def _located(url: str) -> Iterator[tuple[Any, str]]:
+    """Yield the file system of a URL and the path in it, within `object_faults`."""
+    with object_faults(url):
+        yield _file_system(url)
+
+
 def _errors_of_libraries(*others: type[Exception]) -> tuple[type[Exception], ...]:
     """Return those of the libraries that have been imported, and others."""
     loaded = ((sys.modules.get(module), name) for module, name in _LIBRARY_ERRORS)
@@ -289,8 +284,8 @@ def _errors_of_libraries(*others: type[Exception]) -> tuple[type[Exception], ...
 def _file_system(url: str) -> tuple[Any, str]:
     """Return the file system of a URL for the environment as it is now, and the path in it.
 
-    fsspec keeps file systems by their arguments, S3's endpoint and credentials come from the environment: whoever
-    mends a variable and tries again in the same process would be answered by the old settings.
+    fsspec caches file systems by their arguments, but S3 takes its endpoint and credentials from the environment:
+    without this, a variable that is corrected in the same process would have no effect.
     """
     from fsspec.core import url_to_fs  # here: only URLs need it
 
@@ -313,9 +308,9 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 def _object(url: str, info: Mapping[str, Any]) -> RemoteObject:
     version = next((info[key] for key in _VERSIONS if info.get(key)), "")
-    if isinstance(version, datetime):
-        version = version.timestamp()  # as listings of some file systems have it, which look at one object otherwise
-    return RemoteObject(url, int(info["size"]), str(version).strip('"'))
+    # Some file systems have a datetime of one object, but its timestamp in listings.
+    text = str(version.timestamp() if isinstance(version, datetime) else version)
+    return RemoteObject(url, int(info["size"]), text.strip('"'))
 
 
 def _fault(url: str, error: Exception) -> StorageError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -59,19 +59,15 @@ class ParquetRows:
         Raises:
             StorageError: a file is gone or damaged, or a row has another number of values.
         """
-        rows = torch.empty((stop - start, self.dimension))
-        low, end = start + self.first, stop + self.first
-        at = bisect_right(self.groups, low, key=lambda group: group[0]) - 1
-        while low < end:
-            first, file, group = self.groups[at]
+        rows = np.empty((stop - start, self.dimension), np.float32)
+        begin, end = start + self.first, stop + self.first
+        firsts = [first for first, _, _ in self.groups]
+        for first, file, group in self.groups[bisect_right(firsts, begin) - 1 : bisect_left(firsts, end)]:
             path = self.paths[file]
             values = _decoded(path, _state(path), group, self.columns, self.dimension)
-            high = min(end, first + len(values))
-            rows[low - start - self.first : high - start - self.first] = torch.from_numpy(
-                values[low - first : high - first]
-            )
-            low, at = high, at + 1
-        return rows
+            low, high = max(begin, first), min(end, first + len(values))
+            rows[low - begin : high - begin] = values[low - first : high - first]
+        return torch.from_numpy(rows)
 
     def fingerprint(self) -> str:
         files = [fingerprint(path) for path in self.paths]
@@ -173,10 +169,10 @@ def _opened(path: Path, names: str | None = None) -> Iterator[Any]:
         _check_footer(path)
         with pyarrow.parquet.ParquetFile(path, read_dictionary=[names] if names else None) as file:
             yield file
-    except OSError as error:  # pyarrow raises it for what is damaged too
-        raise StorageError(f"{path}: cannot read this Parquet file: {one_line(error.strerror or error)}") from error
-    except (pyarrow.ArrowException, MemoryError, OverflowError, ValueError) as error:
-        raise StorageError(f"{path}: cannot read this Parquet file: {one_line(error)}") from error
+    # pyarrow raises OSError for what is damaged, too.
+    except (OSError, pyarrow.ArrowException, MemoryError, OverflowError, ValueError) as error:
+        reason = one_line(getattr(error, "strerror", None) or error)
+        raise StorageError(f"{path}: cannot read this Parquet file: {reason}") from error
 
 
 def _check_footer(path: Path) -> None:
@@ -191,18 +187,19 @@ def _check_footer(path: Path) -> None:
 def _vector_columns(path: Path, schema: Any, column: str | None) -> tuple[str, ...]:  # noqa: ANN401 - of pyarrow
     import pyarrow
 
-    def is_list(name: str) -> bool:
-        kind = schema.field(name).type
-        kinds = (pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list)
-        return any(is_kind(kind) for is_kind in kinds) and pyarrow.types.is_floating(kind.value_type)
-
+    of = pyarrow.types
     names = [str(name) for name in schema.names]
-    lists = [name for name in names if names.count(name) == 1 and is_list(name)]
-    if column is not None and column in lists:
-        return (column,)
-    if column is None and len(lists) == 1:
-        return (lists[0],)
-    numbers = [name for name in names if names.count(name) == 1 and pyarrow.types.is_floating(schema.field(name).type)]
+    kinds = {name: schema.field(name).type for name in names if names.count(name) == 1}
+    lists = [
+        name
+        for name, kind in kinds.items()
+        if (of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind))
+        and of.is_floating(kind.value_type)
+    ]
+    chosen = [name for name in lists if column in (None, name)]
+    if len(chosen) == 1:
+        return (chosen[0],)
+    numbers = [name for name, kind in kinds.items() if of.is_floating(kind)]
     if column is None and not lists and names and numbers == names:
         return tuple(names)
     expected = "one column of lists of floats, or columns of floats alone" if column is None else f"lists in {column}"

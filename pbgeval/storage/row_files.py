@@ -8,9 +8,8 @@ the file, plus the row times its size. Whoever reads the file reads plain HDF5.
 from __future__ import annotations
 
 import math
-import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -20,28 +19,9 @@ from attrs import evolve, frozen
 from pbgeval.errors import StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing
-from pbgeval.storage.hdf5 import FORMAT_VERSION, Hdf5File, NewDataset, hdf5_pieces, open_hdf5
+from pbgeval.storage.hdf5 import FORMAT_VERSION, Hdf5File, NewDataset, open_hdf5, write_hdf5
 from pbgeval.storage.text import one_line
-from pbgeval.storage.writing import Check, new_file, opened, output_faults, write_all
-
-MAKE_ROOM = "; make room or choose another output"
-
-
-def write_pieces(path: Path, size: int, pieces: Iterable[tuple[int, bytes]], check: Check | None = None) -> None:
-    """Write a file of some size, zeros but for some pieces, as `new_file` does.
-
-    Args:
-        path: the file.
-        size: its bytes.
-        pieces: what is written at which byte.
-        check: may raise before the file takes its name.
-    """
-    with output_faults(path, advice=MAKE_ROOM):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(path, check, advice=MAKE_ROOM) as descriptor:
-        os.truncate(descriptor, size)
-        for offset, data in pieces:
-            write_all(descriptor, data, offset)
+from pbgeval.storage.writing import MAKE_ROOM, Check, opened, output_faults, write_all
 
 
 @frozen
@@ -77,7 +57,6 @@ class RowFile:
 
         Raises:
             OutputError: the file cannot be written (gone, permissions, a full disk).
-            ValueError: the rows or shapes are not those of the file.
         """
         runs = self._runs(rows, columns)
         with output_faults(self.path, advice=MAKE_ROOM), opened(self.path, 0) as descriptor:
@@ -112,21 +91,15 @@ class RowFile:
 
     def _runs(self, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> list[tuple[int, int, int]]:
         """Cut rows into runs of consecutive ones: (first row, position among the values, length)."""
-        lengths = {len(values) for values in columns.values()}
-        for name, values in columns.items():
-            layout = self.layouts[name]
-            if np.shape(values)[1:] != layout.row_shape or not np.can_cast(values.dtype, layout.dtype, "same_kind"):
-                found = f"{values.dtype} of shape {np.shape(values)[1:]}"
-                raise ValueError(f"{name}: expected {layout.dtype} of shape {layout.row_shape} per row, got {found}")
-        if len(lengths) != 1:
-            raise ValueError(f"columns of different lengths: {sorted(lengths)}")
-        (length,) = lengths
+        length = len(next(iter(columns.values())))
         if isinstance(rows, int):
             rows = np.arange(rows, rows + length)
-        if rows.shape != (length,) or bool((rows[1:] <= rows[:-1]).any()):
-            raise ValueError(f"{length} strictly increasing rows expected, got an array of shape {rows.shape}")
-        if length and not 0 <= rows[0] <= rows[-1] < self.num_rows:
-            raise ValueError(f"rows {rows[0]} to {rows[-1] + 1} of a file of {self.num_rows}")
+        for name, values in columns.items():
+            layout = self.layouts[name]
+            assert values.shape == (len(rows), *(layout.row_shape or ())), name
+            assert np.can_cast(values.dtype, layout.dtype, "same_kind"), name
+        assert not length or 0 <= rows[0] <= rows[-1] < self.num_rows
+        assert (rows[1:] > rows[:-1]).all()
         starts = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 2) != 1).tolist()
         stops = [*starts[1:], length]
         return [(int(rows[start]), start, stop - start) for start, stop in zip(starts, stops, strict=False)]
@@ -155,8 +128,7 @@ def create_row_file(
         name: NewDataset((num_rows, *(layout.row_shape or ())), layout.dtype, layout.fill)
         for name, layout in layouts.items()
     }
-    size, pieces = hdf5_pieces({"format_version": FORMAT_VERSION, "num_rows": num_rows, **attributes}, datasets)
-    write_pieces(path, size, pieces, check)
+    write_hdf5(path, {"num_rows": num_rows, **attributes}, datasets, check=check)
     return open_row_file(path, layouts, tuple(attributes))
 
 
@@ -231,7 +203,7 @@ Kind = Literal["ranks", "topk"]
 
 @frozen
 class QueryFile:
-    """What a run keeps of one bucket file's queries; small and picklable."""
+    """A file with the saved results of one bucket's queries; small and picklable."""
 
     rows: RowFile
     sides: tuple[Side, ...]
@@ -251,14 +223,13 @@ class QueryFile:
 
     @property
     def columns(self) -> list[str]:
-        """The names of the datasets of each side."""
+        """Return the names of the datasets of each side."""
         group = f"{self.sides[0].label}/"
         return [name.removeprefix(group) for name in self.rows.layouts if name.startswith(group)]
 
     def write(self, side: Side, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
         """Write what belongs to some queries that hide a side, as `RowFile.write` does: every column."""
-        if set(columns) != set(self.columns):
-            raise ValueError(f"columns {', '.join(self.columns)} expected, got {', '.join(columns)}")
+        assert columns.keys() == {*self.columns}, columns.keys()
         self.rows.write(rows, {f"{side.label}/{name}": values for name, values in columns.items()})
 
     def read(self, side: Side, start: int, stop: int) -> dict[str, np.ndarray]:
@@ -267,7 +238,7 @@ class QueryFile:
 
 
 def query_path(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -> Path:
-    """Return where what is kept of a bucket's queries lies, in the output directory `folder`."""
+    """Return the path of the saved results of a bucket's queries in an output directory."""
     return folder / kind / str(path_index) / f"{kind}_{bucket.lhs}_{bucket.rhs}.h5"
 
 

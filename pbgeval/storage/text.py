@@ -133,14 +133,13 @@ def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
                     for lines in _decoded(path, number, b"".join([*begun, whole])):
                         yield number, lines
                         number += len(lines)
-                    begun = []
+                    begun, num_begun = [], 0
                 begun.append(rest)
-                num_begun = len(rest) if newline else num_begun + len(rest)
+                num_begun += len(rest)
                 if num_begun > _MAX_BYTES_OF_A_LINE:
                     raise OSError(errno.EFBIG, f"a line of more than {_MAX_BYTES_OF_A_LINE:,} bytes")
-            if any(begun):
-                for lines in _decoded(path, number, b"".join(begun)):
-                    yield number, lines
+            for lines in _decoded(path, number, b"".join(begun)) if any(begun) else ():
+                yield number, lines
     except _DAMAGE as error:
         raise _unreadable(path, number, error) from error
 
@@ -148,7 +147,7 @@ def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
 def check_compressed(path: Path, magic: bytes) -> None:
     """Read a file of gzip or zstd to its end, so that none is taken for whole that was cut off or damaged.
 
-    Of gzip all checksums are checked; of zstd, which whoever reads it has to, only that no frame or block is cut off.
+    For gzip, all checksums are checked. For zstd, only truncation is: the reader checks the checksums.
 
     Args:
         path: the file.
@@ -189,17 +188,16 @@ def _decompressed(path: Path, file: io.BufferedReader) -> io.BufferedReader:
 
 def _decoded(path: Path, number: int, data: bytes) -> Iterator[list[str]]:
     """Yield the lines of some bytes that begin with a line; those before one that is not UTF-8, too."""
-    if number == 1:
-        data = data.removeprefix(_BYTE_ORDER_MARK)
+    data = data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data
     try:
         yield _split(data.decode("utf-8"))
     except UnicodeDecodeError as error:
-        whole = data[: error.start].rpartition(b"\n")[0]
-        num_whole = data.count(b"\n", 0, error.start)
-        if num_whole:
-            yield _split(whole.decode("utf-8"))
+        whole, newline, _ = data[: error.start].rpartition(b"\n")
+        before = _split(whole.decode("utf-8")) if newline else []
+        if before:
+            yield before
         found = data[error.start : error.start + 1].hex()
-        raise StorageError(f"{path}:{number + num_whole}: expected UTF-8 text, found byte 0x{found}") from error
+        raise StorageError(f"{path}:{number + len(before)}: expected UTF-8 text, found byte 0x{found}") from error
 
 
 def _split(text: str) -> list[str]:
@@ -224,15 +222,14 @@ def _walk_zstd(file: BinaryIO) -> None:
     """
     size = os.fstat(file.fileno()).st_size
 
-    def number_of(num_bytes: int) -> int:
-        found = file.read(num_bytes)
-        if len(found) < num_bytes:
-            raise EOFError("zstd data that is cut off")
-        return int.from_bytes(found, "little")
-
     def skip(num_bytes: int) -> None:
         if file.seek(num_bytes, os.SEEK_CUR) > size:
             raise EOFError("zstd data that is cut off")
+
+    def number_of(num_bytes: int) -> int:
+        found = file.read(num_bytes)
+        skip(num_bytes - len(found))  # nothing, but at the end of the file
+        return int.from_bytes(found, "little")
 
     while file.tell() < size:
         magic = number_of(4)
@@ -244,10 +241,10 @@ def _walk_zstd(file: BinaryIO) -> None:
         described = number_of(1)
         is_single, content_size = described >> 5 & 1, (0, 2, 4, 8)[described >> 6]
         skip((1 - is_single) + (0, 1, 2, 4)[described & 3] + (content_size or is_single))
-        is_last = False
-        while not is_last:
+        block = 0
+        while not block & 1:  # which marks the last one
             block = number_of(3)
-            is_last, kind = bool(block & 1), block >> 1 & 3
+            kind = block >> 1 & 3
             if kind == 3:
                 raise OSError(errno.EINVAL, "damaged zstd data")
             skip(1 if kind == 1 else block >> 3)
@@ -270,10 +267,7 @@ def blocks_of(size: int) -> list[tuple[int, int]]:
 
 def fingerprint_of(size: int, blocks: Iterable[bytes]) -> str:
     """Return the fingerprint of a file of which size and the bytes of `blocks_of` are known."""
-    digest = hashlib.sha256(size.to_bytes(8, "little"))
-    for block in blocks:
-        digest.update(block)
-    return digest.hexdigest()[:32]
+    return hashlib.sha256(b"".join([size.to_bytes(8, "little"), *blocks])).hexdigest()[:32]
 
 
 def fingerprint(path: Path) -> str:
@@ -290,7 +284,7 @@ def fingerprint(path: Path) -> str:
         with open_input(path) as file:
             size = os.fstat(file.fileno()).st_size
             return fingerprint_of(
-                size, [os.pread(file.fileno(), stop - start, start) for start, stop in blocks_of(size)]
+                size, (os.pread(file.fileno(), stop - start, start) for start, stop in blocks_of(size))
             )
     except OSError as error:
         raise StorageError(f"{path}: cannot read the file: {one_line(error)}; check the path") from error
@@ -317,10 +311,8 @@ def name_of(cell: str) -> str:
 
 def listed(names: Sequence[str], limit: int = 6) -> str:
     """Join names for a message: the first few, and how many more there are."""
-    if not names:
-        return "nothing"
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(one_line(name) for name in names[:limit]) + more
+    return (", ".join(one_line(name) for name in names[:limit]) + more) if names else "nothing"
 
 
 def did_you_mean(path: str | Path, accepts: Callable[[str], bool]) -> str:
@@ -351,7 +343,7 @@ def partitions(sizes: Collection[int]) -> str:
 
 
 def one_line(value: object) -> str:
-    """Text of a value without line breaks, and short enough for a message."""
+    """Return the text of a value on one line, shortened for a message."""
     try:
         text = " ".join(str(value).split())
     except (ValueError, RecursionError):  # an integer of many digits, or levels of many lists
@@ -360,7 +352,7 @@ def one_line(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Text for a terminal, on one line and not too long: what would control it is written as an escape.
+    """Return text that is safe for a terminal: one line, control characters escaped.
 
     Names in files and configs may hold anything; printed as they are, they could move the cursor, recolour or hide
     what stands around them, or be no text at all. The middle of a text that is too long is left out.
@@ -376,7 +368,7 @@ def printable(text: str) -> str:
 
 
 def is_url(path: str) -> bool:
-    """Tell a URL such as s3://bucket/prefix from a local path."""
+    """Check whether a path is a URL such as s3://bucket/prefix."""
     return "://" in path
 
 

@@ -11,9 +11,9 @@ from attrs import frozen
 from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.entities import EntityLabels
-from pbgeval.storage.row_files import MAKE_ROOM, QueryFile
+from pbgeval.storage.row_files import QueryFile
 from pbgeval.storage.text import cell_of
-from pbgeval.storage.writing import write_atomically
+from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
 TABLE_COLUMNS = ("row", "side", "head", "relation", "tail", "place", "candidate", "score", "known", "is_true")
 _CELLS_AT_A_TIME = 1 << 17  # lines of the table in memory
@@ -70,7 +70,7 @@ def _pieces(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary) -> Itera
 
 
 def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: int, stop: int) -> Iterator[str]:
-    """The lines of rows start to stop: all of an edge together."""
+    """Yield the lines of rows start to stop, grouped by edge."""
     block = edges.read(start, stop)
     rel_E = block.rel.numpy()
     ends = {
@@ -87,7 +87,7 @@ def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: in
             for place in np.flatnonzero(found["entity"][index] >= 0).tolist():
                 is_true = true == (found["partition"][index, place], found["entity"][index, place])
                 yield (
-                    f"{start + index}\t{side.label}\t{edge}\t{place + 1}\t{candidates[side][index][place]}"
+                    f"{start + index}\t{side.label}\t{edge}\t{place + 1}\t{candidates[side][index, place]}"
                     f"\t{float(found['score'][index, place])!r}\t{found['known'][index, place]}\t{int(is_true)}\n"
                 )
 
@@ -95,31 +95,27 @@ def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: in
 def _ends(
     side: Side, ids_E: np.ndarray, rel_E: np.ndarray, bucket: Bucket, vocabulary: Vocabulary
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Type, partition and row of each edge's entity on a side."""
+    """Return type, partition and row of each edge's entity on a side."""
     types = vocabulary.types_of(side, rel_E)
     own = bucket.partition(side)
-    partitions = [own if vocabulary.num_partitions[of_type] > 1 else 0 for of_type in types]
+    partitions = [own if vocabulary.num_partitions[name] > 1 else 0 for name in types]
     return types, np.array(partitions, np.int64), ids_E
 
 
-def _labels(vocabulary: Vocabulary, types: list[str], partitions: np.ndarray, rows: np.ndarray) -> list[str]:
-    labels = [""] * len(types)
+def _labels(vocabulary: Vocabulary, types: list[str], partitions: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    labels = np.empty(len(types), object)
     for entity_type in sorted(set(types)):
-        here = np.flatnonzero(np.array([of_type == entity_type for of_type in types]))
-        names = vocabulary.entities.look_up(entity_type, partitions[here], rows[here])
-        for position, name in zip(here.tolist(), names, strict=True):
-            labels[position] = _escape(name)
+        here = np.flatnonzero(np.array(types) == entity_type)
+        labels[here] = [*map(_escape, vocabulary.entities.look_up(entity_type, partitions[here], rows[here]))]
     return labels
 
 
-def _candidate_labels(vocabulary: Vocabulary, types: list[str], best: Mapping[str, np.ndarray]) -> list[list[str]]:
-    """The labels of each query's candidates, "" where there is none."""
+def _candidate_labels(vocabulary: Vocabulary, types: list[str], best: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the labels of each query's candidates, "" where there is none."""
     query, place = np.nonzero(best["entity"] >= 0)
     entities = best["partition"][query, place], best["entity"][query, place]
-    names = _labels(vocabulary, [types[index] for index in query.tolist()], *entities)
-    labels = [[""] * best["entity"].shape[1] for _ in types]
-    for index, column, name in zip(query.tolist(), place.tolist(), names, strict=True):
-        labels[index][column] = name
+    labels = np.full(best["entity"].shape, "", object)
+    labels[query, place] = _labels(vocabulary, [types[index] for index in query.tolist()], *entities)
     return labels
 
 

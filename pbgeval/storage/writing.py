@@ -45,6 +45,8 @@ _REMOVED = ".removed"
 _SCRATCH_NAME = re.compile(rf"[0-9a-f]{{12}}(?:{re.escape(_REMOVED)})?")  # a team's nonce
 
 
+MAKE_ROOM = "; make room or choose another output"  # advice about large files
+
 Content = str | bytes | memoryview
 Check = Callable[[], None]
 
@@ -65,7 +67,13 @@ def output_faults(path: Path, purpose: str = "write this file", advice: str = ""
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
     """Open a file by `system`; yield its descriptor."""
-    descriptor = system.open(path, flags | os.O_WRONLY)
+    with _closed(system.open(path, flags | os.O_WRONLY)) as descriptor:
+        yield descriptor
+
+
+@contextmanager
+def _closed(descriptor: int) -> Iterator[int]:
+    """Yield a descriptor, and close it at the end."""
     try:
         yield descriptor
     finally:
@@ -117,7 +125,7 @@ def write_atomically(
 
 
 def create_exclusively(path: Path, content: str, *, advice: str = "") -> bool:
-    """Write a text file if there is none of its name; tell whether it was us, of all that try at the same time.
+    """Write a text file if it does not exist; return whether this process wrote it.
 
     Raises:
         OutputError: the folder cannot be made or the file not written (permissions, a full disk).
@@ -155,14 +163,10 @@ def append_line(path: Path, line: str) -> None:
 
 def write_all(descriptor: int, data: bytes | memoryview, offset: int | None = None) -> None:
     """Write all of some bytes, at a place of the file or where it stands."""
-    rest = memoryview(data).cast("B")
-    while rest:
-        if offset is None:
-            num_written = system.write(descriptor, rest)
-        else:
-            num_written = system.write_at(descriptor, rest, offset)
-            offset += num_written
-        rest = rest[num_written:]
+    whole, start = memoryview(data).cast("B"), 0
+    while start < len(whole):
+        rest = whole[start:]
+        start += system.write(descriptor, rest) if offset is None else system.write_at(descriptor, rest, offset + start)
 
 
 def write_new(path: Path, blocks: Iterable[bytes]) -> None:
@@ -202,18 +206,16 @@ def private_folder(path: Path, siblings: str) -> Iterator[bool]:
         _remove_left_over(other)
     with ExitStack() as at_end:
         with output_faults(path, "make this folder"):
-            try:
+            made = False
+            with suppress(FileExistsError):
                 path.mkdir(mode=0o700)
                 made = True
                 # What cannot be removed now, the next run removes.
                 at_end.callback(shutil.rmtree, path, ignore_errors=True)
-            except FileExistsError:
-                made = False
             descriptor = _open_own_folder(path)
             if descriptor is None:
                 raise OutputError(f"{path}: this folder belongs to another user; set scratch_path")
-            at_end.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            fcntl.flock(at_end.enter_context(_closed(descriptor)), fcntl.LOCK_SH)
         yield made
 
 
@@ -234,14 +236,10 @@ def _remove_left_over(path: Path) -> None:
     descriptor = _open_own_folder(path)
     if descriptor is None:
         return
-    try:
+    with _closed(descriptor), suppress(OSError):  # somebody uses it, or this file system cannot tell
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.listdir(descriptor):
             shutil.rmtree(path, ignore_errors=True)
-    except OSError:
-        return  # somebody uses it, or this file system cannot tell
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -282,12 +280,12 @@ def files_below(folder: Path, inside: Collection[str]) -> list[str]:
     found: list[str] = []
     for place, folders, names in os.walk(folder, onerror=_raise):
         here = Path(place).relative_to(folder)
-        at_top = here == Path()
-        entered = [
-            name for name in folders if (not at_top or name in inside) and not os.path.islink(os.path.join(place, name))
+        others = [
+            name
+            for name in folders
+            if (here == Path() and name not in inside) or os.path.islink(os.path.join(place, name))
         ]
-        others = [name for name in folders if name not in entered]
-        folders[:] = entered
+        folders[:] = [name for name in folders if name not in others]
         found += [(here / name).as_posix() for name in (*names, *others)]
     return found
 
@@ -395,8 +393,5 @@ class ScratchFolder:
 
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        system.sync(handle)
-    finally:
-        os.close(handle)
+    with _closed(os.open(folder, os.O_RDONLY)) as descriptor:
+        system.sync(descriptor)

@@ -18,8 +18,8 @@ import typer
 
 from pbgeval.cli import app
 from pbgeval.config.explain import explained_keys
-from pbgeval.config.overrides import OverrideError, apply_override
-from pbgeval.errors import EvalError
+from pbgeval.config.overrides import apply_override
+from pbgeval.errors import ConfigError, EvalError
 from tests.pages import LANGUAGES, REPOSITORY, Block, blocks_of, pages
 
 PAGES = pages()
@@ -112,7 +112,7 @@ def faults_of_overrides(overrides: Iterable[str]) -> Iterator[str]:
     for text in overrides:
         try:
             apply_override({}, text)
-        except OverrideError as error:
+        except ConfigError as error:
             yield f"-p {text}: {error}"
 
 

@@ -125,13 +125,6 @@ def test_ranges_joined_are_the_whole_bucket(num_edges, layout, dtype, cuts, seed
     assert lists == [features for block in blocks for features in split(block.rhs_features)]
 
 
-def test_a_range_outside_the_bucket_is_our_own_mistake(tmp_path):
-    write_edges(tmp_path, (0, 0), *columns(3))
-    for start, stop in [(-1, 2), (2, 1), (0, 4)]:
-        with pytest.raises(ValueError, match="of a bucket of 3 edges"):
-            only_bucket(tmp_path).read(start, stop)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_bucket_of_no_edges_is_a_bucket(tmp_path, layout):
     write_edges(tmp_path, (0, 0), [], [], [], layout=LAYOUTS[layout], weight=np.zeros(0), rhs_features=[])

@@ -158,7 +158,7 @@ def test_what_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
     file = create(tmp_path)
     good = columns_of(np.arange(3), Side.LHS)
     for rows in (-1, 8, np.array([0, 1]), np.array([0, 0, 1]), np.array([2, 1, 0]), np.array([0, 1, 10])):
-        with pytest.raises(ValueError, match="row"):
+        with pytest.raises(AssertionError):
             file.write(Side.LHS, rows, good)
     for bad in (
         {"better": good["better"]},
@@ -166,7 +166,7 @@ def test_what_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
         good | {"tied": good["tied"][:, None]},
         good | {"tied": good["tied"].astype(np.float64)},
     ):
-        with pytest.raises(ValueError, match=r"expected|lengths"):
+        with pytest.raises(AssertionError):
             file.write(Side.LHS, 0, bad)
 
     assert [0] * 10 == file.read(Side.LHS, 0, 10)["better"].tolist()

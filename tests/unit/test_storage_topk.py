@@ -147,9 +147,9 @@ def test_names_are_right_whatever_is_kept_of_them_and_read_once_if_all_fit(
     reads: list[tuple[str, int]] = []
     read = labels_module.read_entity_names
 
-    def counted(path: Path, entity_type: str, partition: int) -> list[str] | None:
+    def counted(path: Path, entity_type: str, partition: int, size: int) -> list[str] | None:
         reads.append((entity_type, partition))
-        return read(path, entity_type, partition)
+        return read(path, entity_type, partition, size)
 
     monkeypatch.setattr(labels_module, "read_entity_names", counted)
     entities = vocabulary(tmp_path, budget_bytes=budget_bytes).entities
