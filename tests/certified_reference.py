@@ -154,8 +154,7 @@ def candidate(graph: TinyGraph, rel: int, side: str, of: Entity, transformed: bo
 @lru_cache(maxsize=200_000)
 def exact_score(graph: TinyGraph, rel: int, side: str, known: Entity, of: Entity) -> Exact:
     q, transforms = query(graph, rel, side, known)
-    c = candidate(graph, rel, side, of, transforms)
-    return exact_score_of(graph.comparator, graph.bias, q, c)
+    return exact_score_of(graph.comparator, graph.bias, q, candidate(graph, rel, side, of, transforms))
 
 
 def exact_score_of(comparator: str, bias: bool, q: Prepared, c: Prepared) -> Exact:

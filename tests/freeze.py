@@ -356,8 +356,7 @@ def _on_spoiled(spoil: Callable[[TinyCase], tuple[str, ...]]) -> Job:
     def job(folder: Path) -> Answer:
         case = TinyCase.write(folder)
         os.chdir(case.root)
-        arguments = spoil(case)
-        answer = _call("--config", "eval.py", "--output", "output", "--workers", "1", "--quiet", *arguments)
+        answer = _call("--config", "eval.py", "--output", "output", "--workers", "1", "--quiet", *spoil(case))
         return {**answer, "left": sorted(map(str, Path().glob("output/**/*")))}
 
     return job
@@ -422,8 +421,7 @@ def _in_a_fork(job: Job, folder: Path) -> Answer:
             answer.write_text(json.dumps(job(folder), sort_keys=True))
             status = 0
         except BaseException:
-            lines = traceback.format_exc().splitlines()
-            answer.write_text(json.dumps({"traceback": lines[-1]}))
+            answer.write_text(json.dumps({"traceback": traceback.format_exc().splitlines()[-1]}))
             status = 0
         finally:
             sys.stdout.flush()

@@ -144,8 +144,7 @@ def blocks_of(page: str) -> Iterator[Block]:
             assert (action, bool(reason)) == ("next", True), f'{page}:{example.line}: expected skip: next "needs X"'
             needs = reason.strip().strip('"').removeprefix("needs ")
             continue
-        language = example.region.lexemes["arguments"]
-        yield Block(page, example.line, language, example.parsed, needs)
+        yield Block(page, example.line, example.region.lexemes["arguments"], example.parsed, needs)
         needs = None
 
 

@@ -401,8 +401,7 @@ class GiglModel:
         self.edge_types = EDGE_TYPES if typed else [("node", f"rel{index}", "node") for index in range(3)]
         self.parameters = {}
         for side, name, seed in (("src", source, 31), ("dst", destination, 32)):
-            width = dimension**2 if name == "linear" else dimension
-            self.parameters[side] = values((3, width), seed, exact=exact)
+            self.parameters[side] = values((3, dimension**2 if name == "linear" else dimension), seed, exact=exact)
 
     @property
     def state(self) -> dict[str, torch.Tensor]:

@@ -70,8 +70,7 @@ def test_a_sharded_checkpoint_of_torchrec_is_ranked_as_it_looks_it_up(
     source = np.random.default_rng(1)
     rels = source.integers(0, 3, 40)
     lhs = source.integers(0, np.where(rels == 2, 23, 31))
-    rhs = source.integers(0, np.where(rels == 2, 17, 23))
-    edges = np.stack([lhs, rels, rhs], axis=1)
+    edges = np.stack([lhs, rels, source.integers(0, np.where(rels == 2, 17, 23))], axis=1)
 
     columns = ranks_of(saved / folder, options, edges, tmp_path / "out")
 

@@ -40,8 +40,7 @@ def run(python: Path, folder: Path, *arguments: str) -> tuple[str, History]:
 def test_figures_are_those_of_a_monitor_on_the_trained_tables(
     mixed: bool, peer: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    python = peer("lightning") / "python"
-    out, history = run(python, tmp_path, "--epochs", "2", *(["--mixed"] if mixed else []))
+    out, history = run(peer("lightning") / "python", tmp_path, "--epochs", "2", *(["--mixed"] if mixed else []))
 
     assert [PassKey(0), PassKey(1)] == [of.key for of in history.passes]
     assert 2 * BUCKETS == [tuple(visit.bucket) for visit in history.visits]
@@ -61,8 +60,7 @@ def test_figures_are_those_of_a_monitor_on_the_trained_tables(
             continue  # its tables have been trained on since
         with monitor.watch(0, bucket, tables) as visit:
             pass
-        recorded = history.visits[4 + BUCKETS.index(bucket)].details.after
-        assert recorded == visit.sums.phases[1].values(with_loss=False)
+        assert history.visits[4 + BUCKETS.index(bucket)].details.after == visit.sums.phases[1].values(with_loss=False)
 
 
 def test_training_ends_when_held_out_edges_have_stalled(peer: Callable[[str], Path], tmp_path: Path) -> None:

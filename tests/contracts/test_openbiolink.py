@@ -104,8 +104,7 @@ def test_labels_have_openbiolinks_numbers_and_the_same_edges_are_dropped(
 
     found = loader(root) if numbered_by == "files" else DataLoader("HQ_DIR", root)
 
-    assert expected["entity_to_id"] == found.entity_to_id
-    assert expected["relation_to_id"] == found.relation_to_id
+    assert (expected["entity_to_id"], expected["relation_to_id"]) == (found.entity_to_id, found.relation_to_id)
     splits = {name: getattr(found, name).tolist() for name in ("training", "validation", "testing")}
     assert expected["splits"] == splits
     assert {"training": 90, "validation": 13, "testing": 14} == {

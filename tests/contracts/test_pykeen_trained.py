@@ -128,8 +128,7 @@ def test_ranks_of_a_model_in_three_partitions_are_within_the_rounding_bound(
         for index, side in enumerate(ENDS):
             of_side = columns[side]
             optimistic[index, rows] = 1 + of_side["better"] - of_side["excluded_better"]
-            tied = of_side["tied"] - of_side["excluded_tied"]
-            pessimistic[index, rows] = optimistic[index, rows] + tied
+            pessimistic[index, rows] = optimistic[index, rows] + (of_side["tied"] - of_side["excluded_tied"])
     assert_within(ranks, optimistic, pessimistic)
     assert ["brazil", "burma", "china"] == list(islice(exported.entity_names(), 3))
     assert ["accusation", "aidenemy"] == list(exported.relation_names())[:2]

@@ -74,8 +74,7 @@ def test_no_held_out_triple_is_trained_on(folder: Path, name: str) -> None:
     theirs, history = found(folder, name)
     training, held_out = ({tuple(triple) for triple in theirs[side]} for side in ("training", "held_out"))
 
-    assert set() == training & held_out
-    assert sorted(theirs["all"]) == sorted(theirs["training"] + theirs["held_out"])
+    assert (set(), sorted(theirs["all"])) == (training & held_out, sorted(theirs["training"] + theirs["held_out"]))
     assert 0 < len(theirs["held_out"]) == history.visits[0].after.count
     assert len(theirs["training"]) == history.visits[0].stats.count
 

@@ -116,9 +116,7 @@ def test_the_last_figures_are_those_of_the_command_on_the_checkpoint(
     config = case.write_config(edge_paths=[str(tmp_path / "held_out")], num_batch_negs=5, num_uniform_negs=4)
     monkeypatch.chdir(case.root)
 
-    report = evaluate(load_config(config), output=tmp_path / "output", workers=1)
-
-    metrics = report.to_dict()["metrics"]
+    metrics = evaluate(load_config(config), output=tmp_path / "output", workers=1).to_dict()["metrics"]
     assert last.details.after["both.realistic.count"] == metrics["both.realistic.count"] > 20
     assert last.details.after == {key: metrics[key] for key in last.details.after}
 
@@ -158,8 +156,7 @@ def test_the_checkpoint_has_the_config_as_it_was_given(run: tuple[TinyCase, Hist
     case, _ = run
     written = json.loads((case.root / "checkpoint" / "config.json").read_text())
 
-    assert ["edges"] == written["edge_paths"]
-    assert FRACTION == written["eval_fraction"]
+    assert (["edges"], FRACTION) == (written["edge_paths"], written["eval_fraction"])
     assert "inside_out" == written["bucket_order"]
     assert {name: written[name] for name in case.settings if name != "relations"} == {
         name: value if name != "entities" else {of: {"featurized": False, **keys} for of, keys in value.items()}
@@ -222,8 +219,7 @@ def test_figures_agree_with_its_own_evaluator_within_noise(peer: Callable[[str],
     for bucket, edges in make_graph(1, 2, 240, 6000).items():
         distinct = np.unique(edges.numpy(), axis=0)  # it would hold out one copy of an edge and train on another
         pbg_files.write_edges(case.root / "edges", bucket, *np.random.default_rng(2).permutation(distinct).T)
-    settings = {"keep_own_evaluation": True, "pbg_semantics": True}
-    history = train(peer("torchbiggraph") / "python", case, **settings)
+    history = train(peer("torchbiggraph") / "python", case, **{"keep_own_evaluation": True, "pbg_semantics": True})
     theirs = read_history(case.root / "checkpoint", pytest.fail)
 
     assert 8 == len(theirs.visits) == len(history.visits)
@@ -260,7 +256,6 @@ def test_what_cannot_be_monitored_is_refused_before_training(
 
     done = start(peer("torchbiggraph") / "python", case, COMMAND, "--monitor", "monitor")
 
-    assert 1 == done.returncode
-    assert 1 == len(done.stderr.splitlines())
+    assert (1, 1) == (done.returncode, len(done.stderr.splitlines()))
     assert message in done.stderr
     assert not (case.root / "monitor").exists()

@@ -24,8 +24,7 @@ from tests.patience import PATIENCE
 def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+        return taken.getsockname()[1]
 
 
 def start_as_mpirun(case: TinyCase, output: Path, size: int, port: int) -> list[subprocess.Popen[str]]:
@@ -53,8 +52,7 @@ def test_workers_of_mpirun_give_the_numbers_of_one_worker(
     workers = start_as_mpirun(evaluated.case, tmp_path / "mpi", 2, free_port)
 
     assert [("", "")] * 2 == [worker.communicate(timeout=PATIENCE) for worker in workers]
-    assert 2 == run_of(tmp_path / "mpi")["num_workers"]
-    assert numbers_of(evaluated.alone) == numbers_of(tmp_path / "mpi")
+    assert (2, numbers_of(evaluated.alone)) == (run_of(tmp_path / "mpi")["num_workers"], numbers_of(tmp_path / "mpi"))
 
 
 @pytest.mark.slow
@@ -75,8 +73,7 @@ def test_a_job_of_submitit_on_this_host_gives_the_numbers_of_one_worker(
 
     assert (0, "") == (done.returncode, done.stderr)
     assert done.stdout.splitlines()[-1].endswith(": complete")
-    assert 2 == run_of(tmp_path / "job")["num_workers"]
-    assert numbers_of(evaluated.alone) == numbers_of(tmp_path / "job")
+    assert (2, numbers_of(evaluated.alone)) == (run_of(tmp_path / "job")["num_workers"], numbers_of(tmp_path / "job"))
 
 
 def test_a_port_that_is_taken_is_one_line() -> None:

@@ -99,8 +99,7 @@ def _evaluate(config: Path, edges: Path, output: Path, num_edges: int) -> list[d
     command += ["--output", str(output), "--workers", "2", "--device", "cpu", "--quiet"]
     done = subprocess.run(command, cwd=config.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    report = json.loads((output / "metrics.json").read_text())
-    assert num_edges == report["num_edges"]
+    assert num_edges == json.loads((output / "metrics.json").read_text())["num_edges"]
     workers: list[dict[str, Any]] = json.loads((output / "run.json").read_text())["workers"]
     assert 2 == len(workers)
     return workers

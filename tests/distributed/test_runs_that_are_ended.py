@@ -121,8 +121,7 @@ def goes_on_to_the_same_numbers(case: TinyCase, undisturbed: dict[str, str], out
     """Run the same command again; nothing that the journal held is computed again, and nothing is missing."""
     left = Left.of(output)
     done = start_command(case, "--workers", "2", "--quiet", "--output", str(output))
-    assert (0, "") == (done.status, done.err)
-    assert undisturbed == numbers_of(output)
+    assert (0, "", undisturbed) == (done.status, done.err, numbers_of(output))
     left.was_not_repeated(output)
 
 
@@ -216,8 +215,7 @@ def test_an_interruption_at_the_keyboard(
 
     status, lines = the_end(launcher)
 
-    assert 75 == status
-    assert ["Interrupted. Run the same command again to resume."] == lines
+    assert (75, ["Interrupted. Run the same command again to resume."]) == (status, lines)
     assert all_end(workers)
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
 
@@ -239,8 +237,7 @@ def test_a_launcher_that_is_ended(
 
     status, lines = the_end(launcher)
 
-    assert 75 == status
-    assert lines[0] == f"This process was ended by {number.name}. Run the same command again to resume."
+    assert (75, lines[0]) == (status, f"This process was ended by {number.name}. Run the same command again to resume.")
     assert "of 9 units are done). Run the same command again to resume." in lines[1]
     assert 2 == len(lines)
     assert all_end(workers)

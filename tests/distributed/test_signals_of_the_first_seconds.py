@@ -48,12 +48,9 @@ def run(case: TinyCase, module: str, number: int, *arguments: str) -> subprocess
     ],
 )
 def test_a_signal_while_the_command_imports(module: str, number: signal.Signals, tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path / "case", dynamic=True)
+    done = run(TinyCase.write(tmp_path / "case", dynamic=True), module, number, "--workers", "2")
 
-    done = run(case, module, number, "--workers", "2")
-
-    assert (done.returncode, done.stdout) == (75, "")
-    assert done.stderr == ENDED.format(number.name) + "\n"
+    assert (done.returncode, done.stdout, done.stderr) == (75, "", ENDED.format(number.name) + "\n")
 
 
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, "1"), (signal.SIGQUIT, "2")])

@@ -27,8 +27,7 @@ _CONTEXT.set_forkserver_preload(["tests.kit.groups", "tests.kit.training", "numb
 def tables_after(epoch: int, bucket: Bucket, num_partitions: int) -> ModelTensors:
     """The model is a function of pass and bucket, as if another one had trained in between."""
     generator = torch.Generator().manual_seed(1000 * epoch + 10 * bucket.lhs + bucket.rhs)
-    tables = {("e", at): torch.randn(48, 8, generator=generator) for at in range(num_partitions)}
-    return ModelTensors(tables)
+    return ModelTensors({("e", at): torch.randn(48, 8, generator=generator) for at in range(num_partitions)})
 
 
 def watch_all(output: Path, team: Team, *, moving: bool) -> list[bool]:
@@ -56,8 +55,7 @@ def _work(output: Path, rank: int, workers: int, port: int, moving: bool) -> Non
     os.environ |= {"LOCAL_WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     team = Team.join()
-    answers = watch_all(output, team, moving=moving)
-    (output / f"answers.{rank}").write_text(json.dumps(answers), encoding="utf-8")
+    (output / f"answers.{rank}").write_text(json.dumps(watch_all(output, team, moving=moving)), encoding="utf-8")
     team.leave()
 
 

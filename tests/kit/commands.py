@@ -122,14 +122,12 @@ def undisturbed_numbers(case: TinyCase, output: Path) -> dict[str, str]:
 
 def metrics_of(output: Path) -> dict[str, Any]:
     """Return what metrics.json holds."""
-    document: dict[str, Any] = json.loads((output / "metrics.json").read_text(encoding="utf-8"))
-    return document
+    return json.loads((output / "metrics.json").read_text(encoding="utf-8"))
 
 
 def run_of(output: Path) -> dict[str, Any]:
     """Return what run.json holds."""
-    run: dict[str, Any] = json.loads((output / "run.json").read_text(encoding="utf-8"))
-    return run
+    return json.loads((output / "run.json").read_text(encoding="utf-8"))
 
 
 def numbers_of(output: Path) -> dict[str, str]:
@@ -168,3 +166,8 @@ def writes_nothing(folder: Path) -> Iterator[None]:
 
 def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_dir() and path.name != "__pycache__")
+
+
+def lacking(text: str, *words: str) -> list[str]:
+    """Return the words that a text does not hold."""
+    return [word for word in words if word not in text]

@@ -276,8 +276,7 @@ def as_json(text: str | None = None, **changes: Any) -> Damage:
 
 def settings_in(root: Path) -> dict[str, Any]:
     """Return what the config file of a case returns."""
-    settings: dict[str, Any] = runpy.run_path(str(root / "eval.py"))["get_torchbiggraph_config"]()
-    return settings
+    return runpy.run_path(str(root / "eval.py"))["get_torchbiggraph_config"]()
 
 
 def _members(root: Path) -> str:

@@ -135,8 +135,7 @@ def test_their_mean_over_seeds_is_the_figure_of_whole_partitions(rules: str, tmp
     for filtered in {False, config.filtered}:
         expected = exact["metrics"] if filtered or not config.filtered else exact["raw_metrics"]
         for key, (values, squares) in by_key([run[filtered] for run in runs], keys).items():
-            error = stdev(values) / math.sqrt(NUM_SEEDS)
-            assert abs(fmean(values) - expected[key]) <= 4 * error, (key, filtered)
+            assert abs(fmean(values) - expected[key]) <= 4 * (stdev(values) / math.sqrt(NUM_SEEDS)), (key, filtered)
             assert fmean(squares) >= 0.7 * stdev(values) ** 2, (key, filtered)  # too large where lists' queries differ
 
 

@@ -144,8 +144,7 @@ def test_a_list_from_elsewhere_names_nothing_else(case: TinyCase, tmp_path: Path
 
     assert run(case, "seed=1", overwrite=True).status == 0
 
-    assert snapshot(tmp_path / "elsewhere") == others
-    assert (output / "thesis.tex").read_text() == "mine: thesis.tex"
+    assert (snapshot(tmp_path / "elsewhere"), (output / "thesis.tex").read_text()) == (others, "mine: thesis.tex")
 
 
 def fail_as_a_user(case: TinyCase, patch: pytest.MonkeyPatch) -> None:
@@ -216,8 +215,7 @@ def test_a_full_disk_costs_no_result(k: int, case: TinyCase, monkeypatch: pytest
     if failed.status == 1 or not any((output / "journal").glob("*.unit")):
         assert found == before
     else:
-        earlier = snapshot(output / EARLIER)
-        assert earlier == {name: of for name, of in before.items() if name not in others}
+        assert snapshot(output / EARLIER) == {name: of for name, of in before.items() if name not in others}
         assert run(case, "seed=1", "candidates=all", "save_ranks=True").status == 0
         assert not (output / EARLIER).exists()
 

@@ -76,8 +76,7 @@ def run(folder: Path, policy: str, rows: list[list[float]], comparator: str, ope
     if policy == "given":
         write_candidates(folder / "given", Bucket(0, 0), tail=[[0, 2, 3]])
         settings["candidate_path"] = str(folder / "given")
-    config = write_graph(graph, folder / "data", **settings)
-    return evaluate(config, output=folder / "out", workers=1)
+    return evaluate(write_graph(graph, folder / "data", **settings), output=folder / "out", workers=1)
 
 
 def assert_refused(
@@ -129,9 +128,7 @@ def test_a_score_that_overflows_both_ways_is_refused_with_every_operator(
     ("policy", "comparator"), crossed(tuple(POLICIES), (*NEVER_NAN, "dot", "clamped_dot"), quick=3)
 )
 def test_scores_that_overflow_one_way_are_numbers(policy: str, comparator: str, tmp_path: Path) -> None:
-    report = run(tmp_path, policy, [UP, UP, SMALL, SMALL], comparator, "none")
-
-    assert report["tail.optimistic.mean_rank"] == 1
+    assert run(tmp_path, policy, [UP, UP, SMALL, SMALL], comparator, "none")["tail.optimistic.mean_rank"] == 1
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -166,9 +163,7 @@ def test_wherever_a_plain_sum_meets_two_infinities_a_score_is_refused(
     query, candidate = rows(queries), rows(candidates)
     terms = query.unsqueeze(2) * candidate.unsqueeze(1)
     meets = (torch.isposinf(terms).any(-1) & torch.isneginf(terms).any(-1)).any()
-    scores = Comparator("dot").scores(query, candidate)
-
-    found = first_nan(Comparator("dot"), query, candidate, scores)
+    found = first_nan(Comparator("dot"), query, candidate, Comparator("dot").scores(query, candidate))
 
     assert (found is not None) >= bool(meets)
     if found is not None:

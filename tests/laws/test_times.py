@@ -179,8 +179,7 @@ def test_rows_by_time_are_the_references(candidates, data):
         assert row["time_until"] == start + width
         for label in [*(LABELS[side] for side in protocol.sides), "both"]:
             of_bin = [case for case in cases if rules.times[0][case.bucket][case.row] // width == start // width]
-            judged = [case.judged(filtered=True) for case in of_label(of_bin, label)]
-            assert_equal(rank_figures(judged), row, label)
+            assert_equal(rank_figures([case.judged(filtered=True) for case in of_label(of_bin, label)]), row, label)
 
 
 NUM_ENTITIES, NUM_RELATIONS = 9, 3
@@ -299,8 +298,7 @@ def test_a_column_of_text_or_parquet_becomes_times(tmp_path: Path) -> None:
     assert 0 == imported(tmp_path / "named", header + plain, "--edge-columns", "from,via,to,,when").status
     for name in ("plain", "named"):
         with h5py.File(tmp_path / name / "out" / "all" / "edges_0_0.h5") as file:
-            assert file["time"].dtype == np.int64
-            assert [12, 2**63 - 1, 0] == file["time"][:].tolist()
+            assert (file["time"].dtype, [12, 2**63 - 1, 0]) == (np.int64, file["time"][:].tolist())
             assert (name == "plain") == ("weight" in file)
 
 
@@ -346,8 +344,7 @@ def test_known_edges_need_times_only_where_a_filter_goes_by_them(tmp_path: Path)
     known = TinyCase.write(tmp_path / "known", dynamic=True, partition_sizes=(9,), edges_per_bucket=20, seed=2)
     case.write_config(filter_paths=[str(known.root / "edges")])
     assert "known/edges/edges_0_0.h5: expected a dataset time" in refused(case, "time_window=3")
-    done = run_command(case, "--workers", "1", "-p", "breakdowns=time", "-p", "time_bin=2")
-    assert 0 == done.status
+    assert 0 == run_command(case, "--workers", "1", "-p", "breakdowns=time", "-p", "time_bin=2").status
 
 
 @pytest.mark.parametrize(

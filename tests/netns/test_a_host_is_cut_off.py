@@ -93,8 +93,7 @@ def test_the_rest_finishes_without_a_host_that_is_cut_off(
 
     out, err = first.communicate(timeout=PATIENCE)
     assert 0 == first.returncode, out + err
-    assert undisturbed == numbers_of(output)
-    assert 1 == run_of(output)["num_workers"]
+    assert (undisturbed, 1) == (numbers_of(output), run_of(output)["num_workers"])
     after = snapshot(output)
     wait_until(lambda: all(map(has_ended, both)), "the worker that was cut off did not end")
     two_hosts[1].end()

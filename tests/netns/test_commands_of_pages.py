@@ -39,7 +39,6 @@ def test_torchrun_of_the_page_on_both_hosts(text: str, hosts: list[Host], tmp_pa
             process.kill()
 
     assert [0, 0] == [process.returncode for process in started], ends
-    result = metrics_of(case.root / "results" / "mine")
-    assert result["complete"]
+    assert metrics_of(case.root / "results" / "mine")["complete"]
     # With `--nnodes 1:2` the first host begins alone where the other is half a minute late.
     assert run_of(case.root / "results" / "mine")["num_workers"] in ((2, 4) if "1:2" in text else (4,))

@@ -30,8 +30,7 @@ def write_config(root: Path, model: str, options: dict[str, Any]) -> None:
 
 
 def make_graphstorm(root: Path) -> None:
-    model = GraphStormFolder(root / "emb", "rotate")
-    write_config(root, "emb", model.options)
+    write_config(root, "emb", GraphStormFolder(root / "emb", "rotate").options)
 
 
 def make_gigl(root: Path) -> None:

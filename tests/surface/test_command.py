@@ -47,8 +47,7 @@ def succeeds(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) ->
     """Run on one worker; return what metrics.json holds."""
     done = run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments, cwd=cwd)
     assert (0, "", "") == (done.status, done.out, done.err)
-    folder = cwd or (case.root if isinstance(case, TinyCase) else case.parent)
-    return metrics_of(folder / "output")
+    return metrics_of((cwd or (case.root if isinstance(case, TinyCase) else case.parent)) / "output")
 
 
 # Help
@@ -166,8 +165,7 @@ def test_a_wrong_command_line_is_a_line_that_says_what_to_type(arguments: str, l
 def test_help_of_the_config_can_be_searched(word: str, keys: set[str], tmp_path: Path) -> None:
     done = run_main("--help-config", *word.split(), cwd=tmp_path)
 
-    assert (done.status, done.err) == (0, "")
-    assert set(re.findall(r"^  ([\w.]+): ", done.out, re.MULTILINE)) == keys
+    assert (done.status, done.err, set(re.findall(r"^  ([\w.]+): ", done.out, re.MULTILINE))) == (0, "", keys)
 
 
 def test_completion_knows_commands_and_options() -> None:
@@ -233,8 +231,7 @@ def test_progress_is_a_line_per_bucket_off_a_terminal(case: TinyCase) -> None:
     lines = [match.groups() for match in found if match]
     assert {("0", "0", "11"), ("0", "1", "12"), ("1", "0", "13"), ("1", "1", "14")} == {line[:3] for line in lines}
     shares = [int(line[3]) for line in lines]
-    assert sorted(shares) == shares
-    assert 100 == shares[-1]
+    assert (sorted(shares), 100) == (shares, shares[-1])
 
 
 def test_quiet_prints_nothing(case: TinyCase) -> None:
@@ -302,8 +299,7 @@ def test_another_number_of_relations_than_in_training_is_warned_of(case: TinyCas
 
 
 def test_a_checkpoint_of_another_config_is_a_heading_and_a_line_per_kind(case: TinyCase) -> None:
-    path = trained_with(case, comparator="l2")
-    folder = path.parent
+    folder = trained_with(case, comparator="l2").parent
     (folder / f"embeddings_user_0.v{VERSION}.h5").unlink()
     (folder / f"embeddings_user_1.v{VERSION}.h5").unlink()
 
@@ -394,8 +390,7 @@ def test_a_fault_leaves_the_terminal_as_it_was(case: TinyCase) -> None:
 
 def test_the_seed_matters_and_only_it(case: TinyCase) -> None:
     for output, seed in (("first", 0), ("again", 0), ("other", 1), ("largest", 2**63 - 1)):
-        done = run_command(case, "--workers", "1", "--quiet", "-p", f"seed={seed}", "--output", output)
-        assert 0 == done.status
+        assert 0 == run_command(case, "--workers", "1", "--quiet", "-p", f"seed={seed}", "--output", output).status
 
     assert numbers_of(case.root / "first") == numbers_of(case.root / "again")
     metrics = [metrics_of(case.root / output)["metrics"] for output in ("first", "other", "largest")]
@@ -491,10 +486,7 @@ UNCHANGED = [
 
 @pytest.mark.parametrize("change", UNCHANGED)
 def test_what_means_the_same_has_the_same_figures(case: TinyCase, change: Change) -> None:
-    before = succeeds(case)["metrics"]
-    arguments = change(case) or []
-
-    assert before == succeeds(case, *arguments, "--overwrite")["metrics"]
+    assert succeeds(case)["metrics"] == succeeds(case, *(change(case) or []), "--overwrite")["metrics"]
 
 
 @pytest.mark.parametrize("is_empty_partition", [False, True])
@@ -564,8 +556,7 @@ def test_the_config_of_a_checkpoint_is_enough(
     folder = golden(name)
     config = folder / "checkpoint" / "config.json"
     output = tmp_path / "output"
-    overrides = [f"edge_paths={folder / 'edges_test'}", f"entity_path={folder / 'entity'}"]
-    arguments = flags(overrides)
+    arguments = flags([f"edge_paths={folder / 'edges_test'}", f"entity_path={folder / 'entity'}"])
 
     done = run_command(config, *arguments, "--workers", "1", "--output", str(output), "--quiet", cwd=tmp_path)
 

@@ -232,12 +232,9 @@ def test_other_edges_are_other_queries(cases: tuple[TinyCase, TinyCase], tmp_pat
     with h5py.File(other / "edges_1_0.h5", "r+") as file:
         file["rel"][0] = (int(file["rel"][0]) + 1) % 2
     a = run(cases[0], tmp_path / "a", "candidates=all")
-    b = run(cases[0], tmp_path / "b", "candidates=all", f"edge_paths={other}")
+    done = command(tmp_path, str(a), str(run(cases[0], tmp_path / "b", "candidates=all", f"edge_paths={other}")))
 
-    done = command(tmp_path, str(a), str(b))
-
-    assert 1 == done.status
-    assert 1 == len(done.faults)
+    assert (1, 1) == (done.status, len(done.faults))
     assert ": edge_paths[0], edges of bucket 1_0: A " in done.err
 
 
@@ -257,8 +254,7 @@ def test_entities_of_another_checkpoint_are_found_edge_by_edge(
 
     done = command(tmp_path, "a", "b")
 
-    assert 1 == done.status
-    assert 1 == len(done.faults)
+    assert (1, 1) == (done.status, len(done.faults))
     assert "b/ranks/0/ranks_0_1.h5: tail, row 2: expected the query of a, ranked among as many candidates" in done.err
 
 
@@ -278,8 +274,7 @@ def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCa
     folders = runs(cases, tmp_path, "candidates=partition")
     shutil.rmtree(folders[1] / "ranks")
     without = command(tmp_path, "a", "b")
-    document = metrics_of(folders[0])
-    (folders[0] / "metrics.json").write_text(json.dumps(document | {"complete": False}))
+    (folders[0] / "metrics.json").write_text(json.dumps(metrics_of(folders[0]) | {"complete": False}))
 
     unfinished, nowhere = command(tmp_path, "a", "b"), command(tmp_path, "b", "c")
 
@@ -289,8 +284,7 @@ def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCa
         unfinished.status,
         unfinished.faults,
     )
-    assert 1 == nowhere.status
-    assert nowhere.faults == ["c: no such output directory"]
+    assert (1, nowhere.faults) == (nowhere.status, ["c: no such output directory"])
 
 
 @pytest.mark.parametrize(
@@ -361,8 +355,7 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     assert {(0, "")} == {(done.status, done.err) for done in texts.values()}
     assert found.a_model.endswith("one/checkpoint, version 3")
     assert all(found.b_model in output for output in (page.out, texts["md"].out.replace("\\_", "_")))
-    document = json.loads(texts["json"].out)
-    assert json.loads(json.dumps(found.to_dict() | {"a": "a", "b": "b"})) == document
+    assert json.loads(json.dumps(found.to_dict() | {"a": "a", "b": "b"})) == json.loads(texts["json"].out)
     of_csv = list(csv.DictReader(io.StringIO(texts["csv"].out)))
     assert len(found.differences) * (1 + len(found.relations)) == len(of_csv)
     assert str(found["mrr"].p_value) == of_csv[1]["p_value"]

@@ -92,8 +92,7 @@ def types_of(case: TinyCase) -> list[str]:
 
 
 def test_a_file_has_the_results_of_the_folder_that_import_graph_makes_of_it(case: TinyCase) -> None:
-    known = edges_of(case)[::2]
-    write_tsv(case.root / "known.tsv", known)
+    write_tsv(case.root / "known.tsv", edges_of(case)[::2])
     write_tsv(case.root / "train.txt", edges_of(case)[1::3])
     names = ("edges.tsv", "known.tsv", "train.txt")
     import_graph(case, *types_of(case), *(f"--edges={name}={name}" for name in names))
@@ -197,8 +196,7 @@ def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:
         dynamic, "--workers", "2", "--quiet", "--output", "two", *flags(["edge_paths=edges.tsv", "workers=none"])
     )
 
-    assert (0, "") == (done.status, done.err)
-    assert 2 == run_of(dynamic.root / "two")["num_workers"]
+    assert (0, "", 2) == (done.status, done.err, run_of(dynamic.root / "two")["num_workers"])
     assert alone == numbers_of(dynamic.root / "two")
 
 
@@ -208,8 +206,7 @@ def test_in_a_group_worker_0_makes_the_buckets(dynamic: TinyCase) -> None:
 
     run_group(dynamic, ["edge_paths=edges.tsv"], dynamic.root / "group", workers=2, threads=1)
 
-    assert 2 == run_of(dynamic.root / "group")["num_workers"]
-    assert alone == numbers_of(dynamic.root / "group")
+    assert (2, alone) == (run_of(dynamic.root / "group")["num_workers"], numbers_of(dynamic.root / "group"))
     assert 1 == len(imported(dynamic.root / "group"))
 
 
@@ -356,8 +353,7 @@ def test_a_file_that_has_changed_is_another_run(dynamic: TinyCase) -> None:
     done = run_command(
         dynamic, "--workers", "1", "--quiet", "--output", "output", "--overwrite", "-p", "edge_paths=edges.tsv"
     )
-    assert (0, "") == (done.status, done.err)
-    assert 49 == metrics_of(dynamic.root / "output")["num_edges"]
+    assert (0, "", 49) == (done.status, done.err, metrics_of(dynamic.root / "output")["num_edges"])
     (after,) = imported(dynamic.root / "output")
     assert before[0] != after
 
@@ -416,9 +412,7 @@ def test_submitting_looks_at_files_and_the_job_uses_the_buckets(
     config = load_config(dynamic.config, [f"edge_paths={dynamic.root}/edges.tsv"])
     monkeypatch.chdir(dynamic.root)  # where the default output would be
     default = output_of(config)
-    report = evaluate(config, output=default.absolute(), workers=1)
-
-    assert default.absolute() == report.path
+    assert default.absolute() == evaluate(config, output=default.absolute(), workers=1).path
     assert [Path("results/imported")] == [
         path.relative_to(dynamic.root).parents[1] for path in imported(dynamic.root / "results")
     ]
@@ -483,8 +477,7 @@ def test_keys_of_files_have_no_effect_on_folders_and_that_is_said(dynamic: TinyC
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCase, number: signal.Signals) -> None:
-    line = "\t".join(edges_of(dynamic)[0]) + "\n"
-    (dynamic.root / "edges.tsv").write_text(line * 2_000_000)
+    (dynamic.root / "edges.tsv").write_text(("\t".join(edges_of(dynamic)[0]) + "\n") * 2_000_000)
     process = subprocess.Popen(
         [COMMAND, "--config", dynamic.config, "--workers", "1", "--output", "output", "-p", "edge_paths=edges.tsv"],
         cwd=dynamic.root,

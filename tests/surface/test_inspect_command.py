@@ -65,11 +65,9 @@ def test_a_bucket_is_described_with_its_ranges_and_first_rows(tmp_path: Path) ->
     found = lines_of(run_main("inspect", "edges_2_0.h5", cwd=tmp_path))["edges_2_0.h5"]
 
     assert ("bucket: left partition 2, right partition 0", "4") == (found["kind"], found["edges"])
-    assert "0 to 9, int32, not chunked" == found["lhs"]
-    assert "0 to 4, int32, not chunked" == found["rel"]
+    assert ("0 to 9, int32, not chunked", "0 to 4, int32, not chunked") == (found["lhs"], found["rel"])
     assert found["weight"].startswith("-1.5 to 2.0, float")
-    assert found["row 0"] == "left 5, relation 1, right 7"
-    assert found["row 2"] == "left 9, relation 0, right 2"
+    assert (found["row 0"], found["row 2"]) == ("left 5, relation 1, right 7", "left 9, relation 0, right 2")
     assert "row 3" not in found
 
 

@@ -48,8 +48,7 @@ def test_the_same_records_give_the_same_bytes(records: Path, tmp_path: Path) -> 
         assert run(records / "training_stats.json", "--metric", "r1", "--output", folder).status == 0
 
     first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
-    assert first.keys() == {"report.html"}
-    assert first == second
+    assert (first.keys(), first) == ({"report.html"}, second)
 
 
 def test_a_page_of_others_is_not_replaced(records: Path) -> None:

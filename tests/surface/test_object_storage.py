@@ -32,7 +32,7 @@ from pbgeval.report import output as outputs
 from pbgeval.storage import writing as files
 from pbgeval.storage.objects import RemoteObject, list_objects, put_object
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, numbers_of, run_command, run_main, run_of, start_command
+from tests.kit.commands import Done, flags, lacking, numbers_of, run_command, run_main, run_of, start_command
 from tests.kit.faults import compare
 from tests.kit.groups import run_group, start_group
 from tests.kit.names import write_edges_by_name
@@ -72,8 +72,7 @@ class RemoteCase:
 
     def only_the_checkpoint(self) -> list[str]:
         """Settings by which nothing else is an object."""
-        local = [f"entity_path={self.case.root}/entity", f"edge_paths={self.case.root}/edges"]
-        return [*local, *self.known_here()]
+        return [*[f"entity_path={self.case.root}/entity", f"edge_paths={self.case.root}/edges"], *self.known_here()]
 
     def known_here(self) -> list[str]:
         """Settings by which known edges are files."""
@@ -85,8 +84,7 @@ class RemoteCase:
     def succeeds(self, *overrides: str, output: str = "remote", workers: int = 1) -> dict[str, str]:
         """Run; return the numbers. Nothing is left of the copies."""
         done = self.run(*overrides, output=output, workers=workers)
-        assert (0, "") == (done.status, done.err)
-        assert [] == list(self.scratch.iterdir())
+        assert (0, "", []) == (done.status, done.err, list(self.scratch.iterdir()))
         return numbers_of(self.case.root / output)
 
     def refused(self, *overrides: str) -> str:
@@ -290,8 +288,7 @@ def test_what_others_have_at_a_url_is_refused_before_the_evaluation(
     done = copied(case, url)
 
     assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
-    assert f"{url}" in done.err
-    assert message in done.err
+    assert not lacking(done.err, f"{url}", message)
     assert text == (folder / name).read_text()
     assert not (case.root / "results").exists()
 
@@ -345,9 +342,7 @@ def test_files_and_objects_may_be_mixed(remote: RemoteCase) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("candidates", POLICIES)
 def test_several_workers_share_the_copies(remote: RemoteCase, candidates: str) -> None:
-    alone = remote.local_numbers(f"candidates={candidates}")
-
-    assert alone == remote.succeeds(f"candidates={candidates}", workers=2)
+    assert remote.local_numbers(f"candidates={candidates}") == remote.succeeds(f"candidates={candidates}", workers=2)
     assert 2 == run_of(remote.case.root / "remote")["num_workers"]
 
 
@@ -361,8 +356,7 @@ def test_a_group_reads_objects(remote: RemoteCase, edges: str) -> None:
 
     run_group(remote.case, overrides, remote.case.root / "remote", workers=2, threads=1)
 
-    assert alone == numbers_of(remote.case.root / "remote")
-    assert [] == list(remote.scratch.iterdir())
+    assert (alone, []) == (numbers_of(remote.case.root / "remote"), list(remote.scratch.iterdir()))
 
 
 class WorkersInThreads(Team):
@@ -401,8 +395,7 @@ def test_workers_of_a_group_on_one_host_copy_each_object_once(
     for thread in threads:
         thread.join()
 
-    assert [found[0]] * 3 == found
-    assert found[0][1] == len(list((remote.case.root / "edges").iterdir()))
+    assert ([found[0]] * 3, found[0][1]) == (found, len(list((remote.case.root / "edges").iterdir())))
     assert sorted(set(copied)) == sorted(copied)
     assert f"{remote.url}/{EMBEDDINGS}" in copied
     assert [] == list(remote.scratch.iterdir())
@@ -412,9 +405,7 @@ def test_edges_by_name_may_be_an_object(remote: RemoteCase) -> None:
     write_edges_by_name(remote.case)
     remote.store.upload(remote.case.root, remote.key)
 
-    expected = remote.local_numbers("edge_paths=edges.tsv")
-
-    assert expected == remote.succeeds(f"edge_paths={remote.url}/edges.tsv")
+    assert remote.local_numbers("edge_paths=edges.tsv") == remote.succeeds(f"edge_paths={remote.url}/edges.tsv")
 
 
 # Bounds
@@ -445,8 +436,7 @@ def test_what_exceeds_the_limit_is_read_in_place(
 
     copied = [path.name for path in found]
     assert len(edges) == sum(name.startswith("edges_") for name in copied)
-    num_partitions = sum("embeddings" in name for name in sizes)
-    assert 0 < sum(name.startswith("embeddings_") for name in copied) < num_partitions
+    assert 0 < sum(name.startswith("embeddings_") for name in copied) < sum("embeddings" in name for name in sizes)
 
 
 @pytest.mark.parametrize("candidates", [*POLICIES[:2], pytest.param("all", marks=pytest.mark.slow)])
@@ -543,8 +533,7 @@ def test_what_others_made_by_a_name_like_ours_is_neither_entered_nor_removed(rem
 
     done = start_command(remote.case, *remote.arguments(), timeout=HANGS)
 
-    assert (0, "") == (done.status, done.err)
-    assert [path] == list(remote.scratch.iterdir())
+    assert (0, "", [path]) == (done.status, done.err, list(remote.scratch.iterdir()))
     assert (remote.case.root.parent / "users").exists()
 
 
@@ -556,8 +545,7 @@ def test_a_pipe_in_the_folder_that_a_killed_run_left_does_not_hang(remote: Remot
 
     done = start_command(remote.case, *remote.arguments(), timeout=HANGS)
 
-    assert (0, "") == (done.status, done.err)
-    assert [] == list(remote.scratch.iterdir())
+    assert (0, "", []) == (done.status, done.err, list(remote.scratch.iterdir()))
 
 
 @pytest.mark.slow
@@ -577,8 +565,7 @@ def test_copies_are_their_users_own_while_the_run_lasts(remote: RemoteCase, monk
         os.umask(before)
 
     (folder,) = (name for name in modes if name.startswith("pbgeval-"))
-    assert 0o700 == modes[folder]
-    assert {0o600} == {mode for name, mode in modes.items() if "." in name}
+    assert (0o700, {0o600}) == (modes[folder], {mode for name, mode in modes.items() if "." in name})
     assert Path(EMBEDDINGS).name in modes
 
 
@@ -593,8 +580,7 @@ def test_a_signal_to_end_while_objects_are_copied_leaves_nothing(
 
     done = remote.run()
 
-    assert (75, "") == (done.status, done.out)
-    assert ["ended by SIGTERM"] == re.findall("ended by SIGTERM", done.err)
+    assert (75, "", ["ended by SIGTERM"]) == (done.status, done.out, re.findall("ended by SIGTERM", done.err))
     assert [] == list(remote.scratch.iterdir())
 
 
@@ -609,8 +595,7 @@ def test_a_group_that_finds_no_object_ends_with_the_fault(remote: RemoteCase) ->
     for process in processes:
         process.join(PATIENCE)
 
-    assert [1, 1] == [process.exitcode for process in processes]
-    assert [] == list(remote.scratch.iterdir())
+    assert ([1, 1], []) == ([process.exitcode for process in processes], list(remote.scratch.iterdir()))
     assert not (remote.case.root / "remote").exists()
 
 
@@ -651,9 +636,7 @@ FAULTS: list[tuple[Callable[[RemoteCase], list[str]], list[str]]] = [
 def test_a_fault_names_the_url_and_leaves_nothing(
     remote: RemoteCase, act: Callable[[RemoteCase], list[str]], lines: list[str]
 ) -> None:
-    overrides = act(remote)
-
-    compare(remote.run(*overrides), [line.replace("{url}", remote.url) for line in lines], remote.case.root)
+    compare(remote.run(*act(remote)), [line.replace("{url}", remote.url) for line in lines], remote.case.root)
 
     assert [] == list(remote.scratch.iterdir())
     assert not (remote.case.root / "remote").exists()
@@ -673,9 +656,7 @@ def test_a_fault_names_the_url_and_leaves_nothing(
 def test_without_credentials_or_endpoint_nothing_is_read(
     remote: RemoteCase, environment: dict[str, str], line: str
 ) -> None:
-    arguments = remote.arguments(*remote.only_the_checkpoint())
-
-    done = start_command(remote.case, *arguments, environment=environment)
+    done = start_command(remote.case, *remote.arguments(*remote.only_the_checkpoint()), environment=environment)
 
     compare(done, [line.replace("{url}", remote.url)], remote.case.root)
 
@@ -708,9 +689,7 @@ def test_an_object_that_changes_while_it_is_copied_is_refused(
 
     monkeypatch.setattr(object_storage, "copy_object", after_a_change)
 
-    fault = remote.refused()
-
-    assert fault.startswith(f"{remote.url}/{EMBEDDINGS}: expected ")
+    assert remote.refused().startswith(f"{remote.url}/{EMBEDDINGS}: expected ")
 
 
 def test_an_object_that_changes_while_it_is_read_in_place_is_refused(

@@ -75,8 +75,7 @@ def test_by_default_it_is_named_after_config_and_digest(case: TinyCase) -> None:
 
     (output,) = (case.root / "results").iterdir()
     digest = metrics_of(output)["provenance"]["digest"]
-    assert f"eval-{digest[:8]}" == output.name
-    assert 32 == len(digest)
+    assert (f"eval-{digest[:8]}", 32) == (output.name, len(digest))
 
 
 def test_by_default_it_is_in_the_working_directory(case: TinyCase, tmp_path: Path) -> None:
@@ -93,8 +92,7 @@ def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) ->
     with writes_nothing(case.root):
         again = run_command(case, "--workers", "2", "--output", "output")  # run options do not make another run
 
-    assert 0 == again.status
-    assert first.out == again.out
+    assert (0, first.out) == (again.status, again.out)
     assert "output: already complete; showing the saved result (overwrite to recompute it)\n" == again.err
 
 

@@ -139,8 +139,7 @@ def assert_declared(parts: tuple[Part, ...], documents: list[Any]) -> None:
         for name, value in keys:
             assert is_of_type(value, declared[name].type), f"{name}: {declared[name].type}, found {value!r}"
         found |= {name for name, _ in keys}
-        always = {part.name for part in parts if not part.when and "." not in part.name}
-        assert always <= {name for name, _ in keys}
+        assert {part.name for part in parts if not part.when and "." not in part.name} <= {name for name, _ in keys}
     assert set() == set(declared) - found, "nothing writes these"
 
 
@@ -209,8 +208,7 @@ def test_no_other_file_lies_in_an_output_directory(outputs: dict[str, Path]) -> 
 
     found = {path.name for folder in outputs.values() for path in folder.iterdir()}
     assert found <= declared
-    unfinished_or_asked_for = {PAGE, JOURNAL, SCRATCH, EARLIER, "owner.json, owner.heartbeat", "sinks", "imported"}
-    assert declared - found == unfinished_or_asked_for
+    assert declared - found == {PAGE, JOURNAL, SCRATCH, EARLIER, "owner.json, owner.heartbeat", "sinks", "imported"}
     assert METRICS in found
 
 

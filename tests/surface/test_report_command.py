@@ -90,9 +90,7 @@ def test_a_cutoff_that_the_run_did_not_have_comes_from_saved_ranks(tmp_path: Pat
         Page((tmp_path / folder / "report.html").read_text(encoding="utf-8")).rows["Metrics by bucket"]
         for folder in ("output", "seven")
     )
-    assert found == expected
-    assert found[0][-1] == "hits@7"
-    assert refused.status == 1
+    assert (found, found[0][-1], refused.status) == (expected, "hits@7", 1)
     assert "no metric 'hits@7' here; add 7 to hits_at" in refused.err
 
 
@@ -100,8 +98,7 @@ def test_an_unfinished_run_is_shown_with_a_warning(folder: Path) -> None:
     make_incomplete(folder)
     done = report(folder)
 
-    assert 0 == done.status
-    assert [f"warning: {folder}: this evaluation is not complete"] == done.faults
+    assert (0, [f"warning: {folder}: this evaluation is not complete"]) == (done.status, done.faults)
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert "Not complete." in text
     assert "noscript" not in text, "nobody writes it again"

@@ -130,8 +130,7 @@ def test_the_buckets_have_a_row_per_path_and_bucket_and_add_up(case: TinyCase) -
     assert own | {*of_sums, "both.auc", "both.query_auc", "both.loss"} == set(rows[0])
     key = "both.realistic.mean_rank"
     mean = sum(int(row["num_edges"]) * float(row[key] or 0) for row in rows) / document["num_edges"]
-    assert mean == pytest.approx(document["metrics"][key], rel=1e-12)
-    assert ("0", "") == (rows[-1]["num_edges"], rows[-1][key])
+    assert (mean, "0", "") == (pytest.approx(document["metrics"][key], rel=1e-12), rows[-1]["num_edges"], rows[-1][key])
 
 
 def test_the_histogram_counts_every_query_of_each_rank_type(case: TinyCase) -> None:

@@ -16,7 +16,7 @@ from pbgeval import Report
 from pbgeval.command_line.verification import SequentialTest
 from pbgeval.storage.row_files import create_query_file, find_ranks, open_query_file, query_path
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, run_command, run_main
+from tests.kit.commands import Done, flags, lacking, run_command, run_main
 
 SEED = ("--seed", "4", "--workers", "1")
 
@@ -96,14 +96,15 @@ def with_known(claimed: Any, found: Any) -> Any:
     ],
 )
 def test_an_honest_result_can_be_true(case: TinyCase, tmp_path: Path, overrides: tuple[str, ...], again: int) -> None:
-    folder = evaluate(case, tmp_path / "result", *overrides)
-
-    done = verify(case, folder, "--share", "0.01", *flags(overrides))
+    done = verify(case, evaluate(case, tmp_path / "result", *overrides), "--share", "0.01", *flags(overrides))
 
     assert 0 == done.status, done.err
-    assert ": verified" in done.out
-    assert f"edges ranked again (seed 4): {again:,}, 0 of them differ" in done.out
-    assert "wrong ranks of 1% of the edges would be found with a probability of 99.9%" in done.out
+    assert not lacking(
+        done.out,
+        ": verified",
+        f"edges ranked again (seed 4): {again:,}, 0 of them differ",
+        "wrong ranks of 1% of the edges would be found with a probability of 99.9%",
+    )
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.5])
@@ -112,10 +113,8 @@ def test_a_planted_change_of_ranks_is_found(case: TinyCase, result: Path, tmp_pa
 
     done = verify(case, folder, "--quiet")
 
-    assert 1 == done.status
-    assert "" == done.out
-    assert f"{folder}: verification failed: bucket " in done.err
-    assert "the result says " in done.err
+    assert (1, "") == (done.status, done.out)
+    assert not lacking(done.err, f"{folder}: verification failed: bucket ", "the result says ")
     assert Report.read(folder)["mrr"] > Report.read(result)["mrr"]  # type: ignore[operator]
 
 
@@ -190,9 +189,7 @@ def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
 def test_figures_that_do_not_follow_from_the_ranks_are_found(
     case: TinyCase, result: Path, tmp_path: Path, place: str, value: object, message: str
 ) -> None:
-    folder = changed(result, tmp_path / "forged", place, value)
-
-    done = verify(case, folder)
+    done = verify(case, changed(result, tmp_path / "forged", place, value))
 
     is_looked_at = ", there " not in message  # else it is refused before
     assert (1, "", 1 + is_looked_at) == (done.status, done.out, len(done.err.splitlines()))
@@ -227,8 +224,7 @@ def test_another_digest_is_found(case: TinyCase, result: Path, tmp_path: Path) -
 
 def test_tables_that_do_not_follow_from_the_ranks_are_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(result, tmp_path / "forged"))
-    text = (folder / "buckets.csv").read_text()
-    (folder / "buckets.csv").write_text(text.replace(",500,", ",501,", 1))
+    (folder / "buckets.csv").write_text((folder / "buckets.csv").read_text().replace(",500,", ",501,", 1))
 
     done = verify(case, folder)
 
@@ -310,8 +306,7 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
     report = Report.read(result)
 
     assert (0, "hub/.eval_results/test.yaml\nhub/evaluation.md\n") == (done.status, done.out)
-    assert {"id": "me/graph-1", "task_id": "test"} == entry["dataset"]
-    assert report["hits@10"] == entry["value"]
+    assert ({"id": "me/graph-1", "task_id": "test"}, report["hits@10"]) == (entry["dataset"], entry["value"])
     assert {"url": "https://a.example/r", "name": "pbgeval result"} == entry["source"]
     assert report.run["started"][:10] == entry["date"]
     assert entry["notes"].startswith("both.realistic.hits_at_10: 2,006 edges, ")

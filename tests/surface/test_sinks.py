@@ -19,7 +19,7 @@ from pbgeval.errors import ConfigError, OutputError
 from pbgeval.report.output import result_line, send_to_sinks
 from pbgeval.sinks import Log, LoggedRun, check_sink, library_faults, line_of, open_sink
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated, flags, metrics_of, run_command
+from tests.kit.commands import evaluated, flags, lacking, metrics_of, run_command
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
 
 def line_in(output: Path) -> dict[str, Any]:
     (line,) = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    found: dict[str, Any] = json.loads(line)
-    return found
+    return json.loads(line)
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -65,8 +64,7 @@ def test_tensorboard_holds_the_same_and_no_number_changes(case: TinyCase) -> Non
     )
 
     assert 0 == done.status, done.err
-    assert "metrics.jsonl" in done.out
-    assert "sinks" in done.out
+    assert not lacking(done.out, "metrics.jsonl", "sinks")
     assert plain == metrics_of(case.root / "events")
     line = line_in(case.root / "events")
     assert line["values"]["both.realistic.mean_rank.standard_error"] > 0
@@ -102,8 +100,7 @@ def test_a_sink_that_fails_costs_a_warning_and_not_the_result(case: TinyCase) ->
     assert 0 == done.status
     assert metrics_of(case.root / "failing")["complete"]
     assert line_in(case.root / "failing")["values"]
-    warnings = [line for line in done.faults if "sink" in line]
-    assert 1 == len(warnings)
+    assert 1 == len([line for line in done.faults if "sink" in line])
     assert "cannot write an event file of TensorBoard: RuntimeError: a broken disk; the result" in done.err
     assert before == threads_of_sinks()
 
@@ -182,8 +179,7 @@ def test_an_unknown_sink_is_refused(case: TinyCase) -> None:
     done = run_command(case, "--workers", "1", "--output", "unknown", *flags(["sinks=tensorbord"]))
 
     assert (1, 1) == (done.status, len(done.faults))
-    assert "sinks[0]: expected" in done.err
-    assert "tensorboard" in done.err
+    assert not lacking(done.err, "sinks[0]: expected", "tensorboard")
     with pytest.raises(ConfigError, match="expected a sink of tensorboard, wandb, mlflow, got 'x'"):
         check_sink("x", case.root)
 
@@ -204,8 +200,7 @@ class OfLibraryError(Exception):
 def test_a_line_holds_run_settings_step_and_values() -> None:
     line = line_of(LoggedRun("mine", {"seed": 4}), 2, {"a": -1.0, "b": 3})
 
-    expected = {"run": "mine", "settings": {"seed": 4}, "step": 2, "values": {"a": -1.0, "b": 3}}
-    assert expected == json.loads(line)
+    assert {"run": "mine", "settings": {"seed": 4}, "step": 2, "values": {"a": -1.0, "b": 3}} == json.loads(line)
     assert "\n" not in line
 
 

@@ -77,8 +77,7 @@ def test_the_constraints_pin_one_version_without_local_tag_of_every_dependency()
 def test_every_requirement_has_a_lowest_version_that_is_not_above_the_pinned_one() -> None:
     pinned = constraints()
     setup = (REPOSITORY / "setup.py").read_text(encoding="utf-8")
-    listed = setup[setup.index("install_requires") : setup.index("entry_points")]
-    texts = re.findall(r'"([^"\s]+)"(?=[,\]])', listed)
+    texts = re.findall(r'"([^"\s]+)"(?=[,\]])', setup[setup.index("install_requires") : setup.index("entry_points")])
     lowest = {(of := Requirement(text)).name: (str(of.specifier), text) for text in texts}
 
     assert len(lowest) > 30
@@ -87,9 +86,7 @@ def test_every_requirement_has_a_lowest_version_that_is_not_above_the_pinned_one
 
 
 def test_pyproject_configures_tools_only() -> None:
-    configuration = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-
-    assert {"build-system", "tool"} == set(configuration)
+    assert {"build-system", "tool"} == set(tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")))
 
 
 def test_the_version_stands_in_one_place_and_in_the_changelog() -> None:

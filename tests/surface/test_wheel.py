@@ -15,7 +15,7 @@ import pytest
 import pbgeval
 from tests.installed_wheel import REPOSITORY, Built, InstalledWheel, build_wheel
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated, numbers_of
+from tests.kit.commands import evaluated, lacking, numbers_of
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -120,8 +120,7 @@ def test_an_installed_wheel_evaluates_like_the_checkout(
     assert (0, "out/report.html\n", "") == (page.returncode, page.stdout, page.stderr)
     text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
-    assert "<style>" in text
-    assert "<script>" in text
+    assert not lacking(text, "<style>", "<script>")
 
 
 def test_a_program_that_uses_an_installed_wheel_is_checked_against_its_types(
