@@ -231,7 +231,8 @@ class ThreadTeam:
         return table
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        return self.gather_objects(tensor) if self.rank_in_team == 0 else []
+        parts = self.gather_objects(tensor)  # which all of them take part in
+        return parts if self.rank_in_team == 0 else []
 
     def gather_objects(self, value: Any) -> list[Any]:
         self.board.values[self.rank_in_team] = value

@@ -19,10 +19,6 @@ BLOCKS = [block for block in blocks_of("docs/cluster.md") if block.needs == "two
 IN_A_SHELL = 'mount --bind "$0" /etc/hosts && exec bash -c "$1"'
 
 
-def test_there_are_such_blocks() -> None:
-    assert len(BLOCKS) == 2
-
-
 @pytest.mark.parametrize("text", [block.text for block in BLOCKS], ids=["fixed", "elastic"])
 def test_torchrun_of_the_page_on_both_hosts(text: str, hosts: list[Host], tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case")

@@ -209,7 +209,10 @@ print(json.dumps(missing))
     } == json.loads(done.stdout)
 
 
-def test_libraries_of_extras_are_not_required_by_the_package_itself(installed: InstalledWheel) -> None:
-    core = {of.name for of in requirements_of(installed.wheel)}
+def test_libraries_of_extras_are_not_required_by_the_package_itself_and_peers_by_none(
+    installed: InstalledWheel,
+) -> None:
+    wheel, peers = installed.wheel, {"pykeen", "torchbiggraph", "lightning", "openbiolink"}
 
-    assert {"torch", "numpy", "h5py", "attrs", "typer", "rich", "numba"} == core
+    assert {"torch", "numpy", "h5py", "attrs", "typer", "rich", "numba"} == {of.name for of in requirements_of(wheel)}
+    assert set() == peers & {of.name for extra in extras_of(wheel) for of in requirements_of(wheel, extra)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import itertools
 import json
 import math
 import shutil
@@ -20,6 +20,7 @@ from pbgeval.report.output import digest_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, metrics_of, numbers_of, run_command
+from tests.kit.reports import rows_of
 
 RANK_TYPES = ("optimistic", "realistic", "pessimistic")
 
@@ -44,20 +45,11 @@ def metric_keys(sides: tuple[str, ...], cutoffs: tuple[int, ...], *, loss: bool 
 
 
 def leaves(value: object) -> Iterator[object]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from leaves(inner)
-    elif isinstance(value, list):
-        for inner in value:
+    if isinstance(value, dict | list):
+        for inner in itertools.chain(*value.items()) if isinstance(value, dict) else value:
             yield from leaves(inner)
     else:
         yield value
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_counts_are_ints_and_other_metrics_floats(case: TinyCase) -> None:

@@ -16,7 +16,7 @@ from pbgeval import Report
 from pbgeval.command_line.verification import SequentialTest
 from pbgeval.storage.row_files import create_query_file, find_ranks, open_query_file, query_path
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, lacking, run_command, run_main
+from tests.kit.commands import Done, evaluated, flags, lacking, run_command, run_main
 
 SEED = ("--seed", "4", "--workers", "1")
 
@@ -33,8 +33,7 @@ def result(case: TinyCase) -> Path:
 
 
 def evaluate(case: TinyCase, output: Path, *overrides: str) -> Path:
-    done = run_command(case, "--workers", "1", "--quiet", "--output", str(output), *flags(overrides))
-    assert (0, "") == (done.status, done.err)
+    evaluated(case, *overrides, output=output)
     return output
 
 
@@ -160,8 +159,7 @@ def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text('{"model": "distmult"}')
     config = tmp_path / "eval.json"
     config.write_text(json.dumps({"model": ".", "edge_paths": ["edges.npy"], "candidates": "all"}))
-    first = run_main("run", str(config), "--output", str(tmp_path / "result"), "--quiet", cwd=tmp_path)
-    assert (0, "") == (first.status, first.err)
+    assert "" == run_main("run", str(config), "--output", str(tmp_path / "result"), "--quiet", cwd=tmp_path).printed
 
     done = run_main("verify", str(tmp_path / "result"), str(config), *SEED, cwd=tmp_path)
 
@@ -216,10 +214,7 @@ def test_another_digest_is_found(case: TinyCase, result: Path, tmp_path: Path) -
         with h5py.File(query_path(folder, "ranks", index, bucket), "r+") as file:
             file.attrs["digest"] = digest
 
-    done = verify(case, folder)
-
-    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
-    assert f", there {digest}); give the config of that run" in done.err
+    assert f", there {digest}); give the config of that run" in verify(case, folder).fault
 
 
 def test_tables_that_do_not_follow_from_the_ranks_are_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
@@ -252,8 +247,8 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
     done = verify(other, result)
 
     assert (1, "") == (done.status, done.out)
-    assert f"this is not what {result} was made of: another checkpoint (data.embeddings." in done.err
-    assert "give the config of that run" in done.err
+    expected = f"this is not what {result} was made of: another checkpoint (data.embeddings."
+    assert not lacking(done.err, expected, "give the config of that run")
 
 
 @pytest.mark.parametrize(
@@ -271,10 +266,7 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
 def test_what_cannot_be_checked_is_one_line(
     case: TinyCase, result: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    done = verify(case, result, *arguments)
-
-    assert (1, 1) == (done.status, len(done.err.splitlines()))
-    assert message in done.err
+    assert message in verify(case, result, *arguments).fault
 
 
 @pytest.mark.parametrize("honest", [0.0, 0.001])
@@ -367,9 +359,7 @@ def test_what_the_hub_does_not_take_is_refused(
     output = () if "--output" in arguments else ("--output", "hub")
     done = run_main("publish", str(result), *output, *arguments, cwd=tmp_path)
 
-    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
-    assert message in done.err
-    assert "secret" not in done.err
+    assert [message] == [words for words in (message, "secret") if words in done.fault]
     assert [] == list(tmp_path.iterdir())
 
 
@@ -388,8 +378,7 @@ def test_files_of_others_stay(result: Path, tmp_path: Path, there: str, message:
 
     done = run_main("publish", str(result), "-o", "hub", "--dataset", "a/b", "--task", "test", cwd=tmp_path)
 
-    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
-    assert message in done.err
+    assert message in done.fault
     assert [tmp_path / there] == [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -398,9 +387,9 @@ def test_a_result_at_a_url_is_to_be_copied(case: TinyCase, result: Path, command
     url = f"file://{result}"
     more = {"publish": ["-o", "hub", "--dataset", "a/b"], "verify": [str(case.config)], "compare": [str(result)]}
 
-    done = run_main(command, url, *more.get(command, []), cwd=case.root)
+    fault = run_main(command, url, *more.get(command, []), cwd=case.root).fault
 
-    assert (1, f"{url}: expected a local folder; copy the result here first\n") == (done.status, done.err)
+    assert f"{url}: expected a local folder; copy the result here first" == fault
 
 
 @pytest.mark.parametrize(
@@ -426,15 +415,12 @@ def test_a_damaged_result_is_one_line(case: TinyCase, result: Path, tmp_path: Pa
     verified = verify(case, folder)
 
     what = f"{folder}/metrics.json: {place.split('/')[0]} is missing or damaged"
-    line = f"{what}; copy the result again, or evaluate again\n"
-    assert [(1, line)] * 2 == [(done.status, done.err) for done in (published, verified)]
+    assert [f"{what}; copy the result again, or evaluate again"] * 2 == [published.fault, verified.fault]
 
 
 def test_an_unfinished_run_is_not_published(result: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(result, tmp_path / "unfinished")
-    document = json.loads((folder / "metrics.json").read_text())
-    (folder / "metrics.json").write_text(json.dumps({**document, "complete": False}), encoding="ascii")
+    folder = changed(result, tmp_path / "unfinished", "complete", False)
 
     done = run_main("publish", str(folder), "--output", "hub", "--dataset", "a/b", cwd=tmp_path)
 
-    assert (1, f"{folder}: this evaluation is not complete; finish it first\n") == (done.status, done.err)
+    assert f"{folder}: this evaluation is not complete; finish it first" == done.fault

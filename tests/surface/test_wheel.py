@@ -66,17 +66,6 @@ def test_the_wheel_says_what_it_is(built: Built) -> None:
     assert ["[console_scripts]", "kgeval-dist = pbgeval.__main__:main"] == entry_points.split("\n")[:2]
 
 
-def test_the_wheel_has_all_extras_and_requires_no_peer(built: Built) -> None:
-    said = metadata(built.wheel)
-    required = {line.split(";")[0].split(">")[0].strip() for line in said.get_all("Requires-Dist") or []}
-
-    extras = {"slurm", "gpu", "monitor", "wandb", "mlflow", "pykeen", "import", "tables", "report", "s3"}
-    extras |= {"dev", "docs", "browser", "moto"}
-    assert extras == set(said.get_all("Provides-Extra") or [])
-    assert {"torch", "numpy", "h5py", "attrs", "typer", "rich", "numba", "duckdb", "submitit"} < required
-    assert set() == required & {"pykeen", "torchbiggraph", "lightning", "openbiolink"}
-
-
 def test_the_source_distribution_makes_the_same_wheel(built: Built, tmp_path: Path) -> None:
     with tarfile.open(built.sdist) as archive:
         members = {
