@@ -14,6 +14,7 @@ import pytest
 from attrs import frozen
 
 from pbgeval.cluster.liveness import STALL_VARIABLE
+from tests.clusters import wait_until
 from tests.kit.case import TinyCase
 from tests.kit.commands import (
     COMMAND,
@@ -24,7 +25,7 @@ from tests.kit.commands import (
     undisturbed_numbers,
     unit_log,
 )
-from tests.kit.groups import run_group, start_group
+from tests.kit.groups import has_ended, run_group, start_group
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow  # each needs a run of some seconds
@@ -95,19 +96,8 @@ def workers_of(launcher: int) -> list[int]:
     return [worker for server in children_of(launcher) for worker in children_of(server)]
 
 
-def is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def all_end(processes: list[int]) -> bool:
-    until = time.monotonic() + SECONDS_TO_END
-    while any(map(is_alive, processes)):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
+    wait_until(lambda: all(map(has_ended, processes)), "they live on", SECONDS_TO_END)
     return True
 
 

@@ -14,6 +14,7 @@ from pbgeval.cluster.liveness import STALL_VARIABLE
 from tests.clusters import Host, stop, wait_until, wait_until_begun, writers
 from tests.kit.case import TinyCase
 from tests.kit.commands import COMMAND, metrics_of, numbers_of, run_of, snapshot
+from tests.kit.groups import has_ended
 from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow]
@@ -70,13 +71,6 @@ def worker_on(host: Host, output: Path) -> int:
 
 def go_on(process: int) -> None:
     os.kill(process, signal.SIGCONT)
-
-
-def has_ended(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 def test_the_rest_finishes_without_a_host_that_is_cut_off(

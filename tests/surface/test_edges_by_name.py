@@ -23,7 +23,7 @@ from pbgeval.evaluation import evaluate, output_of
 from pbgeval.storage import writing as files
 from tests.kit.case import TinyCase
 from tests.kit.commands import COMMAND, Done, evaluated, flags, metrics_of, numbers_of, run_command, run_main, run_of
-from tests.kit.groups import run_group
+from tests.kit.groups import run_group, start_as_mpirun
 from tests.kit.names import buckets_in, write_edges_by_name, write_tsv
 
 Edges = list[tuple[str, str, str]]
@@ -203,21 +203,9 @@ def test_in_a_group_worker_0_makes_the_buckets(dynamic: TinyCase) -> None:
 @pytest.mark.slow
 def test_every_worker_of_a_group_says_what_is_wrong_with_a_file(dynamic: TinyCase) -> None:
     (dynamic.root / "edges.tsv").write_text("user/0/0\tr0\n", encoding="utf-8")
-    group = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_PORT": "29517"}
     command = [COMMAND, "--config", dynamic.config, "--output", "output", "-p", "edge_paths=edges.tsv"]
 
-    workers = [
-        subprocess.Popen(
-            command,
-            cwd=dynamic.root,
-            env=os.environ
-            | group
-            | {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    workers = start_as_mpirun(command, 2, dynamic.root)
     lines = [worker.communicate(timeout=120)[1].splitlines()[-1] for worker in workers]
 
     fault = f"{dynamic.root}/edges.tsv:1: expected 3 columns separated by tabs, found 2; set edge_columns"
