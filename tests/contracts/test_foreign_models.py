@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from pbgeval import EvalConfig, evaluate
 from pbgeval.notation import ENDS, Bucket, Side
 from tests.contracts.scorer_contract import some_edges
-from tests.patience import PATIENCE
+from tests.kit.commands import run_program
 from tests.saved_ranks import read_ranks
 from tests.systems_reference import GRAPHSTORM
 
@@ -28,9 +27,7 @@ ERROR = 1e-5
 def saved(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the peers have written to."""
     out = tmp_path_factory.mktemp("foreign")
-    command = [peer("foreign") / "python", PROGRAM, out]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
+    run_program(peer("foreign") / "python", PROGRAM, out)
     return out
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import torch
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.monitor.records import History, PassKey, read_history
-from tests.patience import PATIENCE
+from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
@@ -24,16 +22,8 @@ MRR = "both.realistic.mean_reciprocal_rank"
 
 
 def run(python: Path, folder: Path, *arguments: str) -> tuple[str, History]:
-    done = subprocess.run(
-        [python, EXAMPLE, "--output", folder / "monitor", "--save", folder / "trained.pt", *arguments],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert 0 == done.returncode, done.stderr
-    return done.stdout, read_history(folder / "monitor", pytest.fail)
+    files = ["--output", folder / "monitor", "--save", folder / "trained.pt"]
+    return run_program(python, EXAMPLE, *files, *arguments), read_history(folder / "monitor", pytest.fail)
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["bucket_by_bucket", "mixed"])

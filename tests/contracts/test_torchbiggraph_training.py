@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +19,9 @@ from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, thresho
 from pbgeval.monitor.records import History, PassKey, VisitRecord, read_history
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
+from tests.kit.commands import Done
+from tests.kit.commands import start as start_program
 from tests.kit.training import make_graph
-from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.peers
 
@@ -44,21 +43,14 @@ KEYS: dict[str, Any] = {
 }
 
 
-def start(python: Path, case: TinyCase, program: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [python, *program, case.config, *arguments],
-        cwd=case.root,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ITS_OWN_WARNING},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+def start(python: Path, case: TinyCase, program: list[str], *arguments: str) -> Done:
+    environment = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ITS_OWN_WARNING}
+    return start_program([python, *program, case.config, *arguments], case.root, **environment)
 
 
 def train(python: Path, case: TinyCase, **settings: Any) -> History:
     done = start(python, case, [str(PROGRAM)], json.dumps(settings))
-    assert 0 == done.returncode, done.stdout + done.stderr
+    assert 0 == done.status, done.out + done.err
     return read_history(case.root / "monitor", pytest.fail)
 
 
@@ -176,12 +168,12 @@ def test_the_example_has_a_pass_per_chunk_and_edge_path_and_goes_on_from_a_check
     for num_epochs in (1, 2):
         case.write_config(edge_paths=["edges", "more"], num_epochs=num_epochs)
         done = start(python, case, COMMAND, "--monitor", "monitor", "-p", "lr=0.05")
-        assert 0 == done.returncode, done.stdout + done.stderr
+        assert 0 == done.status, done.out + done.err
     history = read_history(case.root / "monitor", pytest.fail)
 
-    assert re.search("best epoch by held-out MRR: [01]\n", done.stdout)
+    assert re.search("best epoch by held-out MRR: [01]\n", done.out)
     lines = re.findall(
-        r"^epoch (\d).*: MRR 0\.\d+ before, 0\.\d+ after training \(\d+ held-out edges\)$", done.stdout, re.M
+        r"^epoch (\d).*: MRR 0\.\d+ before, 0\.\d+ after training \(\d+ held-out edges\)$", done.out, re.M
     )
     assert lines == ["1"] * 4  # a line per path and chunk; the first process did epoch 0
     expected = [PassKey(epoch, path, chunk) for epoch in (0, 1) for path in (0, 1) for chunk in (0, 1)]
@@ -256,6 +248,6 @@ def test_what_cannot_be_monitored_is_refused_before_training(
 
     done = start(peer("torchbiggraph") / "python", case, COMMAND, "--monitor", "monitor")
 
-    assert (1, 1) == (done.returncode, len(done.stderr.splitlines()))
-    assert message in done.stderr
+    assert (1, 1) == (done.status, len(done.err.splitlines()))
+    assert message in done.err
     assert not (case.root / "monitor").exists()

@@ -50,6 +50,12 @@ class Done:
         return self.err.rstrip("\n")
 
     @property
+    def refusal(self) -> str:
+        """All lines of a command that was refused."""
+        assert (1, "") == (self.status, self.out), self.err
+        return self.err
+
+    @property
     def printed(self) -> str:
         """What a command has printed that succeeded without a word on stderr."""
         assert (0, "") == (self.status, self.err)
@@ -122,6 +128,14 @@ def start(command: Sequence[str | Path], cwd: Path, timeout: float = PATIENCE, *
         timeout=timeout,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def run_program(*command: object, cwd: Path | None = None, **environment: str) -> str:
+    """Run a program in which this repository can be imported, and return what it prints; it must succeed."""
+    variables = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
+    done = start([*map(str, command)], cwd or Path(), **variables | environment)
+    assert 0 == done.status, done.err
+    return done.out
 
 
 @contextlib.contextmanager

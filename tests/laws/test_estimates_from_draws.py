@@ -84,17 +84,11 @@ RULES: dict[str, dict[str, Any]] = {
 
 def simulated(config: EvalConfig) -> Iterator[dict[bool, dict[str, Estimate]]]:
     """Yield the estimates of many seeds, raw (False) and filtered, by key; all files are read once."""
-    calls: list[tuple[Any, ...]] = []
-
-    def note(*arguments: Any) -> Any:
-        calls.append(arguments)
-        return bucket_passes.bucket_pass(*arguments)
-
-    with mock.patch("pbgeval.worker.buckets.bucket_pass", note):
+    with mock.patch("pbgeval.worker.buckets.bucket_pass", side_effect=bucket_passes.bucket_pass) as noted:
         result_of(config, 1)
     for seed in range(NUM_SEEDS):
         table = DrawTable()
-        for edges, origin, tables, of_pass, competition, _ in calls:
+        for edges, origin, tables, of_pass, competition, _ in (call.args for call in noted.call_args_list):
             results = bucket_passes.bucket_pass(edges, origin, tables, evolve(of_pass, seed=seed), competition)
             for side, result in results.items():
                 table.add(side, result)

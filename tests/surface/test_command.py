@@ -65,9 +65,7 @@ def succeeds(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) ->
 
 @pytest.mark.parametrize("command", [[COMMAND], [sys.executable, "-m", "pbgeval"]], ids=["kgeval-dist", "python -m"])
 def test_the_version(command: list[str | Path]) -> None:
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
-
-    assert (0, f"kgeval-dist {__version__}\n", "") == (done.returncode, done.stdout, done.stderr)
+    assert f"kgeval-dist {__version__}\n" == start([*command, "--version"], Path()).printed
 
 
 @pytest.mark.parametrize(
@@ -98,12 +96,8 @@ COMMANDS = ("", *typer.main.get_command(app).commands)  # type: ignore[attr-defi
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fits_80_columns_whole(command: str, tmp_path: Path) -> None:
-    done = run_main(*command.split(), "--help", cwd=tmp_path)
-
-    assert (done.status, done.err) == (0, "")
-    assert [
-        line for line in done.out.splitlines() if len(line) > 80 or (line.endswith("...") and "Usage" not in line)
-    ] == []
+    lines = run_main(*command.split(), "--help", cwd=tmp_path).printed.splitlines()
+    assert [line for line in lines if len(line) > 80 or (line.endswith("...") and "Usage" not in line)] == []
 
 
 def test_the_bare_command_prints_its_help(tmp_path: Path) -> None:
@@ -151,11 +145,8 @@ def test_run_does_what_the_option_config_does(case: TinyCase) -> None:
     ],
 )
 def test_a_wrong_command_line_is_a_line_that_says_what_to_type(arguments: str, line: str, tmp_path: Path) -> None:
-    done = run_main(*arguments.split(), cwd=tmp_path)
-
-    assert (done.status, done.out) == (1, "")
     pattern = ".*".join(map(re.escape, line.split("…")))
-    assert re.fullmatch(f"{pattern}\n", done.err), done.err
+    assert re.fullmatch(pattern, run_main(*arguments.split(), cwd=tmp_path).fault)
 
 
 @pytest.mark.parametrize(
@@ -168,17 +159,15 @@ def test_a_wrong_command_line_is_a_line_that_says_what_to_type(arguments: str, l
     ],
 )
 def test_help_of_the_config_can_be_searched(word: str, keys: set[str], tmp_path: Path) -> None:
-    done = run_main("--help-config", *word.split(), cwd=tmp_path)
-
-    assert (done.status, done.err, set(re.findall(r"^  ([\w.]+): ", done.out, re.MULTILINE))) == (0, "", keys)
+    printed = run_main("--help-config", *word.split(), cwd=tmp_path).printed
+    assert set(re.findall(r"^  ([\w.]+): ", printed, re.MULTILINE)) == keys
 
 
 def test_completion_knows_commands_and_options() -> None:
     words = {"kgeval-dist import-": "import-model\nimport-graph", "kgeval-dist run --wor": "--workers"}
     for typed, completed in words.items():
         variables = {"_KGEVAL_DIST_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-        done = subprocess.run([COMMAND], env=os.environ | variables, capture_output=True, text=True, check=False)
-        assert done.stdout.strip() == completed
+        assert start([COMMAND], Path(), **variables).out.strip() == completed
 
 
 def test_help_of_the_config_names_every_key(tmp_path: Path) -> None:
@@ -546,10 +535,10 @@ def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
         f"evaluate(load_config({str(case.config)!r}), output='output', workers=2)\n"
     )
 
-    done = subprocess.run([sys.executable, script], cwd=case.root, capture_output=True, text=True, check=False)
+    done = start([sys.executable, script], case.root)
 
-    assert 0 != done.returncode
-    assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
+    assert 0 != done.status
+    assert 'if __name__ == "__main__":' in done.faults[-1]
     assert not (case.root / "output").exists()
 
 

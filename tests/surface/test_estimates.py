@@ -64,10 +64,7 @@ def test_it_changes_nothing_else(case: TinyCase) -> None:
 
 
 def test_it_may_stand_alone(case: TinyCase) -> None:
-    done = run_command(case, "--workers", "1", "--output", "output", *flags((*UNIFORM, "metrics=estimates")))
-
-    assert 0 == done.status
-    document = metrics_of(case.root / "output")
+    document = evaluated(case, *UNIFORM, "metrics=estimates")
     assert ({}, keys("head", "tail", "both")) == (document["metrics"], set(document["estimates"]["metrics"]))
 
 

@@ -101,8 +101,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "estimates": ("num_batch_negs=0", "candidates=sampled", "metrics=rank,estimates", "filter_paths=known"),
     }
     for name, overrides in runs.items():
-        done = run_command(case, "--workers", "1", "--quiet", "--output", name, *flags(overrides))
-        assert 0 == done.status, done.err
+        assert 0 == run_command(case, "--workers", "1", "--quiet", "--output", name, *flags(overrides)).status
     return {name: case.root / name for name in runs}
 
 
@@ -238,9 +237,7 @@ def test_files_of_other_commands_have_the_declared_keys(
     prepare: Callable[[Path], object], words: list[str], written_to: str, name: str, tmp_path: Path
 ) -> None:
     prepare(tmp_path)
-    done = run_main(*words, cwd=tmp_path)
-
-    assert 0 == done.status, done.err
+    assert 0 == run_main(*words, cwd=tmp_path).status
     (parts,) = (parts for declared, parts in FILES.items() if declared.startswith(name))
     assert_declared(parts, [json.loads((tmp_path / written_to).read_text())])
     for path in tmp_path.glob("graph/*/unknown.tsv"):
