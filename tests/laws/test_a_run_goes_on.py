@@ -79,8 +79,7 @@ def test_it_goes_on_after_a_write_has_failed(
             first = evaluate(case, output, candidates)
         assert first.status in (0, 1, 75), (k, first)
         assert first.status == 0 or "No space left on device" in first.err, (k, first)
-        second = evaluate(case, output, candidates)
-        assert (0, "") == (second.status, second.err), (k, second)
+        assert "" == evaluate(case, output, candidates).printed, k
         assert numbers == results_of(output), k
         assert not (output / "journal").exists(), k
         assert not (output / "owner.json").exists(), k
@@ -98,8 +97,7 @@ def test_it_goes_on_after_memory_was_short(
     assert 75 == first.status
     assert "worker 0: expected enough memory (set max_memory, or use fewer --workers), got: MemoryError" in first.err
     assert "Run the same command again to resume." in first.err
-    second = evaluate(case, tmp_path / "output", candidates)
-    assert (0, "") == (second.status, second.err)
+    assert "" == evaluate(case, tmp_path / "output", candidates).printed
     assert numbers == results_of(tmp_path / "output")
 
 

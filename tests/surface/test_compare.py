@@ -96,6 +96,16 @@ def expected_queries(
     return found
 
 
+def assert_expected(folders: Sequence[Path], edges: Path, found: Comparison, *, dynamic: bool = False) -> None:
+    for number, difference in enumerate(found.differences):
+        queries = expected_queries(folders, edges, difference, found, dynamic=dynamic)
+        assert len(queries) == found.num_queries
+        assert {rel for rel, _ in queries} == {relation.relation_id for relation in found.relations}
+        check(difference, [query for _, query in queries])
+        for relation in found.relations:
+            check(relation.differences[number], [query for rel, query in queries if rel == relation.relation_id])
+
+
 @pytest.mark.parametrize(
     ("overrides", "arguments"),
     [
@@ -120,19 +130,14 @@ def test_the_figures_are_those_of_a_slow_reference(
     found = compare(*folders, **arguments)  # type: ignore[arg-type] - of many types
 
     names = ["knows", "likes", "has", "marks"]
-    assert {*range(4)} == {relation.relation_id for relation in found.relations}
-    assert [names[relation.relation_id] for relation in found.relations] == [of.relation for of in found.relations]
+    assert dict(enumerate(names)) == {of.relation_id: of.relation for of in found.relations}
+    assert_expected(folders, cases[0].root / "edges", found)
     reports = [Report.read(folder) for folder in folders]
-    for number, difference in enumerate(found.differences):
-        queries = expected_queries(folders, cases[0].root / "edges", difference, found)
-        assert len(queries) == found.num_queries
-        check(difference, [query for _, query in queries])
-        for relation in found.relations:
-            check(relation.differences[number], [query for rel, query in queries if rel == relation.relation_id])
+    for difference in found.differences:
         if found.filter == reports[0].document["filter"] and not difference.metric.endswith("_2"):
             key = f"{found.side}.{found.rank_type}.{difference.metric}"
-            assert reports[0][key] == pytest.approx(difference.a, abs=1e-9)  # reciprocals are rounded to 2^-32
-            assert reports[1][key] == pytest.approx(difference.b, abs=1e-9)
+            figures = [report[key] for report in reports]
+            assert figures == pytest.approx([difference.a, difference.b], abs=1e-9)  # reciprocals are rounded to 2^-32
 
 
 @pytest.mark.parametrize("candidates", ["partition", "sampled"])
@@ -146,12 +151,7 @@ def test_dynamic_relations_share_chunks_and_have_differences_of_their_own(candid
     found = compare(*folders)
 
     assert {"sampled": "chunk", "partition": "edge"}[candidates] == found.unit
-    for number, difference in enumerate(found.differences):
-        queries = expected_queries(folders, cases[0].root / "edges", difference, found, dynamic=True)
-        check(difference, [query for _, query in queries])
-        assert {rel for rel, _ in queries} == {relation.relation_id for relation in found.relations}
-        for relation in found.relations:
-            check(relation.differences[number], [query for rel, query in queries if rel == relation.relation_id])
+    assert_expected(folders, cases[0].root / "edges", found, dynamic=True)
 
 
 def test_blocks_make_no_difference(
@@ -165,8 +165,8 @@ def test_blocks_make_no_difference(
 
     for one, two in zip(whole.differences, parts.differences, strict=True):
         assert (one.a, one.b, one.difference) == (two.a, two.b, two.difference)
-        assert one.p_value == pytest.approx(two.p_value, rel=1e-9)
-        assert one.standard_error == pytest.approx(two.standard_error, rel=1e-9)
+        rounded = pytest.approx((two.p_value, two.standard_error), rel=1e-9)
+        assert (one.p_value, one.standard_error) == rounded
     assert len(whole.relations) == len(parts.relations)
 
 

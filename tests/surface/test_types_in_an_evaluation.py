@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pbgeval.report.report import Report
 from pbgeval.worker import sweep
 from tests.kit.case import TinyCase
-from tests.kit.commands import flags, metrics_of, numbers_of, run_command
+from tests.kit.commands import Done, flags, metrics_of, numbers_of, run_command
 from tests.kit.held_up import entries_after_each_unit, short_of_memory
 from tests.unit.test_taxonomy import DATA
 
@@ -26,7 +25,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
     return case
 
 
-def run(case: TinyCase, output: Path, *settings: str) -> Any:
+def run(case: TinyCase, output: Path, *settings: str) -> Done:
     return run_command(case, "--workers", "1", "--output", str(output), *flags(settings))
 
 
