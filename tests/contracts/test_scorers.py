@@ -42,19 +42,25 @@ class OfQuarters(ScorerContract):
         return math.fsum(QUARTERS[lhs] * OF_RELATIONS[rel] * QUARTERS[rhs])
 
 
+def score_cells(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+    return (ENTITIES[lhs] * RELATIONS[rel] * ENTITIES[rhs]).sum(-1)
+
+
+def score_side(hidden: Side, batch: Tensor) -> Tensor:
+    known, rel = batch[:, 2 if hidden is Side.LHS else 0], batch[:, 1]
+    return (RELATIONS[rel] * ENTITIES[known]) @ ENTITIES.T
+
+
 class TestAFunctionThatBroadcasts(OfQuarters):
     def make(self):
-        def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
-            return (ENTITIES[lhs] * RELATIONS[rel] * ENTITIES[rhs]).sum(-1)
-
-        return edge_scorer(score, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, cells_per_call=100)
+        return edge_scorer(score_cells, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, cells_per_call=100)
 
 
 class TestAFunctionOfVectors(OfQuarters):
     def make(self):
         def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
             assert lhs.shape == rel.shape == rhs.shape == (lhs.numel(),)
-            return (ENTITIES[lhs] * RELATIONS[rel] * ENTITIES[rhs]).sum(-1)
+            return score_cells(lhs, rel, rhs)
 
         return edge_scorer(score, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, broadcasts=False)
 
@@ -62,18 +68,13 @@ class TestAFunctionOfVectors(OfQuarters):
 class TestABatchFunction(OfQuarters):
     def make(self):
         def score_batch(batch: Tensor) -> tuple[Tensor, Tensor]:
-            lhs, rel, rhs = batch.T
-            return (RELATIONS[rel] * ENTITIES[rhs]) @ ENTITIES.T, (ENTITIES[lhs] * RELATIONS[rel]) @ ENTITIES.T
+            return score_side(Side.LHS, batch), score_side(Side.RHS, batch)
 
         return batch_scorer(score_batch, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=4)
 
 
 class TestAFunctionOfASide(OfQuarters):
     def make(self):
-        def score_side(hidden: Side, batch: Tensor) -> Tensor:
-            known, rel = batch[:, 2 if hidden is Side.LHS else 0], batch[:, 1]
-            return (RELATIONS[rel] * ENTITIES[known]) @ ENTITIES.T
-
         return side_scorer(score_side, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=4)
 
 
@@ -350,12 +351,11 @@ def test_a_result_of_another_function_is_never_taken_for_this_ones(tmp_path):
 def counting_scorer(rows: list[int]):
     """Return a scorer of all entities at once, which writes down how many rows it is asked for."""
 
-    def score_side(hidden: Side, batch: Tensor) -> Tensor:
+    def noted(hidden: Side, batch: Tensor) -> Tensor:
         rows.append(len(batch))
-        known, rel = batch[:, 2 if hidden is Side.LHS else 0], batch[:, 1]
-        return (RELATIONS[rel] * ENTITIES[known]) @ ENTITIES.T
+        return score_side(hidden, batch)
 
-    return side_scorer(score_side, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=7)
+    return side_scorer(noted, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=7)
 
 
 MANY_EDGES = some_edges(NUM_ENTITIES, NUM_RELATIONS, 120, 9)

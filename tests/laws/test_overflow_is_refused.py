@@ -59,11 +59,19 @@ POLICIES: dict[str, dict[str, Any]] = {
 NEVER_NAN = ("cos", *(name for name, of in COMPARATORS.items() if not of.multiplies))  # normalised, or magnitudes
 
 
-def run(folder: Path, policy: str, rows: list[list[float]], comparator: str, operator: str, **more: Any) -> Report:
-    settings = POLICIES[policy] | {"disable_lhs_negs": True, "metrics": ["rank"]} | more
-    params = settings.pop("params", UNCHANGING[operator])
-    dynamic = settings.pop("dynamic_relations", False)
-    bias = settings.pop("bias", False)
+def run(
+    folder: Path,
+    policy: str,
+    rows: list[list[float]],
+    comparator: str,
+    operator: str,
+    *,
+    params: dict[str, Any] | None = None,
+    dynamic: bool = False,
+    bias: bool = False,
+) -> Report:
+    settings = POLICIES[policy] | {"disable_lhs_negs": True, "metrics": ["rank"]}
+    params = params or UNCHANGING[operator]
     graph = TinyGraph(
         [Relation("likes", "user", "user", operator, params, params if dynamic else {})],
         {"user": [rows]},
@@ -80,7 +88,7 @@ def run(folder: Path, policy: str, rows: list[list[float]], comparator: str, ope
 
 
 def assert_refused(
-    folder: Path, policy: str, rows: list[list[float]], comparator: str, operator: str, **more: Any
+    folder: Path, policy: str, rows: list[list[float]], comparator: str, operator: str, **more: bool
 ) -> None:
     with pytest.raises(EvalError, match=r"edges_0_0\.h5: row 0 .*got NaN: finite embeddings overflow"):
         run(folder, policy, rows, comparator, operator, **more)
@@ -109,8 +117,7 @@ def test_a_score_that_overflows_both_ways_is_refused_on_every_fast_path(
     switch(monkeypatch, path)
     for example, rows in EXAMPLES.items():
         for operator, dynamic in (("none", False), ("complex_diagonal", True)):
-            folder = tmp_path / f"{example} {operator}"
-            assert_refused(folder, policy, rows, "dot", operator, dynamic_relations=dynamic)
+            assert_refused(tmp_path / f"{example} {operator}", policy, rows, "dot", operator, dynamic=dynamic)
 
 
 @pytest.mark.parametrize(("policy", "operator"), crossed(tuple(POLICIES), tuple(UNCHANGING), quick=3))
@@ -119,9 +126,7 @@ def test_a_score_that_overflows_both_ways_is_refused_with_every_operator(
 ) -> None:
     """By whatever path the package takes."""
     for dynamic in (False, True):
-        assert_refused(
-            tmp_path / str(dynamic), policy, EXAMPLES["every score"], "dot", operator, dynamic_relations=dynamic
-        )
+        assert_refused(tmp_path / str(dynamic), policy, EXAMPLES["every score"], "dot", operator, dynamic=dynamic)
 
 
 @pytest.mark.parametrize(

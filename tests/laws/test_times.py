@@ -6,6 +6,7 @@ import dataclasses
 import random
 import tempfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from pbgeval import Report, edge_scorer, evaluate, evaluate_triples, load_config
 from pbgeval.errors import EvalError
 from pbgeval.models.functions import side_scorer
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import Bucket
 from pbgeval.report.figures import breakdowns_of
 from pbgeval.report.output import result_line
 from tests import reference
@@ -41,6 +42,7 @@ from tests.laws.test_competition_equals_reference import (
     without_fsync,
 )
 from tests.laws.test_evaluation_equals_reference import assert_equal, rank_figures
+from tests.laws.test_hidden_relations import score_side
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, with_constants
 from tests.laws.test_workers_and_memory_change_no_rank import result, spilled
 from tests.unit.test_storage_candidates import write as write_candidates
@@ -196,14 +198,9 @@ TEST, KNOWN = some_edges(30), some_edges(60)
 SIZES = {"num_entities": NUM_ENTITIES, "num_relations": NUM_RELATIONS}
 
 
-def score_side(hidden: Side, edges: torch.Tensor) -> torch.Tensor:
-    lhs, rel, rhs = edges.unbind(1)
-    return {Side.LHS: SCORES[:, rel, rhs].T, Side.RHS: SCORES[lhs, rel], Side.REL: SCORES[lhs, :, rhs]}[hidden]
-
-
 SCORERS = {
     "edges": edge_scorer(lambda lhs, rel, rhs: SCORES[lhs, rel, rhs], **SIZES),
-    "sides": side_scorer(score_side, scores_relations=True, batch_size=2, **SIZES),
+    "sides": side_scorer(partial(score_side, scores=SCORES), scores_relations=True, batch_size=2, **SIZES),
 }
 
 
