@@ -33,7 +33,8 @@ class Store:
     def run(self, *arguments: object, cwd: Path, **environment: str) -> tuple[int, str, str]:
         """Run the peer's Python; return status, stdout and stderr."""
         own = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
-        done = start([self.python, *map(str, arguments)], cwd, **own, **self.environment, **environment)
+        variables = own | self.environment | environment
+        done = start([self.python, *map(str, arguments)], cwd, **variables)
         return done.status, done.out, done.err
 
     def ask(self, code: str, cwd: Path) -> str:
