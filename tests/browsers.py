@@ -50,8 +50,7 @@ class Shown:
     def column(self, table: str, at: int) -> list[str]:
         """Return the texts of a column, of the rows that are shown."""
         cells = f"[...document.getElementById('{table}').tBodies[0].rows].filter(row => !row.hidden)"
-        texts: list[str] = self.page.evaluate(f"{cells}.map(row => row.cells[{at}].textContent.trim())")
-        return texts
+        return self.page.evaluate(f"{cells}.map(row => row.cells[{at}].textContent.trim())")
 
 
 Show = Callable[..., Shown]

@@ -8,14 +8,15 @@ is a pair (number, square): number - sqrt(square), so that only l2 with a bias n
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 from tests.kit.graphs import Bucket, Edge, Entity, Params, Row, TinyGraph
-from tests.reference import corrupt, true_entities
+from tests.reference import apply_operator, corrupt, true_entities
 
 
 class Exact(NamedTuple):
@@ -28,7 +29,7 @@ class Exact(NamedTuple):
 def compare(first: Exact, second: Exact) -> int:
     """The sign of first - second."""
     if first.square == second.square:
-        return _sign(first.number - second.number)
+        return (first.number > second.number) - (first.number < second.number)
     # Roots of unlike squares by bisection of integers: enough digits are found before 4000 bits.
     bits = 64
     while True:
@@ -46,10 +47,6 @@ def _root(square: Fraction, bits: int) -> int:
     return math.isqrt((square.numerator << 2 * bits) // square.denominator)
 
 
-def _sign(x: Fraction) -> int:
-    return (x > 0) - (x < 0)
-
-
 def float32(x: float) -> float:
     return struct.unpack("f", struct.pack("f", x))[0] + 0.0
 
@@ -65,10 +62,7 @@ def folded_sum(terms: Iterable[float]) -> float:
 
 
 def running_sum(terms: Iterable[float]) -> float:
-    total = 0.0
-    for term in terms:
-        total += term
-    return total
+    return reduce(operator.add, terms, 0.0)  # from the first on, each sum rounded: `sum` compensates
 
 
 def finished(graph: TinyGraph, entity_type: str, of: Entity) -> list[float]:
@@ -81,23 +75,17 @@ def finished(graph: TinyGraph, entity_type: str, of: Entity) -> list[float]:
     return [a + float32(b) for a, b in zip(row, shift, strict=True)] if shift else list(row)
 
 
+def inner(x: Row, y: Row) -> float:
+    return running_sum(a * b for a, b in zip(x, y, strict=True))
+
+
 def operate(name: str, params: Params, x: Row) -> list[float]:
-    if name == "complex_diagonal":
-        half = len(x) // 2
-        quads = list(zip(x[:half], x[half:], params["real"], params["imag"], strict=True))
-        return [a * c - b * d for a, b, c, d in quads] + [a * d + b * c for a, b, c, d in quads]
-    y = list(x)
-    if name in ("linear", "affine"):
-        y = [running_sum(a * b for a, b in zip(row, x, strict=True)) for row in params["linear_transformation"]]
-    if name in ("translation", "affine"):
-        y = [a + t for a, t in zip(y, params["translation"], strict=True)]
-    return [d * a for d, a in zip(params["diagonal"], y, strict=True)] if name == "diagonal" else y
+    return apply_operator(name, params, x, inner=inner)
 
 
 def adjoint(name: str, params: Params, q: Row) -> list[float]:
     if name in ("linear", "affine"):
-        columns = zip(*params["linear_transformation"], strict=True)
-        return [running_sum(a * b for a, b in zip(column, q, strict=True)) for column in columns]
+        return [inner(column, q) for column in zip(*params["linear_transformation"], strict=True)]
     if name == "complex_diagonal":
         return operate(name, {"real": params["real"], "imag": [-b for b in params["imag"]]}, q)
     return operate(name, params, q) if name == "diagonal" else list(q)
@@ -154,8 +142,7 @@ def candidate(graph: TinyGraph, rel: int, side: str, of: Entity, transformed: bo
 @lru_cache(maxsize=200_000)
 def exact_score(graph: TinyGraph, rel: int, side: str, known: Entity, of: Entity) -> Exact:
     q, transforms = query(graph, rel, side, known)
-    c = candidate(graph, rel, side, of, transforms)
-    return exact_score_of(graph.comparator, graph.bias, q, c)
+    return exact_score_of(graph.comparator, graph.bias, q, candidate(graph, rel, side, of, transforms))
 
 
 def exact_score_of(comparator: str, bias: bool, q: Prepared, c: Prepared) -> Exact:

@@ -17,7 +17,7 @@ import argparse
 import contextlib
 import hashlib
 import inspect
-import io
+import itertools
 import json
 import os
 import re
@@ -40,16 +40,19 @@ import pytest
 import torch
 
 import pbgeval
-from pbgeval.cli import main
 from pbgeval.scoring.comparators import COMPARATORS
 from tests import fast_paths
 from tests.golden.test_full_nations import MODELS, SETTINGS, Nations
 from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, flags, last_of_each, run_main
+from tests.kit.faults import Fault, make, world_of
+from tests.surface import test_bad_input, test_bad_input_of_commands
 
 REFERENCE = Path(os.environ.get("PBGEVAL_REFERENCE", Path(__file__).resolve().parents[2] / "shared"))
 MAY_DIFFER = {"units.jsonl", "run.json", "report.html"}  # times and paths of a run; pages are looked at, not compared
 Answer = dict[str, Any]
-Job = Callable[[Path], Answer]  # works in a new folder
+Job = Callable[[Path], Answer]  # works in a new folder, which is the current one
+ROWS = (*test_bad_input.ROWS, *test_bad_input_of_commands.ROWS)
 
 # Jobs
 
@@ -62,31 +65,29 @@ def all_jobs() -> dict[str, Job]:
         **_on_reference_data(),
         **_on_small_graphs(),
         **{f"result: {name}": _on_result(arguments) for name, arguments in READING.items()},
-        **{f"bad: {name}": _on_spoiled(spoil) for name, spoil in BAD.items()},
+        **{f"bad: {at}: {row.lines[0][:60]}": _on_spoiled(row) for at, row in enumerate(ROWS)},
     }
 
 
 def _on_reference_data() -> dict[str, Job]:
-    jobs: dict[str, Job] = {}
-    for case in sorted(path.name for path in (REFERENCE / "golden").glob("fb237*")):
-        for name, arguments in _golden(case):
-            jobs[f"golden: {case}: {name}"] = _on_golden(case, *arguments)
-    for model in MODELS:
-        for setting in SETTINGS:
-            for parts, dynamic in ((1, True), (3, False)):
-                jobs[f"vectors: {model}: {setting}: {parts}"] = _on_vectors(model, setting, parts, dynamic)
-    return jobs
+    cases = sorted(path.name for path in (REFERENCE / "golden").glob("fb237*"))
+    golden = {f"golden: {case}: {name}": _on_golden(case, *of) for case in cases for name, of in _golden(case)}
+    layouts = itertools.product(MODELS, SETTINGS, ((1, True), (3, False)))
+    vectors = {f"vectors: {model}: {of}: {layout[0]}": _on_vectors(model, of, *layout) for model, of, layout in layouts}
+    return golden | vectors
 
 
 def _on_small_graphs() -> dict[str, Job]:
-    jobs: dict[str, Job] = {}
-    for name, settings in TINY.items():
-        for dynamic in (False, True):
-            jobs[f"tiny: {name}{': dynamic' if dynamic else ''}"] = _on_tiny(settings, dynamic)
-    for path in (*fast_paths.OF_A_CPU, "none"):
-        for name in PATH_SETTINGS:
-            jobs[f"path: {path}: {name}"] = _on_tiny(PATH_SETTINGS[name], dynamic=True, path=path, size=40)
-    return jobs
+    tiny = {
+        f"tiny: {name}{': dynamic' if dynamic else ''}": _on_tiny(settings, dynamic)
+        for name, settings in TINY.items()
+        for dynamic in (False, True)
+    }
+    return tiny | {
+        f"path: {path}: {name}": _on_tiny(settings, dynamic=True, path=path, size=40)
+        for path in (*fast_paths.OF_A_CPU, "none")
+        for name, settings in PATH_SETTINGS.items()
+    }
 
 
 HELP = [
@@ -201,115 +202,22 @@ READING = {
     "finished": ("--config", "eval.py", "--output", "result", "-p", "save_ranks=True", "--quiet"),
 }
 
-# Bad input
-
-
-def _spoil_config(**settings: object) -> Callable[[TinyCase], tuple[str, ...]]:
-    def spoil(case: TinyCase) -> tuple[str, ...]:
-        case.write_config(**settings)
-        return ()
-
-    return spoil
-
-
-def _with(*overrides: str) -> Callable[[TinyCase], tuple[str, ...]]:
-    return lambda _: _overrides(*overrides)
-
-
-def _file(change: Callable[[TinyCase], object]) -> Callable[[TinyCase], tuple[str, ...]]:
-    def spoil(case: TinyCase) -> tuple[str, ...]:
-        change(case)
-        return ()
-
-    return spoil
-
-
-def _half(path: Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-
-
-BAD: Mapping[str, Callable[[TinyCase], tuple[str, ...]]] = {
-    "no config": _file(lambda case: case.config.unlink()),
-    "a folder": _file(lambda case: (case.config.unlink(), case.config.mkdir())),
-    "syntax": _file(lambda case: case.config.write_text("def f(:\n")),
-    "no function": _file(lambda case: case.config.write_text("x = 1\n")),
-    "unknown key": _spoil_config(comparitor="dot"),
-    "wrong types": _spoil_config(dimension="8", hits_at="ten", seed=-1, workers=0),
-    "no edges": _file(lambda case: shutil.rmtree(case.root / "edges")),
-    "no checkpoint": _file(lambda case: shutil.rmtree(case.root / "checkpoint")),
-    "no partition": _file(lambda case: case.embeddings("user", 1).unlink()),
-    "no model": _file(lambda case: case.model.unlink()),
-    "half a partition": _file(lambda case: _half(case.embeddings("user", 1))),
-    "half a bucket": _file(lambda case: _half(case.edges(0, 1))),
-    "half a model": _file(lambda case: _half(case.model)),
-    "NaN": _file(lambda case: case.spoil_embeddings("user", 1, 3, float("nan"))),
-    "infinity": _file(lambda case: case.spoil_embeddings("user", 0, 0, float("inf"))),
-    "zero vectors": _file(lambda case: (case.spoil_embeddings("user", 0, 2, 0.0), case.write_config(comparator="cos"))),
-    "an id too large": _file(lambda case: case.spoil_edges(0, 0, "lhs", 3, 99)),
-    "a negative id": _file(lambda case: case.spoil_edges(0, 0, "rhs", 3, -1)),
-    "a relation too large": _file(lambda case: case.spoil_edges(0, 0, "rel", 3, 99)),
-    **{
-        f"-p {' '.join(overrides)}": _with(*overrides)
-        for overrides in (
-            ("dimensoin=8",),
-            ("dimension=9",),
-            ("dimension",),
-            ("comparator=cosine",),
-            ("candidates=everything",),
-            ("candidates=all", "compute_loss=True"),
-            ("save_topk=5", "candidates=sampled"),
-            ("max_memory=12",),
-            ("max_memory=1KB", "candidates=all"),
-            ("sample_edges=0",),
-            ("target_error=-1",),
-            ("metrics=rnak",),
-            ("precision=half",),
-            ("type_constraint=none",),
-            ("breakdowns=relations",),
-            ("restrict_entities=nobody",),
-            ("filter_paths=nowhere",),
-            ("taxonomy_path=nowhere.tsv",),
-            ("candidate_path=nowhere",),
-            ("model=nowhere.pt",),
-            ("sinks=tensorbord",),
-            ("relations.0.operator=diagnal",),
-            ("entities.user.num_partitions=2",),
-            ("pbg_semantics=True", "candidates=all"),
-            ("num_uniform_negs=-1",),
-            ("batch_size=0",),
-            ("hits_at=0",),
-            ("seed=-1",),
-        )
-    },
-    "two outputs": lambda case: ("--output", str(case.config)),
-    "no such flag": lambda _: ("--outptu", "x"),
-    "no such device": lambda _: ("--device", "tpu"),
-    "no workers": lambda _: ("--workers", "0"),
-}
-
 # Running a job
 
 
 def _overrides(*overrides: str) -> tuple[str, ...]:
-    return tuple(word for override in overrides for word in ("-p", override))
+    return tuple(flags(overrides))
 
 
-def _call(*arguments: str) -> Answer:
-    out, err = io.StringIO(), io.StringIO()
-    sys.argv = ["kgeval-dist", *arguments]
-    status: object = None
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code
-    return {"status": status, "out": _plain(out.getvalue()), "err": _plain(err.getvalue())}
+def _call(*arguments: str, cwd: Path | None = None) -> Answer:
+    """Return what a command says, without paths and sizes of this process."""
+    done = run_main(*arguments, cwd=cwd or Path.cwd())
+    return {"status": done.status, "out": _plain(done.out), "err": _plain(done.err)}
 
 
 def _plain(text: str) -> str:
     without_paths = text.replace(str(Path.cwd()), "<folder>").replace(str(REFERENCE), "<reference>")
-    return re.sub(r"\d+ ?MB", "<size>", without_paths)  # what this process holds
+    return re.sub(r"\d+ ?MB", "<size>", without_paths)
 
 
 def _command(*arguments: str) -> Job:
@@ -334,9 +242,8 @@ def _on_vectors(model: str, setting: str, parts: int, dynamic: bool) -> Job:
     def job(folder: Path) -> Answer:
         nations = Nations(REFERENCE / "vectors" / "full_nations", folder, model, parts, dynamic)
         config = nations.config(setting, breakdowns=["relation", "cardinality"] if setting == "filtered" else [])
-        report = pbgeval.evaluate(config, output=folder / "output", workers=1)
-        assert report.path is not None
-        return _files(report.path)
+        pbgeval.evaluate(config, output=folder / "output", workers=1)
+        return _files(folder / "output")
 
     return job
 
@@ -344,7 +251,6 @@ def _on_vectors(model: str, setting: str, parts: int, dynamic: bool) -> Job:
 def _on_tiny(settings: tuple[str, ...], dynamic: bool, path: str | None = None, size: int = 17) -> Job:
     def job(folder: Path) -> Answer:
         case = TinyCase.write(folder, dynamic=dynamic, partition_sizes=(size, size - 1, size))
-        os.chdir(case.root)
         if "time_bin=2" in settings:
             for edges in case.root.glob("edges/*.h5"):
                 with h5py.File(edges, "r+") as file:
@@ -360,29 +266,20 @@ def _on_tiny(settings: tuple[str, ...], dynamic: bool, path: str | None = None, 
 def _on_result(arguments: tuple[str, ...]) -> Job:
     def job(folder: Path) -> Answer:
         case = TinyCase.write(folder)
-        os.chdir(case.root)
         for name, comparator in (("result", "dot"), ("other", "l2")):
-            _call(
-                "--config",
-                "eval.py",
-                "--output",
-                name,
-                "--workers",
-                "1",
-                *_overrides("save_ranks=True", f"comparator={comparator}"),
-            )
+            evaluated(case, "save_ranks=True", f"comparator={comparator}", output=name)
         return {**_call(*arguments), **_files(case.root / "other")}
 
     return job
 
 
-def _on_spoiled(spoil: Callable[[TinyCase], tuple[str, ...]]) -> Job:
+def _on_spoiled(row: Fault) -> Job:
+    world_of(row)  # made once, before the forks
+
     def job(folder: Path) -> Answer:
-        case = TinyCase.write(folder)
-        os.chdir(case.root)
-        arguments = spoil(case)
-        answer = _call("--config", "eval.py", "--output", "output", "--workers", "1", "--quiet", *arguments)
-        return {**answer, "left": sorted(map(str, Path().glob("output/**/*")))}
+        root = make(row, folder / "case").root
+        answer = _call(*last_of_each([*row.world.arguments, *row.arguments]), cwd=root)
+        return {**answer, "left": sorted(map(str, root.glob("output/**/*")))}
 
     return job
 
@@ -440,18 +337,14 @@ def _in_a_fork(job: Job, folder: Path) -> Answer:
     answer = folder.with_suffix(".json")
     pid = os.fork()
     if pid == 0:
-        status = 1
         try:
             os.chdir(folder)
             answer.write_text(json.dumps(job(folder), sort_keys=True))
-            status = 0
         except BaseException:
-            lines = traceback.format_exc().splitlines()
-            answer.write_text(json.dumps({"traceback": lines[-1]}))
-            status = 0
+            answer.write_text(json.dumps({"traceback": traceback.format_exc().splitlines()[-1]}))
         finally:
             sys.stdout.flush()
-            os._exit(status)
+            os._exit(0)
     os.waitpid(pid, 0)
     return dict(json.loads(answer.read_text())) if answer.exists() else {"traceback": "no answer"}
 

@@ -70,9 +70,8 @@ def huge_group(file: str, num_values: int) -> Damage:
         import pyarrow
         from pyarrow import parquet
 
-        values = pyarrow.FixedSizeListArray.from_arrays(
-            pyarrow.array(np.zeros(num_values, np.float32)), num_values // 4
-        )
+        zeros = pyarrow.array(np.zeros(num_values, np.float32))
+        values = pyarrow.FixedSizeListArray.from_arrays(zeros, num_values // 4)
         parquet.write_table(pyarrow.table({"emb": values}), root / file)
 
     return act
@@ -121,32 +120,26 @@ def large(file: str) -> Damage:
     return lambda root: os.truncate(root / file, (32 << 20) + 1)
 
 
-def twice(file: str) -> Damage:
-    """Give the first tensor again, behind all others: some readers take the first, some the last."""
+def with_header(file: str, text_of: Callable[[dict[str, Any]], str]) -> Damage:
+    """Write another header of a safetensors file."""
 
     def act(root: Path) -> None:
         data = (root / file).read_bytes()
         size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + size])
-        name = min(header)
-        text = f"{json.dumps(header)[:-1]}, {json.dumps({name: header[name]})[1:]}".encode()
+        text = text_of(json.loads(data[8 : 8 + size])).encode()
         (root / file).write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
 
     return act
+
+
+def twice(file: str) -> Damage:
+    """Give the first tensor again, behind all others: some readers take the first, some the last."""
+    return with_header(file, lambda of: f"{json.dumps(of)[:-1]}, {json.dumps({min(of): of[min(of)]})[1:]}")
 
 
 def lying_header(file: str, change: Callable[[dict[str, Any]], object]) -> Damage:
     """Change the header of a safetensors file."""
-
-    def act(root: Path) -> None:
-        data = (root / file).read_bytes()
-        size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + size])
-        change(header)
-        text = json.dumps(header).encode()
-        (root / file).write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
-
-    return act
+    return with_header(file, lambda of: json.dumps((change(of), of)[1]))
 
 
 def header_size(file: str, size: int) -> Damage:
@@ -155,22 +148,12 @@ def header_size(file: str, size: int) -> Damage:
 
 def pipe(file: str) -> Damage:
     """Put a pipe in the place of a file; nobody writes to it."""
-
-    def act(root: Path) -> None:
-        (root / file).unlink()
-        os.mkfifo(root / file)
-
-    return act
+    return lambda root: ((root / file).unlink(), os.mkfifo(root / file))
 
 
 def link(file: str, to: str) -> Damage:
     """Put a link in the place of a file."""
-
-    def act(root: Path) -> None:
-        (root / file).unlink()
-        (root / file).symlink_to(to)
-
-    return act
+    return lambda root: ((root / file).unlink(), (root / file).symlink_to(to))
 
 
 def deep_pickle(file: str) -> Damage:
@@ -234,10 +217,7 @@ def in_part(**values: Any) -> Callable[[Any], None]:
 
 
 def nested(levels: int) -> tuple[Any, ...]:
-    found: tuple[Any, ...] = ()
-    for _ in range(levels):
-        found = (found,)
-    return found
+    return (nested(levels - 1),) if levels else ()
 
 
 def nameless(file: str) -> Damage:

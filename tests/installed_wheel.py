@@ -23,6 +23,7 @@ from attrs import field, frozen
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.kit.commands import Done, start
 from tests.patience import PATIENCE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -54,23 +55,14 @@ class InstalledWheel:
         [path] = self.folder.glob("lib/python*/site-packages")
         return path
 
-    def run(
-        self, *arguments: str | Path, cwd: Path, extra: str | None = None, program: str = "python"
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str | Path, cwd: Path, extra: str | None = None, program: str = "python") -> Done:
         """Run a program of the environment, with the libraries of an extra."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
         environment |= {"OMP_NUM_THREADS": "1"}
         if extra is not None:
             environment["PYTHONPATH"] = str(self._libraries_of(extra))
-        return subprocess.run(
-            [self.folder / "bin" / program, *arguments],
-            cwd=cwd,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
+        variables = ["env", "-i", *(f"{name}={value}" for name, value in environment.items())]
+        return start([*variables, self.folder / "bin" / program, *arguments], cwd)
 
     def _libraries_of(self, extra: str) -> Path:
         if extra not in self._libraries:
@@ -106,14 +98,8 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=PATIENCE)
     environment = InstalledWheel(folder, built.wheel)
     install = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "--python", environment.python, *install, built.wheel],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert 0 == done.returncode, done.stderr
+    done = start([sys.executable, "-m", "pip", "--python", environment.python, *install, built.wheel], Path())
+    assert 0 == done.status, done.err
     of_extras = {
         canonicalize_name(of.name) for extra in extras_of(built.wheel) for of in requirements_of(built.wheel, extra)
     }
@@ -132,10 +118,8 @@ def build_wheel(source: Path, folder: Path) -> Path:
 
 def _build(arguments: list[str | Path], folder: Path, cwd: Path, pattern: str) -> list[Path]:
     folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, *arguments, folder], cwd=cwd, capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
-    assert 0 == done.returncode, done.stdout + done.stderr
+    done = start([sys.executable, *arguments, folder], cwd)
+    assert 0 == done.status, done
     return list(folder.glob(pattern))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from tests.kit.groups import free_port
 from tests.patience import PATIENCE
 
 # Who asks; the server does not look at the signature.
@@ -74,9 +74,7 @@ class ObjectStore:
 @contextmanager
 def object_store() -> Iterator[ObjectStore]:
     """Start a server on a free port; it ends with the context."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     store = ObjectStore(f"http://127.0.0.1:{port}")
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from sybil import Document, Example, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
-from tests.kit.commands import COMMAND, run_main
+from tests.kit.commands import COMMAND, run_main, start
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LANGUAGES = ("bash", "python", "text")
@@ -68,16 +67,9 @@ def calls_of(text: str) -> list[list[str]] | None:
 def in_a_shell(text: str, folder: Path) -> str:
     """Paste commands into a shell in a folder, which stops at the first failure; return what they print."""
     path = f"{COMMAND.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", f"set -euo pipefail\n{text}"],
-        cwd=folder,
-        env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = start(["bash", "-c", f"set -euo pipefail\n{text}"], folder, PATH=path, OMP_NUM_THREADS="1")
+    assert done.status == 0, done.err
+    return done.out
 
 
 SYBIL = Sybil(
@@ -144,8 +136,7 @@ def blocks_of(page: str) -> Iterator[Block]:
             assert (action, bool(reason)) == ("next", True), f'{page}:{example.line}: expected skip: next "needs X"'
             needs = reason.strip().strip('"').removeprefix("needs ")
             continue
-        language = example.region.lexemes["arguments"]
-        yield Block(page, example.line, language, example.parsed, needs)
+        yield Block(page, example.line, example.region.lexemes["arguments"], example.parsed, needs)
         needs = None
 
 

@@ -64,30 +64,31 @@ def prepare_row(x: Row, max_norm: float | None = None, global_embedding: Row | N
     return [scale * a + b for a, b in zip(x, global_embedding or [0.0] * len(x), strict=True)]
 
 
-def apply_operator(name: str, params: Params, x: Row, side: str = "rhs") -> list[float]:
+def apply_operator(
+    name: str, params: Params, x: Row, side: str = "rhs", inner: Callable[[Row, Row], float] = inner
+) -> list[float]:
+    """Apply an operator; `inner` multiplies a row of its matrix."""
+    half = len(x) // 2
+    y = list(x)
     if name == "projected_translation":  # acts on both sides
         y = [inner(matrix_row, x) for matrix_row in params["projection"]]
-        return [a + t for a, t in zip(y, params["translation"], strict=True)] if side == "lhs" else y
-    if name == "swapped_diagonal":
-        half = len(x) // 2
-        return [d * a for d, a in zip(params["diagonal"], [*x[half:], *x[:half]], strict=True)]
-    if name == "rotate":
-        turned = [
-            complex(*z) * cmath.exp(1j * phase) for z, phase in zip(complex_numbers(x), params["phase"], strict=True)
-        ]
-        return [z.real for z in turned] + [z.imag for z in turned]
-    if name == "complex_diagonal":
-        half = len(x) // 2
-        quads = list(zip(x[:half], x[half:], params["real"], params["imag"], strict=True))
-        return [a * c - b * d for a, b, c, d in quads] + [a * d + b * c for a, b, c, d in quads]
-    if name not in ("none", "diagonal", "translation", "linear", "affine"):
-        raise ValueError(f"unknown operator {name!r}")
-    y = list(x)
     if name in ("linear", "affine"):
         y = [inner(matrix_row, x) for matrix_row in params["linear_transformation"]]
-    if name in ("translation", "affine"):
-        y = [a + t for a, t in zip(y, params["translation"], strict=True)]
-    return [d * a for d, a in zip(params["diagonal"], y, strict=True)] if name == "diagonal" else y
+    if name in ("translation", "affine") or (name == "projected_translation" and side == "lhs"):
+        return [a + t for a, t in zip(y, params["translation"], strict=True)]
+    if name in ("diagonal", "swapped_diagonal"):
+        y = [*x[half:], *x[:half]] if name == "swapped_diagonal" else y
+        return [d * a for d, a in zip(params["diagonal"], y, strict=True)]
+    if name == "rotate":
+        phases = zip(complex_numbers(x), params["phase"], strict=True)
+        turned = [complex(*z) * cmath.exp(1j * phase) for z, phase in phases]
+        return [z.real for z in turned] + [z.imag for z in turned]
+    if name == "complex_diagonal":
+        quads = list(zip(x[:half], x[half:], params["real"], params["imag"], strict=True))
+        return [a * c - b * d for a, b, c, d in quads] + [a * d + b * c for a, b, c, d in quads]
+    if name not in ("none", "linear", "projected_translation"):
+        raise ValueError(f"unknown operator {name!r}")
+    return y
 
 
 def complex_numbers(x: Row) -> list[tuple[float, float]]:
@@ -184,10 +185,6 @@ def full_queries(graph: TinyGraph, bucket: Bucket, scope: str, known: Collection
             kept = [other for other in sorted(others) if corrupt(ends, edge[1], side, other) not in known]
             queries.append(Query(row, side, *edge_scores(graph, bucket, edge, side, kept)))
     return queries
-
-
-def partition_ranks(graph: TinyGraph, bucket: Bucket, known: Collection[KnownEdge] = ()) -> list[Ranks]:
-    return [query.ranks for query in full_queries(graph, bucket, "partition", known)]
 
 
 class Chunk(NamedTuple):

@@ -36,15 +36,13 @@ class UniformSample:
     @property
     def num_competitors_Q(self) -> np.ndarray:
         """N, the candidates from which was drawn."""
-        num_competitors_Q: np.ndarray = self.num_candidates_Q - 1
-        return num_competitors_Q
+        return self.num_candidates_Q - 1
 
     @property
     def is_exact_Q(self) -> np.ndarray:
         """Whether every competitor was drawn once: the rank is that among all candidates."""
         all_drawn_Q = (self.num_drawn_Q == self.num_competitors_Q) & (not self.with_replacement)
-        is_exact_Q: np.ndarray = all_drawn_Q | (self.num_candidates_Q == 1)
-        return is_exact_Q
+        return all_drawn_Q | (self.num_candidates_Q == 1)
 
 
 def estimated_ranks(sample: UniformSample, rank_type: RankType = RankType.REALISTIC) -> np.ndarray:
@@ -52,8 +50,7 @@ def estimated_ranks(sample: UniformSample, rank_type: RankType = RankType.REALIS
 
     [1, C]; not a whole number, and a rank of 1 may well stand for one of N / m: do not take 1/r or hits of it.
     """
-    ranks_Q: np.ndarray = 1.0 + sample.num_competitors_Q * _shares(sample, rank_type)[0]
-    return ranks_Q
+    return 1.0 + sample.num_competitors_Q * _shares(sample, rank_type)[0]
 
 
 def estimate_mean_rank(sample: UniformSample, rank_type: RankType = RankType.REALISTIC) -> Estimate:

@@ -6,6 +6,7 @@ Plain numpy, one edge at a time, nothing of `pbgeval`: definitions of METRICS.md
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import sys
@@ -32,43 +33,59 @@ def as_complex(x: np.ndarray) -> np.ndarray:
     return real + 1j * imag
 
 
+# Scores that several systems have, each of one edge
+
+
+def complex_product(h: np.ndarray, r: np.ndarray, t: np.ndarray) -> float:
+    return float(np.sum(as_complex(h) * as_complex(r) * as_complex(t).conj()).real)
+
+
+def minus_distance(h: np.ndarray, r: np.ndarray, t: np.ndarray, norm: int) -> float:
+    return -float(np.linalg.norm(h + r - t, norm))
+
+
+def turned(h: np.ndarray, phase: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """What is left between a head that was turned and the tail, complex."""
+    return as_complex(h) * np.exp(1j * phase) - as_complex(t)
+
+
+def bilinear(h: np.ndarray, r: np.ndarray, t: np.ndarray) -> float:
+    return math.fsum(h * (r.reshape(-1, len(t)) @ t))
+
+
+def both_ways(h: np.ndarray, r: np.ndarray, t: np.ndarray) -> float:
+    """SimplE: entities have a part as head and one as tail, relations one forth and one back."""
+    (h_i, h_j), (t_i, t_j), (forth, back) = halves(h), halves(t), halves(r)
+    return math.fsum((h_i * forth * t_j + t_i * back * h_j) / 2)
+
+
 def dglke_score(
     name: str, h: np.ndarray, r: np.ndarray, t: np.ndarray, projection: np.ndarray, gamma: float, hidden_dim: int
 ) -> float:
     """The score of vectors in float64; `projection` is (entity_dim, relation_dim), of TransR alone."""
-    if name.startswith("TransE"):
-        return gamma - float(np.linalg.norm(h + r - t, 1 if name.endswith("l1") else 2))
-    if name == "DistMult":
-        return math.fsum(h * r * t)
-    if name == "ComplEx":
-        return float(np.sum(as_complex(h) * as_complex(r) * as_complex(t).conj()).real)
-    if name == "RotatE":
-        phase = r * np.pi / ((gamma + 2.0) / hidden_dim)
-        return gamma - math.fsum(np.abs(as_complex(h) * np.exp(1j * phase) - as_complex(t)))
-    if name == "RESCAL":
-        return math.fsum(h * (r.reshape(-1, len(t)) @ t))
-    if name == "TransR":
-        return gamma - math.fsum(np.abs(h @ projection + r - t @ projection))
-    (h_i, h_j), (t_i, t_j), (of, back) = halves(h), halves(t), halves(r)
-    return min(max(math.fsum((h_i * of * t_j + t_i * back * h_j) / 2), -20.0), 20.0)
+    return {
+        "TransE": lambda: gamma + minus_distance(h, r, t, 2),
+        "TransE_l1": lambda: gamma + minus_distance(h, r, t, 1),
+        "TransE_l2": lambda: gamma + minus_distance(h, r, t, 2),
+        "DistMult": lambda: math.fsum(h * r * t),
+        "ComplEx": lambda: complex_product(h, r, t),
+        "RotatE": lambda: gamma - math.fsum(np.abs(turned(h, r * np.pi / ((gamma + 2.0) / hidden_dim), t))),
+        "RESCAL": lambda: bilinear(h, r, t),
+        "TransR": lambda: gamma - math.fsum(np.abs(h @ projection + r - t @ projection)),
+        "SimplE": lambda: min(max(both_ways(h, r, t), -20.0), 20.0),
+    }[name]()
 
 
 def libkge_score(name: str, s: np.ndarray, p: np.ndarray, o: np.ndarray, norm: int) -> float:
-    if name == "complex":
-        return float(np.sum(as_complex(s) * as_complex(p) * as_complex(o).conj()).real)
-    if name == "distmult":
-        return math.fsum(s * p * o)
-    if name == "transe":
-        return -float(np.linalg.norm(s + p - o, norm))
-    if name == "rotate":
-        return -float(np.linalg.norm(np.abs(as_complex(s) * np.exp(1j * p) - as_complex(o)), norm))
-    if name == "rescal":
-        return math.fsum(s * (p.reshape(len(s), len(s)) @ o))
-    (s_h, s_t), (o_h, o_t) = halves(s), halves(o)
-    if name == "cp":
-        return math.fsum(s_h * p * o_t)
-    forward, backward = halves(p)
-    return math.fsum(s_h * forward * o_t + s_t * backward * o_h) / 2
+    return {
+        "complex": lambda: complex_product(s, p, o),
+        "distmult": lambda: math.fsum(s * p * o),
+        "transe": lambda: minus_distance(s, p, o, norm),
+        "rotate": lambda: -float(np.linalg.norm(np.abs(turned(s, p, o)), norm)),
+        "rescal": lambda: bilinear(s, p, o),
+        "cp": lambda: math.fsum(halves(s)[0] * p * halves(o)[1]),
+        "simple": lambda: both_ways(s, p, o),
+    }[name]()
 
 
 def values(shape: tuple[int, ...], seed: int, *, exact: bool) -> np.ndarray:
@@ -209,16 +226,19 @@ def save(value: object, path: Path) -> None:
 
 def pyg_score(name: str, h: np.ndarray, r: np.ndarray, t: np.ndarray, norm: int) -> float:
     """torch_geometric.nn.kge 2.8.1, of vectors whose imaginary parts stand behind the real ones."""
-    if name == "transe":  # transe.py: F.normalize of head and tail by p_norm, then minus the norm
-        h, t = (x / max(float(np.linalg.norm(x, norm)), 1e-12) for x in (h, t))
-        return -float(np.linalg.norm(h + r - t, norm))
-    if name == "distmult":
-        return math.fsum(h * r * t)
-    if name == "complex":  # complex.py: the four triple products
-        (hr, hi), (rr, ri), (tr, ti) = halves(h), halves(r), halves(t)
-        return math.fsum([*(hr * rr * tr), *(hi * rr * ti), *(hr * ri * ti), *(-hi * ri * tr)])
-    # rotate.py: margin - one norm over all real and imaginary parts
-    return -float(np.linalg.norm(as_complex(h) * np.exp(1j * r) - as_complex(t)))
+
+    def normal(x: np.ndarray) -> np.ndarray:  # transe.py: F.normalize of head and tail by p_norm
+        return x / max(float(np.linalg.norm(x, norm)), 1e-12)
+
+    (hr, hi), (rr, ri), (tr, ti) = halves(h), halves(r), halves(t)
+    return {
+        "transe": lambda: minus_distance(normal(h), r, normal(t), norm),
+        "distmult": lambda: math.fsum(h * r * t),
+        # complex.py: the four triple products
+        "complex": lambda: math.fsum([*(hr * rr * tr), *(hi * rr * ti), *(hr * ri * ti), *(-hi * ri * tr)]),
+        # rotate.py: margin - one norm over all real and imaginary parts
+        "rotate": lambda: -float(np.linalg.norm(turned(h, r, t))),
+    }[name]()
 
 
 PYG = {"transe": 1, "distmult": 1, "complex": 2, "rotate": 2}  # tables of nodes
@@ -255,15 +275,14 @@ class PygState:
 
 def graphstorm_score(decoder: str, h: np.ndarray, r: np.ndarray | None, t: np.ndarray, gamma: float = 12.0) -> float:
     """Graphstorm 0.5.1, eval/utils.py: calc_dot_pos_score, calc_distmult_pos_score, calc_transe_, calc_rotate_."""
-    if decoder == "dot_product":
-        return math.fsum(h * t)
-    assert r is not None
-    if decoder == "distmult":
-        return math.fsum(h * r * t)
-    if decoder.startswith("transe"):
-        return gamma - float(np.linalg.norm(h + r - t, 1 if decoder.endswith("l1") else 2))
-    phase = r / ((gamma / (len(h) // 2)) / math.pi)  # emb_init of LinkPredictRotatEDecoder is gamma / rel_dim
-    return gamma - math.fsum(np.abs(as_complex(h) * np.exp(1j * phase) - as_complex(t)))
+    emb_init = gamma / (len(h) // 2)  # of LinkPredictRotatEDecoder: gamma / rel_dim
+    return {
+        "dot_product": lambda: math.fsum(h * t),
+        "distmult": lambda: math.fsum(h * r * t),
+        "transe_l1": lambda: gamma + minus_distance(h, r, t, 1),
+        "transe_l2": lambda: gamma + minus_distance(h, r, t, 2),
+        "rotate": lambda: gamma - math.fsum(np.abs(turned(h, r / (emb_init / math.pi), t))),
+    }[decoder]()
 
 
 GRAPHSTORM = ("dot_product", "distmult", "transe_l1", "transe_l2", "rotate")
@@ -364,25 +383,26 @@ def raw_id(node_type: str, nid: int) -> str:
 
 def gigl_operator(name: str, x: np.ndarray, r: np.ndarray) -> np.ndarray:
     """GiGL, lib/model/operators.py; of `linear` the matrix of the edge type, from the right."""
-    if name == "identity":
-        return x
-    if name == "translation":
-        return x + r
-    if name == "diagonal":
-        return x * r
-    if name == "linear":
-        return x @ r.reshape(len(x), len(x))
-    (xr, xi), (rr, ri) = halves(x), halves(r)
-    return np.concatenate([rr * xr - ri * xi, rr * xi + ri * xr])
+
+    def product() -> np.ndarray:
+        return as_complex(x) * as_complex(r)
+
+    return {
+        "identity": lambda: x,
+        "translation": lambda: x + r,
+        "diagonal": lambda: x * r,
+        "linear": lambda: x @ r.reshape(len(x), len(x)),
+        "complex_diagonal": lambda: np.concatenate([product().real, product().imag]),
+    }[name]()
 
 
 def gigl_score(similarity: str, s: np.ndarray, d: np.ndarray) -> float:
     """GiGL, lib/model/types.py: SimilarityType."""
-    if similarity == "dot":
-        return math.fsum(s * d)
-    if similarity == "cosine":
-        return math.fsum(s * d) / float(np.linalg.norm(s) * np.linalg.norm(d))
-    return -math.fsum((s - d) ** 2)
+    return {
+        "dot": lambda: math.fsum(s * d),
+        "cosine": lambda: math.fsum(s * d) / float(np.linalg.norm(s) * np.linalg.norm(d)),
+        "euclidean": lambda: -math.fsum((s - d) ** 2),
+    }[similarity]()
 
 
 GIGL = ("identity", "translation", "diagonal", "complex_diagonal", "linear")
@@ -401,8 +421,7 @@ class GiglModel:
         self.edge_types = EDGE_TYPES if typed else [("node", f"rel{index}", "node") for index in range(3)]
         self.parameters = {}
         for side, name, seed in (("src", source, 31), ("dst", destination, 32)):
-            width = dimension**2 if name == "linear" else dimension
-            self.parameters[side] = values((3, width), seed, exact=exact)
+            self.parameters[side] = values((3, dimension**2 if name == "linear" else dimension), seed, exact=exact)
 
     @property
     def state(self) -> dict[str, torch.Tensor]:
@@ -440,15 +459,11 @@ def cuts_of(item: Any, tensor: torch.Tensor, plan: str, parts: int) -> list[Any]
     if "embedding_bags" not in item.index.fqn or plan == "table":
         return [item]
     dims = {"rows": [0], "columns": [1], "grid": [0, 1]}[plan]
-    chunks = [([0] * tensor.dim(), list(tensor.shape))]
-    for dim in dims:
-        cut = []
-        for offsets, sizes in chunks:
-            for positions in np.array_split(np.arange(sizes[dim]), parts):
-                at, of = list(offsets), list(sizes)
-                at[dim], of[dim] = int(positions[0]), len(positions)
-                cut.append((at, of))
-        chunks = cut
+    cuts = [
+        [(int(of[0]), len(of)) for of in np.array_split(np.arange(size), parts if dim in dims else 1)]
+        for dim, size in enumerate(tensor.shape)
+    ]
+    chunks = [tuple(zip(*places, strict=True)) for places in itertools.product(*cuts)]
     properties = TensorProperties.create_from_tensor(tensor)
     return [
         WriteItem(

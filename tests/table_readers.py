@@ -53,5 +53,4 @@ def rows_of_latex(text: str) -> list[list[str]]:
 
 def on_a_keyboard(text: str) -> str:
     """Return text with a keyboard's quotes and minus, and one space between words."""
-    keyboard = text.translate(str.maketrans({"\u2019": "'", "\u2018": "`", "−": "-"}))
-    return re.sub(r"\s+", " ", keyboard).strip()
+    return re.sub(r"\s+", " ", text.translate(str.maketrans({"\u2019": "'", "\u2018": "`", "−": "-"}))).strip()

@@ -102,8 +102,7 @@ def save_torchrec(rank: int, port: int, out: Path) -> None:
     if rank == 0:
         relation = model_relations(sharded)
         for left, right, file in (("user", "item", "torchrec.npy"), ("item", "tag", "torchrec_tags.npy")):
-            source = looked_up[left].unsqueeze(0) * relation.unsqueeze(1)
-            np.save(out / file, (source @ looked_up[right].T).numpy())
+            np.save(out / file, ((looked_up[left].unsqueeze(0) * relation.unsqueeze(1)) @ looked_up[right].T).numpy())
     dist.barrier()
     dist.destroy_process_group()
 

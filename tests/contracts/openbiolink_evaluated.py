@@ -108,8 +108,7 @@ def evaluated(dl, scores) -> tuple[np.ndarray, dict[str, float]]:
     for name, column in (("heads", 0), ("tails", 2)):
         rows = dl.filter_scores(dl.testing, column, scores[name].clone(), float("nan"))
         without[name] = rows.scatter(1, dl.testing[:, column : column + 1], float("nan"))
-    ranking = ours._get_ranking(scores["true"], without["heads"], scores["true"], without["tails"])
-    result = ours._get_result([ranking])
+    result = ours._get_result([ours._get_ranking(scores["true"], without["heads"], scores["true"], without["tails"])])
     return torch.cat(batches, dim=1).numpy(), {name: float(value) for name, value in result.items()}
 
 

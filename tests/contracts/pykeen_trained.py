@@ -125,8 +125,7 @@ def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
             results = ours.RankBasedEvaluator(settings={"save_ranks": True}, output=out / way).evaluate(
                 model, test, additional_filter_triples=known
             )
-        comparator = results.report.document["provenance"]["settings"]["comparator"]
-        assert (comparator == "scorer") == (way == "asked")
+        assert (results.report.document["provenance"]["settings"]["comparator"] == "scorer") == (way == "asked")
         found[way] = np.stack(list(our_ranks(out / way).values()))
     return found
 

@@ -116,9 +116,7 @@ class ScorerContract(ABC):
             np.testing.assert_allclose(found, np.array(expected), rtol=0, atol=self.error)
 
     def test_a_score_depends_on_its_query_and_candidate_alone(self):
-        relation = ScorerRelation(ScorerComparator(self.make()), "all", "all")
-
-        assert CONSISTENT == scorer_state(relation, tuple(ENDS))
+        assert CONSISTENT == scorer_state(ScorerRelation(ScorerComparator(self.make()), "all", "all"), tuple(ENDS))
 
     def test_ranks_against_all_are_those_of_its_scores(self, tmp_path):
         edges = some_edges(self.num_entities, self.num_relations, 12, seed=2)
@@ -168,6 +166,4 @@ class ScorerContract(ABC):
         monkeypatch.setattr("pbgeval.ranking.kernels.SCORER_CANDIDATES_PER_BLOCK", 11)
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
 
-        small = self.evaluate(tmp_path / "small", edges).document
-
-        assert whole["metrics"] == small["metrics"]
+        assert whole["metrics"] == self.evaluate(tmp_path / "small", edges).document["metrics"]

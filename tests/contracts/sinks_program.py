@@ -82,8 +82,7 @@ def read_mlflow(folder: Path) -> dict[str, Any]:
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=folder.absolute().as_uri())
-    experiment = client.get_experiment_by_name("pbgeval")
-    (run,) = client.search_runs([experiment.experiment_id])
+    (run,) = client.search_runs([client.get_experiment_by_name("pbgeval").experiment_id])
     steps = {key: client.get_metric_history(run.info.run_id, key) for key in run.data.metrics}
     return {
         "name": run.info.run_name,

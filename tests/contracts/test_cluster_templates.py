@@ -20,8 +20,7 @@ PROGRAM = Path(__file__).with_name("cluster_templates.py")
 
 @pytest.fixture(scope="module")
 def found(peer: Callable[[str], Path]) -> dict[str, Any]:
-    of_templates: dict[str, Any] = json.loads(run(peer("templates") / "python", PROGRAM, REPOSITORY / "scripts"))
-    return of_templates
+    return json.loads(run(peer("templates") / "python", PROGRAM, REPOSITORY / "scripts"))
 
 
 def test_templates_are_of_their_schemas(found: dict[str, Any]) -> None:
@@ -32,8 +31,6 @@ def test_templates_start_a_command_that_the_program_understands(found: dict[str,
     for name, command in found["commands"].items():
         words = shlex.split(command) if isinstance(command, str) else command
         assert "torchrun" == words[0], name
-        arguments = words[words.index("pbgeval") + 1 :]
-
-        done = run_main(*arguments, cwd=tmp_path)
+        done = run_main(*words[words.index("pbgeval") + 1 :], cwd=tmp_path)
 
         assert (1, "/data/eval.py: no such config file\n") == (done.status, done.err), name

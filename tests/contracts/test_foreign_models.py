@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from pbgeval import EvalConfig, evaluate
 from pbgeval.notation import ENDS, Bucket, Side
 from tests.contracts.scorer_contract import some_edges
-from tests.patience import PATIENCE
+from tests.kit.commands import run_program
 from tests.saved_ranks import read_ranks
 from tests.systems_reference import GRAPHSTORM
 
@@ -28,9 +27,7 @@ ERROR = 1e-5
 def saved(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the peers have written to."""
     out = tmp_path_factory.mktemp("foreign")
-    command = [peer("foreign") / "python", PROGRAM, out]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
+    run_program(peer("foreign") / "python", PROGRAM, out)
     return out
 
 
@@ -70,8 +67,7 @@ def test_a_sharded_checkpoint_of_torchrec_is_ranked_as_it_looks_it_up(
     source = np.random.default_rng(1)
     rels = source.integers(0, 3, 40)
     lhs = source.integers(0, np.where(rels == 2, 23, 31))
-    rhs = source.integers(0, np.where(rels == 2, 17, 23))
-    edges = np.stack([lhs, rels, rhs], axis=1)
+    edges = np.stack([lhs, rels, source.integers(0, np.where(rels == 2, 17, 23))], axis=1)
 
     columns = ranks_of(saved / folder, options, edges, tmp_path / "out")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,8 @@ import torch
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.monitor.records import file_of_worker, read_history
-from tests.patience import PATIENCE
+from tests.kit.commands import Done
+from tests.kit.commands import start as start_program
 
 pytestmark = pytest.mark.peers
 
@@ -25,15 +24,8 @@ NUM_EPOCHS = 3
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def start(python: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [python, *arguments],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+def start(python: Path, *arguments: str | Path) -> Done:
+    return start_program([python, *arguments], Path(), PYTHONPATH=str(REPOSITORY), OMP_NUM_THREADS="1")
 
 
 def train(python: Path, folder: Path, how: str, *arguments: str) -> list[dict[str, Any]]:
@@ -41,8 +33,8 @@ def train(python: Path, folder: Path, how: str, *arguments: str) -> list[dict[st
     folder.mkdir()
     launcher = TORCHRUN if how == "team" else []
     done = start(python, *launcher, PROGRAM, folder, how, "--epochs", str(NUM_EPOCHS), *arguments)
-    assert 0 == done.returncode, done.stderr
-    assert "sync_dist" not in done.stderr  # Lightning's warning of figures that processes may not share
+    assert 0 == done.status, done.err
+    assert "sync_dist" not in done.err  # Lightning's warning of figures that processes may not share
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("ended.*.json"))]
 
 
@@ -122,7 +114,7 @@ def test_all_processes_of_a_team_stop_together(peer: Callable[[str], Path], tmp_
     arguments = [tmp_path / "two", "team", "--epochs", "200", "--patience", "2"]
     done = start(peer("lightning") / "python", *TORCHRUN, PROGRAM, *arguments)
 
-    assert 0 == done.returncode, done.stderr
+    assert 0 == done.status, done.err
     num_passes = len(read_history(tmp_path / "two" / "monitor", pytest.fail).passes)
     ended = [json.loads((tmp_path / "two" / f"ended.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     assert [num_passes] * 2 == [of["epochs"] for of in ended]
@@ -149,4 +141,4 @@ except ConfigError as error:
         "MonitorCallback: expected a monitor without a team, or one of the Trainer's 1 processes, got worker 1 of 2; "
         "is devices x num_nodes what torchrun has started?"
     )
-    assert ["refused", expected] == done.stdout.splitlines()[-2:], done.stderr
+    assert ["refused", expected] == done.out.splitlines()[-2:], done.err

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import torch
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.monitor.records import History, PassKey, read_history
-from tests.patience import PATIENCE
+from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
@@ -24,24 +22,15 @@ MRR = "both.realistic.mean_reciprocal_rank"
 
 
 def run(python: Path, folder: Path, *arguments: str) -> tuple[str, History]:
-    done = subprocess.run(
-        [python, EXAMPLE, "--output", folder / "monitor", "--save", folder / "trained.pt", *arguments],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert 0 == done.returncode, done.stderr
-    return done.stdout, read_history(folder / "monitor", pytest.fail)
+    files = ["--output", folder / "monitor", "--save", folder / "trained.pt"]
+    return run_program(python, EXAMPLE, *files, *arguments), read_history(folder / "monitor", pytest.fail)
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["bucket_by_bucket", "mixed"])
 def test_figures_are_those_of_a_monitor_on_the_trained_tables(
     mixed: bool, peer: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    python = peer("lightning") / "python"
-    out, history = run(python, tmp_path, "--epochs", "2", *(["--mixed"] if mixed else []))
+    out, history = run(peer("lightning") / "python", tmp_path, "--epochs", "2", *(["--mixed"] if mixed else []))
 
     assert [PassKey(0), PassKey(1)] == [of.key for of in history.passes]
     assert 2 * BUCKETS == [tuple(visit.bucket) for visit in history.visits]
@@ -61,8 +50,7 @@ def test_figures_are_those_of_a_monitor_on_the_trained_tables(
             continue  # its tables have been trained on since
         with monitor.watch(0, bucket, tables) as visit:
             pass
-        recorded = history.visits[4 + BUCKETS.index(bucket)].details.after
-        assert recorded == visit.sums.phases[1].values(with_loss=False)
+        assert history.visits[4 + BUCKETS.index(bucket)].details.after == visit.sums.phases[1].values(with_loss=False)
 
 
 def test_training_ends_when_held_out_edges_have_stalled(peer: Callable[[str], Path], tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ PROGRAM = Path(__file__).with_name("metrics_of_others.py")
 
 @pytest.fixture(scope="module")
 def both(peer: Callable[[str], Path]) -> dict[str, dict[str, dict[str, Any]]]:
-    found: dict[str, dict[str, dict[str, Any]]] = json.loads(run(peer("metrics") / "python", PROGRAM))
-    return found
+    return json.loads(run(peer("metrics") / "python", PROGRAM))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import time
@@ -14,6 +13,7 @@ import pytest
 from attrs import frozen
 
 from tests.kit.case import TinyCase
+from tests.kit.commands import start
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.peers
@@ -33,16 +33,9 @@ class Store:
     def run(self, *arguments: object, cwd: Path, **environment: str) -> tuple[int, str, str]:
         """Run the peer's Python; return status, stdout and stderr."""
         own = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [self.python, *map(str, arguments)],
-            env={**os.environ, **own, **self.environment, **environment},
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
-        return done.returncode, done.stdout, done.stderr
+        variables = own | self.environment | environment
+        done = start([self.python, *map(str, arguments)], cwd, **variables)
+        return done.status, done.out, done.err
 
     def ask(self, code: str, cwd: Path) -> str:
         """Run a few lines that have the file system."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from pbgeval import EvalConfig, evaluate
 from pbgeval.integrations.openbiolink import DataLoader, Evaluator
 from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS, Side
-from tests.patience import PATIENCE
+from tests.kit.commands import run_program
 from tests.systems_reference import DglkeFolder, write_labels
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:.*edges with labels that have no number")]
@@ -64,9 +63,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def theirs(root: Path, peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the program wrote."""
     out = tmp_path_factory.mktemp("theirs")
-    command = [peer("openbiolink") / "python", PROGRAM, out, root]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert 0 == done.returncode, done.stderr
+    run_program(peer("openbiolink") / "python", PROGRAM, out, root)
     return out
 
 
@@ -104,8 +101,7 @@ def test_labels_have_openbiolinks_numbers_and_the_same_edges_are_dropped(
 
     found = loader(root) if numbered_by == "files" else DataLoader("HQ_DIR", root)
 
-    assert expected["entity_to_id"] == found.entity_to_id
-    assert expected["relation_to_id"] == found.relation_to_id
+    assert (expected["entity_to_id"], expected["relation_to_id"]) == (found.entity_to_id, found.relation_to_id)
     splits = {name: getattr(found, name).tolist() for name in ("training", "validation", "testing")}
     assert expected["splits"] == splits
     assert {"training": 90, "validation": 13, "testing": 14} == {

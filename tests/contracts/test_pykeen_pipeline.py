@@ -33,8 +33,7 @@ def test_metrics_are_those_of_pykeen_where_it_is_right(found: dict[str, Any], jo
     theirs, ours = found[job]["theirs"], found[job]["ours"]
 
     more = {key for key in ours if OF_EACH_CUTOFF.fullmatch(key.rpartition(".")[2])}
-    assert len(more) == 9 * 2 * 4
-    assert set(theirs) == set(ours) - more
+    assert (len(more), set(theirs)) == (9 * 2 * 4, set(ours) - more)
     for key, value in theirs.items():
         if job == "macro" and key.endswith((*WRONG_IN_MACRO, "inverse_median_rank")):
             continue
@@ -65,8 +64,7 @@ def test_a_search_optimizes_the_metric_that_it_is_told(found: dict[str, Any]) ->
     theirs, ours = found["search"]["theirs"], found["search"]["ours"]
 
     assert "both.realistic.inverse_harmonic_mean_rank" == theirs["metric"] == ours["metric"]
-    assert 2 == len(ours["values"])
-    assert ours["values"] == ours["metrics"]
+    assert (2, ours["values"]) == (len(ours["values"]), ours["metrics"])
 
 
 def test_results_hold_our_report_and_the_resolver_knows_the_name(found: dict[str, Any]) -> None:

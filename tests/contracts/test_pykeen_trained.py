@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from itertools import islice
@@ -20,7 +19,7 @@ from pbgeval.models.model import part_of
 from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS, Bucket
 from tests.contracts.test_pykeen import LAST_CUTOFF, WRONG_IN_MACRO
-from tests.patience import PATIENCE
+from tests.kit.commands import run_program
 from tests.saved_ranks import read_ranks
 
 pytestmark = pytest.mark.peers
@@ -38,9 +37,7 @@ def trained(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
     """The folder that the program wrote."""
     folder = tmp_path_factory.mktemp("trained")
     packages = [path for path in sys.path if path.endswith("site-packages")]
-    command = [peer("pykeen") / "python", PROGRAM, folder, REPOSITORY, *packages]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert 0 == done.returncode, done.stderr
+    run_program(peer("pykeen") / "python", PROGRAM, folder, REPOSITORY, *packages)
     return folder
 
 
@@ -128,8 +125,7 @@ def test_ranks_of_a_model_in_three_partitions_are_within_the_rounding_bound(
         for index, side in enumerate(ENDS):
             of_side = columns[side]
             optimistic[index, rows] = 1 + of_side["better"] - of_side["excluded_better"]
-            tied = of_side["tied"] - of_side["excluded_tied"]
-            pessimistic[index, rows] = optimistic[index, rows] + tied
+            pessimistic[index, rows] = optimistic[index, rows] + (of_side["tied"] - of_side["excluded_tied"])
     assert_within(ranks, optimistic, pessimistic)
     assert ["brazil", "burma", "china"] == list(islice(exported.entity_names(), 3))
     assert ["accusation", "aidenemy"] == list(exported.relation_names())[:2]

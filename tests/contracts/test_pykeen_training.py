@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from pbgeval.monitor.records import History, read_history
-from tests.patience import PATIENCE
+from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
@@ -21,24 +19,10 @@ PROGRAM = Path(__file__).with_name("pykeen_monitored.py")
 MODELS = ("transe", "complex", "inverse", "stopped")
 
 
-def run(program: Path, *arguments: object) -> str:
-    """Run a program of PyKEEN's environment, in which this package is not installed."""
-    done = subprocess.run(
-        [*map(str, (program, *arguments))],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert 0 == done.returncode, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def folder(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("monitored")
-    run(peer("pykeen") / "python", PROGRAM, folder)
+    run_program(peer("pykeen") / "python", PROGRAM, folder)
     return folder
 
 
@@ -63,10 +47,8 @@ def test_figures_after_each_epoch_are_those_of_pykeen_s_predictions(folder: Path
 @pytest.mark.parametrize("name", MODELS)
 def test_an_epoch_begins_with_what_the_last_one_left(folder: Path, name: str) -> None:
     _, history = found(folder, name)
-
-    assert len(history.visits) > 1
-    for last, visit in zip(history.visits, history.visits[1:], strict=False):
-        assert last.after == visit.before
+    ends = [(visit.before, visit.after) for visit in history.visits]
+    assert [before for before, _ in ends[1:]] == [after for _, after in ends[:-1]] != []
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -74,8 +56,7 @@ def test_no_held_out_triple_is_trained_on(folder: Path, name: str) -> None:
     theirs, history = found(folder, name)
     training, held_out = ({tuple(triple) for triple in theirs[side]} for side in ("training", "held_out"))
 
-    assert set() == training & held_out
-    assert sorted(theirs["all"]) == sorted(theirs["training"] + theirs["held_out"])
+    assert (set(), sorted(theirs["all"])) == (training & held_out, sorted(theirs["training"] + theirs["held_out"]))
     assert 0 < len(theirs["held_out"]) == history.visits[0].after.count
     assert len(theirs["training"]) == history.visits[0].stats.count
 
@@ -103,21 +84,25 @@ def test_training_stops_after_the_patience_and_leaves_the_best_model(folder: Pat
 @pytest.mark.parametrize("name", MODELS[:3])
 def test_a_run_to_the_end_leaves_the_best_model_too(folder: Path, name: str) -> None:
     theirs, _ = found(folder, name)
-
     assert theirs["left"] == theirs["after"][theirs["best_epoch"] - 1]
 
 
 def test_a_stopper_that_cannot_judge_is_refused_before_training(folder: Path) -> None:
-    theirs, _ = found(folder, "transe")
-
-    for message, expected in zip(theirs["refused"], ("mrrr", "frequency >= 1", "patience >= 1"), strict=True):
+    for message, expected in zip(
+        found(folder, "transe")[0]["refused"], ("mrrr", "frequency >= 1", "patience >= 1"), strict=True
+    ):
         assert expected in message
 
 
 def test_the_example_runs_and_its_records_can_be_drawn(peer: Callable[[str], Path], tmp_path: Path) -> None:
-    example = REPOSITORY / "scripts" / "monitor_pykeen.py"
-
-    out = run(peer("pykeen") / "python", example, "--output", tmp_path / "monitor", "--epochs", 3)
+    out = run_program(
+        peer("pykeen") / "python",
+        REPOSITORY / "scripts" / "monitor_pykeen.py",
+        "--output",
+        tmp_path / "monitor",
+        "--epochs",
+        3,
+    )
 
     assert "trained 3 epochs; the model is that of epoch " in out
     assert 3 == len(read_history(tmp_path / "monitor", pytest.fail).passes)

@@ -42,19 +42,25 @@ class OfQuarters(ScorerContract):
         return math.fsum(QUARTERS[lhs] * OF_RELATIONS[rel] * QUARTERS[rhs])
 
 
+def score_cells(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+    return (ENTITIES[lhs] * RELATIONS[rel] * ENTITIES[rhs]).sum(-1)
+
+
+def score_side(hidden: Side, batch: Tensor) -> Tensor:
+    known, rel = batch[:, 2 if hidden is Side.LHS else 0], batch[:, 1]
+    return (RELATIONS[rel] * ENTITIES[known]) @ ENTITIES.T
+
+
 class TestAFunctionThatBroadcasts(OfQuarters):
     def make(self):
-        def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
-            return (ENTITIES[lhs] * RELATIONS[rel] * ENTITIES[rhs]).sum(-1)
-
-        return edge_scorer(score, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, cells_per_call=100)
+        return edge_scorer(score_cells, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, cells_per_call=100)
 
 
 class TestAFunctionOfVectors(OfQuarters):
     def make(self):
         def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
             assert lhs.shape == rel.shape == rhs.shape == (lhs.numel(),)
-            return (ENTITIES[lhs] * RELATIONS[rel] * ENTITIES[rhs]).sum(-1)
+            return score_cells(lhs, rel, rhs)
 
         return edge_scorer(score, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, broadcasts=False)
 
@@ -62,18 +68,13 @@ class TestAFunctionOfVectors(OfQuarters):
 class TestABatchFunction(OfQuarters):
     def make(self):
         def score_batch(batch: Tensor) -> tuple[Tensor, Tensor]:
-            lhs, rel, rhs = batch.T
-            return (RELATIONS[rel] * ENTITIES[rhs]) @ ENTITIES.T, (ENTITIES[lhs] * RELATIONS[rel]) @ ENTITIES.T
+            return score_side(Side.LHS, batch), score_side(Side.RHS, batch)
 
         return batch_scorer(score_batch, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=4)
 
 
 class TestAFunctionOfASide(OfQuarters):
     def make(self):
-        def score_side(hidden: Side, batch: Tensor) -> Tensor:
-            known, rel = batch[:, 2 if hidden is Side.LHS else 0], batch[:, 1]
-            return (RELATIONS[rel] * ENTITIES[known]) @ ENTITIES.T
-
         return side_scorer(score_side, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=4)
 
 
@@ -111,8 +112,7 @@ class TransE(torch.nn.Module):
         self.dropout = torch.nn.Dropout(0.5)
 
     def forward(self, lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
-        difference = self.of_e(lhs) + self.of_r(rel) - self.of_e(rhs)
-        return self.dropout(-difference.square().sum(-1).sqrt() - 0.25 * lhs)
+        return self.dropout(-(self.of_e(lhs) + self.of_r(rel) - self.of_e(rhs)).square().sum(-1).sqrt() - 0.25 * lhs)
 
 
 class TestOneEntity(ScorerContract):
@@ -351,12 +351,11 @@ def test_a_result_of_another_function_is_never_taken_for_this_ones(tmp_path):
 def counting_scorer(rows: list[int]):
     """Return a scorer of all entities at once, which writes down how many rows it is asked for."""
 
-    def score_side(hidden: Side, batch: Tensor) -> Tensor:
+    def noted(hidden: Side, batch: Tensor) -> Tensor:
         rows.append(len(batch))
-        known, rel = batch[:, 2 if hidden is Side.LHS else 0], batch[:, 1]
-        return (RELATIONS[rel] * ENTITIES[known]) @ ENTITIES.T
+        return score_side(hidden, batch)
 
-    return side_scorer(score_side, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=7)
+    return side_scorer(noted, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=7)
 
 
 MANY_EDGES = some_edges(NUM_ENTITIES, NUM_RELATIONS, 120, 9)
@@ -409,9 +408,7 @@ def test_rows_that_do_not_fit_in_the_cache_change_no_rank(candidates, tmp_path, 
 def test_true_scores_of_queries_that_nobody_competes_in_are_those_of_the_model():
     """Of relations whose one candidate is the true entity."""
     edges = [(0, 0, 1), (2, 1, 3), (2, 1, 4)]
-    rows: list[int] = []
-
-    by_rows = evaluation(counting_scorer(rows), edges, type_constraint="observed", breakdowns=["relation"])
+    by_rows = evaluation(counting_scorer([]), edges, type_constraint="observed", breakdowns=["relation"])
     by_cells = evaluation(TestAFunctionThatBroadcasts().make(), edges, type_constraint="observed")
 
     assert by_rows.document["metrics"] == by_cells.document["metrics"]
@@ -426,10 +423,8 @@ def test_true_scores_are_asked_for_once():
 
     evaluation(scorer_of(score), MANY_EDGES, candidates="all")
     with_check = sum(cells)
-    relation = ScorerRelation(ScorerComparator(scorer_of(score)), "all", "all")
-    scorer_state(relation, tuple(ENDS), 2 * len(MANY_EDGES))
+    scorer_state(ScorerRelation(ScorerComparator(scorer_of(score)), "all", "all"), tuple(ENDS), 2 * len(MANY_EDGES))
 
     padded = -(-NUM_ENTITIES // 32) * 32
     of_queries = sum(-(-len({edge[part] for edge in MANY_EDGES}) // 32) * 32 for part in (slice(2), slice(1, 3)))
-    of_true = 2 * -(-len(MANY_EDGES) // 32) * 32 * 32
-    assert 2 * with_check - sum(cells) == of_queries * padded + of_true
+    assert 2 * with_check - sum(cells) == of_queries * padded + (2 * -(-len(MANY_EDGES) // 32) * 32 * 32)

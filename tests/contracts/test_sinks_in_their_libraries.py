@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.kit.case import TinyCase
+from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
@@ -20,16 +19,7 @@ PROGRAM = Path(__file__).with_name("sinks_program.py")
 
 def test_both_hold_the_figures_of_an_evaluation_and_of_a_training(peer: Callable[[str], Path], tmp_path: Path) -> None:
     TinyCase.write(tmp_path / "case", partition_sizes=(9,), edges_per_bucket=20)
-    done = subprocess.run(
-        [peer("sinks") / "python", PROGRAM, tmp_path],
-        cwd=tmp_path / "case",
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
-    assert 0 == done.returncode, done.stderr
+    run_program(peer("sinks") / "python", PROGRAM, tmp_path, cwd=tmp_path / "case")
     result = json.loads((tmp_path / "found.json").read_text())
     line = json.loads((tmp_path / "output" / "metrics.jsonl").read_text())
     values = line["values"]

@@ -21,8 +21,7 @@ PROGRAM = Path(__file__).with_name("times_of_tgb.py")
 
 @pytest.fixture(scope="module")
 def graphs(peer: Callable[[str], Path]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(run(peer("metrics") / "python", PROGRAM).splitlines()[-1])
-    return found
+    return json.loads(run(peer("metrics") / "python", PROGRAM).splitlines()[-1])
 
 
 def our_figures(graph: dict[str, Any]) -> dict[str, Any]:

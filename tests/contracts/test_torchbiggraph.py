@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from pbgeval import evaluate, load_config
 from tests.kit.case import TinyCase
-from tests.patience import PATIENCE
+from tests.kit.commands import start
 
 pytestmark = pytest.mark.peers
 
@@ -40,11 +39,9 @@ def drop_optimizers(checkpoint: Path) -> None:
 
 def figures_of_pbg(program: Path, case: TinyCase) -> dict[str, float]:
     """Run torchbiggraph_eval and read the last line of figures that it logs."""
-    done = subprocess.run(
-        [program, case.config], cwd=case.root, capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if "] Stats: " in line]
-    assert lines, done.stdout + done.stderr
+    done = start([program, case.config], case.root)
+    lines = [line for line in (done.out + done.err).splitlines() if "] Stats: " in line]
+    assert lines, done.out + done.err
     return {name: float(value) for name, value in re.findall(r"(\w+): +([-\d.e+]+)", lines[-1].partition("Stats: ")[2])}
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +19,9 @@ from pbgeval.monitor.records import History, PassKey, VisitRecord, read_history
 from pbgeval.monitor.schema import EndTypes, hash_edges, held_out_rows, threshold_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
+from tests.kit.commands import Done
+from tests.kit.commands import start as start_program
 from tests.kit.training import make_graph
-from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.peers
 
@@ -44,21 +43,14 @@ KEYS: dict[str, Any] = {
 }
 
 
-def start(python: Path, case: TinyCase, program: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [python, *program, case.config, *arguments],
-        cwd=case.root,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ITS_OWN_WARNING},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+def start(python: Path, case: TinyCase, program: list[str], *arguments: str) -> Done:
+    environment = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ITS_OWN_WARNING}
+    return start_program([python, *program, case.config, *arguments], case.root, **environment)
 
 
 def train(python: Path, case: TinyCase, **settings: Any) -> History:
     done = start(python, case, [str(PROGRAM)], json.dumps(settings))
-    assert 0 == done.returncode, done.stdout + done.stderr
+    assert 0 == done.status, done.out + done.err
     return read_history(case.root / "monitor", pytest.fail)
 
 
@@ -116,9 +108,7 @@ def test_the_last_figures_are_those_of_the_command_on_the_checkpoint(
     config = case.write_config(edge_paths=[str(tmp_path / "held_out")], num_batch_negs=5, num_uniform_negs=4)
     monkeypatch.chdir(case.root)
 
-    report = evaluate(load_config(config), output=tmp_path / "output", workers=1)
-
-    metrics = report.to_dict()["metrics"]
+    metrics = evaluate(load_config(config), output=tmp_path / "output", workers=1).to_dict()["metrics"]
     assert last.details.after["both.realistic.count"] == metrics["both.realistic.count"] > 20
     assert last.details.after == {key: metrics[key] for key in last.details.after}
 
@@ -158,8 +148,7 @@ def test_the_checkpoint_has_the_config_as_it_was_given(run: tuple[TinyCase, Hist
     case, _ = run
     written = json.loads((case.root / "checkpoint" / "config.json").read_text())
 
-    assert ["edges"] == written["edge_paths"]
-    assert FRACTION == written["eval_fraction"]
+    assert (["edges"], FRACTION) == (written["edge_paths"], written["eval_fraction"])
     assert "inside_out" == written["bucket_order"]
     assert {name: written[name] for name in case.settings if name != "relations"} == {
         name: value if name != "entities" else {of: {"featurized": False, **keys} for of, keys in value.items()}
@@ -179,12 +168,12 @@ def test_the_example_has_a_pass_per_chunk_and_edge_path_and_goes_on_from_a_check
     for num_epochs in (1, 2):
         case.write_config(edge_paths=["edges", "more"], num_epochs=num_epochs)
         done = start(python, case, COMMAND, "--monitor", "monitor", "-p", "lr=0.05")
-        assert 0 == done.returncode, done.stdout + done.stderr
+        assert 0 == done.status, done.out + done.err
     history = read_history(case.root / "monitor", pytest.fail)
 
-    assert re.search("best epoch by held-out MRR: [01]\n", done.stdout)
+    assert re.search("best epoch by held-out MRR: [01]\n", done.out)
     lines = re.findall(
-        r"^epoch (\d).*: MRR 0\.\d+ before, 0\.\d+ after training \(\d+ held-out edges\)$", done.stdout, re.M
+        r"^epoch (\d).*: MRR 0\.\d+ before, 0\.\d+ after training \(\d+ held-out edges\)$", done.out, re.M
     )
     assert lines == ["1"] * 4  # a line per path and chunk; the first process did epoch 0
     expected = [PassKey(epoch, path, chunk) for epoch in (0, 1) for path in (0, 1) for chunk in (0, 1)]
@@ -222,8 +211,7 @@ def test_figures_agree_with_its_own_evaluator_within_noise(peer: Callable[[str],
     for bucket, edges in make_graph(1, 2, 240, 6000).items():
         distinct = np.unique(edges.numpy(), axis=0)  # it would hold out one copy of an edge and train on another
         pbg_files.write_edges(case.root / "edges", bucket, *np.random.default_rng(2).permutation(distinct).T)
-    settings = {"keep_own_evaluation": True, "pbg_semantics": True}
-    history = train(peer("torchbiggraph") / "python", case, **settings)
+    history = train(peer("torchbiggraph") / "python", case, **{"keep_own_evaluation": True, "pbg_semantics": True})
     theirs = read_history(case.root / "checkpoint", pytest.fail)
 
     assert 8 == len(theirs.visits) == len(history.visits)
@@ -260,7 +248,6 @@ def test_what_cannot_be_monitored_is_refused_before_training(
 
     done = start(peer("torchbiggraph") / "python", case, COMMAND, "--monitor", "monitor")
 
-    assert 1 == done.returncode
-    assert 1 == len(done.stderr.splitlines())
-    assert message in done.stderr
+    assert (1, 1) == (done.status, len(done.err.splitlines()))
+    assert message in done.err
     assert not (case.root / "monitor").exists()

@@ -28,8 +28,7 @@ def graph_of(first: int) -> dict[str, Any]:
     """Return a graph whose tails are entities `first` to LAST, and TGB's figures of it."""
     source = np.random.default_rng(first)
     # Beyond LAST - first, where tails do not begin at 0, TGB ends with an IndexError.
-    limits = np.array([[0, 0, first, 0], [6, NUM_RELATIONS, LAST - 4, 8]])
-    edges_E4 = source.integers(*limits, (NUM_EDGES, 4))
+    edges_E4 = source.integers(*np.array([[0, 0, first, 0], [6, NUM_RELATIONS, LAST - 4, 8]]), (NUM_EDGES, 4))
     scores = source.integers(0, 9, (NUM_ENTITIES, NUM_RELATIONS, NUM_ENTITIES)).astype(np.float64)  # many tie
     known = {tuple(edge) for edge in edges_E4.tolist()}
     ranks = [(scores[h, r, negatives], scores[h, r, t]) for (h, r, t, _), negatives in _negatives(first, edges_E4)]

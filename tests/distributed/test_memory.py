@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 from pbgeval.notation import ENDS
+from tests.kit.commands import start
 from tests.kit.pbg_files import write_checkpoint_version, write_embeddings, write_entity_counts, write_model
 
 MB = 1_000_000
@@ -97,10 +97,9 @@ def _evaluate(config: Path, edges: Path, output: Path, num_edges: int) -> list[d
     """Evaluate with two workers and return what the report says about them."""
     command = [sys.executable, "-m", "pbgeval", "--config", str(config), "-p", f"edge_paths={edges}"]
     command += ["--output", str(output), "--workers", "2", "--device", "cpu", "--quiet"]
-    done = subprocess.run(command, cwd=config.parent, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    report = json.loads((output / "metrics.json").read_text())
-    assert num_edges == report["num_edges"]
+    done = start(command, config.parent)
+    assert done.status == 0, done.err
+    assert num_edges == json.loads((output / "metrics.json").read_text())["num_edges"]
     workers: list[dict[str, Any]] = json.loads((output / "run.json").read_text())["workers"]
     assert 2 == len(workers)
     return workers

@@ -14,6 +14,7 @@ import pytest
 from attrs import frozen
 
 from pbgeval.cluster.liveness import STALL_VARIABLE
+from tests.clusters import wait_until
 from tests.kit.case import TinyCase
 from tests.kit.commands import (
     COMMAND,
@@ -24,7 +25,7 @@ from tests.kit.commands import (
     undisturbed_numbers,
     unit_log,
 )
-from tests.kit.groups import run_group, start_group
+from tests.kit.groups import has_ended, run_group, start_group
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow  # each needs a run of some seconds
@@ -95,19 +96,8 @@ def workers_of(launcher: int) -> list[int]:
     return [worker for server in children_of(launcher) for worker in children_of(server)]
 
 
-def is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def all_end(processes: list[int]) -> bool:
-    until = time.monotonic() + SECONDS_TO_END
-    while any(map(is_alive, processes)):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
+    wait_until(lambda: all(map(has_ended, processes)), "they live on", SECONDS_TO_END)
     return True
 
 
@@ -121,8 +111,7 @@ def goes_on_to_the_same_numbers(case: TinyCase, undisturbed: dict[str, str], out
     """Run the same command again; nothing that the journal held is computed again, and nothing is missing."""
     left = Left.of(output)
     done = start_command(case, "--workers", "2", "--quiet", "--output", str(output))
-    assert (0, "") == (done.status, done.err)
-    assert undisturbed == numbers_of(output)
+    assert (0, "", undisturbed) == (done.status, done.err, numbers_of(output))
     left.was_not_repeated(output)
 
 
@@ -216,8 +205,7 @@ def test_an_interruption_at_the_keyboard(
 
     status, lines = the_end(launcher)
 
-    assert 75 == status
-    assert ["Interrupted. Run the same command again to resume."] == lines
+    assert (75, ["Interrupted. Run the same command again to resume."]) == (status, lines)
     assert all_end(workers)
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
 
@@ -239,8 +227,7 @@ def test_a_launcher_that_is_ended(
 
     status, lines = the_end(launcher)
 
-    assert 75 == status
-    assert lines[0] == f"This process was ended by {number.name}. Run the same command again to resume."
+    assert (75, lines[0]) == (status, f"This process was ended by {number.name}. Run the same command again to resume.")
     assert "of 9 units are done). Run the same command again to resume." in lines[1]
     assert 2 == len(lines)
     assert all_end(workers)

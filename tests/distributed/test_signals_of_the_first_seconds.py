@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.kit.case import TinyCase
-from tests.patience import PATIENCE
+from tests.kit.commands import Done, start
 
 # The command, which sends itself a signal when it imports a module.
 PROGRAM = """
@@ -31,9 +30,9 @@ main()
 ENDED = "This process was ended by {}. Run the same command again to resume."
 
 
-def run(case: TinyCase, module: str, number: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(case: TinyCase, module: str, number: int, *arguments: str) -> Done:
     words = [sys.executable, "-c", PROGRAM, module, str(int(number)), "--config", str(case.config), *arguments]
-    return subprocess.run(words, cwd=case.root, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    return start(words, case.root)
 
 
 @pytest.mark.parametrize(
@@ -48,12 +47,9 @@ def run(case: TinyCase, module: str, number: int, *arguments: str) -> subprocess
     ],
 )
 def test_a_signal_while_the_command_imports(module: str, number: signal.Signals, tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path / "case", dynamic=True)
+    done = run(TinyCase.write(tmp_path / "case", dynamic=True), module, number, "--workers", "2")
 
-    done = run(case, module, number, "--workers", "2")
-
-    assert (done.returncode, done.stdout) == (75, "")
-    assert done.stderr == ENDED.format(number.name) + "\n"
+    assert (done.status, done.out, done.err) == (75, "", ENDED.format(number.name) + "\n")
 
 
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, "1"), (signal.SIGQUIT, "2")])
@@ -64,7 +60,7 @@ def test_a_signal_while_the_config_is_read(number: signal.Signals, workers: str,
 
     done = run(case, "no module", number, "--workers", workers)
 
-    assert (done.returncode, done.stdout, done.stderr) == (75, "", ENDED.format(number.name) + "\n")
+    assert (done.status, done.out, done.err) == (75, "", ENDED.format(number.name) + "\n")
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
@@ -72,6 +68,4 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case", dynamic=True)
     words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", PROGRAM, "torch", "1", "--version"]
 
-    done = subprocess.run(words, cwd=case.root, capture_output=True, text=True, check=False, timeout=PATIENCE)
-
-    assert (done.returncode, done.stderr) == (0, "")
+    assert start(words, case.root).printed

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.kit.case import TinyCase
-from tests.patience import PATIENCE
+from tests.kit.commands import start
 
 # What a process has of settings that others in it could notice, by name; what an evaluation imports is no change.
 SNAPSHOT = """
@@ -121,10 +120,7 @@ def ended_and_changed(tmp_path: Path, work: str, *arguments: str) -> str:
     """Run a program that compares its process before and after; return what it prints."""
     program = tmp_path / "program.py"
     program.write_text(SNAPSHOT + work + PROGRAM, encoding="utf-8")
-    words = [sys.executable, str(program), *arguments]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    return start([sys.executable, program, *arguments], tmp_path).printed
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from pbgeval.cluster.environment import variables_of_torch
+from tests.clusters import wait_until
+from tests.kit.commands import start
+from tests.kit.groups import has_ended
 from tests.patience import PATIENCE
 
 HOW_TO_WAIT = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
@@ -48,23 +51,15 @@ def started(folder: Path, *, wait: bool, **environment: str) -> subprocess.Popen
 
 
 def said_by_workers(folder: Path) -> list[list[str]]:
-    until = time.monotonic() + 120
-    while not all((folder / rank).exists() for rank in "01"):
-        assert time.monotonic() < until, "the workers did not start"
-        time.sleep(0.05)
+    wait_until(lambda: all((folder / rank).exists() for rank in "01"), "the workers did not start")
     return [(folder / rank).read_text().split() for rank in "01"]
 
 
 def ended(process: int, seconds: float = 30) -> bool:
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
+    while time.monotonic() < until and not has_ended(process):
         time.sleep(0.05)
-    return False
+    return has_ended(process)
 
 
 def test_workers_are_forked_from_a_process_that_has_imported(tmp_path: Path) -> None:
@@ -99,7 +94,9 @@ def test_local_workers_do_not_print_what_torch_says_about_a_lost_store() -> None
     assert variables_of_torch({"GOMP_SPINCOUNT": "7", "TORCH_CPP_LOG_LEVEL": "INFO"}, local_workers=True) == {}
 
 
-def test_the_command_says_how_threads_wait_before_torch_is_imported(tmp_path: Path) -> None:
+def test_the_command_says_how_threads_wait_before_torch_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = """
 import os, sys
 class Ending:
@@ -111,18 +108,12 @@ sys.meta_path.insert(0, Ending())
 from pbgeval.cli import main
 main()
 """
-    environment = {name: value for name, value in os.environ.items() if name not in HOW_TO_WAIT}
-    done = subprocess.run(
-        [sys.executable, "-c", program, "--config", "eval.py", "--workers", "1"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    for name in HOW_TO_WAIT:
+        monkeypatch.delenv(name, raising=False)
 
-    assert (0, "10000\n", "") == (done.returncode, done.stdout, done.stderr)
+    done = start([sys.executable, "-c", program, "--config", "eval.py", "--workers", "1"], tmp_path)
+
+    assert "10000\n" == done.printed
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

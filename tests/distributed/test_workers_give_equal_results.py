@@ -54,8 +54,7 @@ def test_two_workers_of_two_threads_give_the_numbers_of_one(tmp_path: Path) -> N
     together = numbers_of(tmp_path / "together")
 
     assert (0, "", "") == (done.status, done.out, done.err)
-    assert {"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv"} == set(alone)
-    assert alone == together
+    assert ({"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv"}, alone) == (set(alone), together)
 
 
 @pytest.mark.slow
@@ -104,8 +103,7 @@ def test_a_group_that_torchrun_started_prints_one_table(tmp_path: Path) -> None:
     for _ in range(2):  # a finished run prints its table as well
         done = join_by_torchrun(case, [], tmp_path / "output", workers=2)
         assert 0 == done.returncode, done.stderr
-        assert 1 == done.stdout.count("mean reciprocal rank")
-        assert 1 == done.stdout.count("metrics.json, run.json")
+        assert (1, 1) == (done.stdout.count("mean reciprocal rank"), done.stdout.count("metrics.json, run.json"))
 
 
 @pytest.mark.slow

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +13,16 @@ from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.cluster.team import Team
 from pbgeval.monitor.records import file_of_worker, read_history
 from pbgeval.notation import Bucket
+from tests.kit.groups import join, start_workers
 from tests.kit.training import make_graph
-from tests.patience import PATIENCE
 
 NUM_PASSES = 4
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.kit.groups", "tests.kit.training", "numba"])
 
 
 def tables_after(epoch: int, bucket: Bucket, num_partitions: int) -> ModelTensors:
     """The model is a function of pass and bucket, as if another one had trained in between."""
     generator = torch.Generator().manual_seed(1000 * epoch + 10 * bucket.lhs + bucket.rhs)
-    tables = {("e", at): torch.randn(48, 8, generator=generator) for at in range(num_partitions)}
-    return ModelTensors(tables)
+    return ModelTensors({("e", at): torch.randn(48, 8, generator=generator) for at in range(num_partitions)})
 
 
 def watch_all(output: Path, team: Team, *, moving: bool) -> list[bool]:
@@ -51,29 +45,17 @@ def watch_all(output: Path, team: Team, *, moving: bool) -> list[bool]:
     return answers
 
 
-def _work(output: Path, rank: int, workers: int, port: int, moving: bool) -> None:
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
-    os.environ |= {"LOCAL_WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+def _work(output: Path, moving: bool) -> None:
     torch.set_num_threads(1)
     team = Team.join()
-    answers = watch_all(output, team, moving=moving)
-    (output / f"answers.{rank}").write_text(json.dumps(answers), encoding="utf-8")
+    answers = json.dumps(watch_all(output, team, moving=moving))
+    (output / f"answers.{team.rank_in_team}").write_text(answers, encoding="utf-8")
     team.leave()
 
 
 def run_workers(output: Path, workers: int, moving: bool) -> None:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = int(found.getsockname()[1])
     output.mkdir()
-    processes = [_CONTEXT.Process(target=_work, args=(output, rank, workers, port, moving)) for rank in range(workers)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(PATIENCE)
-        if process.is_alive():
-            process.kill()
-    assert [0] * workers == [process.exitcode for process in processes]
+    join(start_workers(workers, 1, _work, output, moving))
 
 
 def passes_of(output: Path) -> list[dict[str, Any]]:

@@ -320,8 +320,7 @@ def config_values(random: Random) -> Case:
 
 def config_overrides(random: Random) -> Case:
     text = random.choice((*ODD_OVERRIDES, "=" + "x" * 100_000, "=" + "9" * 5000))
-    override = random.choice(sorted(keys_of(EvalConfig))) + text
-    return evaluation(random, override, end=ANY)
+    return evaluation(random, random.choice(sorted(keys_of(EvalConfig))) + text, end=ANY)
 
 
 def config_sizes(random: Random) -> Case:
@@ -355,8 +354,7 @@ def damage_text(random: Random, path: Path) -> None:
         path.write_bytes(random.choice((damage(random, data), cut, trailer, data[:-4], *longer)))
         return
     text = gzip.decompress(data) if is_gzip else data
-    places = [0, *(index + 1 for index, byte in enumerate(text) if byte in b"\n\t")]
-    at = random.choice(places)
+    at = random.choice([0, *(index + 1 for index, byte in enumerate(text) if byte in b"\n\t")])
     text = damage(random, text) if random.random() < 0.4 else text[:at] + random.choice(ODD_BYTES) + text[at:]
     path.write_bytes(gzip.compress(text, mtime=0) if is_gzip or random.random() < 0.1 else text)
 
@@ -438,8 +436,7 @@ def safetensors(random: Random) -> Case:
     target = random.choice((path, Path("arrays/model.json"), Path("dglke/FB15k_ComplEx_entity.npy"), Path("libkge.pt")))
     if target != path:
         shutil.copy(path, target)
-    model = target if target.parent == Path() else target.parent
-    return evolve(of_model(random, str(model)), end=REFUSED)
+    return evolve(of_model(random, str(target if target.parent == Path() else target.parent)), end=REFUSED)
 
 
 # What surrounds a run

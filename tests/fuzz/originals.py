@@ -46,8 +46,7 @@ def write_originals(root: Path) -> None:
         if folder == "graph":
             write_tsv(root / folder / "edges.tsv", edges)
             write_tsv(root / folder / name, edges[:40] * 40)
-        text = (root / folder / name).read_bytes()
-        (root / folder / f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
+        (root / folder / f"{name}.gz").write_bytes(gzip.compress((root / folder / name).read_bytes(), mtime=0))
         (root / folder / name).unlink()
     _write_rankings(root / "topk")
     shutil.copytree(TYPES, root / "types")
@@ -84,8 +83,7 @@ def _write_models(folder: Path) -> None:
     (arrays / "model.json").write_text(json.dumps({"model": "distmult", "reciprocal": False, "norm": 1}))
     (folder / "evaluation.json").write_text(json.dumps({"edge_paths": ["edges.npy"]}))
     header = json.dumps({"entity": {"dtype": "F32", "shape": [41, 8], "data_offsets": [0, 1312]}}).encode()
-    content = len(header).to_bytes(8, "little") + header + bytes(1312)
-    (folder / "model.safetensors").write_bytes(content)
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(1312))
     np.save(folder / "edges.npy", np.stack([source.integers(n, size=30) for n in (41, 4, 41)], axis=1))
 
 

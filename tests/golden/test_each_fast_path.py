@@ -214,7 +214,3 @@ def test_figures_are_met_with_all_fast_paths_of_a_cpu(job: str, reference_path: 
         JOBS[job][0](reference_path, tmp_path, patch)
 
     assert taken
-
-
-def test_every_path_has_a_job() -> None:
-    assert {*PATHS} == {path for _, paths in JOBS.values() for path in paths}

@@ -37,8 +37,7 @@ RACES = {("fb237_4p_transe", "allnegs_maxnorm"), ("fb237_het", "allnegs_maxnorm"
 
 @functools.cache
 def settings_of(folder: Path) -> dict[str, Any]:
-    settings: dict[str, Any] = json.loads((folder / "expected.json").read_text())["settings"]
-    return settings
+    return json.loads((folder / "expected.json").read_text())["settings"]
 
 
 def names_of(case: str) -> list[str]:
@@ -58,8 +57,7 @@ def run(
     """Evaluate a setting as PBG was run; return metrics.json and the rows of buckets.csv by path and bucket."""
     monkeypatch.chdir(case)
     overrides = [*setting["params"], "pbg_semantics=True", f"compute_loss={with_loss}"]
-    config = load_config(case / setting["config"], overrides)
-    report = evaluate(config, output=output, workers=1)
+    report = evaluate(load_config(case / setting["config"], overrides), output=output, workers=1)
     with (output / "buckets.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     paths = list(dict.fromkeys(row["edge_path"] for row in rows))

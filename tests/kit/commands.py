@@ -43,6 +43,30 @@ class Done:
     def faults(self) -> list[str]:
         return self.err.splitlines()
 
+    @property
+    def fault(self) -> str:
+        """The only line of a command that was refused: it has printed nothing else."""
+        assert (1, "", 1) == (self.status, self.out, self.err.count("\n")), self.err
+        return self.err.rstrip("\n")
+
+    @property
+    def refusal(self) -> str:
+        """All lines of a command that was refused."""
+        assert (1, "") == (self.status, self.out), self.err
+        return self.err
+
+    @property
+    def printed(self) -> str:
+        """What a command has printed that succeeded without a word on stderr."""
+        assert (0, "") == (self.status, self.err)
+        return self.out
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings of a command that succeeded."""
+        assert 0 == self.status, self.err
+        return [line.removeprefix("warning: ") for line in self.faults if line.startswith("warning: ")]
+
 
 def run_command(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) -> Done:
     """Run the command in this process; of a case, in its folder."""
@@ -89,10 +113,15 @@ def start_command(
     case: TinyCase, *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = PATIENCE
 ) -> Done:
     """Run the installed command as a process, in the case's folder."""
+    return start([COMMAND, "--config", case.config, *arguments], case.root, timeout, **(environment or {}))
+
+
+def start(command: Sequence[str | Path], cwd: Path, timeout: float = PATIENCE, **environment: str) -> Done:
+    """Run a program to its end, with more variables in its environment."""
     done = subprocess.run(
-        [COMMAND, "--config", case.config, *arguments],
-        cwd=case.root,
-        env=os.environ | dict(environment or {}),
+        command,
+        cwd=cwd,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -101,35 +130,50 @@ def start_command(
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+def run_program(*command: object, cwd: Path | None = None, **environment: str) -> str:
+    """Run a program in which this repository can be imported, and return what it prints; it must succeed."""
+    variables = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
+    done = start([*map(str, command)], cwd or Path(), **variables | environment)
+    assert 0 == done.status, done.err
+    return done.out
+
+
+@contextlib.contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Let files that this process makes have no more rights than a mask leaves."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def flags(overrides: Sequence[str]) -> list[str]:
     """Return settings (`key=value`) as arguments."""
     return [argument for override in overrides for argument in ("-p", override)]
 
 
-def evaluated(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, Any]:
+def evaluated(case: TinyCase, *overrides: str, output: str | Path = "output", workers: int = 1) -> dict[str, Any]:
     """Run the command in this process, with some settings changed; return what metrics.json holds."""
-    done = run_command(case, "--workers", "1", "--quiet", "--output", output, *flags(overrides))
-    assert (0, "") == (done.status, done.err)
+    arguments = ("--workers", str(workers), "--quiet", "--output", str(output), *flags(overrides))
+    assert "" == run_command(case, *arguments).printed
     return metrics_of(case.root / output)
 
 
 def undisturbed_numbers(case: TinyCase, output: Path) -> dict[str, str]:
     """Return the numbers of a run of two workers that nothing disturbs."""
-    done = start_command(case, "--workers", "2", "--quiet", "--output", str(output))
-    assert (0, "") == (done.status, done.err)
+    assert "" == start_command(case, "--workers", "2", "--quiet", "--output", str(output)).printed
     return numbers_of(output)
 
 
 def metrics_of(output: Path) -> dict[str, Any]:
     """Return what metrics.json holds."""
-    document: dict[str, Any] = json.loads((output / "metrics.json").read_text(encoding="utf-8"))
-    return document
+    return json.loads((output / "metrics.json").read_text(encoding="utf-8"))
 
 
 def run_of(output: Path) -> dict[str, Any]:
     """Return what run.json holds."""
-    run: dict[str, Any] = json.loads((output / "run.json").read_text(encoding="utf-8"))
-    return run
+    return json.loads((output / "run.json").read_text(encoding="utf-8"))
 
 
 def numbers_of(output: Path) -> dict[str, str]:
@@ -160,11 +204,16 @@ def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
 @contextlib.contextmanager
 def writes_nothing(folder: Path) -> Iterator[None]:
     """Assert that a folder holds the same files, unchanged, and the same folders before and after."""
-    before, folders = snapshot(folder), _folders(folder)
+
+    def found() -> tuple[object, list[Path]]:
+        folders = [path for path in folder.rglob("*") if path.is_dir() and path.name != "__pycache__"]
+        return snapshot(folder), sorted(folders)
+
+    before = found()
     yield
-    assert before == snapshot(folder)
-    assert folders == _folders(folder)
+    assert before == found()
 
 
-def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_dir() and path.name != "__pycache__")
+def lacking(text: str, *words: str) -> list[str]:
+    """Return the words that a text does not hold."""
+    return [word for word in words if word not in text]

@@ -135,7 +135,7 @@ def check(row: Fault, root: Path) -> None:
 
 def make(row: Fault, root: Path) -> TinyCase:
     """Make the files of a row, with their damage."""
-    shutil.copytree(_world(row), root)
+    shutil.copytree(world_of(row), root)
     for damage in row.damage:
         damage(root)
     return TinyCase(root, {})
@@ -149,7 +149,7 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 _made: dict[str, Path] = {}
 
 
-def _world(row: Fault) -> Path:
+def world_of(row: Fault) -> Path:
     """Return the folder of whole files, which rows of one world share."""
     key = f"{id(row.world)} {row.settings!r}"
     if key not in _made:
@@ -276,8 +276,7 @@ def as_json(text: str | None = None, **changes: Any) -> Damage:
 
 def settings_in(root: Path) -> dict[str, Any]:
     """Return what the config file of a case returns."""
-    settings: dict[str, Any] = runpy.run_path(str(root / "eval.py"))["get_torchbiggraph_config"]()
-    return settings
+    return runpy.run_path(str(root / "eval.py"))["get_torchbiggraph_config"]()
 
 
 def _members(root: Path) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -27,51 +28,72 @@ def run_group(case: TinyCase, overrides: Sequence[str], output: Path, *, workers
     Raises:
         AssertionError: a worker did not come to a good end.
     """
-    processes = start_group(case, overrides, output, workers=workers, threads=threads)
-    for process in processes:
-        process.join(PATIENCE)
-        if process.is_alive():
-            process.kill()
-    assert [0] * workers == [process.exitcode for process in processes]
+    join(start_group(case, overrides, output, workers=workers, threads=threads))
 
 
 def start_group(
     case: TinyCase, overrides: Sequence[str], output: Path, *, workers: int, threads: int
 ) -> list[BaseProcess]:
     """Start the workers of a group; return their processes, in order of rank."""
-    port = _free_port()
-    processes = [
-        _CONTEXT.Process(
-            target=_work,
-            args=(case.config, list(overrides), output, rank, workers, threads, port, dict(os.environ)),
-        )
-        for rank in range(workers)
-    ]
+    return start_workers(workers, threads, _evaluate, case.config, list(overrides), output, workers)
+
+
+def _evaluate(config: Path, overrides: list[str], output: Path, workers: int) -> None:
+    os.chdir(config.parent)
+    evaluate(load_config(config, overrides), output=output, workers=workers)
+
+
+def start_workers(workers: int, threads: int, work: Callable[..., object], *arguments: object) -> list[BaseProcess]:
+    """Let each process of a new group call a function."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}  # the server has that of the first test
+    if workers > 1:
+        environment |= {"WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers)}
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} if workers > 1 else {} for rank in range(workers)]
+    processes = [_CONTEXT.Process(target=_work, args=(environment | rank, work, *arguments)) for rank in ranks]
     for process in processes:
         process.start()
     return processes
 
 
-def _work(
-    config: Path,
-    overrides: list[str],
-    output: Path,
-    rank: int,
-    workers: int,
-    threads: int,
-    port: int,
-    environment: dict[str, str],
-) -> None:
-    os.environ |= environment  # the server has that of the first test
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    if workers > 1:
-        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_RANK": str(rank)}
-        os.environ |= {"LOCAL_WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    os.chdir(config.parent)
-    evaluate(load_config(config, overrides), output=output, workers=workers)
+def _work(environment: dict[str, str], work: Callable[..., object], *arguments: object) -> None:
+    os.environ |= environment
+    work(*arguments)
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
+def join(processes: Sequence[BaseProcess]) -> None:
+    """Wait until all have come to a good end."""
+    for process in processes:
+        process.join(PATIENCE)
+        if process.is_alive():
+            process.kill()
+    assert [0] * len(processes) == [process.exitcode for process in processes]
+
+
+def start_as_mpirun(command: Sequence[str | Path], size: int, cwd: Path) -> list[subprocess.Popen[str]]:
+    """Start a command as often as Open MPI's mpirun would on one host."""
+    group = {"OMPI_COMM_WORLD_SIZE": str(size), "OMPI_COMM_WORLD_LOCAL_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+    group |= {"MASTER_PORT": str(free_port())}
+    ranks = [
+        {name: str(rank) for name in ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")} for rank in range(size)
+    ]
+    return [
+        subprocess.Popen(
+            command, cwd=cwd, env=os.environ | group | rank, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for rank in ranks
+    ]
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody uses."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
+
+
+def has_ended(process: int) -> bool:
+    """Whether a process is gone, or only its status is left."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+import errno
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -49,33 +54,76 @@ def entries_after_each_unit() -> Iterator[None]:
         yield
 
 
-class SteppingSystem(System, ABC):
-    """Calls `step` before each open, write, fsync, rename and link, with the name of the call."""
+@contextmanager
+def short_of_memory(module: Any, name: str, k: int) -> Iterator[mock.Mock]:
+    """Let the k-th call of a function find too little memory; yield what counts the calls."""
+    whole = getattr(module, name)
 
-    @abstractmethod
-    def step(self, call: str) -> None:
-        """Happens before a call, and may raise."""
+    def call(*arguments: Any, **named: Any) -> Any:
+        if counted.call_count == k:
+            raise MemoryError
+        return whole(*arguments, **named)
+
+    with mock.patch.object(module, name, side_effect=call) as counted:
+        yield counted
+
+
+def full_disk() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class SteppingSystem(System):
+    """Lets something happen just before the k-th open, write, fsync, rename or link, and notes the kind of each."""
+
+    def __init__(self, k: int = 0, then: Callable[[], object] = list) -> None:
+        self.kinds: list[str] = []
+        self.k, self.then = k, then
+
+    def step(self, call: str, file: Path | int) -> None:
+        name = (file if isinstance(file, Path) else Path(f"/proc/self/fd/{file}").readlink()).name
+        self.kinds.append(f"{call} {re.sub('[0-9a-f]*[0-9][0-9a-f]*', '#', name)}")
+        if len(self.kinds) == self.k:
+            self.then()
 
     def open(self, path: Path, flags: int) -> int:
-        self.step("open")
+        self.step("open", path)
         return super().open(path, flags)
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        self.step("write")
+        self.step("write", descriptor)
         return super().write(descriptor, data)
 
     def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
-        self.step("write")
+        self.step("write", descriptor)
         return super().write_at(descriptor, data, offset)
 
     def sync(self, descriptor: int) -> None:
-        self.step("sync")
+        self.step("sync", descriptor)
         super().sync(descriptor)
 
     def rename(self, source: Path, target: Path) -> None:
-        self.step("rename")
+        self.step("rename", source)
         super().rename(source, target)
 
     def link(self, source: Path, target: Path) -> None:
-        self.step("link")
+        self.step("link", source)
         super().link(source, target)
+
+
+def steps_of_each_kind(kinds: list[str]) -> list[int]:
+    """Of steps of one kind one in twenty; of those that are taken once, which write a file in four, one in three."""
+    steps = defaultdict(list)
+    for k, kind in enumerate(kinds, 1):
+        steps[kind].append(k)
+    of_many = [k for found in steps.values() if len(found) > 1 for k in found[len(found) // 2 :: 20]]
+    return sorted([*of_many, *[found[0] for found in steps.values() if len(found) == 1][::3]])
+
+
+def share_of(steps: list[int], share: str) -> list[int]:
+    """Four of all, or a third: in slow tests, which so may run beside each other."""
+    return steps[:: len(steps) // 4] if share == "a few" else steps[int(share[0]) - 1 :: 3]
+
+
+SHARES = pytest.mark.parametrize(
+    "share", ["a few", *(pytest.param(f"{part} of 3", marks=pytest.mark.slow) for part in (1, 2, 3))]
+)

@@ -76,9 +76,12 @@ def names_in(folder: Path, counts: dict[str, int]) -> dict[str, list[list[str]]]
         entity_type: [json.loads((folder / f"entity_names_{entity_type}_{part}.json").read_text()) for part in range(n)]
         for entity_type, n in counts.items()
     }
-    for entity_type, parts in names.items():
-        for part, of_part in enumerate(parts):
-            assert f"{len(of_part)}\n" == (folder / f"entity_count_{entity_type}_{part}.txt").read_text()
+    assert [] == [
+        (entity_type, parts, part, of_part)
+        for entity_type, parts in names.items()
+        for part, of_part in enumerate(parts)
+        if f"{len(of_part)}\n" != (folder / f"entity_count_{entity_type}_{part}.txt").read_text()
+    ]
     return names
 
 

@@ -46,8 +46,7 @@ def write_graph(
     times_of_paths = iter(times)
     for index, buckets in enumerate((graph.buckets, *more_edge_paths)):
         edge_paths.append(str(folder / f"edges{index}"))
-        own = (weights or {}) if index == 0 else {}
-        _write_edges(Path(edge_paths[-1]), buckets, own, next(times_of_paths, {}))
+        _write_edges(Path(edge_paths[-1]), buckets, (weights or {}) if index == 0 else {}, next(times_of_paths, {}))
     known_paths: dict[str, list[str]] = {}
     for key, paths in (("filter_paths", filter_edges), ("train_paths", train_edges)):
         known_paths[key] = [str(folder / f"{key}{index}") for index in range(len(paths))]

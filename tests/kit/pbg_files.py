@@ -167,8 +167,7 @@ def write_model(
 
 
 def _float32(values: Any) -> np.ndarray[Any, Any]:
-    array = np.asarray(values)
-    return array.astype(np.float32)
+    return np.asarray(values).astype(np.float32)
 
 
 def _set_format_version(file: h5py.File, version: int | None) -> None:

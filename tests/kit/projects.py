@@ -52,8 +52,7 @@ def write_demo(folder: Path) -> None:
 
 def write_labelled_edges(path: Path, num_edges: int, num_entities: int, num_relations: int, seed: int) -> np.ndarray:
     """Write edges by name as `label<TAB>relation<TAB>label`; return their ids (edges, 3)."""
-    source = np.random.default_rng(seed)
-    edges_E3 = source.integers((num_entities, num_relations, num_entities), size=(num_edges, 3))
+    edges_E3 = np.random.default_rng(seed).integers((num_entities, num_relations, num_entities), size=(num_edges, 3))
     lines = [f"entity {lhs}\trelation {rel}\tentity {rhs}\n" for lhs, rel, rhs in edges_E3.tolist()]
     path.write_text("".join(lines), encoding="utf-8")
     return edges_E3

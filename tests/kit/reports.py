@@ -73,8 +73,7 @@ def write_records(folder: Path, *, num_passes: int = 5, metrics: Mapping[str, fl
         place = {"lhs_partition": index % 2, "rhs_partition": 0, "index": index, "stats": {"count": 9, "metrics": {}}}
         of_pass = {"epoch_idx": index // 2, "edge_path_idx": 0, "edge_chunk_idx": 0}
         lines.append({**place, "eval_stats_before": figures[0], "eval_stats_after": figures[1], **of_pass})
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "training_stats.json").write_text(text, encoding="utf-8")
+    (folder / "training_stats.json").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return folder
 
 

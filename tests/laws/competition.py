@@ -160,8 +160,7 @@ def _of_bucket(
             left_out = [rules.left_out(of, now) if rules.filtered else (False, False) for of in times]
             in_known, in_time = [static for static, _ in left_out], [near for _, near in left_out]
             true_score, scores = reference.edge_scores(graph, bucket, edges[row], side, others)
-            outside = not competes(true)
-            case = (graph, path_index, bucket, row, side, true_score, others, scores, in_known, outside)
+            case = (graph, path_index, bucket, row, side, true_score, others, scores, in_known, not competes(true))
             cases.append(Case(*case, protocol.precision, in_time))
     return cases
 
@@ -235,8 +234,7 @@ def macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[
     frequency = Counter(case.key for case in cases)
     of_label = [case for case in cases if is_in(case.side, label)]
     ranked = [case for case in of_label if not case.is_outside]
-    weights = [Fraction(1, frequency[case.key]) for case in ranked]
-    return _weighted(ranked, weights, filtered=filtered)
+    return _weighted(ranked, [Fraction(1, frequency[case.key]) for case in ranked], filtered=filtered)
 
 
 def relation_macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[str, float | int | None]:

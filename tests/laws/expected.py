@@ -161,8 +161,7 @@ class Judged(NamedTuple):
 
     def bounds(self, precision: str) -> tuple[float, list[float]]:
         """Bounds of the rounding errors of the true score and of the competitors' scores."""
-        edge = self.graph.buckets[self.bucket][self.query.row]
-        true = reference.true_entities(self.graph, self.bucket, edge)
+        true = reference.true_entities(self.graph, self.bucket, self.graph.buckets[self.bucket][self.query.row])
         scores = [self.query.true_score, *self.query.competitors]
         answers = [true.get(self.query.side, self.rel), *self.others]
         bounds = []

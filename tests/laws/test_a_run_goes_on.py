@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,20 +17,19 @@ from pbgeval.worker import buckets, sweep
 from pbgeval.worker import buckets as so_far
 from tests.kit.case import TinyCase
 from tests.kit.commands import metrics_of, numbers_of
-from tests.kit.held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
+from tests.kit.held_up import (
+    CANDIDATES,
+    SHARES,
+    SteppingSystem,
+    entries_after_each_unit,
+    evaluate,
+    full_disk,
+    share_of,
+    short_of_memory,
+    steps_of_each_kind,
+    write_case,
+)
 from tests.saved_ranks import read_ranks
-
-
-class FailingSystem(SteppingSystem):
-    """Fails the k-th open, write, fsync or rename, as a full disk or a broken one does."""
-
-    def __init__(self, k: int) -> None:
-        self.left = k
-
-    def step(self, call: str) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture(autouse=True)
@@ -59,32 +56,30 @@ def results_of(output: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module", params=CANDIDATES)
 def undisturbed(
     request: pytest.FixtureRequest, case: TinyCase, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, dict[str, Any], int]:
-    """The numbers of a run, and how many steps of the system it takes to write them."""
+) -> tuple[str, dict[str, Any], list[str]]:
+    """The numbers of a run, and the kinds of the steps by which it writes them."""
     output = tmp_path_factory.mktemp("undisturbed") / "output"
-    counting = FailingSystem(0)
+    counting = SteppingSystem()
     with pytest.MonkeyPatch.context() as patch, entries_after_each_unit():
         patch.setattr(files, "system", counting)
         assert 0 == evaluate(case, output, request.param).status
-    return request.param, results_of(output), -counting.left
+    return request.param, results_of(output), counting.kinds
 
 
-@pytest.mark.parametrize("share", [4, pytest.param(None, marks=pytest.mark.slow)])
+@SHARES
 def test_it_goes_on_after_a_write_has_failed(
-    case: TinyCase, undisturbed: tuple[str, dict[str, Any], int], tmp_path: Path, share: int | None
+    case: TinyCase, undisturbed: tuple[str, dict[str, Any], list[str]], tmp_path: Path, share: str
 ) -> None:
-    """After a few of all writes, or every seventh."""
-    candidates, numbers, num_steps = undisturbed
-    assert num_steps > 60
-    for k in range(1, num_steps + 1, num_steps // share if share else 7):
+    candidates, numbers, kinds = undisturbed
+    assert len(kinds) > 60
+    for k in share_of(steps_of_each_kind(kinds), share):
         output = tmp_path / "output"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(files, "system", FailingSystem(k))
+            patch.setattr(files, "system", SteppingSystem(k, full_disk))
             first = evaluate(case, output, candidates)
         assert first.status in (0, 1, 75), (k, first)
         assert first.status == 0 or "No space left on device" in first.err, (k, first)
-        second = evaluate(case, output, candidates)
-        assert (0, "") == (second.status, second.err), (k, second)
+        assert "" == evaluate(case, output, candidates).printed, k
         assert numbers == results_of(output), k
         assert not (output / "journal").exists(), k
         assert not (output / "owner.json").exists(), k
@@ -93,43 +88,23 @@ def test_it_goes_on_after_a_write_has_failed(
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_it_goes_on_after_memory_was_short(
-    k: int, case: TinyCase, undisturbed: tuple[str, dict[str, Any], int], tmp_path: Path
+    k: int, case: TinyCase, undisturbed: tuple[str, dict[str, Any], list[str]], tmp_path: Path
 ) -> None:
     candidates, numbers, _ = undisturbed
     module, name = (sweep, "rank") if candidates == "all" else (buckets, "bucket_pass")
-    whole, calls = getattr(module, name), []
-
-    def short(*arguments: Any, **further: Any) -> Any:
-        calls.append(name)
-        if len(calls) == k:
-            raise MemoryError
-        return whole(*arguments, **further)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, name, short)
+    with short_of_memory(module, name, k):
         first = evaluate(case, tmp_path / "output", candidates)
     assert 75 == first.status
     assert "worker 0: expected enough memory (set max_memory, or use fewer --workers), got: MemoryError" in first.err
     assert "Run the same command again to resume." in first.err
-    second = evaluate(case, tmp_path / "output", candidates)
-    assert (0, "") == (second.status, second.err)
+    assert "" == evaluate(case, tmp_path / "output", candidates).printed
     assert numbers == results_of(tmp_path / "output")
 
 
-def units_until(case: TinyCase, output: Path, stop: int | None) -> tuple[int, int]:
+def units_until(case: TinyCase, output: Path, stop: int) -> tuple[int, int]:
     """Evaluate, and run out of memory at some unit; return the status, and how many units have begun."""
-    calls: list[int] = []
-
-    def short(*arguments: Any, **further: Any) -> Any:
-        calls.append(1)
-        if len(calls) == stop:
-            raise MemoryError
-        return bucket_pass(*arguments, **further)
-
-    bucket_pass = buckets.bucket_pass
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(buckets, "bucket_pass", short)
-        return evaluate(case, output, "partition").status, len(calls)
+    with short_of_memory(buckets, "bucket_pass", stop) as counted:
+        return evaluate(case, output, "partition").status, counted.call_count
 
 
 def of_another_run(path: Path) -> None:
@@ -142,10 +117,10 @@ def test_only_where_files_of_ranks_are_not_as_they_were_all_units_are_computed_a
     damage: Callable[[Path], object], num_units: int, case: TinyCase, tmp_path: Path
 ) -> None:
     output = tmp_path / "output"
-    assert (0, 4) == units_until(case, tmp_path / "whole", None)
+    assert (0, 4) == units_until(case, tmp_path / "whole", 0)
     assert (75, 3) == units_until(case, output, 3)
     damage(output / "ranks" / "0" / "ranks_1_1.h5")
-    assert (0, num_units) == units_until(case, output, None)
+    assert (0, num_units) == units_until(case, output, 0)
     assert results_of(tmp_path / "whole") == results_of(output)
 
 

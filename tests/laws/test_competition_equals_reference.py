@@ -40,8 +40,7 @@ Ranks = dict[tuple[int, tuple[int, int], int, str], dict[str, int]]  # by path, 
 
 @st.composite
 def protocols(draw: st.DrawFn, candidates: str | None, *, hides_relations: bool = False) -> Protocol:
-    may_hide = candidates in ("all", "partition")
-    relations = ("rel",) if hides_relations or (may_hide and draw(st.booleans())) else ()
+    relations = ("rel",) if hides_relations or ((candidates in ("all", "partition")) and draw(st.booleans())) else ()
     return Protocol(
         candidates=candidates,
         num_negs=draw(st.sampled_from([(2, 3), (3, 0), (0, 4), (7, 2)])),
@@ -150,8 +149,7 @@ def labels(protocol: Protocol) -> list[str]:
 def assert_numbers_of_queries(cases: Sequence[Case], protocol: Protocol, rules: Rules, report: Report) -> None:
     """What holds whether or not scores are rounded."""
     document = report.document
-    assert ("filtered" if rules.filtered else "raw") == document["filter"]
-    assert rules.filtered == ("raw_metrics" in document)
+    assert ("filtered" if rules.filtered else "raw", rules.filtered) == (document["filter"], "raw_metrics" in document)
     assert len(cases) == document["num_edges"] * len(protocol.sides)
     assert len(of_label(cases, "both")) == document["num_queries"]
     for label in labels(protocol):
@@ -260,8 +258,7 @@ def test_without_restrictions_those_who_compete_here_are_the_references(candidat
     for bucket, edges in graph.buckets.items():
         if candidates == "sampled":
             batches = [of for of in reference.default_batches(edges, graph.dynamic, protocol.window) if of]
-            draws = Draws(graph, protocol, bucket, 0)
-            chunks = reference.chunks(edges, batches, protocol.num_negs, draws)
+            chunks = reference.chunks(edges, batches, protocol.num_negs, Draws(graph, protocol, bucket, 0))
             queries = reference.sampled_queries(graph, bucket, chunks, known)
         else:
             queries = reference.full_queries(graph, bucket, candidates, known)

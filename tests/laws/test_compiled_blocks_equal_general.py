@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -44,26 +44,16 @@ def count_at_a_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "COLUMNS_AT_A_TIME", width)
 
 
-def both_ways(
-    case: TinyCase, monkeypatch: pytest.MonkeyPatch, *overrides: str
-) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """Return what both ways find, and how often the loop was called."""
-    calls = []
-
-    def noted(*arguments: Any, **named: Any) -> Any:
-        calls.append(arguments)
-        return blocks_count(*arguments, **named)
-
-    blocks_count = blocks.count
-    with monkeypatch.context() as patch:
-        patch.setattr(blocks, "JIT_MIN_CELLS", 0)
-        patch.setattr(blocks, "count", noted)
+def num_calls_of(case: TinyCase, *overrides: str) -> int:
+    """Compare what both ways find, and return how often the loop was called."""
+    with (
+        mock.patch.object(blocks, "JIT_MIN_CELLS", 0),
+        mock.patch.object(blocks, "count", side_effect=blocks.count) as count,
+    ):
         found = evaluated(case, *overrides, output="compiled")
-    with monkeypatch.context() as patch:
-        patch.setattr(blocks, "is_installed", lambda: False)
-        patch.setattr(blocks, "count", None)  # a call of it is a fault
-        expected = evaluated(case, *overrides, output="general")
-    return expected, found, len(calls)
+    with mock.patch.object(blocks, "is_installed", return_value=False), mock.patch.object(blocks, "count", None):
+        assert found == evaluated(case, *overrides, output="general")  # a call of `count` is a fault
+    return count.call_count
 
 
 @pytest.mark.parametrize(
@@ -77,10 +67,7 @@ def test_the_loop_gives_the_figures_of_the_general_path(
     monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(num_threads)))
     count_at_a_time(width, monkeypatch)
 
-    expected, found, num_calls = both_ways(case, monkeypatch, f"candidates={candidates}", *SETTINGS[settings])
-
-    assert num_calls
-    assert expected == found
+    assert num_calls_of(case, f"candidates={candidates}", *SETTINGS[settings])
 
 
 @pytest.mark.parametrize(
@@ -101,10 +88,7 @@ def test_certified_ranks_are_those_of_the_general_path(
     count_at_a_time(7 if settings == "filtered" else 576, monkeypatch)
     overrides = (f"candidates={candidates}", "precision=certified", f"comparator={comparator}", *SETTINGS[settings])
 
-    expected, found, num_calls = both_ways(case, monkeypatch, *overrides)
-
-    assert num_calls
-    assert expected == found
+    assert num_calls_of(case, *overrides)
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition"])
@@ -115,21 +99,14 @@ def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
     case.spoil_embeddings("user", 1, slice(0, 30), 0.25)  # nearly all are twins
     overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
 
-    expected, found, num_calls = both_ways(case, monkeypatch, *overrides)
-
-    assert num_calls > 50
-    assert expected == found
+    assert num_calls_of(case, *overrides) > 50
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition"])
-def test_a_bias_beside_a_root_is_left_to_float64(
-    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
-) -> None:
+def test_a_bias_beside_a_root_is_left_to_float64(case: TinyCase, candidates: str) -> None:
     overrides = (f"candidates={candidates}", "precision=certified", "comparator=l2", "bias=True", *FILTERED)
 
-    expected, found, num_calls = both_ways(case, monkeypatch, *overrides)
-
-    assert (0, expected) == (num_calls, found)
+    assert 0 == num_calls_of(case, *overrides)
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition"])
@@ -154,9 +131,7 @@ def test_where_scores_may_overflow_the_general_path_counts(
 def test_who_wants_all_scores_gets_them(case: TinyCase, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 1 << 20)
 
-    expected, found, num_calls = both_ways(case, monkeypatch, "candidates=all", asked)
-
-    assert (0, expected) == (num_calls, found)
+    assert 0 == num_calls_of(case, "candidates=all", asked)
 
 
 def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,9 +142,7 @@ def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch:
     monkeypatch.setattr(ranking_pass, "_width", lambda *args: widths.append(width(*args)) or widths[-1])
     monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(2)))
 
-    expected, found, num_calls = both_ways(case, monkeypatch, "candidates=all")
-
-    assert expected == found
+    num_calls = num_calls_of(case, "candidates=all")
     widths = [of_loop for of_loop in widths if of_loop != kernels.CANDIDATES_PER_BLOCK]
     assert widths
     assert max(widths) <= 12  # of 63 candidates

@@ -119,18 +119,14 @@ AUC = AucSampling(0.3, 0.5, 12)
 
 def found(case: Case, way: str) -> tuple[dict[Side, SideResult] | str, int]:
     """Return what a way finds, and how often the compiled loop has been called."""
-    calls = []
-
-    def noted(count: Any) -> Any:
-        return lambda *arguments, **named: calls.append(arguments) or count(*arguments, **named)
-
+    count = gathered_chunks.GatheredChunks.count
     with (
         mock.patch.object(gathered_chunks, "JIT_MIN_CELLS", 0),
         mock.patch.object(sampled, "supports", gathered_chunks.supports if way == "gathered" else lambda *_: False),
         mock.patch.object(sampled, "CELLS_AT_A_TIME", 500),
-        mock.patch.object(gathered_chunks.GatheredChunks, "count", noted(gathered_chunks.GatheredChunks.count)),
+        mock.patch.object(gathered_chunks.GatheredChunks, "count", autospec=True, side_effect=count) as counted,
     ):
-        return case.run(), len(calls)
+        return case.run(), counted.call_count
 
 
 def as_lists(counts: RankCounts) -> list[list[int]]:

@@ -17,7 +17,7 @@ from pbgeval.storage.edges import find_buckets
 from pbgeval.storage.row_files import RANK_COLUMNS
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
-from tests.kit.commands import run_main
+from tests.kit.commands import lacking, run_main
 from tests.saved_ranks import read_ranks
 from tests.systems_reference import DGLKE, DglkeFolder, LibkgeCheckpoint, write_labels
 
@@ -110,17 +110,14 @@ def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path)
     (tmp_path / "train.tsv").write_text("e0\tknows\te3\ne1\tis a\te2\n")
     arguments = ["import-model", "x.pt", "--output", "converted", "--partitions", "4"]
 
-    done = run_main(*arguments, "--edges", "test=test.del", cwd=tmp_path)
+    printed = run_main(*arguments, "--edges", "test=test.del", cwd=tmp_path).printed
     labelled = ["--edges", "train=train.tsv", "--entities", "entity_ids.del", "--relations", "relation_ids.del"]
-    other = run_main(*arguments[:3], "labelled", *labelled, cwd=tmp_path)
+    assert run_main(*arguments[:3], "labelled", *labelled, cwd=tmp_path).printed
     evaluated = run_main("--config", "converted/eval.py", "--workers", "1", "--output", "out", cwd=tmp_path)
 
-    assert (0, "") == (done.status, done.err)
-    assert "37 entities of dimension 8 in 4 partitions, 3 relations (libkge)" in done.out
-    assert "3 edges of test.del" in done.out
-    assert 0 == evaluated.status
-    assert "3 edges, unfiltered" in evaluated.out
-    assert (0, "") == (other.status, other.err)
+    sizes = "37 entities of dimension 8 in 4 partitions, 3 relations (libkge)"
+    assert not lacking(printed, sizes, "3 edges of test.del")
+    assert (0, []) == (evaluated.status, lacking(evaluated.out, "3 edges, unfiltered"))
     (bucket,) = find_buckets(tmp_path / "labelled" / "train", 1, 1).values()
     edges = bucket.read(0, 2)
     assert ([0, 1], [1, 2], [3, 2]) == (edges.lhs.tolist(), edges.rel.tolist(), edges.rhs.tolist())
@@ -134,11 +131,9 @@ def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path
     (tmp_path / "test.tsv").write_text("e0\tknows\te3\nnew\tknows\te1\ne1\teats\tnew\ne1\tis a\te2\n")
     labels = ["--edges", "test=test.tsv", "--entities", "entities", "--relations", "relations"]
 
-    done = run_main("import-model", "x.pt", "--output", "converted", *labels, cwd=tmp_path)
-
-    assert (done.status, done.err) == (0, "")
-    assert "converted/test: 2 edges of test.tsv" in done.out.splitlines()
-    assert "converted/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)" in done.out
+    lines = run_main("import-model", "x.pt", "--output", "converted", *labels, cwd=tmp_path).printed.splitlines()
+    skipped = "converted/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)"
+    assert not lacking(lines, "converted/test: 2 edges of test.tsv", skipped)
     unknown = (tmp_path / "converted" / "test" / "unknown.tsv").read_text()
     assert unknown == "what\tname\toccurrences\nentity\tnew\t2\nrelation\teats\t1\n"
     (bucket,) = find_buckets(tmp_path / "converted" / "test", 1, 1).values()
@@ -185,10 +180,8 @@ def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, 
     for name, text in files.items():
         (tmp_path / f"{name}.txt").write_text(text)
 
-    done = run_main("import-model", "x.pt", "--output", "converted", *arguments, cwd=tmp_path)
-
-    assert (1, "", 1) == (done.status, done.out, len(done.faults))
-    assert done.err.startswith(fault)
+    found = run_main("import-model", "x.pt", "--output", "converted", *arguments, cwd=tmp_path).fault
+    assert found.startswith(fault)
     assert not (tmp_path / "converted" / "checkpoint" / "checkpoint_version.txt").exists()
 
 

@@ -84,17 +84,11 @@ RULES: dict[str, dict[str, Any]] = {
 
 def simulated(config: EvalConfig) -> Iterator[dict[bool, dict[str, Estimate]]]:
     """Yield the estimates of many seeds, raw (False) and filtered, by key; all files are read once."""
-    calls: list[tuple[Any, ...]] = []
-
-    def note(*arguments: Any) -> Any:
-        calls.append(arguments)
-        return bucket_passes.bucket_pass(*arguments)
-
-    with mock.patch("pbgeval.worker.buckets.bucket_pass", note):
+    with mock.patch("pbgeval.worker.buckets.bucket_pass", side_effect=bucket_passes.bucket_pass) as noted:
         result_of(config, 1)
     for seed in range(NUM_SEEDS):
         table = DrawTable()
-        for edges, origin, tables, of_pass, competition, _ in calls:
+        for edges, origin, tables, of_pass, competition, _ in (call.args for call in noted.call_args_list):
             results = bucket_passes.bucket_pass(edges, origin, tables, evolve(of_pass, seed=seed), competition)
             for side, result in results.items():
                 table.add(side, result)
@@ -135,8 +129,7 @@ def test_their_mean_over_seeds_is_the_figure_of_whole_partitions(rules: str, tmp
     for filtered in {False, config.filtered}:
         expected = exact["metrics"] if filtered or not config.filtered else exact["raw_metrics"]
         for key, (values, squares) in by_key([run[filtered] for run in runs], keys).items():
-            error = stdev(values) / math.sqrt(NUM_SEEDS)
-            assert abs(fmean(values) - expected[key]) <= 4 * error, (key, filtered)
+            assert abs(fmean(values) - expected[key]) <= 4 * (stdev(values) / math.sqrt(NUM_SEEDS)), (key, filtered)
             assert fmean(squares) >= 0.7 * stdev(values) ** 2, (key, filtered)  # too large where lists' queries differ
 
 

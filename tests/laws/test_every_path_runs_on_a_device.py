@@ -80,9 +80,7 @@ def test_a_device_gives_the_figures_of_the_cpu(
     pretend(monkeypatch)
     monkeypatch.setattr(fused, "DEVICE_TYPES", ())
 
-    found = on_the_device(case, *overrides)
-
-    assert expected == found
+    assert expected == on_the_device(case, *overrides)
 
 
 def test_queries_for_types_are_the_same_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,8 +112,7 @@ def assert_counts_are_the_references(job: Job, folder: Path) -> None:
 
     assert expected == ranks_in(folder / "out", [graph], protocol.sides)
     for key, filtered in (("metrics", True), ("raw_metrics", False)):
-        judged = [case.judged(filtered=filtered) for case in cases]
-        assert_equal(rank_figures(judged), report.document[key], "both")
+        assert_equal(rank_figures([case.judged(filtered=filtered) for case in cases]), report.document[key], "both")
 
 
 def edges_of_others(graph: TinyGraph) -> dict[tuple[int, int], list[Edge]]:

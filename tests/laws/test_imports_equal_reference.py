@@ -117,8 +117,7 @@ def written(form: str, root: Path) -> tuple[Path, ColumnForm]:
         path.write_bytes(gzip.compress(plain.read_bytes()))
         return path, ColumnForm("hrtw")
     if form == "crlf, byte order mark, blank lines":
-        text = plain.read_text(encoding="utf-8").replace("\n", "\r\n\r\n")
-        plain.write_bytes(b"\xef\xbb\xbf" + text.encode())
+        plain.write_bytes(b"\xef\xbb\xbf" + plain.read_text(encoding="utf-8").replace("\n", "\r\n\r\n").encode())
         return plain, ColumnForm("hrtw")
     if form == "other order":
         return tsv(root / "[a]*=?.tsv", [(w, t, "-", h, r) for h, r, t, w in EDGES]), ColumnForm("wt_hr")

@@ -11,8 +11,10 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -25,7 +27,7 @@ from pbgeval.storage import writing as files
 from pbgeval.worker import buckets
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, metrics_of, run_command, run_main, snapshot
-from tests.kit.held_up import SteppingSystem, entries_after_each_unit
+from tests.kit.held_up import SteppingSystem, entries_after_each_unit, full_disk
 from tests.null_owner import null_owner
 
 OF_OTHERS = ("journal/2024.txt", "ranks/mine.csv", "sinks/a", "topk/b", "thesis.tex", ".scratch/notes", "ranks/0/x.h5")
@@ -35,8 +37,7 @@ OF_OTHERS = ("journal/2024.txt", "ranks/mine.csv", "sinks/a", "topk/b", "thesis.
 def finished(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
     """A finished result in `output` that has every kind of file."""
     case = TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(5, 4), num_tags=3, edges_per_bucket=4)
-    done = run(case, "sinks=tensorboard", "save_ranks=True", "candidates=all", "save_topk=2")
-    assert (0, "") == (done.status, done.err)
+    assert run(case, "sinks=tensorboard", "save_ranks=True", "candidates=all", "save_topk=2").printed == ""
     assert run_main("report", "output", cwd=case.root).status == 0
     return case
 
@@ -79,9 +80,8 @@ def test_a_file_in_the_way_is_named_and_stays(name: str, overwrite: bool, tmp_pa
 
     done = run(case, overwrite=overwrite)
 
-    assert (done.status, len(done.faults)) == (1, 1), done.err
-    assert name in done.err
-    assert "--overwrite" not in done.err
+    assert name in done.fault
+    assert "--overwrite" not in done.fault
     assert snapshot(case.root) == before
 
 
@@ -104,9 +104,7 @@ def test_a_link_in_the_way_is_named_and_not_followed(name: str, case: TinyCase, 
         if not is_result:
             (output / METRICS).unlink()
         before = snapshot(tmp_path)
-        done = run(case, "seed=3", overwrite=True)
-        assert (done.status, len(done.faults)) == (1, 1), done.err
-        assert name in done.err
+        assert name in run(case, "seed=3", overwrite=True).fault
         assert snapshot(tmp_path) == before
 
 
@@ -115,8 +113,7 @@ def test_files_beside_a_result_stay_when_it_is_replaced_again_and_again(case: Ti
     sinks = {name for name in contents(case.root / "output") if "tfevents" in name}
 
     for seed in (1, 2):
-        done = run(case, f"seed={seed}", "save_ranks=False", overwrite=True)
-        assert (done.status, done.err) == (0, "")
+        assert run(case, f"seed={seed}", "save_ranks=False", overwrite=True).printed == ""
         found = snapshot(case.root / "output")
         assert {name: found[name] for name in others} == others
         assert {"ranks", "topk", ".earlier", "journal"}.isdisjoint(
@@ -144,47 +141,29 @@ def test_a_list_from_elsewhere_names_nothing_else(case: TinyCase, tmp_path: Path
 
     assert run(case, "seed=1", overwrite=True).status == 0
 
-    assert snapshot(tmp_path / "elsewhere") == others
-    assert (output / "thesis.tex").read_text() == "mine: thesis.tex"
+    assert (snapshot(tmp_path / "elsewhere"), (output / "thesis.tex").read_text()) == (others, "mine: thesis.tex")
 
 
-def fail_as_a_user(case: TinyCase, patch: pytest.MonkeyPatch) -> None:
-    case.spoil_embeddings("user", 1, 0, math.nan)
-
-
-def fail_by_a_bug(case: TinyCase, patch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError
-
-    patch.setattr(driver, "do_work", fail)
-
-
-def fail_for_memory(case: TinyCase, patch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise MemoryError
-
-    patch.setattr(buckets, "bucket_pass", fail)
-
-
-def end_by_a_signal(case: TinyCase, patch: pytest.MonkeyPatch) -> None:
-    def end(*_: object, **__: object) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    patch.setattr(buckets, "bucket_pass", end)
-
-
-@pytest.mark.parametrize("fail", [fail_as_a_user, fail_by_a_bug, fail_for_memory, end_by_a_signal])
-def test_a_run_that_fails_puts_the_result_back(
-    fail: Callable[[TinyCase, pytest.MonkeyPatch], None], case: TinyCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("module", "name", "fault"),
+    [
+        (driver, "do_work", ZeroDivisionError),
+        (buckets, "bucket_pass", MemoryError),
+        (buckets, "bucket_pass", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)),
+        (None, "", None),
+    ],
+    ids=["bug", "memory", "signal", "user"],
+)
+def test_a_run_that_fails_puts_the_result_back(module: Any, name: str, fault: Any, case: TinyCase) -> None:
     write_others(case.root / "output")
     before = snapshot(case.root / "output")
-    with monkeypatch.context() as patch:
-        fail(case, patch)
-        try:
-            assert run(case, "seed=1", overwrite=True).status in (1, 75)
-        except ZeroDivisionError:
-            assert fail is fail_by_a_bug
+    if module is None:
+        case.spoil_embeddings("user", 1, 0, math.nan)
+    with (
+        mock.patch.object(module, name, side_effect=fault) if module else nullcontext(),
+        pytest.raises(ZeroDivisionError) if name == "do_work" else nullcontext(),
+    ):
+        assert run(case, "seed=1", overwrite=True).status in (1, 75)
 
     assert snapshot(case.root / "output") == before
 
@@ -192,13 +171,10 @@ def test_a_run_that_fails_puts_the_result_back(
 class FullDisk(SteppingSystem):
     """Fails at the k-th call and at all that follow, but for renames, which need no room."""
 
-    def __init__(self, k: int) -> None:
-        self.left = k
-
-    def step(self, call: str) -> None:
-        self.left -= 1
-        if self.left <= 0 and call != "rename":
-            raise OSError(28, os.strerror(28))
+    def step(self, call: str, file: Path | int) -> None:
+        super().step(call, file)
+        if len(self.kinds) >= self.k and call != "rename":
+            full_disk()
 
 
 @pytest.mark.parametrize("k", [1, 3, 5, 60, 70, 80])
@@ -216,8 +192,7 @@ def test_a_full_disk_costs_no_result(k: int, case: TinyCase, monkeypatch: pytest
     if failed.status == 1 or not any((output / "journal").glob("*.unit")):
         assert found == before
     else:
-        earlier = snapshot(output / EARLIER)
-        assert earlier == {name: of for name, of in before.items() if name not in others}
+        assert snapshot(output / EARLIER) == {name: of for name, of in before.items() if name not in others}
         assert run(case, "seed=1", "candidates=all", "save_ranks=True").status == 0
         assert not (output / EARLIER).exists()
 
@@ -300,10 +275,8 @@ def test_a_page_of_somebody_else_stays(case: TinyCase, more: tuple[str, ...]) ->
     output = case.root / "output"
     write_others(output, ("report.html",))
 
-    done = run_main("report", "output", *more, cwd=case.root)
-
-    assert (done.status, len(done.faults)) == (1, 1)
-    assert "report.html: this file is not a page of kgeval-dist; give another --output" in done.err
+    fault = run_main("report", "output", *more, cwd=case.root).fault
+    assert "report.html: this file is not a page of kgeval-dist; give another --output" in fault
     assert run(case, "seed=1", overwrite=True).status == 0
     assert (output / "report.html").read_text() == "mine: report.html"
 

@@ -122,12 +122,13 @@ def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
     assert 4 * times == stats.total("num_queries")
     assert times * (7 + largest + 2 * largest) == stats.total("num_competitors")
     beyond = [0, 2 * largest, 2 * largest, 0], [0, 2 * largest, 3 * largest, 0]  # the first rank, in halves
-    assert times * sum(beyond[0]) == stats.total("optimistic.mean_rank")
-    assert times * sum(beyond[1]) == stats.total("realistic.mean_rank")
-    reciprocals = [round(2.0 / (2 + value) * 2.0**FRACTION_BITS) for value in beyond[1]]
-    assert times * sum(reciprocals) == stats.total("realistic.mean_reciprocal_rank")
-    fixed = [round(value * 2**LOSS_FRACTION_BITS) for value in (loss, loss, 0.5, 0.0)]
-    assert times * sum(fixed) == stats.total("loss")
+    expected = {
+        "optimistic.mean_rank": beyond[0],
+        "realistic.mean_rank": beyond[1],
+        "realistic.mean_reciprocal_rank": [round(2.0 / (2 + value) * 2.0**FRACTION_BITS) for value in beyond[1]],
+        "loss": [round(value * 2**LOSS_FRACTION_BITS) for value in (loss, loss, 0.5, 0.0)],
+    }
+    assert {name: times * sum(of) for name, of in expected.items()} == {name: stats.total(name) for name in expected}
 
 
 @given(st.lists(st.lists(st.tuples(queries, losses, scores), max_size=3), min_size=len(KEYS), max_size=len(KEYS)))
@@ -166,8 +167,9 @@ def test_workers_share_the_units_without_gap_or_overlap(sizes, window, team_size
 
     assert units == [unit for share in shares for unit in share]
     largest = max((unit.num_edges for unit in units), default=0)
-    for share in shares:
-        assert sum(unit.num_edges for unit in share) <= sum(sizes) / team_size + largest
+    assert [] == [
+        share for share in shares if not sum(unit.num_edges for unit in share) <= sum(sizes) / team_size + largest
+    ]
 
 
 @given(st.integers(0, 60), st.integers(1, 20))
@@ -225,7 +227,7 @@ class ThreadTeam:
         return table
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        parts = self.gather_objects(tensor)
+        parts = self.gather_objects(tensor)  # which all of them take part in
         return parts if self.rank_in_team == 0 else []
 
     def gather_objects(self, value: Any) -> list[Any]:

@@ -71,8 +71,7 @@ def test_the_warning_comes_without_reason_in_no_more_runs_than_stated() -> None:
         found = verdicts(before, after, alarm_rate=0.2, tolerance=0.05)
         alarms += Verdict.PERSISTS in found
 
-    limit = 0.2 + NormalDist().inv_cdf(0.999) * math.sqrt(0.2 * 0.8 / num_runs)
-    assert alarms / num_runs <= limit
+    assert alarms / num_runs <= (0.2 + NormalDist().inv_cdf(0.999) * math.sqrt(0.2 * 0.8 / num_runs))
 
 
 def test_a_sawtooth_persists_in_either_direction() -> None:
@@ -87,9 +86,7 @@ def test_a_sawtooth_persists_in_either_direction() -> None:
 
 def test_learning_is_no_overfitting_however_large_the_gap() -> None:
     steps = np.linspace(0.05, 0.9, 60).reshape(5, 12)[:, ::2]  # each visit gains, and the gain stays
-    gains = np.linspace(0.05, 0.9, 60).reshape(5, 12)[:, 1::2]
-
-    assert Verdict.PERSISTS not in verdicts(steps, gains + 0.1)
+    assert Verdict.PERSISTS not in verdicts(steps, np.linspace(0.05, 0.9, 60).reshape(5, 12)[:, 1::2] + 0.1)
 
 
 def test_falling_in_and_between_visits_is_the_other_overfitting_and_no_sawtooth() -> None:

@@ -206,6 +206,4 @@ def test_partitions_and_threads_change_no_rank_at_length(
 @pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS, ids=NAMES)
 def test_partitions_and_threads_change_no_rank_of_thousands_of_entities(comparator, operators, dynamic, seed):
     """More than one block of candidates."""
-    plain = plain_graph(seed, 5000, 50, operators, comparator, dynamic, num_edges=300)
-
-    assert_same_ranks(plain)
+    assert_same_ranks(plain_graph(seed, 5000, 50, operators, comparator, dynamic, num_edges=300))

@@ -67,8 +67,7 @@ def test_repeated_counts_are_all_the_queries(of):
     distinct = list(
         zip(*(column.tolist() for column in (each.better_Q, each.tied_Q, each.num_competitors_Q)), strict=True)
     )
-    assert len(set(distinct)) == len(distinct)
-    assert rows == [distinct[index] for index in repeated.index_Q.tolist()]
+    assert (len(set(distinct)), rows) == (len(distinct), [distinct[index] for index in repeated.index_Q.tolist()])
     assert [rows.count(row) for row in distinct] == repeated.times_D.tolist()
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import random
 import tempfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from pbgeval import Report, edge_scorer, evaluate, evaluate_triples, load_config
 from pbgeval.errors import EvalError
 from pbgeval.models.functions import side_scorer
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import Bucket
 from pbgeval.report.figures import breakdowns_of
 from pbgeval.report.output import result_line
 from tests import reference
@@ -41,6 +42,7 @@ from tests.laws.test_competition_equals_reference import (
     without_fsync,
 )
 from tests.laws.test_evaluation_equals_reference import assert_equal, rank_figures
+from tests.laws.test_hidden_relations import score_side
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, with_constants
 from tests.laws.test_workers_and_memory_change_no_rank import result, spilled
 from tests.unit.test_storage_candidates import write as write_candidates
@@ -179,8 +181,7 @@ def test_rows_by_time_are_the_references(candidates, data):
         assert row["time_until"] == start + width
         for label in [*(LABELS[side] for side in protocol.sides), "both"]:
             of_bin = [case for case in cases if rules.times[0][case.bucket][case.row] // width == start // width]
-            judged = [case.judged(filtered=True) for case in of_label(of_bin, label)]
-            assert_equal(rank_figures(judged), row, label)
+            assert_equal(rank_figures([case.judged(filtered=True) for case in of_label(of_bin, label)]), row, label)
 
 
 NUM_ENTITIES, NUM_RELATIONS = 9, 3
@@ -197,14 +198,9 @@ TEST, KNOWN = some_edges(30), some_edges(60)
 SIZES = {"num_entities": NUM_ENTITIES, "num_relations": NUM_RELATIONS}
 
 
-def score_side(hidden: Side, edges: torch.Tensor) -> torch.Tensor:
-    lhs, rel, rhs = edges.unbind(1)
-    return {Side.LHS: SCORES[:, rel, rhs].T, Side.RHS: SCORES[lhs, rel], Side.REL: SCORES[lhs, :, rhs]}[hidden]
-
-
 SCORERS = {
     "edges": edge_scorer(lambda lhs, rel, rhs: SCORES[lhs, rel, rhs], **SIZES),
-    "sides": side_scorer(score_side, scores_relations=True, batch_size=2, **SIZES),
+    "sides": side_scorer(partial(score_side, scores=SCORES), scores_relations=True, batch_size=2, **SIZES),
 }
 
 
@@ -299,8 +295,7 @@ def test_a_column_of_text_or_parquet_becomes_times(tmp_path: Path) -> None:
     assert 0 == imported(tmp_path / "named", header + plain, "--edge-columns", "from,via,to,,when").status
     for name in ("plain", "named"):
         with h5py.File(tmp_path / name / "out" / "all" / "edges_0_0.h5") as file:
-            assert file["time"].dtype == np.int64
-            assert [12, 2**63 - 1, 0] == file["time"][:].tolist()
+            assert (file["time"].dtype, [12, 2**63 - 1, 0]) == (np.int64, file["time"][:].tolist())
             assert (name == "plain") == ("weight" in file)
 
 
@@ -346,8 +341,7 @@ def test_known_edges_need_times_only_where_a_filter_goes_by_them(tmp_path: Path)
     known = TinyCase.write(tmp_path / "known", dynamic=True, partition_sizes=(9,), edges_per_bucket=20, seed=2)
     case.write_config(filter_paths=[str(known.root / "edges")])
     assert "known/edges/edges_0_0.h5: expected a dataset time" in refused(case, "time_window=3")
-    done = run_command(case, "--workers", "1", "-p", "breakdowns=time", "-p", "time_bin=2")
-    assert 0 == done.status
+    assert 0 == run_command(case, "--workers", "1", "-p", "breakdowns=time", "-p", "time_bin=2").status
 
 
 @pytest.mark.parametrize(

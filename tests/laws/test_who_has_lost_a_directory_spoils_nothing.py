@@ -6,7 +6,7 @@ A host that was cut off, or a process that was stopped, may go on at any moment:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -17,25 +17,26 @@ from pbgeval.storage import writing as files
 from pbgeval.storage.writing import System
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, snapshot
-from tests.kit.held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
+from tests.kit.held_up import (
+    CANDIDATES,
+    SHARES,
+    SteppingSystem,
+    entries_after_each_unit,
+    evaluate,
+    share_of,
+    steps_of_each_kind,
+    write_case,
+)
 
 HOUSEKEEPING = ("journal", ".scratch", "owner.")
-JOB = {"SLURM_JOB_ID": "5"}  # its own job, started again elsewhere, takes a directory over at once
 
 
 class HeldUp(SteppingSystem):
     """Lets something happen just before the k-th open, write, fsync or link."""
 
-    def __init__(self, k: int, then: Callable[[], None]) -> None:
-        self.left = k
-        self.then = then
-
-    def step(self, call: str) -> None:
-        if call == "rename" or threading.current_thread() is not threading.main_thread():
-            return  # a rename follows its check at once; a heartbeat comes when it comes
-        self.left -= 1
-        if self.left == 0:
-            self.then()
+    def step(self, call: str, file: Path | int) -> None:
+        if threading.current_thread() is threading.main_thread():  # a heartbeat comes when it comes
+            super().step(call, file)
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +52,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
 
 @pytest.fixture(autouse=True)
 def _in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in JOB.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_JOB_ID", "5")  # its own job, started again elsewhere, takes a directory over at once
 
 
 def run(case: TinyCase, output: Path, candidates: str, host: str, system: System) -> Done:
@@ -60,17 +60,22 @@ def run(case: TinyCase, output: Path, candidates: str, host: str, system: System
         return evaluate(case, output, candidates)
 
 
-def num_steps(case: TinyCase, output: Path, candidates: str) -> int:
-    counting = HeldUp(0, lambda: None)
-    assert 0 == run(case, output, candidates, "first", counting).status
-    return -counting.left
+def contents_and_times(found: dict[str, tuple[bytes, int]]) -> dict[str, tuple[bytes, int]]:
+    """Return what must not change: of files per edge the time may, since all runs write the same in their places."""
+    per_edge = ("ranks", "topk")
+    return {name: (content, 0 if name.startswith(per_edge) else time) for name, (content, time) in found.items()}
 
 
-def check(case: TinyCase, candidates: str, folder: Path, every: int) -> None:
-    whole = num_steps(case, folder / "undisturbed", candidates)
-    assert whole > 60
-    for k in range(1, whole + 1, every):
-        output = folder / f"output-{k}"
+@SHARES
+@pytest.mark.parametrize("candidates", CANDIDATES)
+def test_what_others_have_finished_stays_as_it_is(candidates: str, share: str, case: TinyCase, tmp_path: Path) -> None:
+    counting = HeldUp()
+    assert 0 == run(case, tmp_path / "undisturbed", candidates, "first", counting).status
+    assert len(counting.kinds) > 60
+    for k in share_of(steps_of_each_kind(counting.kinds), share):
+        if counting.kinds[k - 1].startswith("rename"):
+            continue  # a rename follows its check at once
+        output = tmp_path / f"output-{k}"
         finished: dict[str, tuple[bytes, int]] = {}
 
         def take_over(output: Path = output, finished: dict[str, tuple[bytes, int]] = finished) -> None:
@@ -86,15 +91,3 @@ def check(case: TinyCase, candidates: str, folder: Path, every: int) -> None:
         assert [] == [name for name, content in left.items() if content != expected.get(name)], k
         # Who is held up when the result is complete comes to its end, and tidies up.
         assert [] == [name for name in expected.keys() - left.keys() if not name.startswith(HOUSEKEEPING)], k
-
-
-def contents_and_times(found: dict[str, tuple[bytes, int]]) -> dict[str, tuple[bytes, int]]:
-    """Return what must not change: of files per edge the time may, since all runs write the same in their places."""
-    per_edge = ("ranks", "topk")
-    return {name: (content, 0 if name.startswith(per_edge) else time) for name, (content, time) in found.items()}
-
-
-@pytest.mark.parametrize("every", [97, pytest.param(7, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("candidates", CANDIDATES)
-def test_what_others_have_finished_stays_as_it_is(candidates: str, every: int, case: TinyCase, tmp_path: Path) -> None:
-    check(case, candidates, tmp_path, every)

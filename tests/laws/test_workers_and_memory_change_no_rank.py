@@ -41,8 +41,7 @@ few = settings(max_examples=examples(3), suppress_health_check=list(HealthCheck)
 
 def result(config: EvalConfig, team_size: int, graph: TinyGraph, sides: Sequence[str]) -> tuple[str, Ranks]:
     with tempfile.TemporaryDirectory() as output, without_fsync():
-        report = result_in(config, team_size, Path(output))
-        return comparable(report), ranks_in(Path(output), [graph], sides)
+        return comparable(result_in(config, team_size, Path(output))), ranks_in(Path(output), [graph], sides)
 
 
 def spilled(*arguments: Any) -> MemoryPlan:

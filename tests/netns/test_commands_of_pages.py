@@ -19,10 +19,6 @@ BLOCKS = [block for block in blocks_of("docs/cluster.md") if block.needs == "two
 IN_A_SHELL = 'mount --bind "$0" /etc/hosts && exec bash -c "$1"'
 
 
-def test_there_are_such_blocks() -> None:
-    assert len(BLOCKS) == 2
-
-
 @pytest.mark.parametrize("text", [block.text for block in BLOCKS], ids=["fixed", "elastic"])
 def test_torchrun_of_the_page_on_both_hosts(text: str, hosts: list[Host], tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case")
@@ -39,7 +35,6 @@ def test_torchrun_of_the_page_on_both_hosts(text: str, hosts: list[Host], tmp_pa
             process.kill()
 
     assert [0, 0] == [process.returncode for process in started], ends
-    result = metrics_of(case.root / "results" / "mine")
-    assert result["complete"]
+    assert metrics_of(case.root / "results" / "mine")["complete"]
     # With `--nnodes 1:2` the first host begins alone where the other is half a minute late.
     assert run_of(case.root / "results" / "mine")["num_workers"] in ((2, 4) if "1:2" in text else (4,))

@@ -27,9 +27,7 @@ def paste(slurm: Slurm, first_word: str, folder: Path) -> str:
 
 
 def test_srun_of_the_page_about_clusters(roomy_slurm: Slurm, tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path)
-
-    paste(roomy_slurm, "srun", case.root)
+    paste(roomy_slurm, "srun", TinyCase.write(tmp_path).root)
 
     result = metrics_of(tmp_path / "results" / "mine")
     assert (True, 4) == (result["complete"], run_of(tmp_path / "results" / "mine")["num_workers"])

@@ -174,6 +174,5 @@ def test_a_job_that_is_cancelled_leaves_what_is_done(
 
     assert not metrics_of(tmp_path / "output")["complete"]
     done = start_command(long_case, "--workers", "1", "--quiet", "--output", str(tmp_path / "output"))
-    assert (0, "") == (done.status, done.err)
-    assert undisturbed == numbers_of(tmp_path / "output")
+    assert (0, "", undisturbed) == (done.status, done.err, numbers_of(tmp_path / "output"))
     assert "restored" in [line["event"] for line in unit_log(tmp_path / "output")]

@@ -18,8 +18,7 @@ TEMPLATE = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
 
 
 def assert_equal_numbers(evaluated: CaseAndResult, output: Path, num_workers: int) -> None:
-    assert num_workers == run_of(output)["num_workers"]
-    assert numbers_of(evaluated.alone) == numbers_of(output)
+    assert (num_workers, numbers_of(evaluated.alone)) == (run_of(output)["num_workers"], numbers_of(output))
 
 
 @EVERY_POLICY
@@ -59,10 +58,8 @@ def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path)
     assert (0, "") == (done.returncode, done.stderr)
     job, output, logs, end = done.stdout.splitlines()
     number = job.split()[1].rstrip(":")
-    assert f"job {number}: 2 workers, slurm" == job
-    assert f"output: {tmp_path}/output" == output
-    assert f"logs: {tmp_path}/output.logs/{number}_*_log.err" == logs
-    assert f"job {number}: complete" == end
+    assert (f"job {number}: 2 workers, slurm", f"output: {tmp_path}/output") == (job, output)
+    assert (f"logs: {tmp_path}/output.logs/{number}_*_log.err", f"job {number}: complete") == (logs, end)
     assert_equal_numbers(evaluated, tmp_path / "output", 2)
     assert "metrics.json, run.json" in (tmp_path / "output.logs" / f"{number}_0_log.out").read_text()
 

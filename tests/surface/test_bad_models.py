@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import warnings
@@ -29,89 +30,73 @@ def write_config(root: Path, model: str, options: dict[str, Any]) -> None:
     (root / "eval.json").write_text(json.dumps(config))
 
 
-def make_graphstorm(root: Path) -> None:
-    model = GraphStormFolder(root / "emb", "rotate")
-    write_config(root, "emb", model.options)
+def of_graphstorm(decoder: str, **how: bool) -> World:
+    return World(lambda root: write_config(root, "emb", GraphStormFolder(root / "emb", decoder, **how).options), RUN)
 
 
-def make_gigl(root: Path) -> None:
-    root.mkdir()
-    model = GiglModel("translation", "identity", "dot")
-    save_checkpoint(root / "model", model.state)
-    write_config(root, "model", model.options)
+def of_pyg(file: str) -> World:
+    return World(lambda root: (root.mkdir(), write_config(root, file, PygState(root / file, "transe").options)), RUN)
 
 
-def make_pyg(root: Path) -> None:
-    root.mkdir()
-    write_config(root, "model.pt", PygState(root / "model.pt", "transe").options)
+def of_gigl(save: Callable[[Path, Any], object], **more: int) -> World:
+    """A world of a model that is saved in a way of a distributed checkpoint."""
+
+    def make(root: Path) -> None:
+        root.mkdir()
+        model = GiglModel("translation", "identity", "dot")
+        save(root / "model", model.state)
+        write_config(root, "model", model.options | more)
+
+    return World(make, RUN)
 
 
-def make_safetensors(root: Path) -> None:
-    root.mkdir()
-    write_config(root, "model.safetensors", PygState(root / "model.safetensors", "transe").options)
+def save_indexed(folder: Path, state: Any) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of there being one process
+        dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(str(folder)), no_dist=True)
 
 
 def make_parquet(root: Path) -> None:
-    import pyarrow
-    from pyarrow import parquet as files
-
     root.mkdir()
     for name, size in (("entity", 9), ("relation", 2)):
-        table = pyarrow.table({"emb": pyarrow.array(list(values((size, 4), 1, exact=True)))})
-        files.write_table(table, root / f"{name}.parquet")
+        rows = list(values((size, 4), 1, exact=True))
+        parquet_of(lambda _, rows=rows: {"emb": rows}, f"{name}.parquet")(root)
     write_config(root, ".", {"model": "distmult", "entities": "entity.parquet", "relations": "relation.parquet"})
 
 
-def make_remapped(root: Path) -> None:
-    write_config(root, "emb", GraphStormFolder(root / "emb", "distmult", remapped=True).options)
-
-
-def make_hdf5(root: Path) -> None:
-    write_config(root, "emb", GraphStormFolder(root / "emb", "distmult", hdf5=True).options)
-
-
-def make_shards(root: Path) -> None:
-    root.mkdir()
-    model = GiglModel("translation", "identity", "dot")
-    save_checkpoint(root / "model", model.state, safetensors=True)
-    write_config(root, "model", model.options | {"num_files": 2})
-
-
-def make_indexed(root: Path) -> None:
-    import torch.distributed.checkpoint as dcp
-
-    root.mkdir()
-    model = GiglModel("translation", "identity", "dot")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of there being one process
-        dcp.save(model.state, storage_writer=dcp.HuggingFaceStorageWriter(str(root / "model")), no_dist=True)
-    write_config(root, "model", model.options)
-
-
-REMAPPED, HDF5, SHARDS, INDEXED = (World(make, RUN) for make in (make_remapped, make_hdf5, make_shards, make_indexed))
-GRAPHSTORM, GIGL, PYG = (World(make, RUN) for make in (make_graphstorm, make_gigl, make_pyg))
-SAFETENSORS, PARQUET = World(make_safetensors, RUN), World(make_parquet, RUN)
+GRAPHSTORM, REMAPPED = of_graphstorm("rotate"), of_graphstorm("distmult", remapped=True)
+HDF5, PYG, SAFETENSORS = of_graphstorm("distmult", hdf5=True), of_pyg("model.pt"), of_pyg("model.safetensors")
+GIGL, INDEXED = of_gigl(save_checkpoint), of_gigl(save_indexed)
+SHARDS = of_gigl(functools.partial(save_checkpoint, safetensors=True), num_files=2)
+PARQUET = World(make_parquet, RUN)
 ITEMS = "emb/item/embed-00001.pt"
 
 
 def option(name: str, value: object) -> Damage:
     """Change an option of the model; None removes it."""
 
+    def change(config: dict[str, Any]) -> None:
+        options = config["model_options"] | {name: value}
+        config["model_options"] = {key: of for key, of in options.items() if of is not None}
+
+    return in_json("eval.json", change)
+
+
+def in_json(file: str, change: Callable[[dict[str, Any]], object]) -> Damage:
+    """Change what a JSON file holds."""
+
     def act(root: Path) -> None:
-        config = json.loads((root / "eval.json").read_text())
-        config["model_options"] |= {name: value}
-        config["model_options"] = {key: of for key, of in config["model_options"].items() if of is not None}
-        (root / "eval.json").write_text(json.dumps(config))
+        document = json.loads((root / file).read_text())
+        change(document)
+        (root / file).write_text(json.dumps(document))
 
     return act
 
 
 def info(**changes: object) -> Damage:
-    def act(root: Path) -> None:
-        path = root / "emb" / "emb_info.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-    return act
+    return in_json("emb/emb_info.json", lambda of: of.update(changes))
 
 
 def tensor(file: str, value: torch.Tensor) -> Damage:
@@ -136,14 +121,7 @@ def gigl(line: str, *damage: Damage) -> Fault:
 
 def weights(change: Callable[[dict[str, str]], object]) -> Damage:
     """Change which files an index of safetensors names."""
-
-    def act(root: Path) -> None:
-        path = root / "model" / "model.safetensors.index.json"
-        found = json.loads(path.read_text())
-        change(found["weight_map"])
-        path.write_text(json.dumps(found))
-
-    return act
+    return in_json("model/model.safetensors.index.json", lambda of: change(of["weight_map"]))
 
 
 def dataset(**settings: Any) -> Damage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -32,8 +33,18 @@ from pbgeval.version import __version__
 from tests.examples import crossed
 from tests.kit import pbg_files
 from tests.kit.case import VERSION, TinyCase
-from tests.kit.commands import COMMAND, flags, metrics_of, numbers_of, run_command, run_main, writes_nothing
-from tests.patience import PATIENCE
+from tests.kit.commands import (
+    COMMAND,
+    evaluated,
+    flags,
+    lacking,
+    metrics_of,
+    numbers_of,
+    run_command,
+    run_main,
+    start,
+    writes_nothing,
+)
 
 Change = Callable[[TinyCase], list[str] | None]
 
@@ -45,10 +56,8 @@ def case(tmp_path: Path) -> TinyCase:
 
 def succeeds(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) -> dict[str, Any]:
     """Run on one worker; return what metrics.json holds."""
-    done = run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments, cwd=cwd)
-    assert (0, "", "") == (done.status, done.out, done.err)
-    folder = cwd or (case.root if isinstance(case, TinyCase) else case.parent)
-    return metrics_of(folder / "output")
+    assert "" == run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments, cwd=cwd).printed
+    return metrics_of((cwd or (case.root if isinstance(case, TinyCase) else case.parent)) / "output")
 
 
 # Help
@@ -56,9 +65,7 @@ def succeeds(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) ->
 
 @pytest.mark.parametrize("command", [[COMMAND], [sys.executable, "-m", "pbgeval"]], ids=["kgeval-dist", "python -m"])
 def test_the_version(command: list[str | Path]) -> None:
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
-
-    assert (0, f"kgeval-dist {__version__}\n", "") == (done.returncode, done.stdout, done.stderr)
+    assert f"kgeval-dist {__version__}\n" == start([*command, "--version"], Path()).printed
 
 
 @pytest.mark.parametrize(
@@ -89,12 +96,8 @@ COMMANDS = ("", *typer.main.get_command(app).commands)  # type: ignore[attr-defi
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fits_80_columns_whole(command: str, tmp_path: Path) -> None:
-    done = run_main(*command.split(), "--help", cwd=tmp_path)
-
-    assert (done.status, done.err) == (0, "")
-    assert [
-        line for line in done.out.splitlines() if len(line) > 80 or (line.endswith("...") and "Usage" not in line)
-    ] == []
+    lines = run_main(*command.split(), "--help", cwd=tmp_path).printed.splitlines()
+    assert [line for line in lines if len(line) > 80 or (line.endswith("...") and "Usage" not in line)] == []
 
 
 def test_the_bare_command_prints_its_help(tmp_path: Path) -> None:
@@ -102,13 +105,8 @@ def test_the_bare_command_prints_its_help(tmp_path: Path) -> None:
 
 
 def test_run_does_what_the_option_config_does(case: TinyCase) -> None:
-    arguments = ("--workers", "1", "--quiet")
-    done = [
-        run_main(*form, *arguments, "--output", name, cwd=case.root)
-        for form, name in ((("--config", "eval.py"), "option"), (("run", "eval.py"), "argument"))
-    ]
-
-    assert [(of.status, of.out, of.err) for of in done] == [(0, "", "")] * 2
+    for form, name in ((("--config", "eval.py"), "option"), (("run", "eval.py"), "argument")):
+        assert "" == run_main(*form, "--workers", "1", "--quiet", "--output", name, cwd=case.root).printed
     assert numbers_of(case.root / "option") == numbers_of(case.root / "argument")
 
 
@@ -147,11 +145,8 @@ def test_run_does_what_the_option_config_does(case: TinyCase) -> None:
     ],
 )
 def test_a_wrong_command_line_is_a_line_that_says_what_to_type(arguments: str, line: str, tmp_path: Path) -> None:
-    done = run_main(*arguments.split(), cwd=tmp_path)
-
-    assert (done.status, done.out) == (1, "")
     pattern = ".*".join(map(re.escape, line.split("…")))
-    assert re.fullmatch(f"{pattern}\n", done.err), done.err
+    assert re.fullmatch(pattern, run_main(*arguments.split(), cwd=tmp_path).fault)
 
 
 @pytest.mark.parametrize(
@@ -164,28 +159,22 @@ def test_a_wrong_command_line_is_a_line_that_says_what_to_type(arguments: str, l
     ],
 )
 def test_help_of_the_config_can_be_searched(word: str, keys: set[str], tmp_path: Path) -> None:
-    done = run_main("--help-config", *word.split(), cwd=tmp_path)
-
-    assert (done.status, done.err) == (0, "")
-    assert set(re.findall(r"^  ([\w.]+): ", done.out, re.MULTILINE)) == keys
+    printed = run_main("--help-config", *word.split(), cwd=tmp_path).printed
+    assert set(re.findall(r"^  ([\w.]+): ", printed, re.MULTILINE)) == keys
 
 
 def test_completion_knows_commands_and_options() -> None:
     words = {"kgeval-dist import-": "import-model\nimport-graph", "kgeval-dist run --wor": "--workers"}
     for typed, completed in words.items():
         variables = {"_KGEVAL_DIST_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-        done = subprocess.run([COMMAND], env=os.environ | variables, capture_output=True, text=True, check=False)
-        assert done.stdout.strip() == completed
+        assert start([COMMAND], Path(), **variables).out.strip() == completed
 
 
 def test_help_of_the_config_names_every_key(tmp_path: Path) -> None:
-    done = run_main("--help-config", cwd=tmp_path)
-
-    assert (0, "") == (done.status, done.err)
     keys = [*keys_of(EvalConfig)]
     keys += [f"entities.NAME.{key}" for key in keys_of(EntitySchema)]
     keys += [f"relations.INDEX.{key}" for key in keys_of(RelationSchema)]
-    assert [] == [key for key in keys if f"\n  {key}: " not in done.out]
+    assert not lacking(run_main("--help-config", cwd=tmp_path).printed, *(f"\n  {key}: " for key in keys))
 
 
 # What is printed
@@ -233,24 +222,14 @@ def test_progress_is_a_line_per_bucket_off_a_terminal(case: TinyCase) -> None:
     lines = [match.groups() for match in found if match]
     assert {("0", "0", "11"), ("0", "1", "12"), ("1", "0", "13"), ("1", "1", "14")} == {line[:3] for line in lines}
     shares = [int(line[3]) for line in lines]
-    assert sorted(shares) == shares
-    assert 100 == shares[-1]
-
-
-def test_quiet_prints_nothing(case: TinyCase) -> None:
-    done = run_command(case, "--workers", "1", "--quiet")
-
-    assert (0, "", "") == (done.status, done.out, done.err)
+    assert (sorted(shares), 100) == (shares, shares[-1])
 
 
 def test_keys_that_only_training_uses_are_named_once(case: TinyCase) -> None:
     case.write_config(lr=0.1, num_epochs=5)
 
-    done = run_command(case, "--workers", "1", "--output", "output")
-    warnings = [line for line in done.faults if line.startswith("warning: ")]
-    assert ["warning: eval.py: keys that only training uses are ignored: lr, num_epochs"] == [
-        re.sub("(num_epochs), (lr)$", r"\2, \1", line) for line in warnings
-    ]
+    (line,) = warnings_of(case)
+    assert re.fullmatch("eval.py: keys that only training uses are ignored: (lr, num_epochs|num_epochs, lr)", line)
 
 
 def trained_with(case: TinyCase, **settings: Any) -> Path:
@@ -261,10 +240,7 @@ def trained_with(case: TinyCase, **settings: Any) -> Path:
 
 
 def warnings_of(case: TinyCase, *overrides: str) -> list[str]:
-    arguments = [argument for override in overrides for argument in ("-p", override)]
-    done = run_command(case, "--workers", "1", "--output", "output", *arguments)
-    assert 0 == done.status
-    return [line.removeprefix("warning: ") for line in done.faults if line.startswith("warning: ")]
+    return run_command(case, "--workers", "1", "--output", "output", *flags(overrides)).warnings
 
 
 def test_a_comparator_that_is_not_that_of_training_is_warned_of(case: TinyCase) -> None:
@@ -293,17 +269,8 @@ def test_all_settings_that_differ_from_training_are_one_line(case: TinyCase) -> 
     ]
 
 
-def test_another_number_of_relations_than_in_training_is_warned_of(case: TinyCase) -> None:
-    trained_with(case, relations=[*case.settings["relations"], *case.settings["relations"]])
-
-    (line,) = warnings_of(case)
-    num_relations = len(case.settings["relations"])
-    assert f"number of relations = {num_relations} (trained with {2 * num_relations})" in line
-
-
 def test_a_checkpoint_of_another_config_is_a_heading_and_a_line_per_kind(case: TinyCase) -> None:
-    path = trained_with(case, comparator="l2")
-    folder = path.parent
+    folder = trained_with(case, comparator="l2").parent
     (folder / f"embeddings_user_0.v{VERSION}.h5").unlink()
     (folder / f"embeddings_user_1.v{VERSION}.h5").unlink()
 
@@ -316,12 +283,6 @@ def test_a_checkpoint_of_another_config_is_a_heading_and_a_line_per_kind(case: T
     (line,) = lines
     assert line.startswith(f"  embeddings_user_0.v{VERSION}.h5: no such file; the checkpoint has ")
     assert line.endswith(" (and 1 more like this)")
-
-
-def test_the_config_of_training_itself_is_no_warning(case: TinyCase) -> None:
-    trained_with(case)
-
-    assert [] == warnings_of(case)
 
 
 @pytest.mark.parametrize(
@@ -337,6 +298,15 @@ def test_a_damaged_config_of_training_breaks_no_run(case: TinyCase, text: str) -
     assert all("config.json: " in line and len(line) < 400 for line in lines)
 
 
+def test_only_what_differs_from_training_is_a_warning(case: TinyCase) -> None:
+    num_relations = len(case.settings["relations"])
+    trained_with(case)
+    assert [] == warnings_of(case)
+    trained_with(case, relations=case.settings["relations"] * 2)
+    (line,) = warnings_of(case, "seed=1", "--overwrite")
+    assert f"number of relations = {num_relations} (trained with {2 * num_relations})" in line
+
+
 def on_terminal(case: TinyCase, *arguments: str) -> tuple[int, str]:
     """Run the command with its error stream on a terminal; return status and what was written there."""
     master, slave = pty.openpty()
@@ -349,15 +319,9 @@ def on_terminal(case: TinyCase, *arguments: str) -> tuple[int, str]:
     )
     os.close(slave)
     text = b""
-    while True:
-        try:
-            part = os.read(master, 1 << 16)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        text += part
-    os.close(master)
+    with open(master, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # when the other end is closed
+        while part := terminal.read(1 << 16):
+            text += part
     return process.wait(), text.decode()
 
 
@@ -369,11 +333,9 @@ def test_progress_is_a_bar_on_a_terminal(case: TinyCase) -> None:
     status, text = on_terminal(case)
 
     assert 0 == status
-    assert "50/50" in text
     assert re.search(r"50/50 [\d,]+ edges/s MRR 0\.\d{4}", text)
     assert text.find("starting") < text.find("preparing") < text.find("scoring") < text.find("50/50")
-    assert "remaining" in text
-    assert " bucket (" not in text
+    assert ["remaining"] == [words for words in ("remaining", " bucket (") if words in text]
     assert text.rfind(HIDE_CURSOR) < text.rfind(SHOW_CURSOR)
 
 
@@ -383,23 +345,19 @@ def test_a_fault_leaves_the_terminal_as_it_was(case: TinyCase) -> None:
 
     status, text = on_terminal(case)
 
-    assert 1 == status
-    assert HIDE_CURSOR in text
-    assert text.rfind(HIDE_CURSOR) < text.rfind(SHOW_CURSOR)
-    assert 1 == text.count("expected an id in 0..3")
+    assert (1, 1) == (status, text.count("expected an id in 0..3"))
+    assert -1 < text.rfind(HIDE_CURSOR) < text.rfind(SHOW_CURSOR)
 
 
 # Odd but right
 
 
 def test_the_seed_matters_and_only_it(case: TinyCase) -> None:
-    for output, seed in (("first", 0), ("again", 0), ("other", 1), ("largest", 2**63 - 1)):
-        done = run_command(case, "--workers", "1", "--quiet", "-p", f"seed={seed}", "--output", output)
-        assert 0 == done.status
+    seeds = {"first": 0, "again": 0, "other": 1, "largest": 2**63 - 1}
+    metrics = [evaluated(case, f"seed={seed}", output=output)["metrics"] for output, seed in seeds.items()]
 
     assert numbers_of(case.root / "first") == numbers_of(case.root / "again")
-    metrics = [metrics_of(case.root / output)["metrics"] for output in ("first", "other", "largest")]
-    assert metrics[0] != metrics[1] != metrics[2] != metrics[0]
+    assert metrics[0] != metrics[2] != metrics[3] != metrics[0]
 
 
 def stored(dtype: Any, layout: str) -> Change:
@@ -491,10 +449,7 @@ UNCHANGED = [
 
 @pytest.mark.parametrize("change", UNCHANGED)
 def test_what_means_the_same_has_the_same_figures(case: TinyCase, change: Change) -> None:
-    before = succeeds(case)["metrics"]
-    arguments = change(case) or []
-
-    assert before == succeeds(case, *arguments, "--overwrite")["metrics"]
+    assert succeeds(case)["metrics"] == succeeds(case, *(change(case) or []), "--overwrite")["metrics"]
 
 
 @pytest.mark.parametrize("is_empty_partition", [False, True])
@@ -545,10 +500,9 @@ def test_a_result_is_complete_though_nobody_listens(
     case: TinyCase, streams: str, status: int, faults: list[str]
 ) -> None:
     command = f"'{COMMAND}' --config eval.py --workers 1 --output output {streams}; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], cwd=case.root, capture_output=True, text=True, check=False)
+    done = start(["bash", "-c", command], case.root)
 
-    assert status == done.returncode, done.stderr
-    assert faults == [line for line in done.stderr.splitlines() if " bucket (" not in line]
+    assert (status, faults) == (done.status, [line for line in done.faults if " bucket (" not in line])
     assert metrics_of(case.root / "output")["complete"]
 
 
@@ -558,40 +512,18 @@ GOLDEN = ("fb237_1p_complex", "fb237_het")
 @pytest.mark.reference
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_config_of_a_checkpoint_is_enough(
-    name: str, reference_path: Path, tmp_path: Path, golden: Callable[[str], Path]
-) -> None:
-    folder = golden(name)
+def test_the_config_of_a_checkpoint_is_enough(name: str, reference_path: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(reference_path / "golden" / name, tmp_path / name)
     config = folder / "checkpoint" / "config.json"
-    output = tmp_path / "output"
-    overrides = [f"edge_paths={folder / 'edges_test'}", f"entity_path={folder / 'entity'}"]
-    arguments = flags(overrides)
+    arguments = flags([f"edge_paths={folder / 'edges_test'}", f"entity_path={folder / 'entity'}"])
 
-    done = run_command(config, *arguments, "--workers", "1", "--output", str(output), "--quiet", cwd=tmp_path)
-
-    assert (0, "") == (done.status, done.err)
-    assert metrics_of(output)["num_edges"] > 7000
-
-
-@pytest.fixture
-def golden(reference_path: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Copies a reference case, read-only as it is, to a folder of the test's own."""
-
-    def copied(name: str) -> Path:
-        return Path(shutil.copytree(reference_path / "golden" / name, tmp_path / name))
-
-    return copied
+    assert succeeds(config, *arguments, cwd=tmp_path)["num_edges"] > 7000
 
 
 def test_buckets_without_a_file_are_counted_in_a_warning(case: TinyCase) -> None:
     case.edges(0, 1).unlink()
 
-    done = run_command(case, "--workers", "1", "--output", "output")
-
-    assert 0 == done.status
-    assert [f"warning: {case.root / 'edges'}: 1 of 4 buckets have no file and count as empty"] == [
-        line for line in done.faults if line.startswith("warning: ")
-    ]
+    assert [f"{case.root / 'edges'}: 1 of 4 buckets have no file and count as empty"] == warnings_of(case)
 
 
 @pytest.mark.slow
@@ -602,10 +534,10 @@ def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
         f"evaluate(load_config({str(case.config)!r}), output='output', workers=2)\n"
     )
 
-    done = subprocess.run([sys.executable, script], cwd=case.root, capture_output=True, text=True, check=False)
+    done = start([sys.executable, script], case.root)
 
-    assert 0 != done.returncode
-    assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
+    assert 0 != done.status
+    assert 'if __name__ == "__main__":' in done.faults[-1]
     assert not (case.root / "output").exists()
 
 
@@ -625,17 +557,14 @@ def test_workers_for_whom_there_are_too_few_open_files_are_one_line(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pbgeval.cluster.launch._run_spawned", out_of_files)
-    done = run_command(case, "--workers", "2", "--quiet")
+    fault = run_command(case, "--workers", "2", "--quiet").fault
 
-    assert (1, 1) == (done.status, len(done.err.splitlines()))
-    assert done.err.startswith("cannot start 2 workers: Too many open files; raise the limit")
+    assert fault.startswith("cannot start 2 workers: Too many open files; raise the limit")
 
 
 @pytest.mark.slow
 def test_a_limit_of_open_files_that_workers_cannot_run_with_is_one_line(case: TinyCase) -> None:
     shell = 'ulimit -n 24; exec "$@"'
     command = ["bash", "-c", shell, "bash", COMMAND, "--config", case.config, "--workers", "2", "--quiet"]
-    done = subprocess.run(command, cwd=case.root, capture_output=True, text=True, check=False, timeout=PATIENCE)
-
     line = "Too many open files: 2 workers need up to 56, and the limit is 24; raise it (ulimit -n 56), or use"
-    assert (1, f"{line} --workers 1\n") == (done.returncode, done.stderr)
+    assert f"{line} --workers 1" == start(command, case.root).fault

@@ -23,7 +23,8 @@ from pbgeval.report import saved_run
 from pbgeval.report.figures import decimals_of
 from pbgeval.storage.row_files import find_ranks
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, metrics_of, run_command, run_main, run_of
+from tests.kit.commands import Done, evaluated, metrics_of, run_main, run_of
+from tests.kit.reports import rows_of, write_rows
 from tests.paired_reference import Query, value_of
 from tests.saved_ranks import read_ranks
 from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
@@ -45,8 +46,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> tuple[TinyCase, TinyCase]
 def run(case: TinyCase, output: Path, *overrides: str, graph: TinyCase | None = None) -> Path:
     """Evaluate the first case's edges, or another's."""
     paths = [f"edge_paths={(graph or case).root / 'edges'}", "save_ranks=True", "hits_at=1,10"]
-    done = run_command(case, "--workers", "1", "--quiet", "--output", str(output), *flags([*paths, *overrides]))
-    assert (0, "") == (done.status, done.err)
+    evaluated(case, *paths, *overrides, output=output)
     return output
 
 
@@ -96,6 +96,16 @@ def expected_queries(
     return found
 
 
+def assert_expected(folders: Sequence[Path], edges: Path, found: Comparison, *, dynamic: bool = False) -> None:
+    for number, difference in enumerate(found.differences):
+        queries = expected_queries(folders, edges, difference, found, dynamic=dynamic)
+        assert len(queries) == found.num_queries
+        assert {rel for rel, _ in queries} == {relation.relation_id for relation in found.relations}
+        check(difference, [query for _, query in queries])
+        for relation in found.relations:
+            check(relation.differences[number], [query for rel, query in queries if rel == relation.relation_id])
+
+
 @pytest.mark.parametrize(
     ("overrides", "arguments"),
     [
@@ -120,19 +130,14 @@ def test_the_figures_are_those_of_a_slow_reference(
     found = compare(*folders, **arguments)  # type: ignore[arg-type] - of many types
 
     names = ["knows", "likes", "has", "marks"]
-    assert {*range(4)} == {relation.relation_id for relation in found.relations}
-    assert [names[relation.relation_id] for relation in found.relations] == [of.relation for of in found.relations]
+    assert dict(enumerate(names)) == {of.relation_id: of.relation for of in found.relations}
+    assert_expected(folders, cases[0].root / "edges", found)
     reports = [Report.read(folder) for folder in folders]
-    for number, difference in enumerate(found.differences):
-        queries = expected_queries(folders, cases[0].root / "edges", difference, found)
-        assert len(queries) == found.num_queries
-        check(difference, [query for _, query in queries])
-        for relation in found.relations:
-            check(relation.differences[number], [query for rel, query in queries if rel == relation.relation_id])
+    for difference in found.differences:
         if found.filter == reports[0].document["filter"] and not difference.metric.endswith("_2"):
             key = f"{found.side}.{found.rank_type}.{difference.metric}"
-            assert reports[0][key] == pytest.approx(difference.a, abs=1e-9)  # reciprocals are rounded to 2^-32
-            assert reports[1][key] == pytest.approx(difference.b, abs=1e-9)
+            figures = [report[key] for report in reports]
+            assert figures == pytest.approx([difference.a, difference.b], abs=1e-9)  # reciprocals are rounded to 2^-32
 
 
 @pytest.mark.parametrize("candidates", ["partition", "sampled"])
@@ -146,12 +151,7 @@ def test_dynamic_relations_share_chunks_and_have_differences_of_their_own(candid
     found = compare(*folders)
 
     assert {"sampled": "chunk", "partition": "edge"}[candidates] == found.unit
-    for number, difference in enumerate(found.differences):
-        queries = expected_queries(folders, cases[0].root / "edges", difference, found, dynamic=True)
-        check(difference, [query for _, query in queries])
-        assert {rel for rel, _ in queries} == {relation.relation_id for relation in found.relations}
-        for relation in found.relations:
-            check(relation.differences[number], [query for rel, query in queries if rel == relation.relation_id])
+    assert_expected(folders, cases[0].root / "edges", found, dynamic=True)
 
 
 def test_blocks_make_no_difference(
@@ -165,8 +165,8 @@ def test_blocks_make_no_difference(
 
     for one, two in zip(whole.differences, parts.differences, strict=True):
         assert (one.a, one.b, one.difference) == (two.a, two.b, two.difference)
-        assert one.p_value == pytest.approx(two.p_value, rel=1e-9)
-        assert one.standard_error == pytest.approx(two.standard_error, rel=1e-9)
+        rounded = pytest.approx((two.p_value, two.standard_error), rel=1e-9)
+        assert (one.p_value, one.standard_error) == rounded
     assert len(whole.relations) == len(parts.relations)
 
 
@@ -196,12 +196,10 @@ def test_names_are_not_broken_where_nobody_looks(
     cases: tuple[TinyCase, TinyCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    names = [tmp_path / ("long_name_of_a_run_" * 8), tmp_path / "b"]
-    runs_ = [run(cases[0], name, "candidates=partition") for name in names]
+    names = [str(run(cases[0], tmp_path / name, "candidates=partition")) for name in ("long_name_of_a_run_" * 8, "b")]
 
-    printed = command(tmp_path, *map(str, runs_)).out.splitlines()
-    assert str(names[0]) in printed[0]
-    assert max(map(len, printed[1:])) < 200
+    first, *lines = command(tmp_path, *names).out.splitlines()
+    assert (True, True) == (names[0] in first, max(map(len, lines)) < 200)
 
 
 @pytest.mark.parametrize(("overrides", "line"), UNLIKE, ids=[line.partition(":")[0] for _, line in UNLIKE])
@@ -213,17 +211,14 @@ def test_what_differs_is_said(
     with h5py.File(known / "edges_0_0.h5", "r+") as file:
         file["lhs"][0] = (int(file["lhs"][0]) + 1) % 6
     usual = ["candidates=all", f"filter_paths={known}"]
-    a = run(cases[0], tmp_path / "a", *usual)
-    b = run(cases[1], tmp_path / "b", *usual, *overrides, graph=cases[0])
+    run(cases[0], tmp_path / "a", *usual)
+    run(cases[1], tmp_path / "b", *usual, *overrides, graph=cases[0])
 
     done = command(tmp_path, "a", "b")
 
-    assert 1 == done.status
-    assert done.faults[0].startswith("b: cannot be compared with a: ")
+    assert done.refusal.startswith("b: cannot be compared with a: ")
     assert not overrides[0].startswith("filter_paths") or len(done.faults) == 1
     assert any(line in fault for fault in done.faults), done.err
-    assert "" == done.out
-    assert a != b
 
 
 def test_other_edges_are_other_queries(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
@@ -231,14 +226,10 @@ def test_other_edges_are_other_queries(cases: tuple[TinyCase, TinyCase], tmp_pat
     shutil.copytree(cases[0].root / "edges", other)
     with h5py.File(other / "edges_1_0.h5", "r+") as file:
         file["rel"][0] = (int(file["rel"][0]) + 1) % 2
-    a = run(cases[0], tmp_path / "a", "candidates=all")
-    b = run(cases[0], tmp_path / "b", "candidates=all", f"edge_paths={other}")
+    run(cases[0], tmp_path / "a", "candidates=all")
+    run(cases[0], tmp_path / "b", "candidates=all", f"edge_paths={other}")
 
-    done = command(tmp_path, str(a), str(b))
-
-    assert 1 == done.status
-    assert 1 == len(done.faults)
-    assert ": edge_paths[0], edges of bucket 1_0: A " in done.err
+    assert ": edge_paths[0], edges of bucket 1_0: A " in command(tmp_path, "a", "b").fault
 
 
 def test_lists_drawn_with_another_seed_are_other_candidates(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
@@ -255,11 +246,8 @@ def test_entities_of_another_checkpoint_are_found_edge_by_edge(
     with h5py.File(folders[1] / "ranks" / "0" / "ranks_0_1.h5", "r+") as file:
         file["tail/num_candidates"][2] += 1
 
-    done = command(tmp_path, "a", "b")
-
-    assert 1 == done.status
-    assert 1 == len(done.faults)
-    assert "b/ranks/0/ranks_0_1.h5: tail, row 2: expected the query of a, ranked among as many candidates" in done.err
+    expected = "b/ranks/0/ranks_0_1.h5: tail, row 2: expected the query of a, ranked among as many candidates"
+    assert expected in command(tmp_path, "a", "b").fault
 
 
 def test_figures_that_only_one_run_has_filtered_are_compared_raw(
@@ -270,27 +258,21 @@ def test_figures_that_only_one_run_has_filtered_are_compared_raw(
 
     refused, compared = command(tmp_path, "a", "b"), command(tmp_path, "a", "b", "--filter", "raw", "--format", "json")
 
-    assert (1, True) == (refused.status, "A is filtered, B is not: use --filter raw" in refused.err)
-    assert (0, "raw") == (compared.status, json.loads(compared.out)["filter"])
+    assert "A is filtered, B is not: use --filter raw" in refused.fault
+    assert "raw" == json.loads(compared.printed)["filter"]
 
 
 def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
     folders = runs(cases, tmp_path, "candidates=partition")
     shutil.rmtree(folders[1] / "ranks")
-    without = command(tmp_path, "a", "b")
+    advice = "evaluate again with save_ranks=True, and --overwrite (in Python: overwrite=True)"
+    assert f"b: this result has no ranks; {advice}" == command(tmp_path, "a", "b").fault
     document = metrics_of(folders[0])
     (folders[0] / "metrics.json").write_text(json.dumps(document | {"complete": False}))
 
-    unfinished, nowhere = command(tmp_path, "a", "b"), command(tmp_path, "b", "c")
-
-    advice = "evaluate again with save_ranks=True, and --overwrite (in Python: overwrite=True)"
-    assert (1, [f"b: this result has no ranks; {advice}"]) == (without.status, without.faults)
-    assert (1, ["a: expected a finished run, found an unfinished one; evaluate again"]) == (
-        unfinished.status,
-        unfinished.faults,
-    )
-    assert 1 == nowhere.status
-    assert nowhere.faults == ["c: no such output directory"]
+    unfinished = "a: expected a finished run, found an unfinished one; evaluate again"
+    assert unfinished == command(tmp_path, "a", "b").fault
+    assert "c: no such output directory" == command(tmp_path, "b", "c").fault
 
 
 @pytest.mark.parametrize(
@@ -313,10 +295,10 @@ def test_a_path_that_is_no_output_directory_is_told_from_one(
     (tmp_path / "case").mkdir()
     (tmp_path / "case" / "eval.py").write_text("")
 
-    done = run_main(command_name, folder, *(["x"] if command_name == "compare" else []), cwd=tmp_path)
-
-    expected = fault.replace("no metrics.json", "no metrics.json or training_stats.json")
-    assert (done.status, done.faults) == (1, [fault if command_name == "compare" else expected])
+    more, instead = {"compare": (["x"], "no metrics.json")}.get(
+        command_name, ([], "no metrics.json or training_stats.json")
+    )
+    assert fault.replace("no metrics.json", instead) == run_main(command_name, folder, *more, cwd=tmp_path).fault
 
 
 def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
@@ -327,30 +309,20 @@ def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_p
     here = compare(tmp_path / "a", tmp_path / "b")
     (tmp_path / "edges").rename(tmp_path / "elsewhere")
 
-    lost = command(tmp_path, "a", "b")
-    given = command(tmp_path, "a", "b", "--edges", "elsewhere", "--format", "json")
-    alone = command(tmp_path, "a", "b", "--clusters", "edge", "--format", "json")
+    given = command(tmp_path, "a", "b", "--edges", "elsewhere", "--format", "json").printed
+    alone = json.loads(command(tmp_path, "a", "b", "--clusters", "edge", "--format", "json").printed)
 
-    assert 1 == lost.status
-    assert (
-        "found none; give their folders by --edges, or compare without keys and relations by --clusters edge"
-        in lost.err
-    )
-    assert here.to_dict()["differences"] == tuple(json.loads(given.out)["differences"])
-    document = json.loads(alone.out)
-    assert ("edge", []) == (document["clusters"], document["relations"])
-    assert here["mrr"].difference == document["differences"][1]["difference"]
+    advice = "found none; give their folders by --edges, or compare without keys and relations by --clusters edge"
+    assert advice in command(tmp_path, "a", "b").fault
+    assert here.to_dict()["differences"] == tuple(json.loads(given)["differences"])
+    assert ("edge", []) == (alone["clusters"], alone["relations"])
+    assert here["mrr"].difference == alone["differences"][1]["difference"]
 
 
 def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
     folders = runs(cases, tmp_path, "candidates=all")
-    with (folders[0] / "relations.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    rows[0]["relation"] = "[bold]a_b|c & 5%"
-    with (folders[0] / "relations.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    first, *rest = rows_of(folders[0] / "relations.csv")
+    write_rows(folders[0] / "relations.csv", [first | {"relation": "[bold]a_b|c & 5%"}, *rest])
     found = compare(*folders)
 
     texts = {name: command(tmp_path, "a", "b", "--format", name) for name in ("text", "json", "csv", "md", "latex")}
@@ -361,8 +333,7 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     assert {(0, "")} == {(done.status, done.err) for done in texts.values()}
     assert found.a_model.endswith("one/checkpoint, version 3")
     assert all(found.b_model in output for output in (page.out, texts["md"].out.replace("\\_", "_")))
-    document = json.loads(texts["json"].out)
-    assert json.loads(json.dumps(found.to_dict() | {"a": "a", "b": "b"})) == document
+    assert json.loads(json.dumps(found.to_dict() | {"a": "a", "b": "b"})) == json.loads(texts["json"].out)
     of_csv = list(csv.DictReader(io.StringIO(texts["csv"].out)))
     assert len(found.differences) * (1 + len(found.relations)) == len(of_csv)
     assert str(found["mrr"].p_value) == of_csv[1]["p_value"]
@@ -389,7 +360,6 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
 
 def test_a_side_that_was_not_ranked_is_refused(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
     folder = run(cases[0], tmp_path / "a", "candidates=all", "disable_lhs_negs=True")
-
     with pytest.raises(ConfigError, match="side: expected tail, which were ranked, got 'head'"):
         compare(folder, folder, side="head")
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 import numpy as np
@@ -21,8 +22,8 @@ from pbgeval.errors import EvalError
 from pbgeval.evaluation import evaluate, output_of
 from pbgeval.storage import writing as files
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, Done, flags, metrics_of, numbers_of, run_command, run_main, run_of
-from tests.kit.groups import run_group
+from tests.kit.commands import COMMAND, Done, evaluated, flags, metrics_of, numbers_of, run_command, run_main, run_of
+from tests.kit.groups import run_group, start_as_mpirun
 from tests.kit.names import buckets_in, write_edges_by_name, write_tsv
 
 Edges = list[tuple[str, str, str]]
@@ -51,18 +52,16 @@ def run(case: TinyCase, *overrides: str, output: str | None = "output") -> Done:
 
 
 def succeeds(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, str]:
-    done = run(case, *overrides, output=output)
-    assert (0, "") == (done.status, done.err)
+    assert "" == run(case, *overrides, output=output).printed
     return numbers_of(case.root / output)
 
 
 def refused(case: TinyCase, *overrides: str) -> str:
     """Run; return the only line. Nothing is left."""
     before = sorted(os.listdir(case.root))
-    done = run(case, *overrides)
-    assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
+    fault = run(case, *overrides).fault
     assert before == sorted(os.listdir(case.root))
-    return done.err.replace(f"{case.root}/", "").rstrip("\n")
+    return fault.replace(f"{case.root}/", "")
 
 
 def edges_of(case: TinyCase) -> Edges:
@@ -70,8 +69,8 @@ def edges_of(case: TinyCase) -> Edges:
 
 
 def import_graph(case: TinyCase, *arguments: str) -> None:
-    done = run_main("import-graph", "--quiet", "--dictionary", "entity", "--output", "graph", *arguments, cwd=case.root)
-    assert (0, "") == (done.status, done.err)
+    asked = ("--quiet", "--dictionary", "entity", "--output", "graph")
+    assert "" == run_main("import-graph", *asked, *arguments, cwd=case.root).printed
 
 
 def imported(output: Path) -> list[Path]:
@@ -92,8 +91,7 @@ def types_of(case: TinyCase) -> list[str]:
 
 
 def test_a_file_has_the_results_of_the_folder_that_import_graph_makes_of_it(case: TinyCase) -> None:
-    known = edges_of(case)[::2]
-    write_tsv(case.root / "known.tsv", known)
+    write_tsv(case.root / "known.tsv", edges_of(case)[::2])
     write_tsv(case.root / "train.txt", edges_of(case)[1::3])
     names = ("edges.tsv", "known.tsv", "train.txt")
     import_graph(case, *types_of(case), *(f"--edges={name}={name}" for name in names))
@@ -143,22 +141,16 @@ def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Pat
         config.write_text(json.dumps({**settings, "edge_paths": [file]}))
         return run_main("--config", config, "--workers", "1", "--quiet", "--output", f"of_{file}", cwd=tmp_path)
 
-    missing = run_on("edges.tsv")
-    assert (missing.status, missing.out) == (1, "")
-    assert (
-        "model: edges given by name need the model's entities.tsv and relations.tsv, which are not there" in missing.err
-    )
+    fault = "model: edges given by name need the model's entities.tsv and relations.tsv, which are not there"
+    assert fault in run_on("edges.tsv").fault
     (model / "entities.tsv").write_text("a\nb\nc\nd\ne\n")
     (model / "relations.tsv").write_text("1\ts\n0\tr\n")
 
-    for file in ("edges.tsv", "edges.npy"):
-        done = run_on(file)
-        assert (done.status, done.err) == (0, "")
+    assert ["", ""] == [run_on(file).printed for file in ("edges.tsv", "edges.npy")]
     (model / "model.json").rename(model / "entity.json")  # the same tables, named by the config
     settings["model_options"] = {"model": "complex", "entities": "entity.npy", "relations": "relation.npy"}
     (tmp_path / "of_edges.tsv").rename(tmp_path / "of_description")
-    done = run_on("edges.tsv")
-    assert (done.status, done.err) == (0, "")
+    assert "" == run_on("edges.tsv").printed
     outputs = ("of_description", "of_edges.tsv", "of_edges.npy")
     described, named, numbered = (metrics_of(tmp_path / output)["metrics"] for output in outputs)
     assert described == named == numbered
@@ -193,13 +185,9 @@ def test_an_id_beyond_a_table_is_answered_with_its_ids(
 def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:
     alone = succeeds(dynamic, "edge_paths=edges.tsv")
 
-    done = run_command(
-        dynamic, "--workers", "2", "--quiet", "--output", "two", *flags(["edge_paths=edges.tsv", "workers=none"])
-    )
+    evaluated(dynamic, "edge_paths=edges.tsv", "workers=none", output="two", workers=2)
 
-    assert (0, "") == (done.status, done.err)
-    assert 2 == run_of(dynamic.root / "two")["num_workers"]
-    assert alone == numbers_of(dynamic.root / "two")
+    assert (2, alone) == (run_of(dynamic.root / "two")["num_workers"], numbers_of(dynamic.root / "two"))
 
 
 @pytest.mark.slow
@@ -208,29 +196,16 @@ def test_in_a_group_worker_0_makes_the_buckets(dynamic: TinyCase) -> None:
 
     run_group(dynamic, ["edge_paths=edges.tsv"], dynamic.root / "group", workers=2, threads=1)
 
-    assert 2 == run_of(dynamic.root / "group")["num_workers"]
-    assert alone == numbers_of(dynamic.root / "group")
+    assert (2, alone) == (run_of(dynamic.root / "group")["num_workers"], numbers_of(dynamic.root / "group"))
     assert 1 == len(imported(dynamic.root / "group"))
 
 
 @pytest.mark.slow
 def test_every_worker_of_a_group_says_what_is_wrong_with_a_file(dynamic: TinyCase) -> None:
     (dynamic.root / "edges.tsv").write_text("user/0/0\tr0\n", encoding="utf-8")
-    group = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_PORT": "29517"}
     command = [COMMAND, "--config", dynamic.config, "--output", "output", "-p", "edge_paths=edges.tsv"]
 
-    workers = [
-        subprocess.Popen(
-            command,
-            cwd=dynamic.root,
-            env=os.environ
-            | group
-            | {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    workers = start_as_mpirun(command, 2, dynamic.root)
     lines = [worker.communicate(timeout=120)[1].splitlines()[-1] for worker in workers]
 
     fault = f"{dynamic.root}/edges.tsv:1: expected 3 columns separated by tabs, found 2; set edge_columns"
@@ -260,7 +235,7 @@ def write_parquet(path: Path, edges: Edges, columns: str) -> None:
 
 def test_every_form_of_file_has_the_same_figures(dynamic: TinyCase) -> None:
     edges, root = edges_of(dynamic), dynamic.root
-    expected = json.loads(succeeds(dynamic, "edge_paths=edges.tsv")["metrics.json"])
+    expected, same = evaluated(dynamic, "edge_paths=edges.tsv"), ("metrics", "provenance")
     (root / "edges.tsv.gz").write_bytes(gzip.compress((root / "edges.tsv").read_bytes()))
     (root / "edges.csv").write_text("t,h,r\n" + "".join(f'"{t}",{h},{r}\n' for h, r, t in edges), encoding="utf-8")
     write_tsv(root / "order.txt", [(t, "x", h, r) for h, r, t in edges])
@@ -274,11 +249,8 @@ def test_every_form_of_file_has_the_same_figures(dynamic: TinyCase) -> None:
         ("edges.parquet", "none"),
         ("other.pq", "a,b,c"),
     ):
-        found = json.loads(
-            succeeds(dynamic, f"edge_paths={path}", f"edge_columns={columns}", output=f"{path}.out")["metrics.json"]
-        )
-        assert expected["metrics"] == found["metrics"], path
-        assert expected["provenance"] == found["provenance"], path
+        found = evaluated(dynamic, f"edge_paths={path}", f"edge_columns={columns}", output=f"{path}.out")
+        assert [expected[part] for part in same] == [found[part] for part in same], path
 
 
 def test_weights_enter_the_loss(dynamic: TinyCase) -> None:
@@ -287,13 +259,14 @@ def test_weights_enter_the_loss(dynamic: TinyCase) -> None:
     write_tsv(dynamic.root / "weighted.tsv", [(*edge, weight) for edge, weight in zip(edges, weights, strict=True)])
     import_graph(dynamic, "--edge-columns", "hrtw", "--edges", "weighted.tsv=weighted.tsv")
 
-    of_file = succeeds(dynamic, "edge_paths=weighted.tsv", "edge_columns=hrtw", "compute_loss=True")
-    of_folder = succeeds(dynamic, "edge_paths=graph/weighted.tsv", "compute_loss=True", output="of_folder")
-    unweighted = succeeds(dynamic, "edge_paths=edges.tsv", "compute_loss=True", output="unweighted")
+    asked = {"file": ("weighted.tsv", "edge_columns=hrtw"), "folder": ("graph/weighted.tsv",), "plain": ("edges.tsv",)}
+    losses = [
+        evaluated(dynamic, f"edge_paths={path}", *more, "compute_loss=True", output=name)["metrics"]["both.loss"]
+        for name, (path, *more) in asked.items()
+    ]
 
-    assert of_folder == of_file
-    loss = [json.loads(numbers["metrics.json"])["metrics"]["both.loss"] for numbers in (of_file, unweighted)]
-    assert loss[0] < loss[1]
+    assert numbers_of(dynamic.root / "file") == numbers_of(dynamic.root / "folder")
+    assert losses[0] < losses[2]
 
 
 # Once
@@ -316,8 +289,7 @@ def test_without_an_output_that_is_named_buckets_are_beside_all_outputs_and_serv
     dynamic: TinyCase,
 ) -> None:
     for seed in ("0", "1"):
-        done = run(dynamic, "edge_paths=edges.tsv", f"seed={seed}", output=None)
-        assert (0, "") == (done.status, done.err)
+        assert "" == run(dynamic, "edge_paths=edges.tsv", f"seed={seed}", output=None).printed
 
     results = dynamic.root / "results"
     assert 1 == len(imported(results))
@@ -326,18 +298,11 @@ def test_without_an_output_that_is_named_buckets_are_beside_all_outputs_and_serv
     assert [] == imported(results / "named")
 
 
-def test_a_run_that_was_ended_goes_on_with_the_buckets_that_it_had(
-    dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_ended_goes_on_with_the_buckets_that_it_had(dynamic: TinyCase) -> None:
     whole = succeeds(dynamic, "edge_paths=edges.tsv", output="whole")
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("pbgeval.evaluation.do_work", interrupted)
-        done = run(dynamic, "edge_paths=edges.tsv")
-    assert 75 == done.status
+    with mock.patch("pbgeval.evaluation.do_work", side_effect=KeyboardInterrupt):
+        assert 75 == run(dynamic, "edge_paths=edges.tsv").status
     (folder,) = imported(dynamic.root / "output")
     made = folder.stat().st_ino
 
@@ -353,10 +318,8 @@ def test_a_file_that_has_changed_is_another_run(dynamic: TinyCase) -> None:
     assert refused(dynamic, "edge_paths=edges.tsv").startswith("output: expected this run (digest ")
     assert (first, before) == (numbers_of(dynamic.root / "output"), imported(dynamic.root / "output"))
 
-    done = run_command(
-        dynamic, "--workers", "1", "--quiet", "--output", "output", "--overwrite", "-p", "edge_paths=edges.tsv"
-    )
-    assert (0, "") == (done.status, done.err)
+    arguments = ("--quiet", "--output", "output", "--overwrite", "-p", "edge_paths=edges.tsv")
+    assert "" == run_command(dynamic, "--workers", "1", *arguments).printed
     assert 49 == metrics_of(dynamic.root / "output")["num_edges"]
     (after,) = imported(dynamic.root / "output")
     assert before[0] != after
@@ -416,9 +379,7 @@ def test_submitting_looks_at_files_and_the_job_uses_the_buckets(
     config = load_config(dynamic.config, [f"edge_paths={dynamic.root}/edges.tsv"])
     monkeypatch.chdir(dynamic.root)  # where the default output would be
     default = output_of(config)
-    report = evaluate(config, output=default.absolute(), workers=1)
-
-    assert default.absolute() == report.path
+    assert default.absolute() == evaluate(config, output=default.absolute(), workers=1).path
     assert [Path("results/imported")] == [
         path.relative_to(dynamic.root).parents[1] for path in imported(dynamic.root / "results")
     ]
@@ -437,8 +398,7 @@ def test_known_edges_that_are_unknown_are_left_out_listed_and_said_every_time(dy
     for overwrite in ([], ["--overwrite"]):
         overrides = flags(["edge_paths=edges.tsv", "filter_paths=known.tsv"])
         done = run_command(dynamic, "--workers", "1", "--output", "output", *overwrite, *overrides)
-        assert 0 == done.status, done.err
-        (warning,) = [line for line in done.err.splitlines() if "skipped" in line]
+        (warning,) = [line for line in done.warnings if "skipped" in line]
         assert "known.tsv: 2 of 52 known edges are skipped: 1 unknown entity and 1 unknown relation; listed in" in (
             warning
         )
@@ -483,8 +443,7 @@ def test_keys_of_files_have_no_effect_on_folders_and_that_is_said(dynamic: TinyC
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCase, number: signal.Signals) -> None:
-    line = "\t".join(edges_of(dynamic)[0]) + "\n"
-    (dynamic.root / "edges.tsv").write_text(line * 2_000_000)
+    (dynamic.root / "edges.tsv").write_text(("\t".join(edges_of(dynamic)[0]) + "\n") * 2_000_000)
     process = subprocess.Popen(
         [COMMAND, "--config", dynamic.config, "--workers", "1", "--output", "output", "-p", "edge_paths=edges.tsv"],
         cwd=dynamic.root,

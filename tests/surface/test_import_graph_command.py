@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, run_command, run_main
+from tests.kit.commands import Done, evaluated, run_main
 from tests.kit.names import buckets_in, names_in, relations_in, unknown_in, write_edges_by_name
 
 GRAPH = b"a\tr\tb\nb\tr\tc\nc\ts\ta\na\tr\tb\n"
@@ -33,15 +33,12 @@ def test_an_import_says_what_it_wrote(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a\tr\tz\nb\ts\tc\nb\tt\tc\n", encoding="utf-8")
 
     flags = ("--edges", "test=test.tsv", "--dictionary-of", "train", "--partitions", "2", "--max-memory", "500MB")
-    done = imported(tmp_path, *flags)
-
-    assert 0 == done.status
     assert [
         "graph/entity: 3 entities of type all in 2 partitions of 1 to 2",
         "graph/train: 4 edges in 3 buckets, 1 of them duplicates",
         "graph/test: 1 edge in 1 bucket",
         "graph/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)",
-    ] == done.out.splitlines()
+    ] == imported(tmp_path, *flags).out.splitlines()
     assert {("entity:all", "z"): 1, ("relation", "t"): 1} == unknown_in(tmp_path / "graph" / "test" / "unknown.tsv")
     document = json.loads((tmp_path / "graph" / "import.json").read_text())
     assert {"num_read": 3, "num_written": 1, "num_left_out": 2, "num_repeated": 0} == {
@@ -54,25 +51,20 @@ def test_an_import_says_what_it_wrote(tmp_path: Path) -> None:
 def test_unknown_names_are_refused_on_demand(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a\tr\tz\nb\ts\tc\n", encoding="utf-8")
 
-    done = imported(tmp_path, "--edges", "test=test.tsv", "--dictionary-of", "train", "--unknown", "refuse", "--quiet")
-
-    assert (done.status, done.err) == (
-        1,
+    flags = ("--edges", "test=test.tsv", "--dictionary-of", "train", "--unknown", "refuse", "--quiet")
+    assert (
         "--edges test: 1 of 2 edges have names that are not in train (1 unknown entity, for example entity 'z' of type "
-        "all); --unknown skip leaves such edges out\n",
-    )
+        "all); --unknown skip leaves such edges out"
+    ) == imported(tmp_path, *flags).fault
     assert not (tmp_path / "graph").exists()
 
 
 def test_a_later_import_reuses_the_dictionaries(tmp_path: Path) -> None:
-    first = imported(tmp_path, "--partitions", "2", "--quiet")
+    assert "" == imported(tmp_path, "--partitions", "2", "--quiet").printed
     (tmp_path / "later.tsv").write_bytes(b"c\tr\tb\nnew\tr\ta\n")
 
     flags = ("--output", "later", "--edges", "test=later.tsv", "--dictionary", "graph/entity")
-    done = run_main("import-graph", *flags, cwd=tmp_path)
-
-    assert (0, "", "") == (first.status, first.out, first.err)
-    assert 0 == done.status, done.err
+    assert 0 == run_main("import-graph", *flags, cwd=tmp_path).status
     names = names_in(tmp_path / "graph" / "entity", {"all": 2})["all"]
     places = {name: (part, row) for part, of_part in enumerate(names) for row, name in enumerate(of_part)}
     (left, lhs), (right, rhs) = places["c"], places["b"]
@@ -91,9 +83,7 @@ def test_edges_written_as_text_and_imported_have_the_figures_of_the_original(tmp
 
     figures = []
     for output, path in (("original", "edges"), ("imported", "graph/edges")):
-        done = run_command(case, "--workers", "1", "--output", output, "-p", f"edge_paths={path}")
-        assert 0 == done.status, done.err
-        document = json.loads((tmp_path / output / "metrics.json").read_text())
+        document = evaluated(case, f"edge_paths={path}", output=output)
         figures.append((document["metrics"], document["num_edges"], document["diagnostics"]))
     assert figures[0] == figures[1]
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from scripts import reference_docs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -61,26 +59,16 @@ def faults_of(page: Path, text: str) -> Iterator[str]:
             yield f"{link}: no such heading"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
-    assert [] == list(faults_of(page, page.read_text(encoding="utf-8")))
+def test_every_relative_link_leads_to_a_file_and_a_heading() -> None:
+    assert [] == [f"{named(page)}: {of}" for page in PAGES for of in faults_of(page, page.read_text(encoding="utf-8"))]
 
 
-def test_links_that_lead_nowhere_are_found() -> None:
-    page = REPOSITORY / "README.md"
-    text = "[a](docs/none.md) ![b](none.png) [c](#no-heading) `[e](f.md)` [g](docs/index.md#reference) [h](a:b)\n"
-
-    expected = ["docs/none.md: no such file", "none.png: no such file", "#no-heading: no such heading"]
-    assert expected == list(faults_of(page, text))
-    assert {"one", "a-b", "one-1"} == anchors_of("# One\n## A, b\n# One\n```\n# Three\n```\n")
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "log.md"], ids=named)
-def test_every_path_of_the_repository_that_is_named_exists(page: Path) -> None:
-    paths = _PATH.findall(_FENCED.sub("", page.read_text(encoding="utf-8")))
+def test_every_path_of_the_repository_that_is_named_exists() -> None:
+    texts = {named(page): page.read_text(encoding="utf-8") for page in PAGES if page.name != "log.md"}
+    paths = [(page, path) for page, text in texts.items() for path in _PATH.findall(_FENCED.sub("", text))]
 
     # A module may be named without its ending, a decision by its number.
-    assert [] == [path for path in paths if "NNNN" not in path and not any(REPOSITORY.glob(f"{path}*"))]
+    assert [] == [of for of in paths if "NNNN" not in of[1] and not any(REPOSITORY.glob(f"{of[1]}*"))]
 
 
 def test_every_page_is_reached_from_the_front_page_or_the_readme() -> None:

@@ -35,10 +35,8 @@ def test_a_table_is_printed_and_a_page_is_written(records: Path) -> None:
 
 @pytest.mark.parametrize(("name", "hint"), [("nowhere", ""), ("<b>run & c", "; did you mean '{}'?")])
 def test_a_folder_that_is_not_there_is_told_by_its_name(records: Path, name: str, hint: str) -> None:
-    done = run(records.parent / name)
-
-    expected = f"{records.parent / name}: no such file or folder{hint.format(records)}\n"
-    assert (1, "", expected) == (done.status, done.out, done.err)
+    expected = f"{records.parent / name}: no such file or folder{hint.format(records)}"
+    assert expected == run(records.parent / name).fault
 
 
 def test_the_same_records_give_the_same_bytes(records: Path, tmp_path: Path) -> None:
@@ -48,8 +46,7 @@ def test_the_same_records_give_the_same_bytes(records: Path, tmp_path: Path) -> 
         assert run(records / "training_stats.json", "--metric", "r1", "--output", folder).status == 0
 
     first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
-    assert first.keys() == {"report.html"}
-    assert first == second
+    assert (first.keys(), first) == ({"report.html"}, second)
 
 
 def test_a_page_of_others_is_not_replaced(records: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from pbgeval.errors import IncompleteError
 from pbgeval.report.output import OutputDirectory
 from tests.conftest import has_root_and_apt
 from tests.kit.case import TinyCase
-from tests.kit.commands import metrics_of, numbers_of, run_command, snapshot, writes_nothing
+from tests.kit.commands import metrics_of, numbers_of, run_command, snapshot, umask, writes_nothing
 
 OUR_FILES = {
     *("metrics.json", "metrics.jsonl", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"),
@@ -38,21 +36,14 @@ def run(case: TinyCase, *arguments: str, output: str = "output") -> int:
 
 def refused(case: TinyCase, *arguments: str, output: str = "output") -> str:
     with writes_nothing(case.root):
-        done = run_command(case, "--workers", "1", "--output", output, *arguments)
-    assert 1 == done.status
-    assert 1 == len(done.faults), done.err
-    return done.faults[0]
+        return run_command(case, "--workers", "1", "--output", output, *arguments).fault
 
 
 def test_a_run_leaves_its_files_and_nothing_else(case: TinyCase) -> None:
-    before = set(snapshot(case.root))
-
+    before = snapshot(case.root).keys()
     assert 0 == run(case)
-
-    written = {
-        path.relative_to(case.root).parts[1] for path in map(case.root.joinpath, set(snapshot(case.root)) - before)
-    }
-    assert OUR_FILES == written
+    written = snapshot(case.root).keys() - before
+    assert {("output", name) for name in OUR_FILES} == {Path(name).parts[:2] for name in written}
 
 
 def test_a_bug_in_a_group_leaves_it_to_the_next_run(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,12 +62,10 @@ def test_a_bug_in_a_group_leaves_it_to_the_next_run(case: TinyCase, monkeypatch:
 
 
 def test_by_default_it_is_named_after_config_and_digest(case: TinyCase) -> None:
-    assert 0 == run_command(case, "--workers", "1", "--quiet").status
-
+    assert "" == run_command(case, "--workers", "1", "--quiet").printed
     (output,) = (case.root / "results").iterdir()
     digest = metrics_of(output)["provenance"]["digest"]
-    assert f"eval-{digest[:8]}" == output.name
-    assert 32 == len(digest)
+    assert (f"eval-{digest[:8]}", 32) == (output.name, len(digest))
 
 
 def test_by_default_it_is_in_the_working_directory(case: TinyCase, tmp_path: Path) -> None:
@@ -93,28 +82,16 @@ def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) ->
     with writes_nothing(case.root):
         again = run_command(case, "--workers", "2", "--output", "output")  # run options do not make another run
 
-    assert 0 == again.status
-    assert first.out == again.out
+    assert (0, first.out) == (again.status, again.out)
     assert "output: already complete; showing the saved result (overwrite to recompute it)\n" == again.err
+    assert "" == run_command(case, "--quiet", "--output", "output").printed
 
 
-def test_a_finished_run_is_silent_when_quiet(case: TinyCase) -> None:
+def test_that_of_another_run_is_refused_and_replaced_if_asked(case: TinyCase) -> None:
     assert 0 == run(case)
-
-    done = run_command(case, "--quiet", "--output", "output")
-    assert (0, "", "") == (done.status, done.out, done.err)
-
-
-def test_that_of_another_run_is_refused(case: TinyCase) -> None:
-    assert 0 == run(case)
-
     fault = refused(case, "-p", "seed=1")
     assert fault.startswith("output: expected this run (digest ")
     assert fault.endswith("choose another output, or --overwrite (in Python: overwrite=True) to replace it")
-
-
-def test_that_of_another_run_is_replaced_if_asked(case: TinyCase) -> None:
-    assert 0 == run(case)
     assert 0 == run(case, "-p", "seed=1", "--overwrite")
     assert 0 == run(case, "-p", "seed=1", output="fresh")
 
@@ -122,44 +99,18 @@ def test_that_of_another_run_is_replaced_if_asked(case: TinyCase) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--overwrite",)])
-def test_an_unfinished_one_goes_on(case: TinyCase, arguments: tuple[str, ...]) -> None:
+def test_an_unfinished_one_goes_on_and_that_of_another_run_is_refused(
+    case: TinyCase, arguments: tuple[str, ...]
+) -> None:
     assert 0 == run(case)
     path = case.root / "output" / "metrics.json"
     numbers = numbers_of(path.parent)
     path.write_text(json.dumps(metrics_of(path.parent) | {"complete": False}))
+    assert refused(case, "-p", "seed=5").startswith("output: expected this run (digest ")
 
     assert 0 == run(case, *arguments)
     assert metrics_of(path.parent)["complete"]
     assert numbers == numbers_of(path.parent)
-
-
-def test_an_unfinished_one_of_another_run_is_refused(case: TinyCase) -> None:
-    assert 0 == run(case)
-    path = case.root / "output" / "metrics.json"
-    path.write_text(json.dumps(metrics_of(path.parent) | {"complete": False}))
-
-    assert refused(case, "-p", "seed=5").startswith("output: expected this run (digest ")
-
-
-def test_overwriting_leaves_other_files_alone(case: TinyCase) -> None:
-    (case.root / "output" / "notes").mkdir(parents=True)
-    note = case.root / "output" / "notes" / "mine.txt"
-    note.write_text("mine")
-
-    assert 0 == run(case, "--overwrite")
-
-    assert "mine" == note.read_text()
-    assert {*OUR_FILES, "notes"} == {path.name for path in (case.root / "output").iterdir()}
-
-
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Take root's rights away for a while: root may write anywhere."""
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @pytest.mark.skipif(not has_root_and_apt(), reason="needs to change its user")
@@ -171,36 +122,34 @@ def test_one_without_permission_to_write_is_refused(exists: bool, tmp_path: Path
     if exists:
         (case.root / "output").mkdir()
 
-    with as_nobody():
+    os.seteuid(65534)  # root may write anywhere
+    try:
         fault = refused(case)
-
+    finally:
+        os.seteuid(0)
     where = "output/owner.json: cannot write this file" if exists else "output: cannot write into this directory"
     assert fault.startswith(where)
     assert fault.endswith(": Permission denied; choose another output")
 
 
-def test_a_fault_leaves_an_empty_directory_as_it_was(case: TinyCase) -> None:
+def test_a_fault_leaves_all_as_it_was(case: TinyCase) -> None:
+    """An empty directory, no folder that was made for the output, and the result that was to be replaced."""
     (case.root / "output").mkdir()
+    assert 0 == run(case, output="finished")
     case.spoil_embeddings("user", 1, 0, math.nan)
 
     with writes_nothing(case.root):
         assert 1 == run(case)
-
-
-def test_a_fault_leaves_no_folder_that_was_made_for_the_output(case: TinyCase) -> None:
-    case.spoil_embeddings("user", 1, 0, math.nan)
-
-    with writes_nothing(case.root):
         assert 1 == run(case, output="results/of/today")
         assert 1 == run_command(case, "--workers", "1").status
+        assert 1 == run(case, "--overwrite", output="finished")
 
 
 def test_the_working_directory_itself_can_be_it(case: TinyCase, tmp_path: Path) -> None:
     output = tmp_path / "output"
     output.mkdir()
     for arguments in ((), ("-p", "seed=1", "--overwrite")):
-        done = run_command(case, "--workers", "1", "--quiet", "--output", ".", *arguments, cwd=output)
-        assert (0, "") == (done.status, done.err)
+        assert "" == run_command(case, "--workers", "1", "--quiet", "--output", ".", *arguments, cwd=output).printed
 
     assert OUR_FILES == {path.name for path in output.iterdir()}
 
@@ -235,18 +184,7 @@ def test_a_link_to_a_directory_can_be_it(case: TinyCase, tmp_path: Path) -> None
 
 
 def test_its_files_can_be_read_by_whom_the_umask_allows(case: TinyCase) -> None:
-    mask = os.umask(0o027)
-    try:
+    with umask(0o027):
         assert 0 == run(case)
-    finally:
-        os.umask(mask)
 
     assert {0o640} == {path.stat().st_mode & 0o777 for path in (case.root / "output").rglob("*") if path.is_file()}
-
-
-def test_a_fault_leaves_the_result_that_was_to_be_replaced(case: TinyCase) -> None:
-    assert 0 == run(case)
-    case.spoil_embeddings("user", 1, 0, math.nan)
-
-    with writes_nothing(case.root):
-        assert 1 == run(case, "--overwrite")

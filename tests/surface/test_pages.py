@@ -59,11 +59,6 @@ def extras() -> set[str]:
     return set(setup.call_args.kwargs["extras_require"])
 
 
-def test_the_pages_are_those_that_users_read() -> None:
-    assert {"README.md", "CONTRIBUTING.md", "docs/tutorial.md", "benchmarks/scaling/README.md"} <= set(PAGES)
-    assert [page for page in PAGES if page.startswith("docs/decisions/")] == []
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_says_what_it_is(page: str) -> None:
     fences = _FENCE.findall((REPOSITORY / page).read_text(encoding="utf-8"))
@@ -175,42 +170,9 @@ def test_words_of_commands_within_sentences_exist(page: str) -> None:
     assert {name for names in _EXTRAS.findall(text) for name in names.split(",")} <= extras()
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("kgeval-dist --config eval.py --nodes 2", "--nodes"),
-        ("kgeval-dist reports x", "reports: no such command"),
-        ("kgeval-dist --config eval.py -p candidate=all", "-p candidate=all: "),
-        ("kgeval-dist --config eval.py --workers two", "valid integer"),
-        ("until kgeval-dist report x --wach; do sleep 60; done", "--wach"),
-        ("srun --nodes 2 kgeval-dist --confg eval.py", "--confg"),
-        ("torchrun --nnodes 2 -m \\\n    pbgeval --config eval.py -p hits=1", "-p hits=1: "),
-        ("python scripts/export_pykene.py a b", "scripts/export_pykene.py: not in the repository"),
-        ("python -m scripts.monitor_picture x", "scripts/monitor_picture.py: not in the repository"),
-    ],
-)
-def test_a_wrong_word_of_a_command_is_found(text: str, fault: str) -> None:
-    (found,) = faults_of(Block("page.md", 1, "bash", text))
-
-    assert fault in found
-
-
-def test_a_wrong_word_of_a_program_or_a_sentence_is_found() -> None:
-    program = "import pbgevl\nfrom pbgeval import Monitor, Monitr\nfrom pbgeval.integrations.lightning import Callback_"
-    codes = ["kgeval-dist report --wach", "kgeval-dist reprt", "-p candidate=all"]
-    right = ["kgeval-dist report --metric", "kgeval-dist --config eval.py --workers 1", "report", "-p KEY=VALUE"]
-
-    assert 3 == len([*faults_of_program(program)])
-    assert [1, 1, 1, 0, 0, 0, 0] == [len([*faults_in_text(code)]) for code in codes + right]
-
-
 def test_the_tutorial_lists_every_extra() -> None:
     text = (REPOSITORY / "docs" / "tutorial.md").read_text(encoding="utf-8")
     table = text.partition("| extra | brings |")[2].partition("\n\n")[0]
     listed = [name for row in table.splitlines() for name in re.findall(r"`([a-z0-9]+)`", row.partition(" | ")[0])]
 
     assert sorted(listed) == sorted(extras())
-
-
-def test_the_readme_is_short() -> None:
-    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

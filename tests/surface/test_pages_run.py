@@ -85,8 +85,7 @@ def vectors_and_edges() -> Names:
     vectors = {
         name: torch.from_numpy(source.normal(size=(n, 3))) for name, n in (("entities", 14541), ("relations", 237))
     }
-    edges = {name: source.integers((14541, 237, 14541), size=(20, 3)) for name in ("test", "valid", "train")}
-    return vectors | edges
+    return vectors | {name: source.integers((14541, 237, 14541), size=(20, 3)) for name in ("test", "valid", "train")}
 
 
 def write_named_edges() -> None:
@@ -147,8 +146,7 @@ def tutorial(patch: pytest.MonkeyPatch) -> Iterator[Names]:
         Path(name).symlink_to(REPOSITORY / name)
     yield {}
     document = metrics_of(Path("result"))  # in the folder to which the page has changed
-    assert document["filter"] == "filtered"
-    assert document["num_edges"] == 2123
+    assert (document["filter"], document["num_edges"]) == ("filtered", 2123)
     assert document["metrics"]["both.realistic.adjusted_mean_rank_index"] > 0.5  # 0 by chance
     assert "<html" in Path("report.html").read_text(encoding="utf-8")
 
@@ -247,8 +245,7 @@ def large_graphs(patch: pytest.MonkeyPatch) -> Iterator[Names]:
 @given("docs/guides/reading_the_numbers.md")
 def reading_the_numbers(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     write_project(Path.cwd())
-    names: Names = {}
-    yield names
+    yield {}
     found = results()
     estimates = found["estimates"]["estimates"]
     rank = "both.realistic.mean_rank"

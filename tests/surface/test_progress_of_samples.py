@@ -30,8 +30,7 @@ def test_edges_and_shares_are_those_of_the_sample(tmp_path: Path, candidates: st
 
     assert 0 == done.status, done.err
     lines = [(int(edges.replace(",", "")), int(share)) for edges, share in lines_of(done)]
-    assert metrics_of(case.root / "out")["num_edges"] == sum(edges for edges, _ in lines)
-    assert 100 == lines[-1][1]
+    assert (metrics_of(case.root / "out")["num_edges"], 100) == (sum(edges for edges, _ in lines), lines[-1][1])
     assert max(share for _, share in lines) <= 100
 
 
@@ -47,8 +46,7 @@ def test_shares_never_step_back_from_round_to_round(tmp_path: Path) -> None:
     assert sum(int(edges.replace(",", "")) for edges, _ in lines) == document["num_edges"]
     shares = [int(share) for _, share in lines if share]
     assert "" in {share for _, share in lines[:4]}, "more rounds may follow the first"
-    assert shares == sorted(shares)
-    assert shares[-1] == 100
+    assert (shares, shares[-1]) == (sorted(shares), 100)
 
 
 @pytest.mark.parametrize(("settings", "has_intervals"), [((), True), (("sample_edges=400",), False)])

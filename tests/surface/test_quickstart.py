@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.kit.commands import COMMAND
+from tests.kit.commands import COMMAND, run_program
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _ROW = re.compile(r"^│ ([^│]+?) +│(.+)│$", re.MULTILINE)
@@ -46,21 +44,17 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_quickstart_ends_with_the_table_of_the_readme(checkout: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [checkout / "scripts" / "quickstart"], env=environment, capture_output=True, text=True, check=False
-    )
+    printed = run_program(checkout / "scripts" / "quickstart")
 
-    assert done.returncode == 0, done.stderr
-    assert "already installed" in done.stdout
+    assert "already installed" in printed
     shown = rows_of((REPOSITORY / "README.md").read_text(encoding="utf-8"))
-    found = rows_of(done.stdout)
+    found = rows_of(printed)
     assert found.keys() == shown.keys()
     for name, numbers in found.items():
         # Two digits of figures between 0 and 1, and of mean ranks.
         assert numbers == pytest.approx(shown[name], abs=0.005, rel=0.005), name
     assert (checkout / "demo" / "results" / "metrics.json").is_file()
-    *_, last = done.stdout.strip().splitlines()
+    *_, last = printed.strip().splitlines()
     assert re.fullmatch(r"Done in \d+ s\. Next, .*: \.venv/bin/kgeval-dist report demo/results", last)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,12 @@ from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATC
 from scripts import reference_docs
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command, run_main
+from tests.kit.reports import rows_of
 from tests.unit.test_adapters_topk import RANKING, TEST, written
 from tests.unit.test_taxonomy import DATA
 
-TYPES = {"object": dict, "list": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
+TYPES = {"object": [dict], "list": [list], "string": [str], "integer": [int], "boolean": [bool], "null": [type(None)]}
+TYPES["number"] = [int, float]
 TAGS = ["person", "being", "club", "horse", "thing", "soft"]
 EVERYTHING = (
     *("candidates=all", "filter_paths=known", "train_paths=known", "save_ranks=True", "save_topk=2"),
@@ -100,8 +101,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "estimates": ("num_batch_negs=0", "candidates=sampled", "metrics=rank,estimates", "filter_paths=known"),
     }
     for name, overrides in runs.items():
-        done = run_command(case, "--workers", "1", "--quiet", "--output", name, *flags(overrides))
-        assert 0 == done.status, done.err
+        assert 0 == run_command(case, "--workers", "1", "--quiet", "--output", name, *flags(overrides)).status
     return {name: case.root / name for name in runs}
 
 
@@ -139,18 +139,12 @@ def assert_declared(parts: tuple[Part, ...], documents: list[Any]) -> None:
         for name, value in keys:
             assert is_of_type(value, declared[name].type), f"{name}: {declared[name].type}, found {value!r}"
         found |= {name for name, _ in keys}
-        always = {part.name for part in parts if not part.when and "." not in part.name}
-        assert always <= {name for name, _ in keys}
+        assert {part.name for part in parts if not part.when and "." not in part.name} <= {name for name, _ in keys}
     assert set() == set(declared) - found, "nothing writes these"
 
 
 def is_of_type(value: object, words: str) -> bool:
-    for word in words.split(" or "):
-        if word == "number" and type(value) in (int, float):
-            return True
-        if word != "number" and type(value) is TYPES[word]:
-            return True
-    return False
+    return any(type(value) in TYPES[word] for word in words.split(" or "))
 
 
 @pytest.mark.parametrize("name", [METRICS, "run.json"])
@@ -182,11 +176,7 @@ def matches(column: str, name: str) -> bool:
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".csv")])
 def test_tables_have_the_declared_columns(outputs: dict[str, Path], name: str) -> None:
-    columns = []
-    for folder in outputs.values():
-        if (folder / name).exists():
-            with (folder / name).open(newline="", encoding="utf-8") as opened:
-                columns += next(csv.reader(opened))
+    columns = {column for folder in outputs.values() for path in folder.glob(name) for column in rows_of(path)[0]}
 
     names = [part.name for part in FILES[name]]
     assert [] == [column for column in columns if not any(matches(column, name) for name in names)]
@@ -209,57 +199,59 @@ def test_no_other_file_lies_in_an_output_directory(outputs: dict[str, Path]) -> 
 
     found = {path.name for folder in outputs.values() for path in folder.iterdir()}
     assert found <= declared
-    unfinished_or_asked_for = {PAGE, JOURNAL, SCRATCH, EARLIER, "owner.json, owner.heartbeat", "sinks", "imported"}
-    assert declared - found == unfinished_or_asked_for
+    assert declared - found == {PAGE, JOURNAL, SCRATCH, EARLIER, "owner.json, owner.heartbeat", "sinks", "imported"}
     assert METRICS in found
 
 
 # What other commands write
 
 
+def write_lists(root: Path) -> None:
+    written(root / "test.tsv", TEST)
+    written(root / "ranking.txt", RANKING)
+
+
+def write_edges(root: Path) -> None:
+    (root / "train.tsv").write_text("a\tlikes\tb\nb\tlikes\tc\n")
+    (root / "test.tsv").write_text("a\tlikes\tz\na\tlikes\tc\n")
+
+
+IMPORT = "--output graph --edges train=train.tsv --edges test=test.tsv --dictionary-of train --quiet"
+LISTS = [f"--{name}={DATA / name}.tsv" for name in ("taxonomy", "truth", "ranking")]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words", "written_to", "name"),
+    [
+        (
+            write_lists,
+            ["topk", "--test", "test.tsv", "--ranking", "ranking.txt", "--output", "o.json"],
+            "o.json",
+            "topk --output",
+        ),
+        (Path.exists, ["types", *LISTS, "--output", "o.json"], "o.json", "types --output"),
+        (write_edges, ["import-graph", *IMPORT.split()], "graph/import.json", "import-graph: import.json"),
+    ],
+)
+def test_files_of_other_commands_have_the_declared_keys(
+    prepare: Callable[[Path], object], words: list[str], written_to: str, name: str, tmp_path: Path
+) -> None:
+    prepare(tmp_path)
+    assert 0 == run_main(*words, cwd=tmp_path).status
+    (parts,) = (parts for declared, parts in FILES.items() if declared.startswith(name))
+    assert_declared(parts, [json.loads((tmp_path / written_to).read_text())])
+    for path in tmp_path.glob("graph/*/unknown.tsv"):
+        header = path.read_text().splitlines()[0]
+        assert [part.name for part in FILES["import-graph: <name>/unknown.tsv"]] == header.split("\t")
+
+
 def test_a_comparison_has_the_declared_keys(outputs: dict[str, Path]) -> None:
     folder = outputs["everything"]
-    done = run_main(
-        "compare", str(folder), str(folder), "--format", "json", "--output", "differences.json", cwd=folder.parent
-    )
+    done = run_main("compare", str(folder), str(folder), "--format", "json", cwd=folder.parent)
 
-    assert 0 == done.status, done.err
-    document = json.loads((folder.parent / "differences.json").read_text())
+    document = json.loads(done.printed)
     assert document["relations"]
     assert_declared(FILES["compare --output FILE"], [document])
-
-
-def test_figures_of_lists_have_the_declared_keys(tmp_path: Path) -> None:
-    written(tmp_path / "test.tsv", TEST)
-    written(tmp_path / "ranking.txt", RANKING)
-    done = run_main(
-        *("topk", "--test", "test.tsv", "--ranking", "ranking.txt", "--output", "figures.json"), cwd=tmp_path
-    )
-
-    assert 0 == done.status, done.err
-    assert_declared(FILES["topk --output FILE"], [json.loads((tmp_path / "figures.json").read_text())])
-
-
-def test_ndcg_of_lists_has_the_declared_keys(tmp_path: Path) -> None:
-    names = ("taxonomy", "truth", "ranking")
-    files = [argument for name in names for argument in (f"--{name}", str(DATA / f"{name}.tsv"))]
-    done = run_main("types", *files, "--output", "types.json", cwd=tmp_path)
-
-    assert 0 == done.status, done.err
-    assert_declared(FILES["types --output FILE"], [json.loads((tmp_path / "types.json").read_text())])
-
-
-def test_an_import_has_the_declared_keys(tmp_path: Path) -> None:
-    (tmp_path / "train.tsv").write_text("a\tlikes\tb\nb\tlikes\tc\n")
-    (tmp_path / "test.tsv").write_text("a\tlikes\tz\na\tlikes\tc\n")
-    arguments = ["--edges", "train=train.tsv", "--edges", "test=test.tsv", "--dictionary-of", "train"]
-    done = run_main("import-graph", "--output", "graph", *arguments, "--quiet", cwd=tmp_path)
-
-    assert 0 == done.status, done.err
-    assert_declared(FILES["import-graph: import.json"], [json.loads((tmp_path / "graph" / "import.json").read_text())])
-    unknown = FILES["import-graph: <name>/unknown.tsv"]
-    first = (tmp_path / "graph" / "test" / "unknown.tsv").read_text().splitlines()[0]
-    assert [part.name for part in unknown] == first.split("\t")
 
 
 def test_records_of_training_have_the_declared_keys() -> None:

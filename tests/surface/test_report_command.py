@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from tests.kit.commands import Done, evaluated, run_command, run_main, snapshot
+from tests.kit.commands import Done, evaluated, lacking, run_command, run_main, snapshot
 from tests.kit.reports import make_incomplete, marked_up_case, marked_up_result, write_records
 from tests.unit.test_report_page import Page
 
@@ -34,17 +34,9 @@ def is_page(path: Path) -> bool:
 
 def test_a_page_is_written_into_the_folder_and_nothing_else_is_touched(folder: Path) -> None:
     before = snapshot(folder)
-    done = report(folder)
-
-    assert (0, f"{folder}/report.html\n", "") == (done.status, done.out, done.err)
-    after = snapshot(folder)
+    assert f"{folder}/report.html\n" == report(folder).printed
     assert is_page(folder / "report.html")
-    assert before == {name: of for name, of in after.items() if name != "report.html"}
-
-
-def test_the_current_folder_is_called_by_its_name(folder: Path) -> None:
-    assert 0 == report(".", cwd=folder).status
-    assert "Evaluation report · run</p>" in (folder / "report.html").read_text(encoding="utf-8")
+    assert before == {name: of for name, of in snapshot(folder).items() if name != "report.html"}
 
 
 def test_output_names_a_file_or_a_folder(folder: Path, tmp_path: Path) -> None:
@@ -63,17 +55,16 @@ def test_output_names_a_file_or_a_folder(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("form", "start"), [("md", "# run\n"), ("latex", "% needs \\usepackage{booktabs}\n")])
 def test_tables_for_papers_are_printed_and_need_no_library(form: str, start: str, folder: Path) -> None:
     with mock.patch.dict(sys.modules, {"jinja2": None}):
-        done = report(folder, "--format", form)
-
-    assert (0, "") == (done.status, done.err)
-    assert done.out.startswith(start)
-    assert "mean reciprocal rank" in done.out
+        printed = report(folder, "--format", form).printed
+    assert printed.startswith(start)
+    assert "mean reciprocal rank" in printed
     assert not (folder / "report.html").exists()
 
 
-def test_the_metric_of_the_map_is_chosen_by_any_of_its_names(folder: Path) -> None:
-    assert 0 == report(folder, "--metric", "hits@10").status
-    assert "hits@10 of each bucket" in (folder / "report.html").read_text(encoding="utf-8")
+def test_the_metric_of_the_map_is_chosen_by_any_of_its_names_and_the_folder_called_by_its_own(folder: Path) -> None:
+    assert 0 == report(".", "--metric", "hits@10", cwd=folder).status
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert not lacking(page, "hits@10 of each bucket", "Evaluation report · run</p>")
 
 
 def test_a_cutoff_that_the_run_did_not_have_comes_from_saved_ranks(tmp_path: Path) -> None:
@@ -90,9 +81,7 @@ def test_a_cutoff_that_the_run_did_not_have_comes_from_saved_ranks(tmp_path: Pat
         Page((tmp_path / folder / "report.html").read_text(encoding="utf-8")).rows["Metrics by bucket"]
         for folder in ("output", "seven")
     )
-    assert found == expected
-    assert found[0][-1] == "hits@7"
-    assert refused.status == 1
+    assert (found, found[0][-1], refused.status) == (expected, "hits@7", 1)
     assert "no metric 'hits@7' here; add 7 to hits_at" in refused.err
 
 
@@ -100,17 +89,14 @@ def test_an_unfinished_run_is_shown_with_a_warning(folder: Path) -> None:
     make_incomplete(folder)
     done = report(folder)
 
-    assert 0 == done.status
-    assert [f"warning: {folder}: this evaluation is not complete"] == done.faults
+    assert (0, [f"warning: {folder}: this evaluation is not complete"]) == (done.status, done.faults)
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert "Not complete." in text
     assert "noscript" not in text, "nobody writes it again"
 
 
 def test_the_records_of_a_monitor_are_shown(tmp_path: Path) -> None:
-    done = report(write_records(tmp_path / "monitor"))
-
-    assert (0, "") == (done.status, done.err)
+    assert report(write_records(tmp_path / "monitor")).printed
     text = (tmp_path / "monitor" / "report.html").read_text(encoding="utf-8")
     assert "Held-out edges during training" in text
     assert "By hidden side" not in text
@@ -120,11 +106,9 @@ def test_the_records_of_a_monitor_are_shown(tmp_path: Path) -> None:
 def test_an_evaluation_and_the_records_of_its_training_share_a_page(
     arguments: tuple[str, ...], value: str, folder: Path, tmp_path: Path
 ) -> None:
-    done = report(folder, "--monitor", write_records(tmp_path / "monitor"), *arguments)
-
-    assert (0, "") == (done.status, done.err)
+    assert report(folder, "--monitor", write_records(tmp_path / "monitor"), *arguments).printed
     text = (folder / "report.html").read_text(encoding="utf-8")
-    assert all(part in text for part in ("Metrics, realistic ranks", "Before and after each visit", value))
+    assert not lacking(text, "Metrics, realistic ranks", "Before and after each visit", value)
 
 
 def test_records_beside_an_evaluation_with_nothing_to_show_are_a_warning_and_alone_a_fault(
@@ -133,11 +117,9 @@ def test_records_beside_an_evaluation_with_nothing_to_show_are_a_warning_and_alo
     write_records(folder, metrics={"auc": 0.5})
     alone = write_records(tmp_path / "monitor", metrics={"auc": 0.5})
 
-    done, fault = report(folder), report(alone)
-
-    assert (0, 1) == (done.status, len(done.faults))
-    assert "nothing of the training run is shown: expected records of held-out edges with 'mrr'" in done.err
-    assert (1, ["expected records of held-out edges with 'mrr', found auc"]) == (fault.status, fault.faults)
+    (warning,) = report(folder).warnings
+    assert "nothing of the training run is shown: expected records of held-out edges with 'mrr'" in warning
+    assert "expected records of held-out edges with 'mrr', found auc" == report(alone).fault
     assert 0 == report(alone, "--metric", "auc").status
 
 

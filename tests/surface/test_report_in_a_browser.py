@@ -147,8 +147,7 @@ def test_names_full_of_markup_are_shown_as_text_and_run_nothing(pages: dict[str,
 
     assert set(MARKUP) == set(shown.column(RELATIONS, 0))
     assert "Model with 4 operators, edges · <i>out & put" == shown.page.title()
-    assert 0 == shown.page.locator("img, b, i").count()
-    assert 1 == shown.page.locator("script").count()
+    assert (0, 1) == (shown.page.locator("img, b, i").count(), shown.page.locator("script").count())
     assert [] == shown.complaints
 
 
@@ -185,8 +184,7 @@ def test_a_click_sorts_by_number_highest_first_and_again_lowest_first(pages: dic
     assert expected[::-1] == list(map(float, shown.column(RELATIONS, MRR)))
     assert "descending" == head.get_attribute("aria-sort")
     head.locator("button").click()
-    assert expected == list(map(float, shown.column(RELATIONS, MRR)))
-    assert "ascending" == head.get_attribute("aria-sort")
+    assert (expected, "ascending") == (list(map(float, shown.column(RELATIONS, MRR))), head.get_attribute("aria-sort"))
     assert 1 == shown.page.locator(f"#{RELATIONS} [aria-sort]").count()
     assert (
         "4 of 4 rows, sorted by MRR, ascending" == shown.page.locator("#by-relation-tools [role=status]").text_content()
@@ -231,8 +229,7 @@ def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path,
         PassRow(PassKey(epoch), 0.5, None if gap is None else 0.5 + gap, None, 0.01, "undecided", 0)
         for epoch, gap in enumerate(gaps)
     )
-    path = page_of(Source("run", None, Curves("mrr", rows, {}))).write(tmp_path)
-    shown = show(Path(path))
+    shown = show(Path(page_of(Source("run", None, Curves("mrr", rows, {}))).write(tmp_path)))
 
     shown.page.locator("#passes-table thead button").nth(3).click()
 
@@ -243,9 +240,7 @@ def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path,
 def test_all_columns_of_a_training_run_are_in_view(num_buckets: int, tmp_path: Path, show: Show) -> None:
     rows = tuple(PassRow(PassKey(epoch), 0.25, 0.5, 0.75, 0.01, "undecided", 1, 0.02) for epoch in range(5))
     curves = Curves("mrr", rows, {(0, bucket): ((0, 0.25, 0.5),) for bucket in range(num_buckets)})
-    shown = show(Path(page_of(Source("run", None, curves)).write(tmp_path)), width=1100)
-
-    table = shown.page.locator("#passes-table")
+    table = show(Path(page_of(Source("run", None, curves)).write(tmp_path)), width=1100).page.locator("#passes-table")
     assert table.evaluate("table => table.parentElement.scrollWidth - table.parentElement.clientWidth") == 0
     assert table.locator("thead th").count() == 6 + num_buckets
 
@@ -332,8 +327,7 @@ def test_a_large_table_shows_some_rows_finds_any_and_shows_all_when_asked(tmp_pa
     expected = [long_name(2_999 - at) for at in range(200)]
     assert shown.column(RELATIONS, 0) == expected, "of all, not of those that were shown"
     page.get_by_role("button", name="Show all 3,000 rows").click()
-    assert 3_000 == len(shown.column(RELATIONS, 0))
-    assert 35 * 35 == page.locator("svg .cell").count()
+    assert (3_000, 35 * 35) == (len(shown.column(RELATIONS, 0)), page.locator("svg .cell").count())
     assert [] == shown.complaints
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import itertools
 import json
 import math
 import shutil
@@ -22,6 +22,7 @@ from pbgeval.stats.query_metrics import keyed_metrics
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, metrics_of, numbers_of, run_command
+from tests.kit.reports import rows_of
 
 RANK_TYPES = ("optimistic", "realistic", "pessimistic")
 
@@ -43,20 +44,11 @@ def metric_keys(sides: tuple[str, ...], cutoffs: tuple[int, ...], *, loss: bool 
 
 
 def leaves(value: object) -> Iterator[object]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from leaves(inner)
-    elif isinstance(value, list):
-        for inner in value:
+    if isinstance(value, dict | list):
+        for inner in itertools.chain(*value.items()) if isinstance(value, dict) else value:
             yield from leaves(inner)
     else:
         yield value
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_counts_are_ints_and_other_metrics_floats(case: TinyCase) -> None:
@@ -128,8 +120,7 @@ def test_the_buckets_have_a_row_per_path_and_bucket_and_add_up(case: TinyCase) -
     assert own | of_sums | {"both.auc", "both.loss"} == set(rows[0])
     key = "both.realistic.mean_rank"
     mean = sum(int(row["num_edges"]) * float(row[key] or 0) for row in rows) / document["num_edges"]
-    assert mean == pytest.approx(document["metrics"][key], rel=1e-12)
-    assert ("0", "") == (rows[-1]["num_edges"], rows[-1][key])
+    assert (mean, "0", "") == (pytest.approx(document["metrics"][key], rel=1e-12), rows[-1]["num_edges"], rows[-1][key])
 
 
 def test_the_histogram_counts_every_query_of_each_rank_type(case: TinyCase) -> None:

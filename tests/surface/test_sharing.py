@@ -16,7 +16,7 @@ from pbgeval import Report
 from pbgeval.command_line.verification import SequentialTest
 from pbgeval.storage.row_files import create_query_file, find_ranks, open_query_file, query_path
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, run_command, run_main
+from tests.kit.commands import Done, evaluated, flags, lacking, run_command, run_main
 
 SEED = ("--seed", "4", "--workers", "1")
 
@@ -33,8 +33,7 @@ def result(case: TinyCase) -> Path:
 
 
 def evaluate(case: TinyCase, output: Path, *overrides: str) -> Path:
-    done = run_command(case, "--workers", "1", "--quiet", "--output", str(output), *flags(overrides))
-    assert (0, "") == (done.status, done.err)
+    evaluated(case, *overrides, output=output)
     return output
 
 
@@ -96,26 +95,23 @@ def with_known(claimed: Any, found: Any) -> Any:
     ],
 )
 def test_an_honest_result_can_be_true(case: TinyCase, tmp_path: Path, overrides: tuple[str, ...], again: int) -> None:
-    folder = evaluate(case, tmp_path / "result", *overrides)
-
-    done = verify(case, folder, "--share", "0.01", *flags(overrides))
+    done = verify(case, evaluate(case, tmp_path / "result", *overrides), "--share", "0.01", *flags(overrides))
 
     assert 0 == done.status, done.err
-    assert ": verified" in done.out
-    assert f"edges ranked again (seed 4): {again:,}, 0 of them differ" in done.out
-    assert "wrong ranks of 1% of the edges would be found with a probability of 99.9%" in done.out
+    assert not lacking(
+        done.out,
+        ": verified",
+        f"edges ranked again (seed 4): {again:,}, 0 of them differ",
+        "wrong ranks of 1% of the edges would be found with a probability of 99.9%",
+    )
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.5])
 def test_a_planted_change_of_ranks_is_found(case: TinyCase, result: Path, tmp_path: Path, share: float) -> None:
     folder = forged(result, case.root / f"{tmp_path.name}/forged", share)
 
-    done = verify(case, folder, "--quiet")
-
-    assert 1 == done.status
-    assert "" == done.out
-    assert f"{folder}: verification failed: bucket " in done.err
-    assert "the result says " in done.err
+    refusal = verify(case, folder, "--quiet").refusal
+    assert not lacking(refusal, f"{folder}: verification failed: bucket ", "the result says ")
     assert Report.read(folder)["mrr"] > Report.read(result)["mrr"]  # type: ignore[operator]
 
 
@@ -132,10 +128,8 @@ def test_ranks_of_queries_that_were_not_ranked_are_found(
                 candidates = side["num_candidates"][:]
                 side["num_candidates"][:] = np.where(candidates == 0, 40, candidates)
 
-    done = verify(case, follow(folder), *flags(overrides))
-
-    assert (1, "") == (done.status, done.out)
-    assert "the result says 0 better, 0 tied of 40, the checkpoint gives 0 better, 0 tied and no rank" in done.err
+    expected = "the result says 0 better, 0 tied of 40, the checkpoint gives 0 better, 0 tied and no rank"
+    assert expected in verify(case, follow(folder), *flags(overrides)).refusal
 
 
 def test_ranks_of_edges_that_are_not_there_are_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
@@ -161,8 +155,7 @@ def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text('{"model": "distmult"}')
     config = tmp_path / "eval.json"
     config.write_text(json.dumps({"model": ".", "edge_paths": ["edges.npy"], "candidates": "all"}))
-    first = run_main("run", str(config), "--output", str(tmp_path / "result"), "--quiet", cwd=tmp_path)
-    assert (0, "") == (first.status, first.err)
+    assert "" == run_main("run", str(config), "--output", str(tmp_path / "result"), "--quiet", cwd=tmp_path).printed
 
     done = run_main("verify", str(tmp_path / "result"), str(config), *SEED, cwd=tmp_path)
 
@@ -190,9 +183,7 @@ def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
 def test_figures_that_do_not_follow_from_the_ranks_are_found(
     case: TinyCase, result: Path, tmp_path: Path, place: str, value: object, message: str
 ) -> None:
-    folder = changed(result, tmp_path / "forged", place, value)
-
-    done = verify(case, folder)
+    done = verify(case, changed(result, tmp_path / "forged", place, value))
 
     is_looked_at = ", there " not in message  # else it is refused before
     assert (1, "", 1 + is_looked_at) == (done.status, done.out, len(done.err.splitlines()))
@@ -219,21 +210,15 @@ def test_another_digest_is_found(case: TinyCase, result: Path, tmp_path: Path) -
         with h5py.File(query_path(folder, "ranks", index, bucket), "r+") as file:
             file.attrs["digest"] = digest
 
-    done = verify(case, folder)
-
-    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
-    assert f", there {digest}); give the config of that run" in done.err
+    assert f", there {digest}); give the config of that run" in verify(case, folder).fault
 
 
 def test_tables_that_do_not_follow_from_the_ranks_are_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(result, tmp_path / "forged"))
-    text = (folder / "buckets.csv").read_text()
-    (folder / "buckets.csv").write_text(text.replace(",500,", ",501,", 1))
+    (folder / "buckets.csv").write_text((folder / "buckets.csv").read_text().replace(",500,", ",501,", 1))
 
-    done = verify(case, folder)
-
-    assert (1, "") == (done.status, done.out)
-    assert "buckets[0].num_edges is 501, and follows from the saved ranks as 500" in done.err
+    expected = "buckets[0].num_edges is 501, and follows from the saved ranks as 500"
+    assert expected in verify(case, folder).refusal
 
 
 def test_passes_are_named_and_a_warning_is_told_once(case: TinyCase, tmp_path: Path) -> None:
@@ -253,11 +238,8 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
         tmp_path / "other", partition_sizes=(40, 39), edges_per_bucket=500, candidates="all", scale=0.5
     )
 
-    done = verify(other, result)
-
-    assert (1, "") == (done.status, done.out)
-    assert f"this is not what {result} was made of: another checkpoint (data.embeddings." in done.err
-    assert "give the config of that run" in done.err
+    expected = f"this is not what {result} was made of: another checkpoint (data.embeddings."
+    assert not lacking(verify(other, result).refusal, expected, "give the config of that run")
 
 
 @pytest.mark.parametrize(
@@ -275,10 +257,7 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
 def test_what_cannot_be_checked_is_one_line(
     case: TinyCase, result: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    done = verify(case, result, *arguments)
-
-    assert (1, 1) == (done.status, len(done.err.splitlines()))
-    assert message in done.err
+    assert message in verify(case, result, *arguments).fault
 
 
 @pytest.mark.parametrize("honest", [0.0, 0.001])
@@ -310,8 +289,7 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
     report = Report.read(result)
 
     assert (0, "hub/.eval_results/test.yaml\nhub/evaluation.md\n") == (done.status, done.out)
-    assert {"id": "me/graph-1", "task_id": "test"} == entry["dataset"]
-    assert report["hits@10"] == entry["value"]
+    assert ({"id": "me/graph-1", "task_id": "test"}, report["hits@10"]) == (entry["dataset"], entry["value"])
     assert {"url": "https://a.example/r", "name": "pbgeval result"} == entry["source"]
     assert report.run["started"][:10] == entry["date"]
     assert entry["notes"].startswith("both.realistic.hits_at_10: 2,006 edges, ")
@@ -372,9 +350,7 @@ def test_what_the_hub_does_not_take_is_refused(
     output = () if "--output" in arguments else ("--output", "hub")
     done = run_main("publish", str(result), *output, *arguments, cwd=tmp_path)
 
-    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
-    assert message in done.err
-    assert "secret" not in done.err
+    assert [message] == [words for words in (message, "secret") if words in done.fault]
     assert [] == list(tmp_path.iterdir())
 
 
@@ -393,8 +369,7 @@ def test_files_of_others_stay(result: Path, tmp_path: Path, there: str, message:
 
     done = run_main("publish", str(result), "-o", "hub", "--dataset", "a/b", "--task", "test", cwd=tmp_path)
 
-    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
-    assert message in done.err
+    assert message in done.fault
     assert [tmp_path / there] == [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -403,9 +378,9 @@ def test_a_result_at_a_url_is_to_be_copied(case: TinyCase, result: Path, command
     url = f"file://{result}"
     more = {"publish": ["-o", "hub", "--dataset", "a/b"], "verify": [str(case.config)], "compare": [str(result)]}
 
-    done = run_main(command, url, *more.get(command, []), cwd=case.root)
+    fault = run_main(command, url, *more.get(command, []), cwd=case.root).fault
 
-    assert (1, f"{url}: expected a local folder; copy the result here first\n") == (done.status, done.err)
+    assert f"{url}: expected a local folder; copy the result here first" == fault
 
 
 @pytest.mark.parametrize(
@@ -431,15 +406,12 @@ def test_a_damaged_result_is_one_line(case: TinyCase, result: Path, tmp_path: Pa
     verified = verify(case, folder)
 
     what = f"{folder}/metrics.json: {place.split('/')[0]} is missing or damaged"
-    line = f"{what}; copy the result again, or evaluate again\n"
-    assert [(1, line)] * 2 == [(done.status, done.err) for done in (published, verified)]
+    assert [f"{what}; copy the result again, or evaluate again"] * 2 == [published.fault, verified.fault]
 
 
 def test_an_unfinished_run_is_not_published(result: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(result, tmp_path / "unfinished")
-    document = json.loads((folder / "metrics.json").read_text())
-    (folder / "metrics.json").write_text(json.dumps({**document, "complete": False}), encoding="ascii")
+    folder = changed(result, tmp_path / "unfinished", "complete", False)
 
     done = run_main("publish", str(folder), "--output", "hub", "--dataset", "a/b", cwd=tmp_path)
 
-    assert (1, f"{folder}: this evaluation is not complete; finish it first\n") == (done.status, done.err)
+    assert f"{folder}: this evaluation is not complete; finish it first" == done.fault

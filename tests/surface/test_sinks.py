@@ -19,7 +19,11 @@ from pbgeval.errors import ConfigError, OutputError
 from pbgeval.report.output import result_line, send_to_sinks
 from pbgeval.sinks import Log, LoggedRun, check_sink, library_faults, line_of, open_sink
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated, flags, metrics_of, run_command
+from tests.kit.commands import Done, evaluated, flags, lacking, metrics_of, run_command
+
+
+class OfLibraryError(Exception):
+    """An exception that only a library has."""
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +31,13 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
     return TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(9, 8), edges_per_bucket=11)
 
 
+def run(case: TinyCase, output: str, *overrides: str) -> Done:
+    return run_command(case, "--workers", "1", "--output", output, *flags(overrides))
+
+
 def line_in(output: Path) -> dict[str, Any]:
     (line,) = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    found: dict[str, Any] = json.loads(line)
-    return found
+    return json.loads(line)
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -55,18 +62,8 @@ def test_json_lines_are_always_written_and_hold_the_headline_figures(case: TinyC
 
 def test_tensorboard_holds_the_same_and_no_number_changes(case: TinyCase) -> None:
     plain = evaluated(case, "candidates=partition", "sample_edges=30", output="plain")
-    done = run_command(
-        case,
-        "--workers",
-        "1",
-        "--output",
-        "events",
-        *flags(["candidates=partition", "sample_edges=30", "sinks=tensorboard"]),
-    )
-
-    assert 0 == done.status, done.err
-    assert "metrics.jsonl" in done.out
-    assert "sinks" in done.out
+    done = run(case, "events", "candidates=partition", "sample_edges=30", "sinks=tensorboard")
+    assert (0, []) == (done.status, lacking(done.out, "metrics.jsonl", "sinks"))
     assert plain == metrics_of(case.root / "events")
     line = line_in(case.root / "events")
     assert line["values"]["both.realistic.mean_rank.standard_error"] > 0
@@ -75,17 +72,14 @@ def test_tensorboard_holds_the_same_and_no_number_changes(case: TinyCase) -> Non
 
 
 def test_another_run_in_the_directory_replaces_what_sinks_hold(case: TinyCase) -> None:
-    usual = ["--workers", "1", "--quiet", "--output", "again", *flags(["candidates=partition"])]
-    first = run_command(case, *usual, *flags(["sinks=tensorboard"]))
-    (old,) = (case.root / "again" / "sinks" / "tensorboard").iterdir()
-
-    second = run_command(case, *usual, *flags(["sinks=tensorboard", "seed=3"]), "--overwrite")
-
-    assert (0, 0) == (first.status, second.status)
-    (new,) = (case.root / "again" / "sinks" / "tensorboard").iterdir()
-    assert old != new
-    third = run_command(case, *usual, *flags(["seed=4"]), "--overwrite")
-    assert (0, False) == (third.status, (case.root / "again" / "sinks").exists())
+    events = []
+    for seed in (2, 3):
+        arguments = ("--quiet", "--output", "again", "--overwrite", *flags([f"seed={seed}", "sinks=tensorboard"]))
+        assert "" == run_command(case, "--workers", "1", *arguments).printed
+        events += (case.root / "again" / "sinks" / "tensorboard").iterdir()
+    assert 2 == len(set(events))
+    assert 0 == run_command(case, "--workers", "1", "--output", "again", "--overwrite", "-p", "seed=4").status
+    assert not (case.root / "again" / "sinks").exists()
 
 
 def threads_of_sinks() -> list[threading.Thread]:
@@ -95,41 +89,32 @@ def threads_of_sinks() -> list[threading.Thread]:
 def test_a_sink_that_fails_costs_a_warning_and_not_the_result(case: TinyCase) -> None:
     before = threads_of_sinks()
     with mock.patch("torch.utils.tensorboard.SummaryWriter.add_scalar", side_effect=RuntimeError("a\nbroken disk")):
-        done = run_command(
-            case, "--workers", "1", "--output", "failing", *flags(["candidates=partition", "sinks=tensorboard"])
-        )
+        done = run(case, "failing", "candidates=partition", "sinks=tensorboard")
 
     assert 0 == done.status
     assert metrics_of(case.root / "failing")["complete"]
     assert line_in(case.root / "failing")["values"]
-    warnings = [line for line in done.faults if "sink" in line]
-    assert 1 == len(warnings)
+    assert 1 == len([line for line in done.faults if "sink" in line])
     assert "cannot write an event file of TensorBoard: RuntimeError: a broken disk; the result" in done.err
     assert before == threads_of_sinks()
 
 
-@pytest.mark.parametrize("broken", ["add_text", "add_scalar"])
-def test_a_sink_of_a_training_that_fails_leaves_no_thread(broken: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", [["add_text"], ["add_scalar"], ["add_scalar", "close"]])
+def test_a_sink_of_a_training_that_fails_leaves_no_thread_and_tells_the_fault_that_came_first(
+    broken: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = threads_of_sinks()
+    for name in broken:
+        fail = mock.Mock(side_effect=OSError(28, f"no room to {name}"))
+        monkeypatch.setattr(f"torch.utils.tensorboard.SummaryWriter.{name}", fail)
 
     with (
-        mock.patch(f"torch.utils.tensorboard.SummaryWriter.{broken}", side_effect=OSError(28, "a full disk")),
-        pytest.raises(OutputError, match="a full disk"),
+        pytest.raises(OutputError, match=f"no room to {broken[0]}"),
         open_sink("tensorboard", tmp_path / "events", LoggedRun("mine", {"seed": 4})) as log,
     ):
         log(1, {"mrr": 0.5})
 
-    assert before == threads_of_sinks()
-
-
-def test_the_fault_that_came_first_is_told(tmp_path: Path) -> None:
-    with (
-        mock.patch("torch.utils.tensorboard.SummaryWriter.add_scalar", side_effect=OSError(28, "the first")),
-        mock.patch("torch.utils.tensorboard.SummaryWriter.close", side_effect=OSError(28, "the second")),
-        pytest.raises(OutputError, match="the first"),
-        open_sink("tensorboard", tmp_path, LoggedRun("mine")) as log,
-    ):
-        log(1, {"mrr": 0.5})
+    assert "close" in broken or before == threads_of_sinks()
 
 
 def test_events_stay_in_their_folder_when_the_directory_changes(
@@ -169,21 +154,15 @@ def test_a_missing_library_is_one_line_before_anything_starts(
 ) -> None:
     monkeypatch.setattr(opening, "find_spec", lambda package: None)
 
-    done = run_command(case, "--workers", "1", "--output", "missing", *flags([f"sinks={name}"]))
-
-    assert (1, 1) == (done.status, len(done.faults))
-    assert f"sinks[0]: the sink {name} needs {name}, which is not installed: pip install 'pbgeval[{extra}]'" in done.err
+    fault = run(case, "missing", f"sinks={name}").fault
+    assert f"sinks[0]: the sink {name} needs {name}, which is not installed: pip install 'pbgeval[{extra}]'" in fault
     assert not (case.root / "missing").exists()
     with pytest.raises(ConfigError, match=f"the sink .* needs {name}"):
         check_sink(name, case.root / "missing")
 
 
 def test_an_unknown_sink_is_refused(case: TinyCase) -> None:
-    done = run_command(case, "--workers", "1", "--output", "unknown", *flags(["sinks=tensorbord"]))
-
-    assert (1, 1) == (done.status, len(done.faults))
-    assert "sinks[0]: expected" in done.err
-    assert "tensorboard" in done.err
+    assert not lacking(run(case, "unknown", "sinks=tensorbord").fault, "sinks[0]: expected", "tensorboard")
     with pytest.raises(ConfigError, match="expected a sink of tensorboard, wandb, mlflow, got 'x'"):
         check_sink("x", case.root)
 
@@ -197,30 +176,24 @@ def test_what_is_in_memory_needs_a_place_for_its_sinks() -> None:
         evaluate(EvalConfig(candidates="all", sinks=["tensorboard"]), model=scorer, edges=[[0, 0, 1], [1, 0, 2]])
 
 
-class OfLibraryError(Exception):
-    """An exception that only a library has."""
-
-
 def test_a_line_holds_run_settings_step_and_values() -> None:
     line = line_of(LoggedRun("mine", {"seed": 4}), 2, {"a": -1.0, "b": 3})
 
-    expected = {"run": "mine", "settings": {"seed": 4}, "step": 2, "values": {"a": -1.0, "b": 3}}
-    assert expected == json.loads(line)
+    assert {"run": "mine", "settings": {"seed": 4}, "step": 2, "values": {"a": -1.0, "b": 3}} == json.loads(line)
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("error", [OSError(28, "a full disk"), OfLibraryError("a\nfull disk")])
-def test_what_a_library_says_is_a_fault_of_one_line(error: Exception, tmp_path: Path) -> None:
-    with (
-        pytest.raises(OutputError, match=r"cannot write it: (OfLibraryError: )?a full disk$"),
-        library_faults("tests", "it", tmp_path),
-    ):
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (OSError(28, "a full disk"), pytest.raises(OutputError, match=r"cannot write it: a full disk$")),
+        (OfLibraryError("a\nfull disk"), pytest.raises(OutputError, match=r"it: OfLibraryError: a full disk$")),
+        (KeyError("x"), pytest.raises(KeyError)),  # anything else is a bug
+    ],
+)
+def test_what_a_library_says_is_a_fault_of_one_line(error: Exception, raised: Any, tmp_path: Path) -> None:
+    with raised, library_faults("tests", "it", tmp_path):
         raise error
-
-
-def test_anything_else_is_a_bug(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), library_faults("tests", "it", tmp_path):
-        raise KeyError("x")
 
 
 def test_what_is_undefined_is_in_no_line() -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pbgeval.report.report import Report
-from pbgeval.worker import journal as run_journal
 from pbgeval.worker import sweep
 from tests.kit.case import TinyCase
-from tests.kit.commands import flags, metrics_of, numbers_of, run_command
+from tests.kit.commands import Done, flags, metrics_of, numbers_of, run_command
+from tests.kit.held_up import entries_after_each_unit, short_of_memory
 from tests.unit.test_taxonomy import DATA
 
 TAGS = ["person", "being", "club", "horse", "thing", "soft"]
@@ -26,7 +25,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
     return case
 
 
-def run(case: TinyCase, output: Path, *settings: str) -> Any:
+def run(case: TinyCase, output: Path, *settings: str) -> Done:
     return run_command(case, "--workers", "1", "--output", str(output), *flags(settings))
 
 
@@ -62,23 +61,10 @@ def test_metrics_of_one_family_and_single_ones(case: TinyCase, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_a_run_goes_on_to_the_same_bytes(
-    k: int, case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("MIN_SECONDS", "SECONDS_PER_SECOND", "MIN_SECONDS_AT_END"):
-        monkeypatch.setattr(run_journal, name, 0.0)
+def test_a_run_goes_on_to_the_same_bytes(k: int, case: TinyCase, tmp_path: Path) -> None:
     settings = (*TYPES, f"train_paths={case.root / 'edges'}", "save_topk=2")
     assert 0 == run(case, tmp_path / "whole", *settings).status
-    whole, calls = sweep.rank, []
-
-    def short(*arguments: Any, **further: Any) -> Any:
-        calls.append(k)
-        if len(calls) == k:
-            raise MemoryError
-        return whole(*arguments, **further)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "rank", short)
+    with entries_after_each_unit(), short_of_memory(sweep, "rank", k):
         assert 75 == run(case, tmp_path / "output", *settings).status
     assert 0 == run(case, tmp_path / "output", *settings).status
     assert numbers_of(tmp_path / "whole") == numbers_of(tmp_path / "output")
@@ -94,6 +80,4 @@ def test_another_hierarchy_is_another_run(case: TinyCase, tmp_path: Path) -> Non
 
     assert "already complete" in run(case, tmp_path / "output", *settings).err
     taxonomy.write_text(text.replace("person\t2\tbeing", "person\t2\torganism"))
-    done = run(case, tmp_path / "output", *settings)
-    assert 1 == done.status
-    assert "--overwrite" in done.err
+    assert "--overwrite" in run(case, tmp_path / "output", *settings).fault
