@@ -155,8 +155,7 @@ def test_old_names_of_parameters_and_labels_are_read(tmp_path: Path) -> None:
     model = open_model(tmp_path / "x.pt")
 
     assert (37, 3, 8, "libkge") == (model.num_entities, model.num_relations, model.dimension, model.system)
-    assert ["e0", "e1"] == list(model.entity_names() or [])[:2]
-    assert model.relation_names() is None
+    assert (["e0", "e1"], None) == (list(model.entity_names() or [])[:2], model.relation_names())
 
 
 def test_labels_are_read_in_any_order_and_each_id_must_have_one(tmp_path: Path) -> None:
@@ -549,8 +548,7 @@ def test_a_key_that_a_config_file_or_an_override_sets_to_its_default_is_no_defau
 
     config = load_config(config_file(tmp_path, kind, comparator="dot"), ["global_emb=false"])
 
-    assert ("dot", False) == (config.comparator, config.global_emb)
-    assert config == check_config(config)
+    assert ("dot", False, config) == (config.comparator, config.global_emb, check_config(config))
 
 
 @pytest.mark.parametrize("kind", ["json", "py"])

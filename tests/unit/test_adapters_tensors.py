@@ -659,5 +659,4 @@ def test_overrides_set_options_of_the_model(tmp_path: Path) -> None:
 
     done = run_main("--config", "eval.py", *arguments, "--output", "out", cwd=tmp_path)
 
-    assert (done.status, done.err) == (0, "")
-    assert model.options == {"model": "transe", "norm": 2}
+    assert (done.status, done.err, model.options) == (0, "", {"model": "transe", "norm": 2})

@@ -228,9 +228,7 @@ def test_blocks_of_edges_give_what_one_edge_after_the_other_gives(
     expected, counts = reference(test, known, ranking, names, filtering, ties)
     sides, edges, lengths = found.hidden_Q.tolist(), found.edge_Q.tolist(), found.list_length_Q.tolist()
     actual = [(sides[at], edges[at], *row, lengths[at]) for at, row in enumerate(rows(found))]
-    assert actual == expected
-    assert found.counts == counts
-    assert found.num_entities == len(names)
+    assert (actual, found.counts, found.num_entities) == (expected, counts, len(names))
 
 
 def test_a_text_of_spaces_means_the_edges_that_its_words_can_be(tmp_path: Path) -> None:
@@ -368,8 +366,7 @@ def test_the_safran_vectors_are_equal(reference_path: Path, tmp_path: Path) -> N
         for query in expected["queries"]
         for side in ENDS
     }
-    assert of_vectors == by_query
-    assert (expected["absent"], 0) == (found.counts["num_absent"], found.counts["num_missing"])
+    assert (of_vectors, expected["absent"], 0) == (by_query, found.counts["num_absent"], found.counts["num_missing"])
     assert 0 == found.counts["num_known_listed"]
     metrics = found.ranks.metrics()
     for name in ("mrr", "hits@1", "hits@3", "hits@10"):

@@ -18,17 +18,14 @@ def test_small_evaluations_are_compared_whole():
     of = AucSampling.of_size(auc_sampling.EXACT_CELLS - 10, 10, 1000)
 
     assert of.exact
-    assert (1.0, 1.0, 0) == (of.competing_rate, of.true_rate, of.words_per_row)
-    assert of.words(DrawStream(1), 0, 5) is None
+    assert (1.0, 1.0, 0, None) == (of.competing_rate, of.true_rate, of.words_per_row, of.words(DrawStream(1), 0, 5))
 
 
 def test_rates_are_those_that_give_samples_of_the_wanted_size():
     of = AucSampling.of_size(1 << 30, 1 << 22, 256)
 
     assert not of.exact
-    assert 2.0**-12 == of.competing_rate
-    assert 2.0**-2 == of.true_rate
-    assert FIRST_POSITION_WORD + 1 == of.words_per_row
+    assert (2.0**-12, 2.0**-2, FIRST_POSITION_WORD + 1) == (of.competing_rate, of.true_rate, of.words_per_row)
     assert 1.0 == AucSampling.of_size(1 << 30, 1000, 1 << 20).true_rate
     assert FIRST_POSITION_WORD + 1 + 1 == AucSampling.of_size(1 << 30, 1 << 10, 1 << 12).words_per_row
     assert 0.5 == AucSampling.of_size(100, auc_sampling.EXACT_CELLS, 7).competing_rate

@@ -174,8 +174,7 @@ def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert 1 == len(owners)
-    assert owners[0].me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
+    assert (1, owners[0].me["nonce"]) == (len(owners), json.loads((tmp_path / OWNER).read_text())["nonce"])
     owners[0].release()
     assert [] == list(tmp_path.iterdir())
 

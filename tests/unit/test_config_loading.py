@@ -91,9 +91,7 @@ def get_config():
 """
     config = load_config(write(folder / "eval.py", text))
 
-    assert [1, 2] == config.hits_at
-    assert [str(folder / "edges")] * 2 == config.edge_paths
-    assert 4 == config.dimension_of("all")
+    assert ([1, 2], [str(folder / "edges")] * 2, 4) == (config.hits_at, config.edge_paths, config.dimension_of("all"))
     assert ["r", "s"] == [relation.name for relation in config.relations]
 
 
@@ -263,8 +261,7 @@ def test_paths_of_pbg_start_in_the_working_directory_then_in_the_configs_folder(
     write(folder / name, json.dumps(SETTINGS) if name.endswith("json") else THEIRS)
 
     config = load_config(os.path.join("place", name))
-    assert str(elsewhere / "entity") == config.entity_path
-    assert [str(folder / "edges")] == config.edge_paths
+    assert (str(elsewhere / "entity"), [str(folder / "edges")]) == (config.entity_path, config.edge_paths)
     assert str(folder / "checkpoint") == config.checkpoint_path
 
     (folder / "edges").rmdir()

@@ -129,8 +129,7 @@ def test_paths_of_overrides_start_in_the_working_directory(
 
     monkeypatch.chdir(elsewhere)
     config = load_config(config.source or "", ["edge_paths.0=edges"])
-    assert [str(elsewhere / "edges")] == config.edge_paths
-    assert str(tmp_path / "entity") == config.entity_path
+    assert ([str(elsewhere / "edges")], str(tmp_path / "entity")) == (config.edge_paths, config.entity_path)
 
 
 FAULTS = [

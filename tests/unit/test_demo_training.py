@@ -84,8 +84,7 @@ def test_without_types_all_entities_have_one_type(tmp_path):
 
     graph = train_demo.load_graph(tmp_path / "graph")
 
-    assert graph.relations == [("likes", "all", "all")]
-    assert graph.edges_E3.shape == (2, 3)
+    assert (graph.relations, graph.edges_E3.shape) == ([("likes", "all", "all")], (2, 3))
 
 
 def test_the_operator_is_a_complex_product_and_has_its_adjoint():
@@ -114,8 +113,7 @@ def test_the_checkpoint_is_that_of_torchbiggraph(trained):
     assert all((checkpoint / path).is_dir() for path in (config["entity_path"], *config["edge_paths"]))
     for entity_type, partition, size in (("class", 0, 5), ("function", 0, 60), ("function", 1, 60)):
         with h5py.File(checkpoint / f"embeddings_{entity_type}_{partition}.v2.h5") as file:
-            assert file.attrs["format_version"] == 1
-            assert file["embeddings"].shape == (size, config["dimension"])
+            assert (file.attrs["format_version"], file["embeddings"].shape) == (1, (size, config["dimension"]))
             assert file["embeddings"].dtype == np.float32
             assert np.isfinite(file["embeddings"][:]).all()
     with h5py.File(checkpoint / "model.v2.h5") as file:
@@ -123,8 +121,7 @@ def test_the_checkpoint_is_that_of_torchbiggraph(trained):
         for relation in (0, 1):
             for parameter in ("real", "imag"):
                 dataset = file[f"model/relations/{relation}/operator/rhs/{parameter}"]
-                assert dataset.shape == (config["dimension"] // 2,)
-                assert dataset.dtype == np.float32
+                assert (dataset.shape, dataset.dtype) == ((config["dimension"] // 2,), np.float32)
                 assert dataset.attrs["state_dict_key"] == f"rhs_operators.{relation}.{parameter}"
 
 
@@ -146,8 +143,7 @@ def test_a_share_of_the_edges_is_held_out_and_watched(trained, tmp_path):
     graph = load(trained)
     _, rest = train_demo.make_monitor(graph, tmp_path, 0.05, 0)
 
-    assert len(history.passes) == 2
-    assert len(graph.edges_E3) - history.passes[0].average.count == len(rest.edges_E3)
+    assert (len(history.passes), len(graph.edges_E3) - history.passes[0].average.count) == (2, len(rest.edges_E3))
     first, last = (of.details for of in history.passes)
     assert first.before != first.after
     assert first.after == last.before

@@ -66,8 +66,7 @@ FROZEN = [
 def test_frozen_words_and_offsets(of, key, address, expected, size, offsets):
     stream = DrawStream.of(*of)
 
-    assert key == stream.key
-    assert expected == stream.words(address, len(expected)).tolist()
+    assert (key, expected) == (stream.key, stream.words(address, len(expected)).tolist())
     assert offsets == uniform_below(stream.words(address, len(offsets)), size).tolist()
     assert offsets == [word * size >> 64 for word in expected]
 

@@ -80,10 +80,8 @@ def test_doubled_allocations_only_add(of, first, offset):
 
 
 def test_rounds_double_until_they_are_the_population():
-    assert (2000, 4000, 8000, 9000) == doubling_rounds(9000, 2000)
-    assert (2000, 4000) == doubling_rounds(4000, 2000)
-    assert (3,) == doubling_rounds(3, 2000)
-    assert (0,) == doubling_rounds(0, 2000)
+    assert ((2000, 4000, 8000, 9000), (2000, 4000)) == (doubling_rounds(9000, 2000), doubling_rounds(4000, 2000))
+    assert ((3,), (0,)) == (doubling_rounds(3, 2000), doubling_rounds(0, 2000))
     with pytest.raises(ValueError, match="at least 1 unit, got 0"):
         doubling_rounds(10, 0)
 

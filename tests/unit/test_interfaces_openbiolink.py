@@ -172,8 +172,7 @@ def test_every_other_metric_is_there_for_each_side():
 
     heads = [Fraction(best + worst, 2) for best, worst, _ in expected_ranks({*TRAIN, *VALID, *TEST})[Side.LHS]]
     assert float(sum(heads) / len(heads)) == pytest.approx(ranked.metrics(Side.LHS)["mean_rank"], rel=1e-14)
-    assert 24 == ranked.metrics()["count"]
-    assert 4 == ranked.num_dropped
+    assert (24, 4) == (ranked.metrics()["count"], ranked.num_dropped)
 
 
 class TransE(Evaluator):
@@ -211,8 +210,7 @@ def test_true_scores_of_another_kernel_make_no_ties_and_lose_none():
 
     ranked = evaluator.rank(batch_size=50, filtering=False)
 
-    assert expected_ranks(set(), exact, test) == found_ranks(ranked)
-    assert 0 == ranked.num_without_true
+    assert (expected_ranks(set(), exact, test), 0) == (found_ranks(ranked), ranked.num_without_true)
 
 
 def zeros(*shape):
@@ -288,14 +286,11 @@ def test_labels_are_numbered_by_training_edges_alone_and_what_is_dropped_is_coun
     with pytest.warns(UserWarning, match=r"no number were dropped: 1 of validation, 2 of testing; they are neither"):
         found = DataLoader("HQ_DIR", root=tmp_path)
 
-    assert {"a": 0, "b": 1, "c": 2} == found.entity_to_id
-    assert {"Q": 0, "R": 1} == found.relation_to_id
+    assert ({"a": 0, "b": 1, "c": 2}, {"Q": 0, "R": 1}) == (found.entity_to_id, found.relation_to_id)
     assert (3, 2) == (found.num_entities, found.num_relations)
-    assert [[1, 1, 0], [2, 0, 1], [1, 1, 0]] == found.training.tolist()
-    assert (0, 3) == tuple(found.validation.shape)
+    assert ([[1, 1, 0], [2, 0, 1], [1, 1, 0]], (0, 3)) == (found.training.tolist(), tuple(found.validation.shape))
     assert [[2, 0, 0], [0, 1, 2]] == found.testing.tolist()
-    assert {"training": 0, "validation": 1, "testing": 2} == found.num_dropped
-    assert 5 == len(found.all)
+    assert ({"training": 0, "validation": 1, "testing": 2}, 5) == (found.num_dropped, len(found.all))
     for arguments in ((folder,), (tmp_path, "HQ_DIR")):  # the documentation has the name first, release 0.1.4 the root
         with pytest.warns(UserWarning, match="dropped"):
             assert found.testing.tolist() == DataLoader(*arguments).testing.tolist()

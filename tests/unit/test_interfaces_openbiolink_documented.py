@@ -143,8 +143,7 @@ def test_the_command_for_ranking_files_says_the_same_and_tells_zero_from_absent(
         ranks = found.select_side(side)
         of_side[side] = list(zip(ranks.optimistic_Q.tolist(), ranks.pessimistic_Q.tolist(), strict=True))
     expected = {Side.LHS: HEADS[:4], Side.RHS: [*TAILS[:2], (3, 3), TAILS[3]]}
-    assert expected == of_side
-    assert 1 == found.counts["num_missing"]
+    assert (expected, 1) == (of_side, found.counts["num_missing"])
 
 
 def test_a_dataset_is_found_by_either_order_of_name_and_root(listed):

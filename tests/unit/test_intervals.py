@@ -197,8 +197,7 @@ def test_no_hits_and_all_hits_leave_room_for_what_was_not_seen():
     width = squared / (40 / 0.9 + squared)
 
     none, every = found["head.realistic.hits_at_1"], found["head.realistic.hits_at_20"]
-    assert (0.0, 0.0) == (none.value, none.low)
-    assert (1.0, 1.0) == (every.value, every.high)
+    assert (0.0, 0.0, 1.0, 1.0) == (none.value, none.low, every.value, every.high)
     assert math.isclose(width, none.high, rel_tol=1e-9)
     assert math.isclose(1 - width, every.low, rel_tol=1e-9)
     assert none.standard_error > 0
@@ -243,8 +242,7 @@ def test_wilsons_interval_by_hand():
 
     assert math.isclose(0.05522854, low, rel_tol=1e-6)
     assert math.isclose(0.17436730, high, rel_tol=1e-6)
-    assert (0.0, 1.0) == wilson_ends(1.0, 0.1, 2.0)
-    assert (0.0, 0.5) == unseen_ends(0.0, 4, 2.0)
+    assert ((0.0, 1.0), (0.0, 0.5)) == (wilson_ends(1.0, 0.1, 2.0), unseen_ends(0.0, 4, 2.0))
     assert (0.25, 0.75) == unseen_ends(0.5, 4, 2.0)
 
 
@@ -367,8 +365,7 @@ def test_rounds_that_will_not_do_are_passed_over() -> None:
 
     assert 2 == needed(None)
     assert 2 == needed(0.012)  # twice as many edges, at a wider level
-    assert 3 == needed(0.014)
-    assert 4 == needed(0.02)
+    assert (3, 4) == (needed(0.014), needed(0.02))
     assert 5 == needed(0.3) == needed(30.0)  # sixteen times as many at most
     assert 7 == needed(0.0152, done=5)
     assert len(totals) == needed(30.0, done=len(totals) - 1) == needed(30.0, done=len(totals) - 2)

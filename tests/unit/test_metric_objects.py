@@ -118,10 +118,8 @@ def test_dictionaries_of_ogb_and_tgb_rank_each_query_among_its_negatives() -> No
     found = RankMetric((1, 2)).eval({"y_pred_pos": positive, "y_pred_neg": negative, "eval_metric": ["mrr"]})
 
     assert [1 / 1.5, 1 / 2.5, 1.0] == pytest.approx(found["mrr_list"].tolist())
-    assert [0.0, 0.0, 1.0] == found["hits@1_list"].tolist()
-    assert [1.0, 0.0, 1.0] == found["hits@2_list"].tolist()
-    assert (1 / 1.5 + 1 / 2.5 + 1) / 3 == pytest.approx(found["mrr"])
-    assert 1 / 3 == pytest.approx(found["hits@1"])
+    assert ([0.0, 0.0, 1.0], [1.0, 0.0, 1.0]) == (found["hits@1_list"].tolist(), found["hits@2_list"].tolist())
+    assert ((1 / 1.5 + 1 / 2.5 + 1) / 3, 1 / 3) == (pytest.approx(found["mrr"]), pytest.approx(found["hits@1"]))
 
 
 def test_shared_negatives_count_hits_of_those_that_beat_the_k_th() -> None:
@@ -212,8 +210,7 @@ def test_what_is_kept_does_not_grow_with_the_number_of_updates() -> None:
     for _ in range(50):
         metric.update(scores, true)
 
-    assert 51 * 64 == metric.num_queries
-    assert len(pickle.dumps(vars(metric))) == after_one
+    assert (51 * 64, len(pickle.dumps(vars(metric)))) == (metric.num_queries, after_one)
 
 
 @pytest.mark.parametrize(
@@ -299,8 +296,7 @@ def test_ids_of_items_may_be_any_integers() -> None:
     metric.update(items, right)
     huge.update([[2**63 - 1, 5], [2, 9]], [[0, 1], [2**63 - 1, 3]])
 
-    assert 0.0 == metric.compute()["recall"]
-    assert 0.5 == huge.compute()["recall"]
+    assert (0.0, 0.5) == (metric.compute()["recall"], huge.compute()["recall"])
 
 
 def test_integers_are_compared_as_they_are() -> None:

@@ -140,8 +140,7 @@ def test_classes_that_were_not_counted_are_missed():
 
 
 def test_every_breakdown_has_a_file_and_columns():
-    assert list(BREAKDOWN_FILES) == list(GROUP_COLUMNS)
-    assert len(BREAKDOWN_FILES) == len(set(BREAKDOWN_FILES.values()))
+    assert (list(BREAKDOWN_FILES), len(BREAKDOWN_FILES)) == (list(GROUP_COLUMNS), len(set(BREAKDOWN_FILES.values())))
 
 
 @pytest.mark.reference

@@ -68,8 +68,7 @@ def test_macro_averages_give_the_metrics_of_the_weighted_ranks(of):
     for label, sides in (("head", [Side.LHS]), ("tail", [Side.RHS]), ("both", list(ENDS))):
         own = [query for query in of if query[0] in sides]
         if not own:
-            assert 0 == found[f"{label}.realistic.count"]
-            assert found[f"{label}.realistic.mean_rank"] is None
+            assert (0, None) == (found[f"{label}.realistic.count"], found[f"{label}.realistic.mean_rank"])
             continue
         weights = [float(Fraction(1, frequency[query[:2]])) for query in own]
         expected = from_ranks(*ranks_of([query[2:] for query in own]), weights=weights).to_dict(LAYOUT.cutoffs)

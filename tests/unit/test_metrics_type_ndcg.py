@@ -106,8 +106,7 @@ def test_root_and_repeated_types_gain_nothing_and_are_counted() -> None:
     found = evaluate_types(TAXONOMY, truth, ranking, [3])
 
     without = evaluate_types(TAXONOMY, truth, {"a": ["person", "unknown", "statesman"]}, [3])
-    assert without.of_cutoff[3] == found.of_cutoff[3]
-    assert None is found.of_cutoff[3][1]
+    assert (without.of_cutoff[3], None) == (found.of_cutoff[3], found.of_cutoff[3][1])
     assert (2, 1, 1, 1) == tuple(
         found.counts[name] for name in ("num_roots_listed", "num_repeated_types", "num_on_one_branch", "num_undefined")
     )

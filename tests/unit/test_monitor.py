@@ -281,8 +281,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:
             one_visit(monitor, tensors, bucket=bucket)
         summary = monitor.end_pass(0)
 
-    assert 4 == summary.details.num_buckets
-    assert 1 == len(warnings)
+    assert (4, 1) == (summary.details.num_buckets, len(warnings))
     assert "No space left on device; training goes on without records" in warnings[0]
 
 
@@ -367,8 +366,7 @@ def test_the_best_epoch_is_that_of_the_last_improvement() -> None:
 
     remember(monitor, [{MRR: value} for value in (0.2, 0.3, 0.301, 0.25)], first=3)
 
-    assert 4 == monitor.best_epoch("mrr", 0.01)
-    assert 5 == monitor.best_epoch("mrr", 0.0)
+    assert (4, 5) == (monitor.best_epoch("mrr", 0.01), monitor.best_epoch("mrr", 0.0))
 
 
 def test_a_metric_of_later_passes_alone_is_judged_by_those() -> None:

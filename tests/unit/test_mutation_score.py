@@ -59,8 +59,7 @@ def test_a_seed_draws_the_same_mutants_and_none_twice(tree: Path) -> None:
     drawn = draw(tree, ["ranking"], 6, seed=3)
 
     assert drawn == draw(tree, ["ranking"], 6, seed=3) != draw(tree, ["ranking"], 6, seed=4)
-    assert 6 == len(set(drawn))
-    assert 8 == len(draw(tree, ["ranking", "stats"], 99, seed=3))
+    assert (6, 8) == (len(set(drawn)), len(draw(tree, ["ranking", "stats"], 99, seed=3)))
 
 
 def test_a_copy_has_all_files_of_a_folder(tree: Path, tmp_path: Path) -> None:

@@ -186,12 +186,9 @@ def test_the_plan_holds_every_unit_once_and_does_not_depend_on_their_order(num_w
     plan = make_dispatch_plan(units, one_type, num_workers, load_cost=load_cost)
     of_shuffled = make_dispatch_plan(units[::-1], one_type, num_workers, load_cost=load_cost)
 
-    assert sorted(units) == sorted(plan.units)
-    assert plan.units == of_shuffled.units
-    assert plan.stripes == of_shuffled.stripes
+    assert (sorted(units), plan.units, plan.stripes) == (sorted(plan.units), of_shuffled.units, of_shuffled.stripes)
     bounds = [plan.num_large, *(stripe.stop for stripe in plan.stripes)]
-    assert bounds[:-1] == [stripe.start for stripe in plan.stripes]
-    assert plan.first_small == bounds[-1]
+    assert (bounds[:-1], plan.first_small) == ([stripe.start for stripe in plan.stripes], bounds[-1])
     assert [one_type(unit.bucket) for unit in plan.units] == list(plan.needs)
 
 
@@ -204,9 +201,7 @@ def test_large_units_come_first_and_small_ones_last_by_falling_cost():
     large, small = edges[: plan.num_large], edges[plan.first_small :]
     assert large
     assert small
-    assert large == sorted(large, reverse=True)
-    assert small == sorted(small, reverse=True)
-    assert max(edges) == large[0]
+    assert (large, small, max(edges)) == (sorted(large, reverse=True), sorted(small, reverse=True), large[0])
     assert min(edges) == small[-1]
     assert max(edges[plan.num_large : plan.first_small]) <= large[-1]
 
@@ -292,8 +287,7 @@ def test_a_worker_knows_the_rest_of_its_stripe():
 
     assert range(0) == queue.upcoming()
     queue.claim_next()
-    assert range(1, 4) == queue.upcoming()
-    assert [1, 2, 3] == [queue.claim_next() for _ in range(3)]
+    assert (range(1, 4), [1, 2, 3]) == (queue.upcoming(), [queue.claim_next() for _ in range(3)])
     assert range(0) == queue.upcoming()
 
 
@@ -304,6 +298,5 @@ def test_a_worker_without_work_joins_the_stripe_that_has_something_left():
     fast_first, slow_first = fast.claim_next(), slow.claim_next()
     drawn = list(iter(fast.claim_next, None))
 
-    assert [fast_first, slow_first] == [stripe.start for stripe in plan.stripes]
-    assert 62 == len(drawn)
+    assert ([fast_first, slow_first], 62) == ([stripe.start for stripe in plan.stripes], len(drawn))
     assert slow.claim_next() is None

@@ -69,10 +69,7 @@ def test_two_workers_and_four_units_by_hand():
 
     result = simulate(plan, Machines((1.0, 1.0), 2, 1.0), work, one_byte)
 
-    assert 7.0 == result.seconds
-    assert 5 == result.num_loads
-    assert 5.0 == result.bytes_read
-    assert (4 / 7, 5 / 7) == result.busy_shares
+    assert (7.0, 5, 5.0, (4 / 7, 5 / 7)) == (result.seconds, result.num_loads, result.bytes_read, result.busy_shares)
 
 
 def test_a_worker_that_has_ended_takes_the_last_unit_of_another():
@@ -82,8 +79,7 @@ def test_a_worker_that_has_ended_takes_the_last_unit_of_another():
 
     result = simulate(plan, Machines((1.0, 1.0), 1, 1e9), work, one_byte)
 
-    assert 5.0 == pytest.approx(result.seconds)
-    assert 3 == result.num_loads
+    assert (5.0, 3) == (pytest.approx(result.seconds), result.num_loads)
 
 
 def test_a_shared_file_system_serves_one_read_after_the_other():
@@ -93,8 +89,7 @@ def test_a_shared_file_system_serves_one_read_after_the_other():
 
     result = simulate(plan, Machines((1.0, 1.0), 1, 1.0, shared_bytes_per_second=0.5), work, one_byte)
 
-    assert 5.0 == result.seconds
-    assert 4.0 == result.bounds.reading_seconds
+    assert (5.0, 4.0) == (result.seconds, result.bounds.reading_seconds)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 4))

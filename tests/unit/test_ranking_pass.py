@@ -174,6 +174,5 @@ def test_every_cell_but_the_true_entities_is_handed_over() -> None:
 
     [(query, score, is_known)] = added
     cells = [(row, column) for row in range(3) for column in range(5) if (row, column) != (0, 4)]
-    assert [10 + row for row, _ in cells] == query.tolist()
-    assert [scores_QC[cell] for cell in cells] == score.tolist()
+    assert ([10 + row for row, _ in cells], [scores_QC[cell] for cell in cells]) == (query.tolist(), score.tolist())
     assert [cell in ((0, 1), (1, 1), (1, 4)) for cell in cells] == is_known.tolist()

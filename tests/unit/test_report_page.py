@@ -121,8 +121,7 @@ def test_every_element_is_closed_and_every_reference_leads_somewhere(finished: P
 def test_the_page_refers_to_nothing_outside_itself(finished: Path) -> None:
     page = page_of(finished)
 
-    assert {"#"} == {address[:1] for address in page.values("href")}
-    assert [] == page.values("src")
+    assert ({"#"}, []) == ({address[:1] for address in page.values("href")}, page.values("src"))
     assert not {"link", "img", "iframe", "object", "embed", "base"} & page.tags.keys()
     assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttp|innerHTML|eval\(", "".join(page.verbatim.values()))
 
@@ -136,8 +135,7 @@ def test_the_policy_allows_the_page_s_own_style_and_script_alone(finished: Path)
     for kind in ("style", "script"):
         digest = base64.b64encode(hashlib.sha256(page.verbatim[kind].encode()).digest()).decode()
         assert f"'sha256-{digest}'" == allowed[f"{kind}-src"]
-    assert (1, 1) == (page.tags["script"], page.tags["style"])
-    assert [] == page.values("style")
+    assert (1, 1, []) == (page.tags["script"], page.tags["style"], page.values("style"))
     assert [] == [name for _, name, _ in page.attributes if name.startswith("on")]
 
 
@@ -416,8 +414,7 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
     assert [] == page.open
     assert "Undecided: more passes are needed to tell." in page.text
     assert ["pass", "before", "after", "gap", "verdict"] == page.rows["Passes"][0], "no column without a figure"
-    assert ["0", "1", "2", "3 (best)"] == [row[0] for row in page.rows["Passes"][1:]]
-    assert 5 == len(page.rows["Passes"])
+    assert (["0", "1", "2", "3 (best)"], 5) == ([row[0] for row in page.rows["Passes"][1:]], len(page.rows["Passes"]))
     assert ["0", "0.2500", "0.5000", "+0.2500"] == page.rows["Passes"][1][:4]
     assert "one line per bucket" in page.text
     assert "Training: as many training edges" not in page.text

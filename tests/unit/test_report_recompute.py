@@ -311,8 +311,7 @@ def keep_of(kept: set[int], asked: Counter[int]) -> Callable[..., np.ndarray]:
         at = sum(asked.values())
         for number, edge in enumerate(zip(lhs.tolist(), rel.tolist(), rhs.tolist(), strict=True)):
             of_path, of_bucket, row = PLACES[at + number]
-            assert (of_path, of_bucket) == (path_index, bucket)
-            assert EDGES[of_path][of_bucket][row] == edge
+            assert (of_path, of_bucket, EDGES[of_path][of_bucket][row]) == (path_index, bucket, edge)
             asked[at + number] += 1
         assert {np.dtype(np.int64)} == {array.dtype for array in (lhs, rel, rhs)}
         return np.array([at + number in kept for number in range(len(rel))], bool)
@@ -482,8 +481,7 @@ def test_what_was_asked_is_in_the_provenance_and_its_digest(saved: SavedCase):
     its_digest = provenance.pop("digest")
     assert digest_of(provenance) == its_digest != digest
     assert report.run == found.run["evaluation"]
-    assert found["hits@7"] == found.document["metrics"]["both.optimistic.hits_at_7"]
-    assert found.path is None
+    assert (found["hits@7"], found.path) == (found.document["metrics"]["both.optimistic.hits_at_7"], None)
     json.loads(found.to_json())
 
 

@@ -99,8 +99,7 @@ def test_order_blocks_and_workers_do_not_change_a_bit(of, random, num_workers):
     for part in parts:
         merged.add_packed(part.pack())
 
-    assert expected.pack().tolist() == merged.pack().tolist()
-    assert torch.int64 == expected.pack().dtype
+    assert (expected.pack().tolist(), torch.int64) == (merged.pack().tolist(), expected.pack().dtype)
 
 
 @given(queries.filter(bool))
@@ -126,8 +125,7 @@ def test_many_parts_are_added_up_in_between(monkeypatch):
     for _ in range(40):
         grouped.add("relation", Side.LHS, group_Q, counts)
 
-    assert expected.pack().tolist() == grouped.pack().tolist()
-    assert [2, 5, 9] == list(grouped.rows("relation"))
+    assert (expected.pack().tolist(), [2, 5, 9]) == (grouped.pack().tolist(), list(grouped.rows("relation")))
     assert [40, 80, 40] == [of_side[Side.LHS].total("num_queries") for of_side in grouped.rows("relation").values()]
     assert 0 == grouped.rows("relation")[2][Side.RHS].total("num_queries")
 

@@ -53,11 +53,8 @@ def test_candidates_are_those_listed_in_the_buckets_own_partition(tmp_path: Path
     heads = file.read(Side.LHS, np.arange(0, 3), types(0, 0, 0), SIZES)
     tails = file.read(Side.RHS, np.arange(1, 3), types(0, 0), SIZES)
 
-    assert {Side.LHS: 2, Side.RHS: 1} == file.num_candidates
-    assert [[0, 1], [2, 3], [3, 3]] == heads[0].tolist()
-    assert [[0, 0]] * 3 == heads[1].tolist()
-    assert [[4], [0]] == tails[0].tolist()
-    assert [[1], [1]] == tails[1].tolist()
+    assert ({Side.LHS: 2, Side.RHS: 1}, [[0, 1], [2, 3], [3, 3]]) == (file.num_candidates, heads[0].tolist())
+    assert ([[0, 0]] * 3, [[4], [0]], [[1], [1]]) == (heads[1].tolist(), tails[0].tolist(), tails[1].tolist())
     assert (np.int64, np.int64) == (tails[0].dtype, tails[1].dtype)
 
 

@@ -71,8 +71,7 @@ def test_any_layout_and_float_type_gives_the_same_float32_rows(tmp_path, dtype, 
     loaded = file.load()
     assert loaded.dtype == torch.float32
     assert loaded.is_contiguous()
-    assert VALUES.tolist() == loaded.tolist()
-    assert file == pickle.loads(pickle.dumps(file))
+    assert (VALUES.tolist(), file) == (loaded.tolist(), pickle.loads(pickle.dumps(file)))
 
 
 @pytest.mark.parametrize("userblock_size", [512, 4096])
@@ -110,8 +109,7 @@ def test_writing_to_mapped_rows_changes_neither_the_file_nor_another_map(tmp_pat
     one, other = open_all(tmp_path).load(), open_all(tmp_path).load()
     one.zero_()
 
-    assert VALUES.tolist() == other.tolist()
-    assert path.read_bytes() == before
+    assert (VALUES.tolist(), path.read_bytes()) == (other.tolist(), before)
 
 
 def test_mapped_rows_outlive_the_file_object_and_the_file_name(tmp_path):

@@ -59,11 +59,8 @@ def test_any_layout_and_integer_type_gives_the_same_int64_edges(tmp_path, layout
         block = file.read(start, stop)
         assert (start, stop - start) == (block.start, block.num_edges)
         for expected, found in zip((lhs, rel, rhs), (block.lhs, block.rel, block.rhs), strict=True):
-            assert found.dtype == torch.int64
-            assert expected[start:stop].tolist() == found.tolist()
-        assert block.weight is None
-        assert block.lhs_features is None
-        assert block.rhs_features is None
+            assert (found.dtype, expected[start:stop].tolist()) == (torch.int64, found.tolist())
+        assert (block.weight, block.lhs_features, block.rhs_features) == (None, None, None)
 
 
 def split(features):
@@ -88,8 +85,7 @@ def test_plain_pieces_are_read_without_hdf5_while_the_file_is_the_same(tmp_path,
     write_edges(tmp_path, (0, 0), *others, dtype=dtype, layout=LAYOUTS[layout])
     os.utime(path, ns=(changed + 1, changed + 1))
     opened.clear()
-    assert others[0][5:21].tolist() == file.read(5, 21).lhs.tolist()
-    assert [path] == opened
+    assert (others[0][5:21].tolist(), [path]) == (file.read(5, 21).lhs.tolist(), opened)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +152,7 @@ def test_weights_keep_their_fractions(tmp_path, stored, expected):
     file = only_bucket(tmp_path)
 
     assert file.has_weight
-    assert file.read(0, 3).weight.dtype == torch.float64
-    assert expected == file.read(0, 3).weight.tolist()
+    assert (file.read(0, 3).weight.dtype, expected) == (torch.float64, file.read(0, 3).weight.tolist())
     assert expected[1:2] == file.read(1, 2).weight.tolist()
 
 
@@ -168,10 +163,8 @@ def test_features_are_rebased_to_the_rows_read(tmp_path):
 
     assert (True, False) == (file.lhs_featurized, file.rhs_featurized)
     assert [0, 2, 3, 3, 6] == whole.lhs_features.offsets.tolist()
-    assert [4, 5, 6, 7, 8, 9] == whole.lhs_features.data.tolist()
-    assert [0, 1, 1, 4] == part.lhs_features.offsets.tolist()
-    assert [6, 7, 8, 9] == part.lhs_features.data.tolist()
-    assert [0] == file.read(2, 2).lhs_features.offsets.tolist()
+    assert ([4, 5, 6, 7, 8, 9], [0, 1, 1, 4]) == (whole.lhs_features.data.tolist(), part.lhs_features.offsets.tolist())
+    assert ([6, 7, 8, 9], [0]) == (part.lhs_features.data.tolist(), file.read(2, 2).lhs_features.offsets.tolist())
     assert whole.rhs_features is None
 
 

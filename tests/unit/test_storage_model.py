@@ -84,8 +84,7 @@ def test_parameters_come_as_float32(tmp_path, dtype):
         file["model/relations/0/operator/rhs/diagonal"] = VECTOR.astype(dtype)
     found = read_model_parameters(tmp_path, 3).operators[0, Side.RHS]["diagonal"]
 
-    assert found.dtype == torch.float32
-    assert VECTOR.tolist() == found.tolist()
+    assert (found.dtype, VECTOR.tolist()) == (torch.float32, found.tolist())
 
 
 @pytest.mark.parametrize("with_keys", [True, False])
@@ -209,8 +208,7 @@ def test_a_global_embedding_is_given_by_type_and_its_width_checked(tmp_path):
     write_model(tmp_path, {}, {"user": VECTOR}, version=3)
     model = read_model_parameters(tmp_path, 3)
 
-    assert VECTOR.tolist() == global_embedding(model, "user", 4).tolist()
-    assert global_embedding(model, "item", 4) is None
+    assert (VECTOR.tolist(), global_embedding(model, "item", 4)) == (global_embedding(model, "user", 4).tolist(), None)
     assert global_embedding(None, "user", 4) is None
     assert "the global embedding of type user has shape (4,), but the config says (5,);" in fault(
         lambda: global_embedding(model, "user", 5)

@@ -85,8 +85,7 @@ def test_the_root_may_have_a_line_or_none_and_the_header_may_be_missing(tmp_path
     packed.write_bytes(gzip.compress(("\ufeff" + "\r\n".join(lines)).encode()))
 
     assert ("thing", with_all.names, 7) == (bare.root, bare.names, bare.max_depth)
-    assert bare.names == Taxonomy.read(packed).names
-    assert (None, None) == (with_all.find("thing"), with_all.find("nothing"))
+    assert (bare.names, None, None) == (Taxonomy.read(packed).names, with_all.find("thing"), with_all.find("nothing"))
 
 
 def test_a_root_whose_empty_parent_an_editor_took_is_still_the_root(tmp_path: Path) -> None:

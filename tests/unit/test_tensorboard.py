@@ -40,8 +40,7 @@ def test_all_figures_of_visits_and_passes_are_there_at_their_steps(tmp_path: Pat
         for bucket in {of.bucket for of in history.visits}:
             of_bucket = [of for of in history.visits if of.bucket == bucket]
             expected = {of.index: float32(getattr(of, when).metrics["mrr"]) for of in of_bucket}
-            assert 4 == len(expected)
-            assert expected == found[f"bucket_{bucket.lhs}_{bucket.rhs}/mrr/{when}"]
+            assert (4, expected) == (len(expected), found[f"bucket_{bucket.lhs}_{bucket.rhs}/mrr/{when}"])
         for metric in ("pessimistic.mean_rank", "query_auc", "realistic.mean_reciprocal_rank"):
             expected = {of.index: float32(getattr(of.details, when)[f"both.{metric}"]) for of in history.passes}
             assert expected == found[f"pass/{metric}/{when}"]

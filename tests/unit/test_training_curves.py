@@ -39,8 +39,7 @@ def test_a_pass_is_the_mean_over_its_held_out_edges() -> None:
     [row] = curves_of(History(visits, ()), {FIRST: "undecided"}, "mrr").passes
 
     assert row.before == pytest.approx((10 * 0.1 + 30 * 0.3) / 40)
-    assert row.after == pytest.approx((10 * 0.2 + 30 * 0.6) / 40)
-    assert row.gap == pytest.approx(0.25)
+    assert (row.after, row.gap) == (pytest.approx((10 * 0.2 + 30 * 0.6) / 40), pytest.approx(0.25))
     assert (None, None, "undecided", 3, 0) == (
         row.gap_error,
         row.training,
@@ -81,8 +80,7 @@ def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
 
     [row] = curves_of(history, {}, "mrr").passes
 
-    assert (1, 2) == (row.num_diverged, row.num_visits)
-    assert row.after == pytest.approx(0.2)
+    assert (1, 2, pytest.approx(0.2)) == (row.num_diverged, row.num_visits, row.after)
     assert math.isclose(0.1, row.gap or 0.0)
 
 
@@ -201,8 +199,7 @@ def test_files_of_pbg_itself_are_read(reference_path: Path) -> None:
     history = read_history(reference_path / "golden" / "fb237_4p_transe" / "checkpoint", pytest.fail)
     curves = curves_of(history, {}, "mrr")
 
-    assert 8 == len(curves.passes)
-    assert 16 == len(curves.teeth)
+    assert (8, 16) == (len(curves.passes), len(curves.teeth))
     averages = {of.key: of.average.metrics["mrr"] for of in history.passes if of.average is not None}
     assert len(averages) == 8
     for row in curves.passes:  # PBG's average is over the figures before; its sums weigh buckets alike or by edges
