@@ -20,6 +20,7 @@ from pbgeval.models import pickles
 from pbgeval.models.opening import open_model
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, read_trusting, stored_rows
 from tests.kit.commands import run_main
+from tests.kit.refusals import fault_of
 from tests.systems_reference import LibkgeCheckpoint
 
 ADVICE = "set trust_pickle"
@@ -48,11 +49,7 @@ def write_zip(path: Path, data: bytes, **records: bytes) -> Path:
 
 def refusal(path: Path) -> str:
     """The one line that says what is wrong with a file."""
-    with pytest.raises(StorageError) as error:
-        read_tables(path)
-    (fault,) = error.value.faults
-    assert "\n" not in fault
-    return fault
+    return fault_of(lambda: read_tables(path), StorageError)
 
 
 def read_tables(path: Path) -> Any:
@@ -293,9 +290,7 @@ def test_tuples_of_many_levels_do_not_end_the_process(form: str, is_archive: boo
         fault = refusal(write_zip(tmp_path / "x.pt", data))
     else:
         (tmp_path / "x").write_bytes(data)
-        with pytest.raises(StorageError) as error:
-            read_pickle(tmp_path / "x")
-        fault = str(error.value)
+        fault = fault_of(lambda: read_pickle(tmp_path / "x"))
 
     assert "found: tuples of many levels: nothing was run; " in fault
 

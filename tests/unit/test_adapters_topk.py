@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.errors import DataError, EvalError, StorageError
+from pbgeval.errors import DataError, StorageError
 from pbgeval.metrics.given import UnknowableMetricError
 from pbgeval.models.topk import TopK, read_topk
 from pbgeval.models.triple_lines import triples_of
 from pbgeval.notation import ENDS
+from tests.kit.refusals import fault_of
 
 TEST = "a\tlikes\tb\nc\tlikes\td\n"
 RANKING = (
@@ -94,10 +95,8 @@ def test_entities_of_a_file_are_the_candidates(tmp_path: Path) -> None:
 def test_a_malformed_line_is_an_error_with_its_number(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path / "ranking.txt", text)
 
-    with pytest.raises(StorageError) as error:
-        read_topk(path, written(tmp_path / "test.tsv", TEST))
-
-    assert str(error.value).startswith(f"{path}{message}")
+    line = fault_of(lambda: read_topk(path, written(tmp_path / "test.tsv", TEST)))
+    assert line.startswith(f"{path}{message}")
 
 
 def test_nothing_to_rank_is_refused(tmp_path: Path) -> None:
@@ -107,9 +106,7 @@ def test_nothing_to_rank_is_refused(tmp_path: Path) -> None:
         ({"test": "a b\n"}, "test.tsv:1: expected head, relation and tail, with tabs between, found 'a b'"),
         ({"known": "a\t\tb\n"}, "known.tsv:1: expected head, relation and tail"),
     ):
-        with pytest.raises(EvalError) as error:
-            read(tmp_path, **options)
-        assert message in str(error.value)
+        assert message in fault_of(lambda options=options: read(tmp_path, **options))
 
 
 def test_gzip_is_read_and_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:

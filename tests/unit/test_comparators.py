@@ -37,12 +37,7 @@ def real_scores(comparator: Comparator, queries: list[list[float]], candidates: 
 
 
 @pytest.mark.parametrize(("name", "bias", "expected"), BY_HAND)
-def test_scores_by_hand(name, bias, expected):
-    assert pytest.approx(expected, rel=1e-6) == real_scores(Comparator(name, bias), [X], [Y]).item()
-
-
-@pytest.mark.parametrize(("name", "bias", "expected"), BY_HAND)
-def test_pairs_have_the_scores_of_the_block(name, bias, expected):
+def test_scores_of_pairs_and_blocks_by_hand(name, bias, expected):
     comparator = Comparator(name, bias)
     queries_QD = comparator.prepare_queries(torch.tensor([X, Y, X]))
     candidates_QD = comparator.prepare_candidates(torch.tensor([Y, X, X]))

@@ -14,6 +14,7 @@ import pytest
 
 from pbgeval.config import EvalConfig, load_config
 from pbgeval.errors import ConfigError
+from tests.kit import refusals
 
 SETTINGS: dict[str, Any] = {
     "entities": {"all": {"num_partitions": 1}},
@@ -47,10 +48,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def faults_of(path: Path | str, *overrides: str) -> tuple[str, ...]:
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, overrides)
-    assert all(len(fault.splitlines()) == 1 for fault in caught.value.faults)
-    return caught.value.faults
+    return tuple(refusals.faults_of(lambda: load_config(path, overrides), ConfigError))
 
 
 # what a file gives

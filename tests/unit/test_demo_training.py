@@ -78,15 +78,6 @@ def test_edges_point_to_the_rows_of_their_entities(folder):
         assert names[rhs] in (called if rel == 0 else [f"c{caller % 5}"])
 
 
-def test_without_types_all_entities_have_one_type(tmp_path):
-    (tmp_path / "train.tsv").write_text("a\tlikes\tb\nb\tlikes\tc\n")
-    run_main("import-graph", "--output", "graph", "--edges", "train=train.tsv", "--quiet", cwd=tmp_path)
-
-    graph = train_demo.load_graph(tmp_path / "graph")
-
-    assert (graph.relations, graph.edges_E3.shape) == ([("likes", "all", "all")], (2, 3))
-
-
 def test_the_operator_is_a_complex_product_and_has_its_adjoint():
     generator = torch.Generator().manual_seed(0)
     model = train_demo.Model(1, 3, 6, generator)
@@ -147,11 +138,3 @@ def test_a_share_of_the_edges_is_held_out_and_watched(trained, tmp_path):
     first, last = (of.details for of in history.passes)
     assert first.before != first.after
     assert first.after == last.before
-
-
-def test_without_a_holdout_all_edges_are_trained_on(folder, tmp_path):
-    graph = load(folder)
-    monitor, rest = train_demo.make_monitor(graph, tmp_path, 0.0, 0)
-
-    assert not monitor.is_on
-    assert torch.equal(graph.edges_E3, rest.edges_E3)

@@ -262,21 +262,20 @@ def test_errors_of_all_rounds_add_up_to_five_percent():
 
 
 class Population:
-    """Buckets of unequal size and difficulty; the two ranks of an edge, and the edges of a chunk, are alike."""
+    """Buckets of unequal size and difficulty; the two ranks of an edge are alike."""
 
-    def __init__(self, num_edges: int, mu: float, bucket_spread: float, chunk: int = 1, chunk_spread: float = 0.0):
+    def __init__(self, num_edges: int, mu: float, bucket_spread: float):
         rng = np.random.default_rng(17)
-        sizes = np.maximum(rng.dirichlet(np.full(16, 0.7)) * num_edges // chunk, 1).astype(int)  # in clusters
+        sizes = np.maximum(rng.dirichlet(np.full(16, 0.7)) * num_edges, 1).astype(int)
         self.buckets = [(0, Bucket(i // 4, i % 4), int(size)) for i, size in enumerate(sizes)]
         self.first_cluster = np.cumsum([0, *sizes])
         level_U = mu + bucket_spread * rng.normal(size=16)[np.repeat(np.arange(16), sizes)]
-        level_U = level_U + chunk_spread * rng.normal(size=len(level_U))
-        edges_UE = level_U[:, None] + 1.5 * rng.normal(size=(len(level_U), chunk))
-        latent_SUE = edges_UE + 1.5 * rng.normal(size=(2, *edges_UE.shape))
-        self.better_SUE = torch.from_numpy(np.exp(latent_SUE.clip(-9, 8)).astype(np.int64))
+        edges_U = level_U + 1.5 * rng.normal(size=len(level_U))
+        latent_SU = edges_U + 1.5 * rng.normal(size=(2, len(level_U)))
+        self.better_SU = torch.from_numpy(np.exp(latent_SU.clip(-9, 8)).astype(np.int64))
 
     def truth(self, metric: str) -> float:
-        ranks = self.better_SUE.double() + 1
+        ranks = self.better_SU.double() + 1
         return float((1 / ranks).mean() if metric == "mean_reciprocal_rank" else (ranks == 1).double().mean())
 
     def draw(self, sample: EdgeSample, number: int) -> SampledQueries:
@@ -284,11 +283,10 @@ class Population:
         drawn = [sample.draw(path_index, bucket, number) for path_index, bucket, _ in self.buckets]
         units = np.concatenate([of.units_U + first for of, first in zip(drawn, self.first_cluster[:-1], strict=True)])
         clusters = np.concatenate([of.first_cluster + np.arange(len(of.units_U)) for of in drawn])
-        better_Q = self.better_SUE[:, torch.from_numpy(units)].reshape(-1)
+        better_Q = self.better_SU[:, torch.from_numpy(units)].reshape(-1)
         counts = RankCounts(better_Q, torch.zeros_like(better_Q), torch.full_like(better_Q, 5000))
         tail_Q = (torch.arange(len(better_Q)) >= len(better_Q) // 2).long()
-        cluster_Q = np.tile(np.repeat(clusters, self.better_SUE.shape[2]), 2)
-        return SampledQueries(counts, tail_Q, torch.from_numpy(cluster_Q))
+        return SampledQueries(counts, tail_Q, torch.from_numpy(np.tile(clusters, 2)))
 
 
 NUM_SEEDS = 200
@@ -316,20 +314,6 @@ def test_intervals_of_a_sample_of_edges_cover_the_population(metric, about, of, 
     values = np.array([interval.value for interval in found])
     assert 0.90 <= covered <= (0.99 if num_seeds == NUM_SEEDS else 1.0)
     assert abs(values.mean() - truth) < 4 * values.std() / math.sqrt(num_seeds)  # unbiased
-
-
-@pytest.mark.parametrize(("metric", "mu"), [("mean_reciprocal_rank", 2.5), ("hits_at_1", 5.15)])
-def test_intervals_of_a_sample_of_chunks_cover_the_population(metric, mu):
-    population = Population(50_000, mu, 0.8, chunk=50, chunk_spread=0.5)
-    key, truth = f"both.realistic.{metric}", population.truth(metric)
-    covered = 0
-    for seed in range(NUM_SEEDS):
-        sample = EdgeSample.of_size(population.buckets, 80, seed)
-        queries = population.draw(sample, 1)
-        interval = sample_intervals(queries, sample.design(), SIDES, (1,), keys=[key])[key]
-        covered += interval.low <= truth <= interval.high
-
-    assert 0.90 <= covered / NUM_SEEDS <= 0.99
 
 
 @pytest.mark.parametrize(

@@ -195,11 +195,6 @@ def test_an_estimate_has_its_error_and_interval(tmp_path: Path) -> None:
     assert "sample of 12 of 64 chunks" in text
 
 
-def as_text(folder: Path) -> tuple[str, str]:
-    """Return what is printed at the end of a run, and the tables in Markdown."""
-    return repr(Report.read(folder)), markdown(read_source(folder, None, "mrr", print))
-
-
 @pytest.mark.parametrize(
     ("error", "told", "name"),
     [

@@ -17,6 +17,7 @@ from pbgeval.errors import ConfigError, StorageError
 from pbgeval.inputs.names import Restrictions, read_restrictions, relation_groups, relation_labels
 from pbgeval.notation import EntityNumbering, Side
 from tests.examples import examples
+from tests.kit import refusals
 
 # Numbers: item 0..3, user partition 0 4..6, partition 1 7..8.
 SIZES = {("user", 0): 3, ("user", 1): 2, ("item", 0): 4}
@@ -58,10 +59,8 @@ def read(evaluated: EvalConfig, num_relations: int = 4) -> Restrictions:
 
 
 def faults_of(evaluated: EvalConfig, num_relations: int = 4) -> list[str]:
-    with pytest.raises(ConfigError) as info:
-        read(evaluated, num_relations)
-    assert all(len(fault.splitlines()) == 1 for fault in info.value.faults)
-    return [fault.removeprefix("eval.py: ") for fault in info.value.faults]
+    faults = refusals.faults_of(lambda: read(evaluated, num_relations), ConfigError)
+    return [fault.removeprefix("eval.py: ") for fault in faults]
 
 
 def test_names_and_addresses_become_sorted_numbers_each_once(tmp_path: Path) -> None:
