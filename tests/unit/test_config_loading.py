@@ -64,12 +64,6 @@ def test_all_kinds_of_file_give_equal_configs(folder: Path) -> None:
     assert folder / "data.json" == data.source
 
 
-def test_get_config_wins_over_the_function_of_pbg(folder: Path) -> None:
-    text = OURS + "\ndef get_torchbiggraph_config():\n    raise RuntimeError\n"
-
-    assert 8 == load_config(write(folder / "eval.py", text)).dimension
-
-
 def test_a_config_made_of_classes_lists_and_tuples_of_paths_loads(folder: Path) -> None:
     text = """
 from pathlib import Path
@@ -93,8 +87,15 @@ def get_config():
     assert ["r", "s"] == [relation.name for relation in config.relations]
 
 
-def test_a_config_can_be_pickled_for_workers(folder: Path) -> None:
-    config = load_config(write(folder / "eval.py", OURS))
+PBG = "\ndef get_torchbiggraph_config():\n    raise RuntimeError\n"
+DATACLASS = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("eval.py", OURS + PBG), ("eval.cfg", DATACLASS + THEIRS)], ids=["get_config wins", "any suffix"]
+)
+def test_a_config_can_be_pickled_for_workers(folder: Path, name: str, text: str) -> None:
+    config = load_config(write(folder / name, text))
     copy = pickle.loads(pickle.dumps(config))
 
     assert (config, config.source, config.name) == (copy, copy.source, copy.name)
@@ -129,12 +130,6 @@ def test_a_python_file_runs_in_its_place_with_its_neighbours(folder: Path, tmp_p
     assert path_before == sys.path
     assert {"neighbour", "pbgeval_config_eval"}.isdisjoint(set(sys.modules) - modules_before)
     assert {"entity", "edges", "checkpoint", "eval.py", "neighbour.py"} == set(os.listdir(folder))  # no bytecode
-
-
-def test_a_python_file_may_define_dataclasses_and_have_any_suffix(folder: Path) -> None:
-    text = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int = 1\n"
-
-    assert 8 == load_config(write(folder / "eval.cfg", text + THEIRS)).dimension
 
 
 BROKEN = {
@@ -205,11 +200,9 @@ def test_a_fault_in_a_neighbour_is_placed_there(folder: Path) -> None:
 
 
 def test_a_file_that_changed_is_read_anew(folder: Path) -> None:
-    path = write(folder / "eval.py", THEIRS)
-    assert 8 == load_config(path).dimension
-
-    write(path, THEIRS.replace("'dimension': 8", "'dimension': 6"))
-    assert 6 == load_config(path).dimension
+    for dimension in (8, 6):
+        path = write(folder / "eval.py", THEIRS.replace("'dimension': 8", f"'dimension': {dimension}"))
+        assert dimension == load_config(path).dimension
 
 
 def test_a_missing_file_or_a_directory_gives_one_line(folder: Path) -> None:

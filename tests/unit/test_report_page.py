@@ -195,6 +195,11 @@ def test_an_estimate_has_its_error_and_interval(tmp_path: Path) -> None:
     assert "sample of 12 of 64 chunks" in text
 
 
+def as_text(folder: Path) -> tuple[str, str]:
+    """Return what is printed at the end of a run, and the tables in Markdown."""
+    return repr(Report.read(folder)), markdown(read_source(folder, None, "mrr", print))
+
+
 @pytest.mark.parametrize(
     ("error", "told", "name"),
     [
@@ -209,10 +214,7 @@ def test_whether_the_target_was_reached_is_said_everywhere(tmp_path: Path, error
     edges = "A sample of 2,000 of 2,006 edges, " if name else "2,006 edges, "
 
     assert (document["num_edges"] < 2006) == bool(name)
-    for shown in (
-        repr(Report.read(tmp_path / "output")),
-        markdown(read_source(tmp_path / "output", None, "mrr", print)),
-    ):
+    for shown in as_text(tmp_path / "output"):
         assert told in shown
         assert edges in shown
     assert told in text
@@ -230,10 +232,7 @@ def test_estimates_are_shown_as_estimates(tmp_path: Path) -> None:
     value, _, error = row[1].partition(" ± ")
     assert float(value) == pytest.approx(section["metrics"][key], abs=10 * float(error) / 2)
     assert float(error) == pytest.approx(section["intervals"][key]["standard_error"], rel=0.5)
-    for shown in (
-        repr(Report.read(tmp_path / "output")),
-        markdown(read_source(tmp_path / "output", None, "mrr", print)),
-    ):
+    for shown in as_text(tmp_path / "output"):
         assert title in shown
         assert "from uniform draws, not measured." in shown
         assert row[1] in shown
@@ -329,22 +328,24 @@ def test_without_a_table_its_section_is_left_out(missing: str, folder: Path) -> 
     assert {name for name in of_tables if of_tables[name] in page.values("id")} == of_tables.keys() - {missing}
 
 
-def test_an_unfinished_run_says_so_and_shows_what_there_is(folder: Path) -> None:
-    make_incomplete(folder)
+@pytest.mark.parametrize(
+    ("with_metrics", "said", "tables"),
+    [
+        (True, "12 of 40 units of work are done (30%)", {"By hidden side", "Every metric"}),
+        (False, "No unit of work has been reported yet", set()),
+    ],
+)
+def test_an_unfinished_run_says_so_and_shows_what_there_is(
+    with_metrics: bool, said: str, tables: set[str], folder: Path
+) -> None:
+    make_incomplete(folder, with_metrics=with_metrics)
     page = page_of(folder)
 
-    assert "Not complete. 12 of 40 units of work are done (30%)" in page.text
-    assert "edges so far" in page.text
-    assert "By hidden side" in page.rows
+    assert f"Not complete. {said}" in page.text
+    assert with_metrics == ("edges so far" in page.text)
+    assert tables | {"Settings", "Digests of the data"} <= page.rows.keys()
+    assert with_metrics == ("By hidden side" in page.rows)
     assert "Metrics by relation" not in page.rows
-
-
-def test_a_run_that_has_just_begun_says_so(folder: Path) -> None:
-    make_incomplete(folder, with_metrics=False)
-    page = page_of(folder)
-
-    assert "Not complete. No unit of work has been reported yet" in page.text
-    assert {"Settings", "Digests of the data"} == page.rows.keys()
 
 
 def test_rows_that_do_not_fit_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,9 +380,6 @@ def test_the_map_has_the_metric_that_is_asked_for(finished: Path) -> None:
     page = page_of(finished, metric="hits@10")
 
     assert "hits@10" == page.rows["Metrics by bucket"][0][-1]
-
-
-def test_an_unknown_metric_is_a_fault_of_one_line(finished: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--metric hits@7: expected a column of buckets\.csv: no metric 'hits@7'"):
         page_of(finished, metric="hits@7")
 
