@@ -36,11 +36,11 @@ class Calls:
         return self.function, self.arguments
 
 
-def write_zip(path: Path, data: bytes, **records: bytes) -> Path:
+def write_zip(path: Path, data: bytes, *, byteorder: str = "little", **records: bytes) -> Path:
     """Write an archive as torch.save does, with any pickle."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", data)
-        archive.writestr("archive/byteorder", "little")
+        archive.writestr("archive/byteorder", byteorder)
         archive.writestr("archive/version", "3\n")
         for name, content in records.items():
             archive.writestr(f"archive/data/{name}", content)
@@ -296,15 +296,8 @@ def test_tuples_of_many_levels_do_not_end_the_process(form: str, is_archive: boo
 
 
 def test_numbers_of_big_endian_machines_are_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
-        for name, content in (
-            ("data.pkl", tensor_of()),
-            ("byteorder", b"big"),
-            ("data/0", VALUES),
-            ("version", b"3\n"),
-        ):
-            archive.writestr(f"archive/{name}", content)
-    assert "numbers of big-endian machines" in refusal(tmp_path / "x.pt")
+    path = write_zip(tmp_path / "x.pt", tensor_of(), byteorder="big", **{"0": VALUES})
+    assert "numbers of big-endian machines" in refusal(path)
 
 
 def test_nothing_stays_allowed_afterwards(tmp_path: Path) -> None:

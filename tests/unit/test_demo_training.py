@@ -1,6 +1,7 @@
 """scripts/train_demo.py: it learns, and its checkpoints are PyTorch-BigGraph's."""
 
 import importlib
+import itertools
 import json
 import subprocess
 import sys
@@ -104,16 +105,15 @@ def test_the_checkpoint_is_that_of_torchbiggraph(trained):
     assert all((checkpoint / path).is_dir() for path in (config["entity_path"], *config["edge_paths"]))
     for entity_type, partition, size in (("class", 0, 5), ("function", 0, 60), ("function", 1, 60)):
         with h5py.File(checkpoint / f"embeddings_{entity_type}_{partition}.v2.h5") as file:
-            assert (file.attrs["format_version"], file["embeddings"].shape) == (1, (size, config["dimension"]))
-            assert file["embeddings"].dtype == np.float32
-            assert np.isfinite(file["embeddings"][:]).all()
+            rows_ND = file["embeddings"][:]
+            assert (1, (size, config["dimension"])) == (file.attrs["format_version"], rows_ND.shape)
+            assert (np.float32, True) == (rows_ND.dtype, np.isfinite(rows_ND).all())
     with h5py.File(checkpoint / "model.v2.h5") as file:
         assert file.attrs["format_version"] == 1
-        for relation in (0, 1):
-            for parameter in ("real", "imag"):
-                dataset = file[f"model/relations/{relation}/operator/rhs/{parameter}"]
-                assert (dataset.shape, dataset.dtype) == ((config["dimension"] // 2,), np.float32)
-                assert dataset.attrs["state_dict_key"] == f"rhs_operators.{relation}.{parameter}"
+        for relation, parameter in itertools.product((0, 1), ("real", "imag")):
+            dataset = file[f"model/relations/{relation}/operator/rhs/{parameter}"]
+            assert ((config["dimension"] // 2,), np.float32) == (dataset.shape, dataset.dtype)
+            assert dataset.attrs["state_dict_key"] == f"rhs_operators.{relation}.{parameter}"
 
 
 def test_another_output_folder_gets_the_same_checkpoint(trained, tmp_path):

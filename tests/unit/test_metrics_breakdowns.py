@@ -17,8 +17,8 @@ from pbgeval.metrics.breakdowns import (
 from pbgeval.notation import ENDS, Side
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.rank_stats import StatsLayout
-from pbgeval.stats.ranks import RankCounts
 from tests import reference
+from tests.kit.counts import counts_of
 from tests.reference import Ranks
 
 LAYOUT = StatsLayout((1, 3, 10))
@@ -39,7 +39,7 @@ queries = st.lists(
 def grouped_of(of) -> GroupedStats:
     grouped = GroupedStats(LAYOUT)
     for side, relation, lhs_class, rhs_class, better, tied, beaten in of:
-        counts = RankCounts(*(torch.tensor([size]) for size in (better, tied, better + tied + beaten)))
+        counts = counts_of([(better, tied, beaten)])
         grouped.add(RELATION, side, torch.tensor([relation]), counts)
         grouped.add(ENTITY_FREQUENCY[Side.LHS], side, torch.tensor([lhs_class]), counts)
         grouped.add(ENTITY_FREQUENCY[Side.RHS], side, torch.tensor([rhs_class]), counts)

@@ -12,6 +12,7 @@ from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.rank_stats import StatsLayout, rank_metrics
 from pbgeval.stats.ranks import RankCounts, RankType
 from tests.examples import examples
+from tests.kit.counts import counts_of
 
 LAYOUT = StatsLayout((1, 3, 10))
 SIDES = tuple(ENDS)
@@ -27,7 +28,7 @@ def grouped_of(of) -> GroupedStats:
     grouped = GroupedStats(LAYOUT)
     for query in of:
         side, relation, _, better, tied, beaten = query
-        counts = RankCounts(*(torch.tensor([size]) for size in (better, tied, better + tied + beaten)))
+        counts = counts_of([(better, tied, beaten)])
         grouped.add(RELATION, side, torch.tensor([relation]), counts)
         grouped.add(KEY_FREQUENCY, side, torch.tensor([frequency[query[:3]]]), counts)
     return grouped

@@ -14,7 +14,7 @@ from pbgeval.notation import ENDS, Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
-from pbgeval.stats.ranks import RankCounts
+from tests.kit.counts import counts_of
 
 LAYOUT = StatsLayout((1, 3, 10))
 queries = st.lists(
@@ -22,11 +22,6 @@ queries = st.lists(
     min_size=1,
     max_size=30,
 )
-
-
-def counts_of(of) -> RankCounts:
-    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
 
 
 def ranks_of(of) -> tuple[list[int], list[int], list[int]]:

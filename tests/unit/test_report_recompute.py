@@ -635,29 +635,20 @@ def test_a_run_without_saved_ranks_is_refused(tmp_path: Path):
     )
 
 
-def test_ranks_of_another_run_are_refused(case: SavedCase):
+def test_a_run_that_is_unfinished_damaged_or_another_is_refused(case: SavedCase):
+    document, metrics, whole = case.report.to_dict(), case.output / "metrics.json", case.path().read_bytes()
     with h5py.File(case.path(), "r+") as file:
         file.attrs["digest"] = "0" * 32
-
     refused(case, OutputError, r"ranks_0_0\.h5: expected ranks of this run .* found those of another \(digest 00000000")
-
-
-def test_an_unfinished_run_and_one_without_provenance_are_refused(case: SavedCase):
-    document = case.report.to_dict()
-    metrics = case.output / "metrics.json"
+    case.path().write_bytes(whole[: len(whole) // 2])
+    refused(case, StorageError, "found a truncated one")
+    case.path().unlink()
+    refused(case, StorageError, r"ranks_0_0\.h5: expected an HDF5 file, found no such file")
     metrics.write_text(json.dumps({**document, "complete": False}))
     refused(case, OutputError, "expected a finished run, found an unfinished one")
     del document["provenance"]["settings"]["relations"]
     metrics.write_text(json.dumps(document))
     refused(case, OutputError, "expected the provenance of an evaluation")
-
-
-def test_a_missing_or_damaged_file_of_ranks_is_refused(case: SavedCase):
-    whole = case.path().read_bytes()
-    case.path().write_bytes(whole[: len(whole) // 2])
-    refused(case, StorageError, "found a truncated one")
-    case.path().unlink()
-    refused(case, StorageError, r"ranks_0_0\.h5: expected an HDF5 file, found no such file")
 
 
 IMPOSSIBLE = (

@@ -12,8 +12,8 @@ from pbgeval.notation import ENDS, Side
 from pbgeval.stats import grouped as module
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.rank_stats import FRACTION_BITS, StatsLayout
-from pbgeval.stats.ranks import RankCounts
 from tests.examples import examples
+from tests.kit.counts import counts_of
 from tests.reference import Ranks, realistic
 
 LAYOUT = StatsLayout((1, 3, 10))
@@ -23,11 +23,6 @@ keys = st.one_of(st.integers(-1, 3), st.sampled_from([-(2**62), 2**16 - 1, 2**16
 queries = st.lists(
     st.tuples(st.sampled_from(DIMENSIONS), st.sampled_from(ENDS), keys, sizes, sizes, sizes), max_size=24
 )
-
-
-def counts_of(of) -> RankCounts:
-    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
 
 
 def grouped_of(of) -> GroupedStats:
