@@ -25,10 +25,14 @@ def test_rates_are_those_that_give_samples_of_the_wanted_size():
     of = AucSampling.of_size(1 << 30, 1 << 22, 256)
 
     assert not of.exact
-    assert (2.0**-12, 2.0**-2, FIRST_POSITION_WORD + 1) == (of.competing_rate, of.true_rate, of.words_per_row)
-    assert 1.0 == AucSampling.of_size(1 << 30, 1000, 1 << 20).true_rate
-    assert FIRST_POSITION_WORD + 1 + 1 == AucSampling.of_size(1 << 30, 1 << 10, 1 << 12).words_per_row
-    assert 0.5 == AucSampling.of_size(100, auc_sampling.EXACT_CELLS, 7).competing_rate
+    assert (2.0**-12, 2.0**-2, FIRST_POSITION_WORD + 1, 1.0, FIRST_POSITION_WORD + 1 + 1, 0.5) == (
+        of.competing_rate,
+        of.true_rate,
+        of.words_per_row,
+        AucSampling.of_size(1 << 30, 1000, 1 << 20).true_rate,
+        AucSampling.of_size(1 << 30, 1 << 10, 1 << 12).words_per_row,
+        AucSampling.of_size(100, auc_sampling.EXACT_CELLS, 7).competing_rate,
+    )
 
 
 def test_words_belong_to_rows_whatever_the_block():

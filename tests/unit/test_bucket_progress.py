@@ -50,8 +50,10 @@ def test_the_running_mean_is_that_of_all_workers_and_its_interval_closes_at_the_
 
     found = [workers[number % 2].running(unit, means[number]) for number, unit in enumerate(units)]
 
-    assert [done for done, _, _ in found] == list(range(10, 90, 10))
-    assert [mean for _, mean, _ in found] == pytest.approx([np.mean(means[: n + 1]) for n in range(8)])
-    assert [width for _, _, width in found[:4]] == [None] * 4
+    assert (list(range(10, 90, 10)), pytest.approx([np.mean(means[: n + 1]) for n in range(8)]), [None] * 4) == (
+        [done for done, _, _ in found],
+        [mean for _, mean, _ in found],
+        [width for _, _, width in found[:4]],
+    )
     of_five = 1.959964 * np.std(means[:5], ddof=1) / np.sqrt(5) * np.sqrt(1 - 5 / 8)
     assert (found[4][2], found[-1][2]) == (pytest.approx(of_five, rel=1e-4), 0)

@@ -125,9 +125,11 @@ def test_a_python_file_runs_in_its_place_with_its_neighbours(folder: Path, tmp_p
     paths = [f"{key}={folder / key.split('_')[0]}" for key in ("entity_path", "checkpoint_path")]
     path_before, modules_before = list(sys.path), set(sys.modules)
 
-    assert 6 == load_config(folder / "eval.py").dimension
-    assert 10 == load_config(other / "eval.py", [*paths, f"edge_paths={folder / 'edges'}"]).dimension
-    assert path_before == sys.path
+    assert (6, 10, path_before) == (
+        load_config(folder / "eval.py").dimension,
+        load_config(other / "eval.py", [*paths, f"edge_paths={folder / 'edges'}"]).dimension,
+        sys.path,
+    )
     assert {"neighbour", "pbgeval_config_eval"}.isdisjoint(set(sys.modules) - modules_before)
     assert {"entity", "edges", "checkpoint", "eval.py", "neighbour.py"} == set(os.listdir(folder))  # no bytecode
 
@@ -206,9 +208,11 @@ def test_a_file_that_changed_is_read_anew(folder: Path) -> None:
 
 
 def test_a_missing_file_or_a_directory_gives_one_line(folder: Path) -> None:
-    assert (f"{folder}/absent.py: no such config file",) == faults_of(folder / "absent.py")
-    assert ("absent/eval.py: no such config file",) == faults_of("absent/eval.py")
-    assert (f"{folder} is a folder, not a config file",) == faults_of(folder)
+    assert (faults_of(folder / "absent.py"), faults_of("absent/eval.py"), faults_of(folder)) == (
+        (f"{folder}/absent.py: no such config file",),
+        ("absent/eval.py: no such config file",),
+        (f"{folder} is a folder, not a config file",),
+    )
     write(folder / "checkpoint" / "config.json", "{}")
     assert (f"{folder}/checkpoint is a folder, not a config file; did you mean its config.json?",) == faults_of(
         folder / "checkpoint"

@@ -92,9 +92,11 @@ def test_a_random_order_has_every_number_once(size):
 
     whole = order.positions(0, size)
 
-    assert list(range(size)) == sorted(whole.tolist())
-    assert whole[size // 3 : size // 2].tolist() == order.positions(size // 3, size // 2).tolist()
-    assert 0 == len(order.positions(size, size))
+    assert (list(range(size)), whole[size // 3 : size // 2].tolist(), 0) == (
+        sorted(whole.tolist()),
+        order.positions(size // 3, size // 2).tolist(),
+        len(order.positions(size, size)),
+    )
 
 
 def test_a_random_order_of_a_huge_range_is_computed_where_it_is_asked_for():
@@ -139,9 +141,11 @@ def test_rounds_draw_every_unit_once_and_number_the_clusters_through(of, first, 
             clusters |= {drawn.first_cluster + j: stratum_of[path_index, bucket] for j in range(len(units))}
         strata += [clusters[cluster] for cluster in sorted(clusters)]
         design = sample.design(round_number)
-        assert strata == design.stratum_U.tolist()
-        assert list(range(len(strata) - len(clusters), len(strata))) == sorted(clusters)
-        assert sample.round_totals[round_number - 1] == len(strata)
+        assert (design.stratum_U.tolist(), sorted(clusters), len(strata)) == (
+            strata,
+            list(range(len(strata) - len(clusters), len(strata))),
+            sample.round_totals[round_number - 1],
+        )
         assert sum(of) == sample.num_units == design.population_H.sum()
 
     assert sample.is_complete(sample.num_rounds)

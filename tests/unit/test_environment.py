@@ -130,9 +130,11 @@ def test_torchrun_that_would_restart_workers_with_its_own_store_is_told() -> Non
     (line,) = advice_on_restarts(restarting)
 
     assert "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in line
-    assert [] == advice_on_restarts(restarting | {"TORCHELASTIC_MAX_RESTARTS": "0"})
-    assert [] == advice_on_restarts(restarting | {"TORCHELASTIC_USE_AGENT_STORE": "False"})
-    assert [] == advice_on_restarts({})
+    assert ([], [], []) == (
+        advice_on_restarts(restarting | {"TORCHELASTIC_MAX_RESTARTS": "0"}),
+        advice_on_restarts(restarting | {"TORCHELASTIC_USE_AGENT_STORE": "False"}),
+        advice_on_restarts({}),
+    )
 
 
 def test_the_store_is_torchruns_where_its_agent_holds_one() -> None:

@@ -274,9 +274,14 @@ def test_labels_are_numbered_by_training_edges_alone_and_what_is_dropped_is_coun
     with pytest.warns(UserWarning, match=r"no number were dropped: 1 of validation, 2 of testing; they are neither"):
         found = DataLoader("HQ_DIR", root=tmp_path)
 
-    assert ({"a": 0, "b": 1, "c": 2}, {"Q": 0, "R": 1}) == (found.entity_to_id, found.relation_to_id)
-    assert (3, 2) == (found.num_entities, found.num_relations)
-    assert ([[1, 1, 0], [2, 0, 1], [1, 1, 0]], (0, 3)) == (found.training.tolist(), tuple(found.validation.shape))
+    assert ({"a": 0, "b": 1, "c": 2}, {"Q": 0, "R": 1}, 3, 2, [[1, 1, 0], [2, 0, 1], [1, 1, 0]], (0, 3)) == (
+        found.entity_to_id,
+        found.relation_to_id,
+        found.num_entities,
+        found.num_relations,
+        found.training.tolist(),
+        tuple(found.validation.shape),
+    )
     assert [[2, 0, 0], [0, 1, 2]] == found.testing.tolist()
     assert ({"training": 0, "validation": 1, "testing": 2}, 5) == (found.num_dropped, len(found.all))
     for arguments in ((folder,), (tmp_path, "HQ_DIR")):  # the documentation has the name first, release 0.1.4 the root

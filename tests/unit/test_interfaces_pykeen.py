@@ -172,9 +172,11 @@ def test_results_have_the_keys_and_shapes_of_pykeen():
     flat, frame = results.to_flat_dict(), results.to_df()
 
     assert 9 * (19 + 3 * 4 + 2) == len(flat) == len(frame)
-    assert flat["both.realistic.adjusted_hits_at_3"] == results.report["adjusted_hits@3"]
-    assert ["Side", "Rank_type", "Metric", "Value"] == list(frame.columns)
-    assert flat == {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in frame.itertuples()}
+    assert (flat["both.realistic.adjusted_hits_at_3"], ["Side", "Rank_type", "Metric", "Value"], flat) == (
+        results.report["adjusted_hits@3"],
+        list(frame.columns),
+        {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in frame.itertuples()},
+    )
     assert flat["head.optimistic.hits_at_5"] == results.to_dict()["head"]["optimistic"]["hits_at_5"]
     assert flat["both.realistic.inverse_harmonic_mean_rank"] == results.get_metric("mrr") == results.report["mrr"]
     assert flat["both.realistic.adjusted_hits_at_k"] == results.get_metric("adjusted_hits_at_k")

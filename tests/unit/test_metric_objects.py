@@ -118,9 +118,13 @@ def test_dictionaries_of_ogb_and_tgb_rank_each_query_among_its_negatives() -> No
 
     found = RankMetric((1, 2)).eval({"y_pred_pos": positive, "y_pred_neg": negative, "eval_metric": ["mrr"]})
 
-    assert [1 / 1.5, 1 / 2.5, 1.0] == pytest.approx(found["mrr_list"].tolist())
-    assert ([0.0, 0.0, 1.0], [1.0, 0.0, 1.0]) == (found["hits@1_list"].tolist(), found["hits@2_list"].tolist())
-    assert ((1 / 1.5 + 1 / 2.5 + 1) / 3, 1 / 3) == (pytest.approx(found["mrr"]), pytest.approx(found["hits@1"]))
+    assert ([1 / 1.5, 1 / 2.5, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 1.0], (1 / 1.5 + 1 / 2.5 + 1) / 3, 1 / 3) == (
+        pytest.approx(found["mrr_list"].tolist()),
+        found["hits@1_list"].tolist(),
+        found["hits@2_list"].tolist(),
+        pytest.approx(found["mrr"]),
+        pytest.approx(found["hits@1"]),
+    )
 
 
 def test_shared_negatives_count_hits_of_those_that_beat_the_k_th() -> None:

@@ -173,9 +173,11 @@ def test_where_chance_decides_nothing_adjusted_metrics_are_zero():
     alone = distribution_of(Queries([1, 1, 1], [1, 1, 1], [0.1, 0.2, 0.3]))
     within = distribution_of(Queries([1, 3, 2], [4, 3, 3], [0.1, 0.2, 0.3]))
 
-    assert [0.0] * 6 == [ALL[name].value(alone) for name in reference.UP]
-    assert [0.0] * 6 == [ALL[name].value(alone) for name in reference.Z]
-    assert [1.0, 0.0, 0.0] == [find_metric(name).value(within) for name in ("hits_at_4", "ah@4", "z_hits_at_4")]
+    assert ([0.0] * 6, [0.0] * 6, [1.0, 0.0, 0.0]) == (
+        [ALL[name].value(alone) for name in reference.UP],
+        [ALL[name].value(alone) for name in reference.Z],
+        [find_metric(name).value(within) for name in ("hits_at_4", "ah@4", "z_hits_at_4")],
+    )
 
 
 def test_means_from_exact_sums_take_the_place_of_those_of_the_ranks():

@@ -297,9 +297,11 @@ def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
     schema = ModelSchema([MonitoredRelation("links", "e", "e")], {"e": 2}, "dot")
     monitor = Monitor(schema, tmp_path / "half", warn=warnings.append)
 
-    assert 1 == len(warnings)
-    assert [of.details.after for of in whole.passes[:2]] == [of.after for of in monitor._passes.past]
-    assert 9 == monitor._next_index
+    assert (1, [of.details.after for of in whole.passes[:2]], 9) == (
+        len(warnings),
+        [of.after for of in monitor._passes.past],
+        monitor._next_index,
+    )
     monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
     with monitor.watch(2, BUCKETS[0], ModelTensors({("e", 0): torch.randn(20, 4), ("e", 1): torch.randn(20, 4)})):
         pass

@@ -126,9 +126,11 @@ def test_every_unit_that_is_left_is_handed_out_once_whatever_the_order_of_the_ca
 def test_no_units_are_no_work_and_one_unit_is_for_one_worker():
     unit = WorkUnit(0, Bucket(0, 1), 0, 5)
 
-    assert [[], []] == [list(queue) for queue in queues_of(make_dispatch_plan([], one_type, 2), 2)]
-    assert [[unit], [], []] == [list(queue) for queue in queues_of(make_dispatch_plan([unit], one_type, 3), 3)]
-    assert [unit] == list(UnitQueue(make_dispatch_plan([unit], one_type, 1), LocalCounter(), 0))
+    assert ([[], []], [[unit], [], []], [unit]) == (
+        [list(queue) for queue in queues_of(make_dispatch_plan([], one_type, 2), 2)],
+        [list(queue) for queue in queues_of(make_dispatch_plan([unit], one_type, 3), 3)],
+        list(UnitQueue(make_dispatch_plan([unit], one_type, 1), LocalCounter(), 0)),
+    )
 
 
 def test_another_prefix_begins_anew():

@@ -129,9 +129,11 @@ def test_no_order_of_loads_beats_the_bound(num_partitions, room):
 
 
 def test_the_bound_on_loads_by_hand():
-    assert [0, 2, 3, 4] == [min_loads(pairs, 2, two_sided=False) for pairs in range(4)]
-    assert [0, 2, 3, 3, 4] == [min_loads(pairs, 3, two_sided=False) for pairs in range(5)]
-    assert [0, 2, 3, 4, 4, 5] == [min_loads(pairs, 4, two_sided=True) for pairs in (0, 1, 2, 3, 4, 5)]
+    assert ([0, 2, 3, 4], [0, 2, 3, 3, 4], [0, 2, 3, 4, 4, 5]) == (
+        [min_loads(pairs, 2, two_sided=False) for pairs in range(4)],
+        [min_loads(pairs, 3, two_sided=False) for pairs in range(5)],
+        [min_loads(pairs, 4, two_sided=True) for pairs in (0, 1, 2, 3, 4, 5)],
+    )
 
 
 # Grids

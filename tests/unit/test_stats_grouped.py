@@ -120,9 +120,12 @@ def test_many_parts_are_added_up_in_between(monkeypatch):
     for _ in range(40):
         grouped.add("relation", Side.LHS, group_Q, counts)
 
-    assert (expected.pack().tolist(), [2, 5, 9]) == (grouped.pack().tolist(), list(grouped.rows("relation")))
-    assert [40, 80, 40] == [of_side[Side.LHS].total("num_queries") for of_side in grouped.rows("relation").values()]
-    assert 0 == grouped.rows("relation")[2][Side.RHS].total("num_queries")
+    assert (expected.pack().tolist(), [2, 5, 9], [40, 80, 40], 0) == (
+        grouped.pack().tolist(),
+        list(grouped.rows("relation")),
+        [of_side[Side.LHS].total("num_queries") for of_side in grouped.rows("relation").values()],
+        grouped.rows("relation")[2][Side.RHS].total("num_queries"),
+    )
 
 
 @pytest.mark.parametrize("group", [[], [-1, -5]])

@@ -40,9 +40,13 @@ def test_any_layout_and_integer_type_gives_the_same_int64_edges(tmp_path, layout
     path = write_edges(tmp_path, (0, 0), lhs, rel, rhs, dtype=dtype, layout=LAYOUTS[layout])
     file = only_bucket(tmp_path)
 
-    assert (path, Bucket(0, 0), NUM_EDGES) == (file.path, file.bucket, file.num_edges)
-    assert file == pickle.loads(pickle.dumps(file))
-    assert {False} == {file.has_weight, file.lhs_featurized, file.rhs_featurized}
+    assert (path, Bucket(0, 0), NUM_EDGES, file, {False}) == (
+        file.path,
+        file.bucket,
+        file.num_edges,
+        pickle.loads(pickle.dumps(file)),
+        {file.has_weight, file.lhs_featurized, file.rhs_featurized},
+    )
     for start, stop in [(0, NUM_EDGES), (0, 0), (NUM_EDGES, NUM_EDGES), (3, 4), (5, 21), (30, NUM_EDGES)]:
         block = file.read(start, stop)
         assert (start, stop - start) == (block.start, block.num_edges)

@@ -152,9 +152,11 @@ def test_names_are_right_whatever_is_kept_of_them_and_read_once_if_all_fit(
     entities = vocabulary(tmp_path, budget_bytes=budget_bytes).entities
     partitions, rows = np.array([1, 0, 1, 0]), np.array([1, 2, 0, 2])
     for _ in range(3):
-        assert ["eve", "cy", "dee", "cy"] == entities.look_up("user", partitions, rows)
-        assert ["item:0:3"] == entities.look_up("item", np.array([0]), np.array([3]))
-        assert [] == entities.look_up("item", partitions[:0], rows[:0])
+        assert (["eve", "cy", "dee", "cy"], ["item:0:3"], []) == (
+            entities.look_up("user", partitions, rows),
+            entities.look_up("item", np.array([0]), np.array([3])),
+            entities.look_up("item", partitions[:0], rows[:0]),
+        )
 
     assert (len(reads) == 3) == (budget_bytes == 10**6)
 

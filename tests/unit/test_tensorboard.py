@@ -46,9 +46,11 @@ def test_all_figures_of_visits_and_passes_are_there_at_their_steps(tmp_path: Pat
             assert expected == found[f"pass/{metric}/{when}"]
     metric = "realistic.mean_reciprocal_rank"
     gaps = {of.index: of.details.gap[f"both.{metric}"] for of in history.passes}
-    assert {index: float32(gap.value) for index, gap in gaps.items()} == found[f"pass/{metric}/gap"]
-    assert {index: float32(gap.standard_error) for index, gap in gaps.items()} == found[f"pass/{metric}/gap_error"]
-    assert dict.fromkeys((3, 7, 11, 15), 0.0) == found["pass/diverged"]
+    assert (found[f"pass/{metric}/gap"], found[f"pass/{metric}/gap_error"], found["pass/diverged"]) == (
+        {index: float32(gap.value) for index, gap in gaps.items()},
+        {index: float32(gap.standard_error) for index, gap in gaps.items()},
+        dict.fromkeys((3, 7, 11, 15), 0.0),
+    )
     # There are two visits to each bucket, and something to lose, from the third pass on.
     assert {of.index: float32(of.details.lost) for of in history.passes[2:]} == found["pass/lost"]
 

@@ -323,9 +323,11 @@ def test_given_lists_are_of_all_answers_of_a_query(tmp_path: Path) -> None:
     section = given_lists(tmp_path, [[2, 0, 1], [0, 3, 2], [3, 1, 1]]).document["topk_metrics"]
 
     # User 0: 3, 2, 1, 0 with answers 3 and 1. User 1: 0, 1, 1, 3 with answer 0.
-    assert {"tail": 2, "both": 2} == section["num_queries"]
-    assert (0.5 + 1) / 2 == section["macro_metrics"]["tail.recall_at_2"]
-    assert (2 * 0.5 + 0.5) / 3 == approximately(section["metrics"]["tail.precision_at_2"])
+    assert ({"tail": 2, "both": 2}, (0.5 + 1) / 2, (2 * 0.5 + 0.5) / 3) == (
+        section["num_queries"],
+        section["macro_metrics"]["tail.recall_at_2"],
+        approximately(section["metrics"]["tail.precision_at_2"]),
+    )
     folder = tmp_path / "without"
     without = given_lists(folder, [[2, 0], [0, 2], [3, 1]], topk_metrics=False)
     with pytest.raises(OutputError, match="topk_metrics needs a filtered run of all edges"):
