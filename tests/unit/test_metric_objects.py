@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.integrations.metric_objects import RankMetric, TopKMetric
 from tests.kit.refusals import fault_of
+from tests.unit.test_topk_metrics import of_order
 
 SCORES = st.sampled_from([-math.inf, -1.5, -0.0, 0.0, 0.25, 1.0, 2.0, math.inf])
 
@@ -140,23 +141,12 @@ def test_shared_negatives_count_hits_of_those_that_beat_the_k_th() -> None:
 
 def top_k_by_hand(items: list[list[int]], right: list[set[int]], k: int) -> dict[str, float | None]:
     """Return the means over users with right items."""
-    of_users: dict[str, list[float]] = {name: [] for name in TopKMetric(1)._sums}
-    for listed, wanted in zip(items, right, strict=True):
-        if not wanted:
-            continue
-        is_hit = [item in wanted for item in listed[:k]]
-        hits, possible = sum(is_hit), min(k, len(wanted))
-        gains = sum(1 / math.log2(place + 2) for place, hit in enumerate(is_hit) if hit)
-        precisions = [sum(is_hit[: place + 1]) / (place + 1) for place, hit in enumerate(is_hit) if hit]
-        precision, recall = hits / k, hits / len(wanted)
-        of_users["recall"].append(recall)
-        of_users["precision"].append(precision)
-        of_users["f1"].append(2 * precision * recall / (precision + recall) if hits else 0.0)
-        of_users["map"].append(sum(precisions) / possible)
-        of_users["ndcg"].append(gains / sum(1 / math.log2(place + 2) for place in range(possible)))
-        of_users["mrr"].append(1 / (1 + is_hit.index(True)) if hits else 0.0)
-        of_users["hit_ratio"].append(float(hits > 0))
-    return {name: sum(values) / len(values) if values else None for name, values in of_users.items()}
+    figures = [
+        of_order(tuple(item in wanted for item in listed), len(wanted), k)
+        for listed, wanted in zip(items, right, strict=True)
+        if wanted
+    ]
+    return {name: sum(of[name] for of in figures) / len(figures) if figures else None for name in TopKMetric(1)._sums}
 
 
 @given(

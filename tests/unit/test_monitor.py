@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -106,7 +106,15 @@ def test_a_diverged_model_is_recorded_with_one_warning_and_training_goes_on(tmp_
     assert monitor.should_stop("mrr", patience=2)
 
 
-@pytest.mark.parametrize("what", ["operator", "infinite", "zero vector", "scores that overflow"])
+SPOIL: dict[str, Callable[[ModelTensors], object]] = {
+    "an operator": lambda of: of.operators[0, Side.RHS]["diagonal"].__setitem__(0, math.inf),
+    "an infinite row": lambda of: of.tables["e", 0].__setitem__(5, math.inf),
+    "a zero vector": lambda of: of.tables["e", 0].__setitem__(5, 0.0),
+    "scores that overflow": lambda of: of.tables["e", 0].mul_(1e30),
+}
+
+
+@pytest.mark.parametrize("what", SPOIL)
 def test_every_way_to_diverge_is_noticed(what: str) -> None:
     comparator = "dot" if what == "scores that overflow" else "cos"
     schema = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, comparator)
@@ -114,12 +122,7 @@ def test_every_way_to_diverge_is_noticed(what: str) -> None:
     monitor, tensors = Monitor(schema, eval_fraction=0.3, warn=warnings.append), model()
     monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
     with monitor.watch(0, BUCKETS[0], tensors):
-        if what == "scores that overflow":
-            tensors.tables["e", 0] *= 1e30
-        elif what == "operator":
-            tensors.operators[0, Side.RHS]["diagonal"][0] = math.inf
-        else:
-            tensors.tables["e", 0][5] = math.inf if what == "infinite" else 0.0
+        SPOIL[what](tensors)
 
     assert 1 == len(warnings)
 
@@ -197,17 +200,7 @@ def test_what_the_training_raises_passes_through_and_leaves_no_record(tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-class Untouchable:
-    """A model that must not be looked at."""
-
-    def embeddings(self, entity_type: str, partition: int) -> Tensor:
-        raise AssertionError
-
-    def operator_parameters(self, relation: int, side: Side) -> Mapping[str, Tensor]:
-        raise AssertionError
-
-    def global_embedding(self, entity_type: str) -> Tensor | None:
-        raise AssertionError
+UNTOUCHABLE: Any = object()  # a model that must not be looked at
 
 
 def test_a_fraction_of_0_writes_nothing_and_looks_at_nothing(tmp_path: Path) -> None:
@@ -215,7 +208,7 @@ def test_a_fraction_of_0_writes_nothing_and_looks_at_nothing(tmp_path: Path) -> 
     edges = edges_of(BUCKETS[0])
     with mock.patch("pbgeval.monitor.monitor.hash_edges", side_effect=AssertionError):
         assert edges is monitor.split(edges, BUCKETS[0]).training
-    with monitor.watch(0, BUCKETS[0], Untouchable()):
+    with monitor.watch(0, BUCKETS[0], UNTOUCHABLE):
         pass
 
     assert monitor.end_pass(0) is None
@@ -226,7 +219,7 @@ def test_a_fraction_of_0_writes_nothing_and_looks_at_nothing(tmp_path: Path) -> 
 def test_a_bucket_without_held_out_edges_is_recorded_without_figures(tmp_path: Path) -> None:
     monitor = make_monitor(tmp_path, eval_fraction=1e-9)
     monitor.split(edges_of(BUCKETS[0], num_edges=3), BUCKETS[0])
-    with monitor.watch(0, BUCKETS[0], Untouchable()):
+    with monitor.watch(0, BUCKETS[0], UNTOUCHABLE):
         pass
     summary = monitor.end_pass(0)
 

@@ -252,17 +252,17 @@ def test_rows_outside_the_folder_are_read_only_where_the_user_says_so(
         with h5py.File(outside / "x.h5", "w") as other:
             other["values"] = values
         values.tofile(outside / "raw")
-        if how == "link":
-            file[name] = h5py.ExternalLink(os.fspath(outside / "x.h5"), "values")
-        elif how == "symbolic":
-            (Path(file.filename).parent / "here.h5").symlink_to(outside / "x.h5")
-            file[name] = h5py.ExternalLink("here.h5", "values")
-        elif how == "virtual":
-            source = h5py.VirtualSource(os.fspath(outside / "x.h5"), "values", values.shape, values.dtype)
-            virtual(file, name, values.shape, values.dtype, source)
-        else:
-            raw = [(os.fspath(outside / "raw"), 0, values.nbytes)]
-            file.create_dataset(name, values.shape, values.dtype, external=raw)
+        there, form = os.fspath(outside / "x.h5"), (values.shape, values.dtype)
+        (Path(file.filename).parent / "here.h5").symlink_to(there)
+        ways = {
+            "link": lambda: file.__setitem__(name, h5py.ExternalLink(there, "values")),
+            "symbolic": lambda: file.__setitem__(name, h5py.ExternalLink("here.h5", "values")),
+            "virtual": lambda: virtual(file, name, *form, h5py.VirtualSource(there, "values", *form)),
+            "external": lambda: file.create_dataset(
+                name, *form, external=[(os.fspath(outside / "raw"), 0, values.nbytes)]
+            ),
+        }
+        ways[how]()
 
     read = replace(tmp_path / "in", reader, make)
     line = fault_of(read)
