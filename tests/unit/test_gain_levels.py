@@ -28,13 +28,13 @@ def slow_dcg(gains, k: int | None, discount: str) -> float:
 
 def slow_ndcg_over_orders(gains, scores, k, discount) -> float | None:
     """The mean over all orders of the candidates that agree with their scores."""
-    ideal = max(slow_dcg(order, k, discount) for order in itertools.permutations(gains))
+    ideal = max(slow_dcg(order, k, discount.value) for order in itertools.permutations(gains))
     if ideal == 0:
         return None
     found = []
     for order in itertools.permutations(range(len(scores))):
         if all(scores[first] >= scores[second] for first, second in itertools.pairwise(order)):
-            found.append(slow_dcg([gains[at] for at in order], k, discount) / ideal)
+            found.append(slow_dcg([gains[at] for at in order], k, discount.value) / ideal)
     return math.fsum(found) / len(found)
 
 
