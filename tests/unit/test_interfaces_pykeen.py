@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 import warnings
 from collections import Counter
 from types import SimpleNamespace
-from unittest import mock
 
 import attrs
 import pandas
@@ -229,16 +227,6 @@ def test_arguments_of_pykeen_s_evaluator_and_settings_of_ours_are_taken(tmp_path
     assert "both.realistic.hits_at_10" not in metrics
     assert (output / "ranks").is_dir()
     assert results.report["hits@2"] == results.to_flat_dict()["both.realistic.hits_at_2"]
-
-
-def test_without_pandas_a_frame_is_refused_and_the_extra_named():
-    results = RankBasedEvaluator().evaluate(Diagonal(), TEST)
-
-    with (
-        mock.patch.dict(sys.modules, {"pandas": None}),
-        pytest.raises(EvalError, match=r"pandas is required for a data frame: pip install 'pbgeval\[pykeen\]'"),
-    ):
-        results.report.to_df()
 
 
 @pytest.mark.parametrize(

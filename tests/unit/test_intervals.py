@@ -24,11 +24,11 @@ from pbgeval.metrics.intervals import (
     variance_of_mean,
     wilson_ends,
 )
-from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.edge_sample import EdgeSample, allocate, doubling_rounds
+from pbgeval.notation import Side
+from pbgeval.ranking.edge_sample import allocate, doubling_rounds
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, rank_metrics
 from pbgeval.stats.ranks import RankCounts, RankType
-from tests.examples import crossed, examples
+from tests.examples import examples
 
 CUTOFFS = (1, 3)
 SIDES = (Side.LHS, Side.RHS)
@@ -259,85 +259,6 @@ def test_the_farther_end_decides_whether_to_stop():
 def test_errors_of_all_rounds_add_up_to_five_percent():
     assert 0.975 == round_level(1)
     assert math.isclose(0.05, sum(1 - round_level(number) for number in range(1, 40)), rel_tol=1e-9)
-
-
-class Population:
-    """Buckets of unequal size and difficulty; the two ranks of an edge are alike."""
-
-    def __init__(self, num_edges: int, mu: float, bucket_spread: float):
-        rng = np.random.default_rng(17)
-        sizes = np.maximum(rng.dirichlet(np.full(16, 0.7)) * num_edges, 1).astype(int)
-        self.buckets = [(0, Bucket(i // 4, i % 4), int(size)) for i, size in enumerate(sizes)]
-        self.first_cluster = np.cumsum([0, *sizes])
-        level_U = mu + bucket_spread * rng.normal(size=16)[np.repeat(np.arange(16), sizes)]
-        edges_U = level_U + 1.5 * rng.normal(size=len(level_U))
-        latent_SU = edges_U + 1.5 * rng.normal(size=(2, len(level_U)))
-        self.better_SU = torch.from_numpy(np.exp(latent_SU.clip(-9, 8)).astype(np.int64))
-
-    def truth(self, metric: str) -> float:
-        ranks = self.better_SU.double() + 1
-        return float((1 / ranks).mean() if metric == "mean_reciprocal_rank" else (ranks == 1).double().mean())
-
-    def draw(self, sample: EdgeSample, number: int) -> SampledQueries:
-        """The queries that a round adds."""
-        drawn = [sample.draw(path_index, bucket, number) for path_index, bucket, _ in self.buckets]
-        units = np.concatenate([of.units_U + first for of, first in zip(drawn, self.first_cluster[:-1], strict=True)])
-        clusters = np.concatenate([of.first_cluster + np.arange(len(of.units_U)) for of in drawn])
-        better_Q = self.better_SU[:, torch.from_numpy(units)].reshape(-1)
-        counts = RankCounts(better_Q, torch.zeros_like(better_Q), torch.full_like(better_Q, 5000))
-        tail_Q = (torch.arange(len(better_Q)) >= len(better_Q) // 2).long()
-        return SampledQueries(counts, tail_Q, torch.from_numpy(np.tile(clusters, 2)))
-
-
-NUM_SEEDS = 200
-POPULATIONS = [  # about .3 and .02 of the metric
-    ("mean_reciprocal_rank", 0.3, {"num_edges": 20_000, "mu": 2.7, "bucket_spread": 1.0}),
-    ("hits_at_1", 0.3, {"num_edges": 20_000, "mu": 1.8, "bucket_spread": 1.0}),
-    ("mean_reciprocal_rank", 0.02, {"num_edges": 20_000, "mu": 6.55, "bucket_spread": 0.8}),
-    ("hits_at_1", 0.02, {"num_edges": 20_000, "mu": 5.0, "bucket_spread": 0.8}),
-]
-
-
-@pytest.mark.parametrize(("metric", "about", "of", "num_draws"), crossed(POPULATIONS, [500, 1400, 12_000], quick=3))
-def test_intervals_of_a_sample_of_edges_cover_the_population(metric, about, of, num_draws):
-    population = Population(**of)
-    key, truth = f"both.realistic.{metric}", population.truth(metric)
-    assert 0.9 * about < truth < 1.1 * about
-    num_seeds = NUM_SEEDS if num_draws < 5000 else NUM_SEEDS // 4
-    found = []
-    for seed in range(num_seeds):
-        sample = EdgeSample.of_size(population.buckets, num_draws, seed)
-        queries = population.draw(sample, 1)
-        found.append(sample_intervals(queries, sample.design(), SIDES, (1,), keys=[key])[key])
-
-    covered = sum(interval.low <= truth <= interval.high for interval in found) / num_seeds
-    values = np.array([interval.value for interval in found])
-    assert 0.90 <= covered <= (0.99 if num_seeds == NUM_SEEDS else 1.0)
-    assert abs(values.mean() - truth) < 4 * values.std() / math.sqrt(num_seeds)  # unbiased
-
-
-@pytest.mark.parametrize(
-    ("metric", "of", "target"),
-    [(*POPULATIONS[0][::2], 0.03), pytest.param(*POPULATIONS[3][::2], 0.013, marks=pytest.mark.slow)],
-)
-def test_intervals_that_stop_at_a_target_cover_the_population(metric, of, target):
-    population = Population(**of)
-    key, truth = f"both.realistic.{metric}", population.truth(metric)
-    covered, last_rounds = 0, set()
-    for seed in range(NUM_SEEDS):
-        sample, parts = EdgeSample.of_rounds(population.buckets, seed, 250), []
-        for number in range(1, sample.num_rounds + 1):
-            parts.append(population.draw(sample, number))
-            queries, design, level = SampledQueries.concatenate(parts), sample.design(number), round_level(number)
-            interval = sample_intervals(queries, design, SIDES, (1,), level=level, keys=[key])[key]
-            if should_stop(interval, target):
-                break
-        covered += interval.low <= truth <= interval.high
-        last_rounds.add(number)
-        assert interval.half_width <= target
-
-    assert len(doubling_rounds(20_000, 250)) > max(last_rounds) > 1
-    assert 0.90 <= covered / NUM_SEEDS
 
 
 def test_rounds_that_will_not_do_are_passed_over() -> None:

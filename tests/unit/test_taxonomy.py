@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import random
 from pathlib import Path
 
@@ -116,20 +115,3 @@ def test_what_is_no_hierarchy_is_refused_with_its_lines(tmp_path: Path, lines: l
 
     for expected, found in zip(faults, faults_of(lambda: Taxonomy.read(path)), strict=True):
         assert expected.format(path=path) in found
-
-
-@pytest.mark.reference
-def test_gains_equal_the_vectors(reference_path: Path) -> None:
-    vectors = json.loads((reference_path / "vectors" / "type_ndcg.json").read_text())
-    taxonomy = Taxonomy.read(reference_path / "vectors" / "type_taxonomy.tsv")
-
-    assert vectors["max_depth"] == taxonomy.max_depth
-    for case in vectors["cases"]:
-        related = taxonomy.related([taxonomy.find(name) for name in case["ground_truth"]])
-        for key, gain in (("linear", TypeGain.LINEAR), ("exponential_b2", TypeGain.EXPONENTIAL)):
-            gains = dict(zip(related.type_n.tolist(), taxonomy.gains(related.distance_n, gain), strict=True))
-            for name, expected in zip(case["system_ranking"], case[key], strict=True):
-                if name != taxonomy.root:
-                    assert pytest.approx(expected, abs=1e-15) == gains.get(taxonomy.find(name), 0.0)
-        best = np.sort(taxonomy.gains(related.distance_n, "linear"))[::-1][:10]
-        assert case["ideal_linear_top10"] == [pytest.approx(gain, abs=1e-15) for gain in best]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pbgeval.errors import ConfigError, OutputError
+from pbgeval.errors import OutputError
 from pbgeval.monitor.records import PassKey, PassRecord, PbgFigures, TensorBoardSink, VisitRecord, read_history
 from pbgeval.notation import Bucket
 from tests.kit.training import train
@@ -84,11 +83,3 @@ def test_a_folder_that_cannot_be_made_is_a_warning_and_training_goes_on(tmp_path
     assert "cannot write an event file of TensorBoard" in run.warnings[0]
     with pytest.raises(OutputError):
         sink.append(PassRecord(PassKey(0), 0, None))
-
-
-def test_a_missing_package_is_named_before_training(tmp_path: Path) -> None:
-    with (
-        mock.patch("pbgeval.sinks.find_spec", return_value=None),
-        pytest.raises(ConfigError, match=r"install 'pbgeval\[monitor\]'"),
-    ):
-        TensorBoardSink(tmp_path)

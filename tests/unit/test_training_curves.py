@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -19,7 +18,6 @@ from pbgeval.monitor.records import (
     PbgFigures,
     VisitDetails,
     VisitRecord,
-    read_history,
 )
 from pbgeval.notation import Bucket
 from pbgeval.report.tables import to_text
@@ -192,15 +190,3 @@ def test_the_table_of_the_terminal_keeps_words_and_figures_at_80_columns(error: 
 def test_records_without_the_metric_are_refused(history: History, found: str) -> None:
     with pytest.raises(DataError, match=f"'auc', {found}"):
         curves_of(history, {}, "auc")
-
-
-@pytest.mark.reference
-def test_files_of_pbg_itself_are_read(reference_path: Path) -> None:
-    history = read_history(reference_path / "golden" / "fb237_4p_transe" / "checkpoint", pytest.fail)
-    curves = curves_of(history, {}, "mrr")
-
-    assert (8, 16) == (len(curves.passes), len(curves.teeth))
-    averages = {of.key: of.average.metrics["mrr"] for of in history.passes if of.average is not None}
-    assert len(averages) == 8
-    for row in curves.passes:  # PBG's average is over the figures before; its sums weigh buckets alike or by edges
-        assert row.before == pytest.approx(averages[row.key], rel=2e-2)
