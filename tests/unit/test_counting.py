@@ -36,13 +36,21 @@ def test_counts_are_those_of_sorting(block):
     assert list(map(len, kept)) == counts.num_competitors_Q.tolist()
 
 
-def test_without_exclusions_all_compete():
-    counts = count(torch.tensor([[1.0, 2.0, 3.0, 2.0]]), torch.tensor([2.0])).raw
+@pytest.mark.parametrize(
+    ("scores_C", "true", "expected"),
+    [
+        (torch.tensor([1.0, 2.0, 3.0, 2.0]), 2.0, [1, 2, 4]),
+        (torch.arange(1 << 20, dtype=torch.float32), 0.0, [(1 << 20) - 1, 1, 1 << 20]),
+        (torch.tensor([1.0, 1.0 + 2**-40, 1.0 - 2**-40], dtype=torch.float64), 1.0, [1, 1, 3]),
+    ],
+    ids=["ties", "a million", "differences of float64"],
+)
+def test_counts_by_hand(scores_C, true, expected):
+    counts = count(scores_C[None], torch.tensor([true], dtype=scores_C.dtype)).raw
+    columns = (counts.better_Q, counts.tied_Q, counts.num_competitors_Q)
 
-    assert ([1], [2], [4]) == tuple(
-        part.tolist() for part in (counts.better_Q, counts.tied_Q, counts.num_competitors_Q)
-    )
-    assert torch.int64 == counts.better_Q.dtype == counts.tied_Q.dtype == counts.num_competitors_Q.dtype
+    assert expected == [int(column) for column in columns]
+    assert {torch.int64} == {column.dtype for column in columns}
 
 
 def test_empty_blocks_count_nothing():
@@ -57,14 +65,6 @@ def test_a_block_beyond_exact_float32_counts_is_refused(monkeypatch):
 
     with pytest.raises(ValueError, match="a block of 4 candidates"):
         count(torch.zeros(1, 4), torch.zeros(1))
-
-
-def test_counts_are_exact_at_a_million_candidates():
-    scores = torch.arange(1 << 20, dtype=torch.float32)[None]
-
-    counts = count(scores, torch.tensor([0.0])).raw
-
-    assert ((1 << 20) - 1, 1) == (int(counts.better_Q), int(counts.tied_Q))
 
 
 @given(score_grids(), st.randoms(use_true_random=False), st.sampled_from([torch.float32, torch.float64]))
@@ -90,11 +90,3 @@ def test_each_query_is_compared_with_the_row_of_its_key(grid, random, dtype):
     ]
     assert expected == list(zip(found.better_Q.tolist(), found.tied_Q.tolist(), strict=True))
     assert {len(scores_KC[0]) - 1} == set(found.num_competitors_Q.tolist())
-
-
-def test_scores_that_differ_only_in_float64_are_told_apart():
-    scores = torch.tensor([[1.0, 1.0 + 2**-40, 1.0 - 2**-40]], dtype=torch.float64)
-
-    counts = count(scores, torch.tensor([1.0], dtype=torch.float64)).raw
-
-    assert (1, 1) == (int(counts.better_Q), int(counts.tied_Q))

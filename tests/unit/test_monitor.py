@@ -23,7 +23,6 @@ from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryV
 from pbgeval.monitor.records import PassKey, read_history
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing as files
-from tests.kit.training import train
 
 SCHEMA = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, "dot")
 BUCKETS = [Bucket(lhs, rhs) for lhs in range(2) for rhs in range(2)]
@@ -165,6 +164,7 @@ def test_passes_that_training_has_gone_back_behind_are_left_out(
         assert f"({num_left_out} pass{'es' * (num_left_out > 1)}) is left out" in warnings[-1]
     assert len(warnings) == sum(later <= epoch for epoch, later in pairwise(epochs))
     history = read_history(tmp_path, pytest.fail)
+    assert len({of.index for of in history.visits}) == len(history.visits), "a process goes on counting"
     assert [of.key.epoch for of in history.passes] == kept
     assert [of.details.after for of in history.passes] == [summaries[epoch].details.after for epoch in kept]
     visits = [len(of) for of in history.passes_of_visits.values()]
@@ -276,29 +276,6 @@ def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:
 
     assert (4, 1) == (summary.details.num_buckets, len(warnings))
     assert "No space left on device; training goes on without records" in warnings[0]
-
-
-@pytest.mark.slow
-def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
-    keys: dict[str, Any] = {"steps_per_visit": 3, "edges_per_bucket": 200, "num_partitions": 2}
-    whole = train(1, num_passes=4, output=tmp_path / "whole", **keys)
-    lines = (tmp_path / "whole" / "training_stats.json").read_text(encoding="utf-8").splitlines(keepends=True)
-    (tmp_path / "half").mkdir()
-    # Killed within the third pass, and in the middle of a line.
-    (tmp_path / "half" / "training_stats.json").write_text("".join(lines[:11]) + lines[11][:50], encoding="utf-8")
-    warnings: list[str] = []
-    schema = ModelSchema([MonitoredRelation("links", "e", "e")], {"e": 2}, "dot")
-    monitor = Monitor(schema, tmp_path / "half", warn=warnings.append)
-
-    assert (1, [of.details.after for of in whole.passes[:2]], 9) == (
-        len(warnings),
-        [of.after for of in monitor._passes.past],
-        monitor._next_index,
-    )
-    monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
-    with monitor.watch(2, BUCKETS[0], ModelTensors({("e", 0): torch.randn(20, 4), ("e", 1): torch.randn(20, 4)})):
-        pass
-    assert 9 == read_history(tmp_path / "half", warnings.append).visits[-1].index
 
 
 def test_the_result_of_a_pass_prints_as_a_line(tmp_path: Path) -> None:
