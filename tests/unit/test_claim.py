@@ -53,7 +53,9 @@ def test_a_directory_has_one_owner_until_it_is_released(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "left", [json.dumps(me(**of)) for of in (dead_process(), {"boot": "earlier"}, {"started": "1"})] + ["", "{", "{}"]
+    "left",
+    [json.dumps(me(**of)) for of in (dead_process(), {"boot": "earlier"}, {"started": "1"})]
+    + ["", "{", '{"host": "here"}'],
 )
 def test_a_dead_owner_of_this_host_and_a_damaged_file_are_taken_over_at_once(tmp_path, left):
     (tmp_path / OWNER).write_text(left)
