@@ -11,9 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
+import pyarrow
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
+from pyarrow import parquet
+from safetensors.torch import save_file
 
 from pbgeval import EntitySchema, EvalConfig, evaluate
 from pbgeval.errors import ConfigError, DataError, StorageError
@@ -114,9 +119,8 @@ def write_tables(folder: Path, form: str, tables: Mapping[str, np.ndarray]) -> d
         torch.save({"state_dict": tensors}, folder / "all.pt")
         return {name: f"all.pt#{name}" for name in tables}
     if form == "safetensors":
-        pytest.importorskip("safetensors.torch").save_file(tensors, folder / "all.safetensors")
+        save_file(tensors, folder / "all.safetensors")
         return {name: f"all.safetensors#{name}" for name in tables}
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     for name, table in tables.items():
         (folder / f"{name}.parts").mkdir()
         for index, rows in enumerate(np.array_split(table, 2)):
@@ -148,7 +152,6 @@ def test_tables_of_any_file_have_the_ranks_of_their_formula(form: str, tmp_path:
 
 def test_a_folder_of_parquet_has_the_order_of_its_numbers(tmp_path: Path) -> None:
     """Temporary files of a writer are no rows; the folder's name is not cut at a #."""
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table, folder = values((37, 6), 1, exact=False), tmp_path / "nodes #1"
     folder.mkdir()
     parts = {f"part-{index}": rows for index, rows in enumerate(np.array_split(table, 12))}
@@ -190,7 +193,6 @@ def test_lists_of_parquet_are_read_however_they_were_written(
     kind: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     """Pages of either version, checked and not, with dictionaries that overflow, beside other columns."""
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = values((120, 6), 1, exact=True)
     types = {
         "list": pyarrow.list_(pyarrow.float32()),
@@ -202,7 +204,6 @@ def test_lists_of_parquet_are_read_however_they_were_written(
     vectors = pyarrow.array(list(rows), types[kind])
     written = pyarrow.table({"a.b": [f"n{row}" for row in range(120)], "a.b.c": vectors, "a.b.d": np.arange(120.0)})
     if "by" in settings:
-        duckdb = pytest.importorskip("duckdb")
         duckdb.sql(f"COPY (SELECT * FROM written) TO '{tmp_path / 'n.parquet'}' (ROW_GROUP_SIZE 2048)")
     else:
         parquet.write_table(written, tmp_path / "n.parquet", row_group_size=50, **settings)
@@ -213,7 +214,6 @@ def test_lists_of_parquet_are_read_however_they_were_written(
 
 
 def test_a_parquet_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     for seed in (1, 2):
         table = values((37, 6), seed, exact=False)
         parquet.write_table(pyarrow.table({"vector": pyarrow.array(list(table))}), tmp_path / "new")
@@ -233,8 +233,6 @@ FORMULAS_OF_PYG = [("transe", 1), ("transe", 2), *((name, 1) for name in list(PY
 def test_a_state_dict_of_pyg_has_the_ranks_of_its_definition(
     name: str, norm: int, suffix: str, exact: bool, tmp_path: Path
 ) -> None:
-    if suffix == ".safetensors":
-        pytest.importorskip("safetensors")
     model = PygState(tmp_path / f"model{suffix}", name, norm=norm, exact=exact)
     is_exact = exact and name in ("distmult", "complex")
 
@@ -246,9 +244,6 @@ def test_a_folder_of_graphstorm_has_the_ranks_of_its_decoder(
     decoder: str, remapped: bool, exact: bool, tmp_path: Path
 ) -> None:
     """Edges have the numbers of nodes, or raw ids, whatever the order in which nodes were saved."""
-    if remapped:
-        pytest.importorskip("pyarrow")
-        pytest.importorskip("duckdb")
     model = GraphStormFolder(tmp_path / "emb", decoder, parts=3, remapped=remapped, exact=exact)
     edges, known = some_typed_edges(model, 15, seed=1), some_typed_edges(model, 90, seed=2)
 
@@ -279,11 +274,18 @@ def test_a_checkpoint_of_gigl_has_the_ranks_of_its_operators(
     model = GiglModel(source, destination, similarity)
     plan = random.Random(source + destination).choice(["rows", "columns", "grid"])
     save_checkpoint(tmp_path / "checkpoint", model.state, plan)
+
+    assert_gigl_ranks(tmp_path, model, model.options, 1e-4 if similarity == "cosine" else 0.0)
+
+
+def assert_gigl_ranks(
+    folder: Path, model: GiglModel, options: Mapping[str, Any], error: float, **settings: Any
+) -> None:
     edges, known = some_typed_edges(model, 10, seed=3), some_typed_edges(model, 60, seed=4)
 
-    evaluated(tmp_path / "checkpoint", model.options, edges, known, tmp_path / "out")
+    evaluated(folder / "checkpoint", options, edges, known, folder / "out", **settings)
 
-    assert_typed_ranks(tmp_path / "out", edges, model, known, 1e-4 if similarity == "cosine" else 0.0)
+    assert_typed_ranks(folder / "out", edges, model, known, error)
 
 
 def test_names_of_a_state_dict_are_mapped_by_the_description(tmp_path: Path) -> None:
@@ -298,22 +300,17 @@ def test_names_of_a_state_dict_are_mapped_by_the_description(tmp_path: Path) -> 
         "relations": "relation.weight",
         "relation_types": model.options["relation_types"],
     }
-    edges, known = some_typed_edges(model, 10, seed=3), some_typed_edges(model, 60, seed=4)
 
-    evaluated(tmp_path / "checkpoint", options, edges, known, tmp_path / "out")
-
-    assert_typed_ranks(tmp_path / "out", edges, model, known, 0.0)
+    assert_gigl_ranks(tmp_path, model, options, 0.0)
 
 
 @pytest.mark.parametrize("precision", ["float64", "certified"])
 def test_operators_on_both_sides_work_in_other_precisions(precision: str, tmp_path: Path) -> None:
     model = GiglModel("translation", "complex_diagonal", "dot", exact=False)
     save_checkpoint(tmp_path / "checkpoint", model.state)
-    edges, known = some_typed_edges(model, 10, seed=3), some_typed_edges(model, 60, seed=4)
+    error = 1e-4 if precision == "certified" else 1e-6
 
-    evaluated(tmp_path / "checkpoint", model.options, edges, known, tmp_path / "out", precision=precision)
-
-    assert_typed_ranks(tmp_path / "out", edges, model, known, 1e-4 if precision == "certified" else 1e-6)
+    assert_gigl_ranks(tmp_path, model, model.options, error, precision=precision)
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
@@ -340,8 +337,6 @@ def test_an_operator_on_either_side_gives_the_same_figures(candidates: str, tmp_
 def test_shards_of_a_checkpoint_are_put_together_without_reading_them(
     plan: str, safetensors: bool, tmp_path: Path
 ) -> None:
-    if safetensors:
-        pytest.importorskip("safetensors")
     model, folder = GiglModel("identity", "linear", "dot"), tmp_path / "checkpoint"
     save_checkpoint(folder, model.state, plan, parts=3, safetensors=safetensors)
     number = {"num_files": {"rows": 3, "columns": 3, "grid": 9, "table": 1}[plan]} if safetensors else {}
@@ -360,8 +355,6 @@ def test_shards_of_a_checkpoint_are_put_together_without_reading_them(
 @pytest.mark.parametrize("consolidated", [False, True])
 def test_an_index_of_safetensors_names_the_file_of_each_tensor(consolidated: bool, tmp_path: Path) -> None:
     """As one process writes it, or as shards of several are put together; a stray file beside them is not read."""
-    pytest.importorskip("safetensors")
-    dcp = pytest.importorskip("torch.distributed.checkpoint")
     model = GiglModel("diagonal", "identity", "dot")
     files = {name: 1 + index % 2 for index, name in enumerate(model.state)}
     writer = dcp.HuggingFaceStorageWriter(
@@ -424,7 +417,7 @@ def saved_as(form: str, table: torch.Tensor, folder: Path) -> Any:
         return open_model(folder, {"model": "dot"} | number).entities
     if form in ("pt", "safetensors"):
         path = folder / f"n.{form}"
-        save = torch.save if form == "pt" else pytest.importorskip("safetensors.torch").save_file
+        save = torch.save if form == "pt" else save_file
         save({"n": table}, path)
         return open_model(path, {"model": "dot", "entities": "n"}).entities
     addresses = write_tables(folder, form, {"n": table.numpy()})
@@ -471,7 +464,6 @@ SYSTEMS = ["tables", "pyg", "graphstorm", "graphstorm remapped", "graphstorm hdf
 @pytest.mark.parametrize(("system", "num_partitions"), crossed(SYSTEMS, [1, 2, 5], quick=5))
 def test_partitions_and_workers_change_no_figure(system: str, num_partitions: int, tmp_path: Path) -> None:
     """Edges by name are split into buckets of any number of partitions; those of one are compared with numbers."""
-    pytest.importorskip("duckdb")
     path, options, types, edges, known, names = made(system, tmp_path)
     entities = {one: EntitySchema(num_partitions=num_partitions) for one in types}
     config = config_of_names(tmp_path, path, options, edges, known, names, entities=entities)
@@ -490,16 +482,15 @@ def test_partitions_and_workers_change_no_figure(system: str, num_partitions: in
 def made(system: str, folder: Path) -> Any:
     """A model of a system: its path, options, entity types, edges and known edges, and what edges are called."""
     folder.mkdir(exist_ok=True)
+    plain = some_edges(37, 3, 15, seed=1), some_edges(37, 3, 80, seed=2)
     if system == "tables":
         tables = {"entity": values((37, 6), 1, exact=True), "relation": values((3, 6), 2, exact=True)}
         addresses = write_tables(folder, "parquet lists", tables)
-        edges, known = some_edges(37, 3, 15, seed=1), some_edges(37, 3, 80, seed=2)
         options = {"model": "complex", "entities": addresses["entity"], "relations": addresses["relation"]}
-        return folder, options, ["all"], edges, known, lambda edge: list(map(str, edge))
+        return folder, options, ["all"], *plain, lambda edge: list(map(str, edge))
     if system == "pyg":
         pyg = PygState(folder / "model.pt", "rotate")
-        edges, known = some_edges(37, 3, 15, seed=1), some_edges(37, 3, 80, seed=2)
-        return pyg.path, pyg.options, ["all"], edges, known, lambda edge: list(map(str, edge))
+        return pyg.path, pyg.options, ["all"], *plain, lambda edge: list(map(str, edge))
     model: GraphStormFolder | GiglModel
     more = {}
     if "gigl" in system:
@@ -507,8 +498,6 @@ def made(system: str, folder: Path) -> Any:
         save_checkpoint(folder / "model", model.state, safetensors="shards" in system)
         more = {"num_files": 2} if "shards" in system else {}
     else:
-        if system == "graphstorm remapped":
-            pytest.importorskip("pyarrow")
         kind = {name: True for name in ("remapped", "hdf5") if name in system}
         model = GraphStormFolder(folder / "model", "transe_l1", parts=3, **kind)
     names = names_of(model, is_raw="remapped" in system)
@@ -518,8 +507,6 @@ def made(system: str, folder: Path) -> Any:
 
 def test_the_page_makes_edges_of_splits_and_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks stand beside the edges, in files of their own, row by row."""
-    pytest.importorskip("duckdb")
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     page = Path(__file__).parents[2] / "docs" / "guides" / "other_systems.md"
     [block] = [of for of in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "test_mask" in of]
     monkeypatch.chdir(tmp_path)
@@ -547,7 +534,6 @@ def test_the_page_makes_edges_of_splits_and_masks(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("columns", [("orig", "new"), ("node_str_id", "node_int_id")])
 def test_nodes_of_graphstorm_are_called_as_the_id_maps_say(columns: tuple[str, str], tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     model = GraphStormFolder(tmp_path / "emb", "distmult", parts=2)
     model.write_id_maps(tmp_path / "raw_id_mappings", *columns)
     options = model.options | {"id_maps": "../raw_id_mappings"}
@@ -578,7 +564,6 @@ def test_nodes_of_graphstorm_are_called_as_the_id_maps_say(columns: tuple[str, s
 )
 def test_id_maps_of_another_form_are_refused(change: dict[str, Any], line: str, tmp_path: Path) -> None:
     """One more file, before or after the sound one."""
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     model = GraphStormFolder(tmp_path / "emb", "distmult", parts=2)
     model.write_id_maps(tmp_path / "maps")
     table = pyarrow.table({"orig": ["x"] * len(change["new"])} | change if set(change) == {"new"} else change)
@@ -589,8 +574,6 @@ def test_id_maps_of_another_form_are_refused(change: dict[str, Any], line: str, 
 
 
 def test_a_raw_id_that_is_given_twice_is_refused(tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pytest.importorskip("duckdb")
     model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
     for path in model.folder.glob("*/*.parquet"):
         table = parquet.read_table(path)
@@ -605,7 +588,6 @@ def test_a_raw_id_that_is_given_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_raw_ids_that_are_numbers_are_those_of_edges_in_arrays(tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
     for path in model.folder.glob("*/*.parquet"):
         table = parquet.read_table(path)
@@ -621,23 +603,16 @@ def test_raw_ids_that_are_numbers_are_those_of_edges_in_arrays(tmp_path: Path) -
         evaluated(model.folder, model.options, [(1, 0, 0)], raw_known, tmp_path / "wrong")
 
 
-def test_edges_in_arrays_cannot_have_raw_ids_that_are_texts(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
+def test_a_model_of_types_with_raw_ids_takes_no_edges_in_arrays_and_is_not_converted(tmp_path: Path) -> None:
     model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
 
     with pytest.raises(StorageError, match=r"raw ids that are texts, such as .-\d+, but edges have numbers"):
         evaluated(model.folder, model.options, [(1, 0, 0)], [(1, 0, 0)], tmp_path / "out")
-
-
-def test_a_model_of_types_is_not_converted(tmp_path: Path) -> None:
-    model = GraphStormFolder(tmp_path / "emb", "distmult")
-
     with pytest.raises(ConfigError, match="import-model converts models of one entity type"):
         import_model(open_model(model.folder, model.options), tmp_path / "converted", 1, EdgeFiles({}))
 
 
 def test_unknown_names_of_a_model_of_types_are_refused_without_advice_to_convert_it(tmp_path: Path) -> None:
-    pytest.importorskip("duckdb")
     model = GraphStormFolder(tmp_path / "emb", "distmult")
     edges, names = some_typed_edges(model, 15, seed=1), names_of(model)
     config = config_of_names(tmp_path, model.folder, model.options, edges, edges[1:], names)
@@ -659,5 +634,4 @@ def test_overrides_set_options_of_the_model(tmp_path: Path) -> None:
 
     done = run_main("--config", "eval.py", *arguments, "--output", "out", cwd=tmp_path)
 
-    assert (done.status, done.err) == (0, "")
-    assert model.options == {"model": "transe", "norm": 2}
+    assert (done.status, done.err, model.options) == (0, "", {"model": "transe", "norm": 2})

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.errors import DataError, EvalError, StorageError
+from pbgeval.errors import DataError, StorageError
 from pbgeval.metrics.given import UnknowableMetricError
 from pbgeval.models.topk import TopK, read_topk
 from pbgeval.models.triple_lines import triples_of
 from pbgeval.notation import ENDS
+from tests.kit.refusals import fault_of
 
 TEST = "a\tlikes\tb\nc\tlikes\td\n"
 RANKING = (
@@ -94,10 +95,8 @@ def test_entities_of_a_file_are_the_candidates(tmp_path: Path) -> None:
 def test_a_malformed_line_is_an_error_with_its_number(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path / "ranking.txt", text)
 
-    with pytest.raises(StorageError) as error:
-        read_topk(path, written(tmp_path / "test.tsv", TEST))
-
-    assert str(error.value).startswith(f"{path}{message}")
+    line = fault_of(lambda: read_topk(path, written(tmp_path / "test.tsv", TEST)))
+    assert line.startswith(f"{path}{message}")
 
 
 def test_nothing_to_rank_is_refused(tmp_path: Path) -> None:
@@ -107,9 +106,7 @@ def test_nothing_to_rank_is_refused(tmp_path: Path) -> None:
         ({"test": "a b\n"}, "test.tsv:1: expected head, relation and tail, with tabs between, found 'a b'"),
         ({"known": "a\t\tb\n"}, "known.tsv:1: expected head, relation and tail"),
     ):
-        with pytest.raises(EvalError) as error:
-            read(tmp_path, **options)
-        assert message in str(error.value)
+        assert message in fault_of(lambda options=options: read(tmp_path, **options))
 
 
 def test_gzip_is_read_and_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
@@ -228,9 +225,7 @@ def test_blocks_of_edges_give_what_one_edge_after_the_other_gives(
     expected, counts = reference(test, known, ranking, names, filtering, ties)
     sides, edges, lengths = found.hidden_Q.tolist(), found.edge_Q.tolist(), found.list_length_Q.tolist()
     actual = [(sides[at], edges[at], *row, lengths[at]) for at, row in enumerate(rows(found))]
-    assert actual == expected
-    assert found.counts == counts
-    assert found.num_entities == len(names)
+    assert (actual, found.counts, found.num_entities) == (expected, counts, len(names))
 
 
 def test_a_text_of_spaces_means_the_edges_that_its_words_can_be(tmp_path: Path) -> None:
@@ -368,8 +363,7 @@ def test_the_safran_vectors_are_equal(reference_path: Path, tmp_path: Path) -> N
         for query in expected["queries"]
         for side in ENDS
     }
-    assert of_vectors == by_query
-    assert (expected["absent"], 0) == (found.counts["num_absent"], found.counts["num_missing"])
+    assert (of_vectors, expected["absent"], 0) == (by_query, found.counts["num_absent"], found.counts["num_missing"])
     assert 0 == found.counts["num_known_listed"]
     metrics = found.ranks.metrics()
     for name in ("mrr", "hits@1", "hits@3", "hits@10"):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.errors import StorageError
 from pbgeval.models.type_lists import read_type_lists
+from tests.kit.refusals import fault_of
 
 
 def written(path: Path, text: str) -> Path:
@@ -45,10 +45,7 @@ def test_lines_and_both_forms_of_json_hold_the_same(tmp_path: Path) -> None:
 def test_other_files_are_refused_with_the_place(tmp_path: Path, name: str, text: str, message: str) -> None:
     path = written(tmp_path / name, text)
 
-    with pytest.raises(StorageError) as error:
-        read_type_lists(path)
-
-    assert str(error.value).startswith(f"{path}{message}")
+    assert fault_of(lambda: read_type_lists(path)).startswith(f"{path}{message}")
 
 
 def test_a_missing_file_bytes_that_are_no_text_and_half_a_gzip_file_are_named(tmp_path: Path) -> None:
@@ -60,6 +57,5 @@ def test_a_missing_file_bytes_that_are_no_text_and_half_a_gzip_file_are_named(tm
         ("b.tsv", ":2: expected UTF-8 text, found byte 0xff"),
         ("g.tsv", ": cannot read this text file: "),
     ):
-        with pytest.raises(StorageError) as error:
-            read_type_lists(tmp_path / name)
-        assert str(error.value).startswith(f"{tmp_path / name}{message}")
+        path = tmp_path / name
+        assert fault_of(lambda path=path: read_type_lists(path)).startswith(f"{path}{message}")

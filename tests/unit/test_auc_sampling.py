@@ -18,20 +18,21 @@ def test_small_evaluations_are_compared_whole():
     of = AucSampling.of_size(auc_sampling.EXACT_CELLS - 10, 10, 1000)
 
     assert of.exact
-    assert (1.0, 1.0, 0) == (of.competing_rate, of.true_rate, of.words_per_row)
-    assert of.words(DrawStream(1), 0, 5) is None
+    assert (1.0, 1.0, 0, None) == (of.competing_rate, of.true_rate, of.words_per_row, of.words(DrawStream(1), 0, 5))
 
 
 def test_rates_are_those_that_give_samples_of_the_wanted_size():
     of = AucSampling.of_size(1 << 30, 1 << 22, 256)
 
     assert not of.exact
-    assert 2.0**-12 == of.competing_rate
-    assert 2.0**-2 == of.true_rate
-    assert FIRST_POSITION_WORD + 1 == of.words_per_row
-    assert 1.0 == AucSampling.of_size(1 << 30, 1000, 1 << 20).true_rate
-    assert FIRST_POSITION_WORD + 1 + 1 == AucSampling.of_size(1 << 30, 1 << 10, 1 << 12).words_per_row
-    assert 0.5 == AucSampling.of_size(100, auc_sampling.EXACT_CELLS, 7).competing_rate
+    assert (2.0**-12, 2.0**-2, FIRST_POSITION_WORD + 1, 1.0, FIRST_POSITION_WORD + 1 + 1, 0.5) == (
+        of.competing_rate,
+        of.true_rate,
+        of.words_per_row,
+        AucSampling.of_size(1 << 30, 1000, 1 << 20).true_rate,
+        AucSampling.of_size(1 << 30, 1 << 10, 1 << 12).words_per_row,
+        AucSampling.of_size(100, auc_sampling.EXACT_CELLS, 7).competing_rate,
+    )
 
 
 def test_words_belong_to_rows_whatever_the_block():
@@ -88,34 +89,15 @@ class Population:
         return pool.sort()
 
 
-@pytest.fixture(scope="module")
-def estimates():
+def test_the_estimate_is_unbiased_its_interval_covers_and_its_standard_error_is_the_spread_over_seeds():
+    """An upper estimate: true scores are a sample without replacement, taken for one with it."""
     population = Population()
     exact = pooled_auc([population.all.sort()], all_true=True, all_competing=True)
-    return exact, [
-        pooled_auc([population.sample(seed)], all_true=False, all_competing=False) for seed in range(NUM_SEEDS)
-    ]
-
-
-def test_the_estimate_is_unbiased(estimates):
-    exact, samples = estimates
-    values = np.array([of.value for of in samples])
+    samples = [pooled_auc([population.sample(seed)], all_true=False, all_competing=False) for seed in range(NUM_SEEDS)]
+    mean, spread = np.mean([of.value for of in samples]), np.std([of.value for of in samples], ddof=1)
 
     assert exact.interval() is None
-    assert abs(values.mean() - exact.value) < 5 * values.std(ddof=1) / np.sqrt(NUM_SEEDS)
-    assert values.std(ddof=1) > 0
-
-
-def test_its_interval_covers_the_exact_value_about_as_often_as_it_says(estimates):
-    exact, samples = estimates
+    assert abs(mean - exact.value) < 5 * spread / np.sqrt(NUM_SEEDS)
     covered = [of.interval()["low"] <= exact.value <= of.interval()["high"] for of in samples]
-
     assert 0.90 <= sum(covered) / NUM_SEEDS <= 0.99
-
-
-def test_its_standard_error_is_the_spread_over_seeds(estimates):
-    """An upper estimate: true scores are a sample without replacement, taken for one with it."""
-    _, samples = estimates
-    spread = np.std([of.value for of in samples], ddof=1)
-
     assert 0.85 < np.mean([of.standard_error for of in samples]) / spread < 1.3

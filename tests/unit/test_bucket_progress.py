@@ -16,13 +16,11 @@ def test_whoever_finishes_the_last_window_of_a_bucket_reports_it():
     counter = LocalCounter()
     one, other = (BucketProgress([*WINDOWS, *OTHERS], counter, "round/1") for _ in range(2))
 
-    assert one.finished(WINDOWS[2], 1.0, 0.25) is None
-    assert other.finished(WINDOWS[0], 2.5, 0.5) is None
+    assert (one.finished(WINDOWS[2], 1.0, 0.25), other.finished(WINDOWS[0], 2.5, 0.5)) == (None, None)
     report = other.finished(WINDOWS[1], 0.5, 0.75)
 
     assert report is not None
-    assert 30 == report.num_edges
-    assert 4.0 == pytest.approx(report.seconds)
+    assert (30, 4.0) == (report.num_edges, pytest.approx(report.seconds))
     assert 0.5 == pytest.approx(report.mean_reciprocal_rank)
 
 
@@ -31,8 +29,7 @@ def test_a_bucket_of_one_unit_is_reported_at_once_and_without_a_counter():
 
     report = BucketProgress([*WINDOWS, *OTHERS], counter, "round/1").finished(OTHERS[0], 1.5, None)
 
-    assert BucketReport(7, 1.5, None) == report
-    assert 0 == counter.num_calls
+    assert (BucketReport(7, 1.5, None), 0) == (report, counter.num_calls)
 
 
 def test_of_a_sample_the_edges_drawn_count():
@@ -53,9 +50,10 @@ def test_the_running_mean_is_that_of_all_workers_and_its_interval_closes_at_the_
 
     found = [workers[number % 2].running(unit, means[number]) for number, unit in enumerate(units)]
 
-    assert [done for done, _, _ in found] == list(range(10, 90, 10))
-    assert [mean for _, mean, _ in found] == pytest.approx([np.mean(means[: n + 1]) for n in range(8)])
-    assert [width for _, _, width in found[:4]] == [None] * 4
+    assert (list(range(10, 90, 10)), pytest.approx([np.mean(means[: n + 1]) for n in range(8)]), [None] * 4) == (
+        [done for done, _, _ in found],
+        [mean for _, mean, _ in found],
+        [width for _, _, width in found[:4]],
+    )
     of_five = 1.959964 * np.std(means[:5], ddof=1) / np.sqrt(5) * np.sqrt(1 - 5 / 8)
-    assert found[4][2] == pytest.approx(of_five, rel=1e-4)
-    assert found[-1][2] == 0
+    assert (found[4][2], found[-1][2]) == (pytest.approx(of_five, rel=1e-4), 0)

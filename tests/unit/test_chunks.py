@@ -114,7 +114,5 @@ def test_chunks_that_a_sample_has_drawn_are_one_block_with_the_draws_they_have_a
     ((_, some),) = chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10, {0: np.array([0, 1, 4, 7, 8, 9])})
     none = list(chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10, {0: np.array([], np.int64)}))
 
-    assert ((50, 10),) == whole.runs
-    assert [[0, 1], [2, 3], [8, 9], [14, 15], [16, 17], [18, 19]] == some.rows_BQ.tolist()
-    assert ((50, 2), (50 + 4 * 3, 1), (50 + 7 * 3, 3)) == some.runs
-    assert [] == none
+    assert (((50, 10),), [[0, 1], [2, 3], [8, 9], [14, 15], [16, 17], [18, 19]]) == (whole.runs, some.rows_BQ.tolist())
+    assert (((50, 2), (50 + 4 * 3, 1), (50 + 7 * 3, 3)), []) == (some.runs, none)

@@ -52,9 +52,13 @@ def test_a_directory_has_one_owner_until_it_is_released(tmp_path):
     second.release()
 
 
-@pytest.mark.parametrize("facts", [dead_process(), {"boot": "earlier"}, {"started": "1"}])
-def test_a_dead_owner_of_this_host_is_taken_over_at_once(tmp_path, facts):
-    left_by(tmp_path, **facts)
+@pytest.mark.parametrize(
+    "left",
+    [json.dumps(me(**of)) for of in (dead_process(), {"boot": "earlier"}, {"started": "1"})]
+    + ["", "{", '{"host": "here"}'],
+)
+def test_a_dead_owner_of_this_host_and_a_damaged_file_are_taken_over_at_once(tmp_path, left):
+    (tmp_path / OWNER).write_text(left)
     ours = claim(tmp_path)
     ours.acquire()
 
@@ -63,17 +67,24 @@ def test_a_dead_owner_of_this_host_is_taken_over_at_once(tmp_path, facts):
     assert [] == list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("facts", [{"host": "there"}, {"namespace": "another container"}])
-def test_an_owner_elsewhere_is_dead_after_three_missed_heartbeats(tmp_path, facts):
+@pytest.mark.parametrize(
+    ("facts", "ours", "said"),
+    [
+        ({"host": "there"}, {}, ["checking for 0.3 s"]),
+        ({"namespace": "another container"}, {}, ["checking for 0.3 s"]),
+        ({"host": "there", "job": "SLURM_JOB_ID=7"}, {"job": "SLURM_JOB_ID=7"}, []),  # the same job, on another host
+    ],
+)
+def test_an_owner_elsewhere_is_dead_after_three_missed_heartbeats_or_if_its_job_is_ours(tmp_path, facts, ours, said):
     left_by(tmp_path, **facts)
     (tmp_path / HEARTBEAT).write_text("last")
-    said: list[str] = []
-    ours = Ownership(tmp_path, me(), said.append)
-    ours.acquire()
+    lines: list[str] = []
+    claimed = Ownership(tmp_path, me(**ours), lines.append)
+    claimed.acquire()
+    claimed.release()
 
-    assert 1 == len(said)
-    assert "checking for 0.3 s" in said[0]
-    ours.release()
+    assert len(said) == len(lines)
+    assert all(part in line for part, line in zip(said, lines, strict=True))
 
 
 def test_an_owner_elsewhere_that_beats_is_alive(tmp_path):
@@ -83,17 +94,6 @@ def test_an_owner_elsewhere_that_beats_is_alive(tmp_path):
     with pytest.raises(OutputError, match="on there"):
         claim(tmp_path).acquire()
     theirs.release()
-
-
-def test_the_same_job_takes_over_from_itself_on_another_host(tmp_path):
-    left_by(tmp_path, host="there", job="SLURM_JOB_ID=7")
-    (tmp_path / HEARTBEAT).write_text("last")
-    said: list[str] = []
-    ours = Ownership(tmp_path, me(job="SLURM_JOB_ID=7"), said.append)
-    ours.acquire()
-
-    assert [] == said
-    ours.release()
 
 
 def test_the_heartbeat_stays_in_its_folder_when_the_working_directory_changes(tmp_path, monkeypatch):
@@ -122,14 +122,6 @@ def test_a_folder_that_is_removed_does_not_come_back(tmp_path):
     ours.release()
 
     assert not (tmp_path / "output").exists()
-
-
-@pytest.mark.parametrize("content", ["", "{", '{"host": "here"}'])
-def test_a_damaged_file_stops_nobody(tmp_path, content):
-    (tmp_path / OWNER).write_text(content)
-    ours = claim(tmp_path)
-    ours.acquire()
-    ours.release()
 
 
 @pytest.mark.parametrize("content", ["[]", '{"name": "Ada"}', "mine"])
@@ -174,8 +166,7 @@ def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert 1 == len(owners)
-    assert owners[0].me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
+    assert (1, owners[0].me["nonce"]) == (len(owners), json.loads((tmp_path / OWNER).read_text())["nonce"])
     owners[0].release()
     assert [] == list(tmp_path.iterdir())
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import attrs
 import pytest
 
 from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, help_config
@@ -32,10 +31,6 @@ def config(**changes: Any) -> EvalConfig:
         "checkpoint_path": "/checkpoint",
     }
     return EvalConfig(**(settings | changes))
-
-
-def all_partition(**changes: Any) -> EvalConfig:
-    return config(candidates="partition", **changes)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +91,13 @@ def test_the_headline_follows_from_rank_type_and_semantics(
 
 
 def test_candidates_are_decided_per_relation_unless_set() -> None:
-    for candidates, expected in ((None, ["sampled", "partition"]), ("sampled", ["sampled"] * 2), ("all", ["all"] * 2)):
-        evaluated = config(candidates=candidates)
+    for settings, expected in (
+        ({}, ["sampled", "partition"]),
+        ({"candidates": "sampled"}, ["sampled"] * 2),
+        ({"candidates": "all"}, ["all"] * 2),
+        (GIVEN, ["all"] * 2),
+    ):
+        evaluated = config(**settings)
         assert expected == [evaluated.candidates_of(relation) for relation in evaluated.relations]
 
 
@@ -107,32 +107,43 @@ def test_the_dimension_of_a_type_is_its_own_or_the_global_one() -> None:
         config(dimension=None).dimension_of("user")
 
 
-@pytest.mark.parametrize("make", [config, all_partition])
+NO_NUMBER: list[dict[str, Any]] = [
+    {"entity_path": "/x"},
+    {"edge_paths": ["/x"]},
+    {"checkpoint_path": "/x"},
+    {"workers": 3},
+    {"batch_size": 10},
+    {"loss_fn": "softmax"},
+    {"margin": 1.0},
+    {"name": "x"},
+    {"ignored": ("lr",)},
+    {"hits_at": [50, 10, 5, 3, 1, 1]},
+    {"rank_type": "average"},
+    {"max_memory": "1GB"},
+    {"save_ranks": True},
+    {"save_topk": 3},
+    {"relation_groups": "/x"},
+    {"target_metric": "mrr"},
+    {"breakdowns": ["relation", "relation"]},
+]
+PARTITION, GIVEN, SAMPLING = {"candidates": "partition"}, {"candidate_path": "/x"}, {"num_uniform_negs": 3}
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("base", "change"),
     [
-        {"entity_path": "/x"},
-        {"edge_paths": ["/x"]},
-        {"checkpoint_path": "/x"},
-        {"workers": 3},
-        {"batch_size": 10},
-        {"loss_fn": "softmax"},
-        {"margin": 1.0},
-        {"name": "x"},
-        {"ignored": ("lr",)},
-        {"hits_at": [50, 10, 5, 3, 1, 1]},
-        {"rank_type": "average"},
-        {"max_memory": "1GB"},
-        {"save_ranks": True},
-        {"save_topk": 3},
-        {"relation_groups": "/x"},
-        {"target_metric": "mrr"},
-        {"breakdowns": ["relation", "relation"]},
+        *((base, change) for base in ({}, PARTITION) for change in NO_NUMBER),
+        *((base, SAMPLING | {"num_batch_negs": 10}) for base in (PARTITION, GIVEN)),  # where nothing is sampled
+        *((GIVEN, change) for change in ({"candidates": "all"}, {"candidate_path": "/y"})),
+        *(({key: ["/x"]}, {key: ["/y", "/z"]}) for key in ("filter_paths", "train_paths")),
     ],
     ids=str,
 )
-def test_what_changes_no_number_is_not_in_the_numeric_settings(make: Any, change: dict[str, Any]) -> None:
-    assert numeric_settings(make()) == numeric_settings(make(**change))
+def test_what_changes_no_number_is_not_in_the_numeric_settings(base: dict[str, Any], change: dict[str, Any]) -> None:
+    settings = numeric_settings(config(**(base | change)))
+
+    assert numeric_settings(config(**base)) == settings
+    assert "/x" not in json.dumps(settings)
 
 
 BASES: dict[str, dict[str, Any]] = {
@@ -190,10 +201,6 @@ def test_what_changes_a_number_is_in_the_numeric_settings(base: str, change: dic
     assert numeric_settings(config(**BASES[base])) != numeric_settings(config(**(BASES[base] | change)))
 
 
-def test_settings_of_sampling_count_only_where_something_is_sampled() -> None:
-    assert numeric_settings(all_partition()) == numeric_settings(all_partition(num_batch_negs=10, num_uniform_negs=3))
-
-
 def test_numeric_settings_are_plain_json() -> None:
     settings = numeric_settings(config(pbg_semantics=True, workers=2, compute_loss=True))
 
@@ -218,21 +225,6 @@ def test_names_count_as_a_set_and_many_of_them_as_a_digest() -> None:
     assert restriction(*many) == restriction(*reversed(many), "entity 7")
     assert restriction(*many) != restriction(*many[1:], "another")
     assert 1000 > len(json.dumps(restriction(*many)))
-
-
-def test_paths_of_known_edges_and_given_candidates_are_in_no_setting() -> None:
-    for key in ("filter_paths", "train_paths"):
-        assert numeric_settings(config(**{key: ["/x"]})) == numeric_settings(config(**{key: ["/y", "/z"]}))
-    assert numeric_settings(config(candidate_path="/x")) == numeric_settings(config(candidate_path="/y"))
-    assert "/x" not in json.dumps(numeric_settings(config(candidate_path="/x", relation_groups="/x")))
-
-
-def test_settings_of_sampling_do_not_count_where_candidates_are_given() -> None:
-    given = config(candidate_path="/x")
-
-    assert numeric_settings(given) == numeric_settings(attrs.evolve(given, num_batch_negs=10, num_uniform_negs=3))
-    assert numeric_settings(given) == numeric_settings(attrs.evolve(given, candidates="all"))
-    assert ["all", "all"] == [given.candidates_of(relation) for relation in given.relations]
 
 
 def test_figures_are_filtered_where_known_edges_are_named() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from pbgeval.config.schema import BREAKDOWNS
 from pbgeval.errors import TRAIN_PATHS, ConfigError
 from pbgeval.scoring.comparators import COMPARATORS
 from tests.examples import examples
-
-Change = Callable[[dict[str, Any]], object]
 
 
 def valid() -> dict[str, Any]:

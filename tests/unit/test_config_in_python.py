@@ -31,8 +31,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EvalConfig:
 def test_relative_paths_are_relative_to_the_working_directory(config: EvalConfig, tmp_path: Path) -> None:
     checked = check_config(config)
 
-    assert [str(tmp_path / "edges")] == checked.edge_paths
-    assert str(tmp_path / "checkpoint") == checked.checkpoint_path
+    assert ([str(tmp_path / "edges")], str(tmp_path / "checkpoint")) == (checked.edge_paths, checked.checkpoint_path)
 
 
 def test_all_faults_are_reported_at_once(config: EvalConfig) -> None:

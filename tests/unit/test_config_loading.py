@@ -14,6 +14,7 @@ import pytest
 
 from pbgeval.config import EvalConfig, load_config
 from pbgeval.errors import ConfigError
+from tests.kit import refusals
 
 SETTINGS: dict[str, Any] = {
     "entities": {"all": {"num_partitions": 1}},
@@ -47,10 +48,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def faults_of(path: Path | str, *overrides: str) -> tuple[str, ...]:
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, overrides)
-    assert all(len(fault.splitlines()) == 1 for fault in caught.value.faults)
-    return caught.value.faults
+    return tuple(refusals.faults_of(lambda: load_config(path, overrides), ConfigError))
 
 
 # what a file gives
@@ -64,12 +62,6 @@ def test_all_kinds_of_file_give_equal_configs(folder: Path) -> None:
     assert ours == theirs == data
     assert ["ours", "theirs", "data"] == [config.name for config in (ours, theirs, data)]
     assert folder / "data.json" == data.source
-
-
-def test_get_config_wins_over_the_function_of_pbg(folder: Path) -> None:
-    text = OURS + "\ndef get_torchbiggraph_config():\n    raise RuntimeError\n"
-
-    assert 8 == load_config(write(folder / "eval.py", text)).dimension
 
 
 def test_a_config_made_of_classes_lists_and_tuples_of_paths_loads(folder: Path) -> None:
@@ -91,14 +83,19 @@ def get_config():
 """
     config = load_config(write(folder / "eval.py", text))
 
-    assert [1, 2] == config.hits_at
-    assert [str(folder / "edges")] * 2 == config.edge_paths
-    assert 4 == config.dimension_of("all")
+    assert ([1, 2], [str(folder / "edges")] * 2, 4) == (config.hits_at, config.edge_paths, config.dimension_of("all"))
     assert ["r", "s"] == [relation.name for relation in config.relations]
 
 
-def test_a_config_can_be_pickled_for_workers(folder: Path) -> None:
-    config = load_config(write(folder / "eval.py", OURS))
+PBG = "\ndef get_torchbiggraph_config():\n    raise RuntimeError\n"
+DATACLASS = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("eval.py", OURS + PBG), ("eval.cfg", DATACLASS + THEIRS)], ids=["get_config wins", "any suffix"]
+)
+def test_a_config_can_be_pickled_for_workers(folder: Path, name: str, text: str) -> None:
+    config = load_config(write(folder / name, text))
     copy = pickle.loads(pickle.dumps(config))
 
     assert (config, config.source, config.name) == (copy, copy.source, copy.name)
@@ -128,17 +125,13 @@ def test_a_python_file_runs_in_its_place_with_its_neighbours(folder: Path, tmp_p
     paths = [f"{key}={folder / key.split('_')[0]}" for key in ("entity_path", "checkpoint_path")]
     path_before, modules_before = list(sys.path), set(sys.modules)
 
-    assert 6 == load_config(folder / "eval.py").dimension
-    assert 10 == load_config(other / "eval.py", [*paths, f"edge_paths={folder / 'edges'}"]).dimension
-    assert path_before == sys.path
+    assert (6, 10, path_before) == (
+        load_config(folder / "eval.py").dimension,
+        load_config(other / "eval.py", [*paths, f"edge_paths={folder / 'edges'}"]).dimension,
+        sys.path,
+    )
     assert {"neighbour", "pbgeval_config_eval"}.isdisjoint(set(sys.modules) - modules_before)
     assert {"entity", "edges", "checkpoint", "eval.py", "neighbour.py"} == set(os.listdir(folder))  # no bytecode
-
-
-def test_a_python_file_may_define_dataclasses_and_have_any_suffix(folder: Path) -> None:
-    text = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int = 1\n"
-
-    assert 8 == load_config(write(folder / "eval.cfg", text + THEIRS)).dimension
 
 
 BROKEN = {
@@ -209,17 +202,17 @@ def test_a_fault_in_a_neighbour_is_placed_there(folder: Path) -> None:
 
 
 def test_a_file_that_changed_is_read_anew(folder: Path) -> None:
-    path = write(folder / "eval.py", THEIRS)
-    assert 8 == load_config(path).dimension
-
-    write(path, THEIRS.replace("'dimension': 8", "'dimension': 6"))
-    assert 6 == load_config(path).dimension
+    for dimension in (8, 6):
+        path = write(folder / "eval.py", THEIRS.replace("'dimension': 8", f"'dimension': {dimension}"))
+        assert dimension == load_config(path).dimension
 
 
 def test_a_missing_file_or_a_directory_gives_one_line(folder: Path) -> None:
-    assert (f"{folder}/absent.py: no such config file",) == faults_of(folder / "absent.py")
-    assert ("absent/eval.py: no such config file",) == faults_of("absent/eval.py")
-    assert (f"{folder} is a folder, not a config file",) == faults_of(folder)
+    assert (faults_of(folder / "absent.py"), faults_of("absent/eval.py"), faults_of(folder)) == (
+        (f"{folder}/absent.py: no such config file",),
+        ("absent/eval.py: no such config file",),
+        (f"{folder} is a folder, not a config file",),
+    )
     write(folder / "checkpoint" / "config.json", "{}")
     assert (f"{folder}/checkpoint is a folder, not a config file; did you mean its config.json?",) == faults_of(
         folder / "checkpoint"
@@ -263,8 +256,7 @@ def test_paths_of_pbg_start_in_the_working_directory_then_in_the_configs_folder(
     write(folder / name, json.dumps(SETTINGS) if name.endswith("json") else THEIRS)
 
     config = load_config(os.path.join("place", name))
-    assert str(elsewhere / "entity") == config.entity_path
-    assert [str(folder / "edges")] == config.edge_paths
+    assert (str(elsewhere / "entity"), [str(folder / "edges")]) == (config.entity_path, config.edge_paths)
     assert str(folder / "checkpoint") == config.checkpoint_path
 
     (folder / "edges").rmdir()

@@ -68,9 +68,11 @@ def test_rounds_of_a_sample_share_one_bar(monkeypatch: pytest.MonkeyPatch) -> No
         show()
     observer.finished()
 
-    assert {description for description, _, _ in shown} == {"scoring"}
-    assert [completed for _, completed, _ in shown] == [0, 20, 20, 80, 80, 200]
-    assert [total for _, _, total in shown[1::2]] == [None, 80, 200]
+    assert ({"scoring"}, [0, 20, 20, 80, 80, 200], [None, 80, 200]) == (
+        {description for description, _, _ in shown},
+        [completed for _, completed, _ in shown],
+        [total for _, _, total in shown[1::2]],
+    )
 
 
 def test_shares_of_several_rounds_count_the_earlier_ones(

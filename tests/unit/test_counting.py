@@ -36,27 +36,21 @@ def test_counts_are_those_of_sorting(block):
     assert list(map(len, kept)) == counts.num_competitors_Q.tolist()
 
 
-def test_without_exclusions_all_compete():
-    counts = count(torch.tensor([[1.0, 2.0, 3.0, 2.0]]), torch.tensor([2.0])).raw
+@pytest.mark.parametrize(
+    ("scores_C", "true", "expected"),
+    [
+        (torch.tensor([1.0, 2.0, 3.0, 2.0]), 2.0, [1, 2, 4]),
+        (torch.arange(1 << 20, dtype=torch.float32), 0.0, [(1 << 20) - 1, 1, 1 << 20]),
+        (torch.tensor([1.0, 1.0 + 2**-40, 1.0 - 2**-40], dtype=torch.float64), 1.0, [1, 1, 3]),
+    ],
+    ids=["ties", "a million", "differences of float64"],
+)
+def test_counts_by_hand(scores_C, true, expected):
+    counts = count(scores_C[None], torch.tensor([true], dtype=scores_C.dtype)).raw
+    columns = (counts.better_Q, counts.tied_Q, counts.num_competitors_Q)
 
-    assert ([1], [2], [4]) == tuple(
-        part.tolist() for part in (counts.better_Q, counts.tied_Q, counts.num_competitors_Q)
-    )
-    assert torch.int64 == counts.better_Q.dtype == counts.tied_Q.dtype == counts.num_competitors_Q.dtype
-
-
-def test_infinite_true_scores_compare_as_numbers():
-    scores = torch.tensor([[-torch.inf, 0.0, torch.inf]] * 2)
-
-    counts = count(scores, torch.tensor([torch.inf, -torch.inf])).raw
-
-    assert ([0, 2], [1, 1]) == (counts.better_Q.tolist(), counts.tied_Q.tolist())
-
-
-def test_zeros_of_both_signs_tie():
-    counts = count(torch.tensor([[-0.0, 0.0]] * 2), torch.tensor([0.0, -0.0])).raw
-
-    assert ([0, 0], [2, 2]) == (counts.better_Q.tolist(), counts.tied_Q.tolist())
+    assert expected == [int(column) for column in columns]
+    assert {torch.int64} == {column.dtype for column in columns}
 
 
 def test_empty_blocks_count_nothing():
@@ -66,27 +60,11 @@ def test_empty_blocks_count_nothing():
     assert 0 == count(torch.empty(0, 3), torch.empty(0)).raw.better_Q.numel()
 
 
-def test_scores_that_are_not_contiguous_are_counted_all_the_same():
-    scores_QC = torch.arange(24.0).view(4, 6)[:, 1:5]
-
-    counts = count(scores_QC, torch.tensor([2.0, 0.0, 100.0, 20.0])).raw
-
-    assert ([2, 4, 0, 2], [1, 0, 0, 1]) == (counts.better_Q.tolist(), counts.tied_Q.tolist())
-
-
 def test_a_block_beyond_exact_float32_counts_is_refused(monkeypatch):
     monkeypatch.setattr(counting, "MAX_CANDIDATES", 3)
 
     with pytest.raises(ValueError, match="a block of 4 candidates"):
         count(torch.zeros(1, 4), torch.zeros(1))
-
-
-def test_counts_are_exact_at_a_million_candidates():
-    scores = torch.arange(1 << 20, dtype=torch.float32)[None]
-
-    counts = count(scores, torch.tensor([0.0])).raw
-
-    assert ((1 << 20) - 1, 1) == (int(counts.better_Q), int(counts.tied_Q))
 
 
 @given(score_grids(), st.randoms(use_true_random=False), st.sampled_from([torch.float32, torch.float64]))
@@ -112,11 +90,3 @@ def test_each_query_is_compared_with_the_row_of_its_key(grid, random, dtype):
     ]
     assert expected == list(zip(found.better_Q.tolist(), found.tied_Q.tolist(), strict=True))
     assert {len(scores_KC[0]) - 1} == set(found.num_competitors_Q.tolist())
-
-
-def test_scores_that_differ_only_in_float64_are_told_apart():
-    scores = torch.tensor([[1.0, 1.0 + 2**-40, 1.0 - 2**-40]], dtype=torch.float64)
-
-    counts = count(scores, torch.tensor([1.0], dtype=torch.float64)).raw
-
-    assert (1, 1) == (int(counts.better_Q), int(counts.tied_Q))

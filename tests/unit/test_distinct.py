@@ -17,8 +17,7 @@ def test_distinct_integers_are_those_of_a_set_in_order(values: list[int], dtype:
     array = np.array(values, dtype)
     found = distinct(array)
 
-    assert sorted(set(values)) == found.tolist()
-    assert found.dtype == dtype
+    assert (sorted(set(values)), found.dtype) == (found.tolist(), dtype)
     assert not np.shares_memory(found, array)
 
 

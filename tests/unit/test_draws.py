@@ -66,10 +66,12 @@ FROZEN = [
 def test_frozen_words_and_offsets(of, key, address, expected, size, offsets):
     stream = DrawStream.of(*of)
 
-    assert key == stream.key
-    assert expected == stream.words(address, len(expected)).tolist()
-    assert offsets == uniform_below(stream.words(address, len(offsets)), size).tolist()
-    assert offsets == [word * size >> 64 for word in expected]
+    assert (key, expected, offsets, offsets) == (
+        stream.key,
+        stream.words(address, len(expected)).tolist(),
+        uniform_below(stream.words(address, len(offsets)), size).tolist(),
+        [word * size >> 64 for word in expected],
+    )
 
 
 def test_every_seed_path_bucket_side_and_purpose_has_a_stream_of_its_own():

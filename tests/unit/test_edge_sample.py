@@ -80,10 +80,8 @@ def test_doubled_allocations_only_add(of, first, offset):
 
 
 def test_rounds_double_until_they_are_the_population():
-    assert (2000, 4000, 8000, 9000) == doubling_rounds(9000, 2000)
-    assert (2000, 4000) == doubling_rounds(4000, 2000)
-    assert (3,) == doubling_rounds(3, 2000)
-    assert (0,) == doubling_rounds(0, 2000)
+    assert ((2000, 4000, 8000, 9000), (2000, 4000)) == (doubling_rounds(9000, 2000), doubling_rounds(4000, 2000))
+    assert ((3,), (0,)) == (doubling_rounds(3, 2000), doubling_rounds(0, 2000))
     with pytest.raises(ValueError, match="at least 1 unit, got 0"):
         doubling_rounds(10, 0)
 
@@ -94,9 +92,11 @@ def test_a_random_order_has_every_number_once(size):
 
     whole = order.positions(0, size)
 
-    assert list(range(size)) == sorted(whole.tolist())
-    assert whole[size // 3 : size // 2].tolist() == order.positions(size // 3, size // 2).tolist()
-    assert 0 == len(order.positions(size, size))
+    assert (list(range(size)), whole[size // 3 : size // 2].tolist(), 0) == (
+        sorted(whole.tolist()),
+        order.positions(size // 3, size // 2).tolist(),
+        len(order.positions(size, size)),
+    )
 
 
 def test_a_random_order_of_a_huge_range_is_computed_where_it_is_asked_for():
@@ -141,9 +141,11 @@ def test_rounds_draw_every_unit_once_and_number_the_clusters_through(of, first, 
             clusters |= {drawn.first_cluster + j: stratum_of[path_index, bucket] for j in range(len(units))}
         strata += [clusters[cluster] for cluster in sorted(clusters)]
         design = sample.design(round_number)
-        assert strata == design.stratum_U.tolist()
-        assert list(range(len(strata) - len(clusters), len(strata))) == sorted(clusters)
-        assert sample.round_totals[round_number - 1] == len(strata)
+        assert (design.stratum_U.tolist(), sorted(clusters), len(strata)) == (
+            strata,
+            list(range(len(strata) - len(clusters), len(strata))),
+            sample.round_totals[round_number - 1],
+        )
         assert sum(of) == sample.num_units == design.population_H.sum()
 
     assert sample.is_complete(sample.num_rounds)

@@ -20,10 +20,12 @@ def test_numbers_follow_types_by_name_and_partitions_in_order(of, chance):
     slots = [(name, part) for name in sorted(of) for part in range(len(of[name]))]
     places = [(*slot, row) for slot in slots for row in range(of[slot[0]][slot[1]])]
 
-    assert slots == list(numbering.slots)
-    assert len(places) == numbering.num_entities
-    assert places == [numbering.place_of(number) for number in range(len(places))]
-    assert [slots.index(place[:2]) for place in places] == numbering.slot_of(np.arange(len(places))).tolist()
+    assert (slots, len(places), places, [slots.index(place[:2]) for place in places]) == (
+        list(numbering.slots),
+        numbering.num_entities,
+        [numbering.place_of(number) for number in range(len(places))],
+        numbering.slot_of(np.arange(len(places))).tolist(),
+    )
     for slot, (name, part) in enumerate(slots):
         before = sum(place[:2] in slots[:slot] for place in places)
         assert (before, before + of[name][part]) == numbering.range_of_slot(slot)

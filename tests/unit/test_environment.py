@@ -6,6 +6,7 @@ import pytest
 
 from pbgeval.cluster.environment import GroupPlace, advice_on_restarts, place_in_group
 from pbgeval.errors import LaunchError
+from tests.kit.refusals import fault_of
 
 TORCHRUN = {
     "RANK": "3",
@@ -86,27 +87,6 @@ def test_a_process_without_a_group_of_several_is_alone(environment: dict[str, st
     assert place_in_group(environment) is None
 
 
-def test_the_tasks_of_a_step_meet_at_its_first_host() -> None:
-    place = place_in_group(STEP)
-
-    assert place is not None
-    assert ("srun", 2, 4, 0, "n08") == (place.how, place.rank_in_team, place.size, place.local_rank, place.address)
-    assert 20_000 <= place.port < 32_000
-
-
-def test_a_local_job_of_submitit_meets_on_loopback() -> None:
-    place = place_in_group(STEP | SUBMITIT)
-
-    assert place is not None
-    assert ("submitit", 1, 2, 1, "127.0.0.1") == (
-        place.how,
-        place.rank_in_team,
-        place.size,
-        place.local_rank,
-        place.address,
-    )
-
-
 def test_jobs_and_steps_have_ports_of_their_own() -> None:
     places = [
         place_in_group(STEP | {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)})
@@ -141,12 +121,7 @@ def test_jobs_and_steps_have_ports_of_their_own() -> None:
     ],
 )
 def test_variables_that_make_no_sense_are_one_line(environment: dict[str, str], line: str) -> None:
-    with pytest.raises(LaunchError) as raised:
-        place_in_group(environment)
-
-    (fault,) = raised.value.faults
-    assert fault.startswith(line), fault
-    assert "\n" not in fault
+    assert fault_of(lambda: place_in_group(environment), LaunchError).startswith(line)
 
 
 def test_torchrun_that_would_restart_workers_with_its_own_store_is_told() -> None:
@@ -155,9 +130,11 @@ def test_torchrun_that_would_restart_workers_with_its_own_store_is_told() -> Non
     (line,) = advice_on_restarts(restarting)
 
     assert "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in line
-    assert [] == advice_on_restarts(restarting | {"TORCHELASTIC_MAX_RESTARTS": "0"})
-    assert [] == advice_on_restarts(restarting | {"TORCHELASTIC_USE_AGENT_STORE": "False"})
-    assert [] == advice_on_restarts({})
+    assert ([], [], []) == (
+        advice_on_restarts(restarting | {"TORCHELASTIC_MAX_RESTARTS": "0"}),
+        advice_on_restarts(restarting | {"TORCHELASTIC_USE_AGENT_STORE": "False"}),
+        advice_on_restarts({}),
+    )
 
 
 def test_the_store_is_torchruns_where_its_agent_holds_one() -> None:
@@ -168,20 +145,31 @@ def test_the_store_is_torchruns_where_its_agent_holds_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "first"),
+    ("more", "meeting"),
     [
-        ("n1", "n1"),
-        ("n[1-3,7]", "n1"),
-        ("a1,b[01-02]", "a1"),
-        ("b[08-11],a", "b08"),
-        ("rack[1-2]n[0,5]", "rack1n0"),
-        ("gpu-[1-2]-ib.site", "gpu-1-ib.site"),
+        ({}, ("srun", 2, 4, 0, "n08")),
+        (SUBMITIT, ("submitit", 1, 2, 1, "127.0.0.1")),
+        *(
+            ({"SLURM_STEP_NODELIST": text}, ("srun", 2, 4, 0, first))
+            for text, first in (
+                ("n1", "n1"),
+                ("n[1-3,7]", "n1"),
+                ("a1,b[01-02]", "a1"),
+                ("b[08-11],a", "b08"),
+                ("rack[1-2]n[0,5]", "rack1n0"),
+                ("gpu-[1-2]-ib.site", "gpu-1-ib.site"),
+            )
+        ),
     ],
 )
-def test_a_step_meets_on_the_first_host_of_its_list(text: str, first: str) -> None:
-    place = place_in_group(STEP | {"SLURM_STEP_NODELIST": text})
+def test_the_tasks_of_a_step_meet_at_the_first_host_of_its_list_and_local_ones_on_loopback(
+    more: dict[str, str], meeting: tuple[str, int, int, int, str]
+) -> None:
+    place = place_in_group(STEP | more)
+
     assert place is not None
-    assert place.address == first
+    assert meeting == (place.how, place.rank_in_team, place.size, place.local_rank, place.address)
+    assert more or 20_000 <= place.port < 32_000
 
 
 @pytest.mark.parametrize("text", ["n[1-", "n[1-x]", "n1,", ",n1", "n]1[", "n[]"])

@@ -20,8 +20,7 @@ def test_the_second_half_is_added_to_the_first(width):
             half = (len(row) + 1) // 2
             row = [a + b for a, b in zip(row[:half], [*row[half:], 0.0], strict=False)]
         expected += row
-    assert expected == sum_in_order(x_ND).tolist()
-    assert [0.0] * 4 == sum_in_order(x_ND[:, :0]).tolist()
+    assert (expected, [0.0] * 4) == (sum_in_order(x_ND).tolist(), sum_in_order(x_ND[:, :0]).tolist())
 
 
 def test_a_matrix_product_adds_from_the_first_column_to_the_last():

@@ -59,8 +59,7 @@ def test_products_are_in_float32_and_settings_come_back(setting: str) -> None:
         inside = settings_of_torch()
 
     assert torch.equal(expected, found)
-    assert ["highest", "False", "ieee", "ieee"] == inside[:4]
-    assert before == settings_of_torch()
+    assert (["highest", "False", "ieee", "ieee"], before) == (inside[:4], settings_of_torch())
 
 
 def test_settings_come_back_after_an_error() -> None:

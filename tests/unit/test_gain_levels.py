@@ -21,28 +21,20 @@ scores = st.sampled_from([-math.inf, -1.5, -0.5, 0.0, 0.25, math.inf])
 candidates = st.lists(st.tuples(st.integers(0, 2), scores, st.integers(0, 3), st.integers(0, 3)), max_size=14)
 
 
-def slow_dcg(of, k, discount) -> float:
-    total = 0.0
-    for at, gain in enumerate(of):
-        position = at + 1
-        if k is not None and position > k:
-            break
-        if discount is Discount.STANDARD:
-            total += gain / math.log2(position + 1)
-        else:
-            total += gain if position == 1 else gain / math.log2(position)
-    return total
+def slow_dcg(gains, k: int | None, discount: str) -> float:
+    by = {"standard": lambda place: math.log2(place + 1), "jk": lambda place: math.log2(place) if place > 1 else 1.0}
+    return sum(gain / by[discount](place) for place, gain in enumerate(gains[:k], 1))
 
 
 def slow_ndcg_over_orders(gains, scores, k, discount) -> float | None:
     """The mean over all orders of the candidates that agree with their scores."""
-    ideal = max(slow_dcg(order, k, discount) for order in itertools.permutations(gains))
+    ideal = max(slow_dcg(order, k, discount.value) for order in itertools.permutations(gains))
     if ideal == 0:
         return None
     found = []
     for order in itertools.permutations(range(len(scores))):
         if all(scores[first] >= scores[second] for first, second in itertools.pairwise(order)):
-            found.append(slow_dcg([gains[at] for at in order], k, discount) / ideal)
+            found.append(slow_dcg([gains[at] for at in order], k, discount.value) / ideal)
     return math.fsum(found) / len(found)
 
 

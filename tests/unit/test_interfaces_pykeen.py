@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 import warnings
 from collections import Counter
 from types import SimpleNamespace
-from unittest import mock
 
 import attrs
 import pandas
@@ -96,32 +94,26 @@ def assert_equal_figures(expected, results):
         assert expected[f"{side}.{rank_type}.{ours}"] == pytest.approx(value, rel=1e-9, abs=1e-9), key
 
 
-@pytest.mark.parametrize("macro", [False, True])
-def test_filtered_figures_are_those_of_the_slow_reference(macro):
-    evaluator = RankBasedEvaluator(macro=macro, hits_at=CUTOFFS)
+OTHERS = [factory(TRAIN), torch.tensor(VALID)]
 
-    results = evaluator.evaluate(
-        Diagonal(), factory(TEST), additional_filter_triples=[factory(TRAIN), torch.tensor(VALID)], batch_size=7
+
+@pytest.mark.parametrize(
+    ("options", "triples", "others", "known"),
+    [
+        ({}, factory(TEST), OTHERS, {*TEST, *TRAIN, *VALID}),
+        ({"macro": True}, factory(TEST), OTHERS, {*TEST, *TRAIN, *VALID}),
+        ({}, TEST, None, set(TEST)),  # evaluated triples are known without any others
+        ({"filtered": False}, torch.tensor(TEST), TRAIN, set()),  # PyKEEN 1.11.1 ends with an error here
+    ],
+    ids=["filtered", "macro", "by themselves", "raw"],
+)
+def test_figures_are_those_of_the_slow_reference(options, triples, others, known):
+    results = RankBasedEvaluator(**options, hits_at=CUTOFFS).evaluate(
+        Diagonal(), triples, additional_filter_triples=others, batch_size=7
     )
 
-    assert_equal_figures(expected_figures(TEST, {*TEST, *TRAIN, *VALID}, macro=macro), results)
-
-
-def test_without_a_filter_everybody_competes():
-    """PyKEEN 1.11.1 ends with an error here."""
-    results = RankBasedEvaluator(filtered=False, hits_at=CUTOFFS).evaluate(
-        Diagonal(), torch.tensor(TEST), additional_filter_triples=TRAIN
-    )
-
-    assert "raw" == results.report.document["filter"]
-    assert_equal_figures(expected_figures(TEST, set()), results)
-
-
-def test_evaluated_triples_are_known_without_any_others():
-    results = RankBasedEvaluator(hits_at=CUTOFFS).evaluate(Diagonal(), TEST)
-
-    assert "filtered" == results.report.document["filter"]
-    assert_equal_figures(expected_figures(TEST, set(TEST)), results)
+    assert ("filtered" if known else "raw") == results.report.document["filter"]
+    assert_equal_figures(expected_figures(TEST, known, macro=options.get("macro", False)), results)
 
 
 def test_a_filter_of_the_evaluated_triples_alone_is_warned_of():
@@ -178,9 +170,11 @@ def test_results_have_the_keys_and_shapes_of_pykeen():
     flat, frame = results.to_flat_dict(), results.to_df()
 
     assert 9 * (19 + 3 * 4 + 2) == len(flat) == len(frame)
-    assert flat["both.realistic.adjusted_hits_at_3"] == results.report["adjusted_hits@3"]
-    assert ["Side", "Rank_type", "Metric", "Value"] == list(frame.columns)
-    assert flat == {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in frame.itertuples()}
+    assert (flat["both.realistic.adjusted_hits_at_3"], ["Side", "Rank_type", "Metric", "Value"], flat) == (
+        results.report["adjusted_hits@3"],
+        list(frame.columns),
+        {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in frame.itertuples()},
+    )
     assert flat["head.optimistic.hits_at_5"] == results.to_dict()["head"]["optimistic"]["hits_at_5"]
     assert flat["both.realistic.inverse_harmonic_mean_rank"] == results.get_metric("mrr") == results.report["mrr"]
     assert flat["both.realistic.adjusted_hits_at_k"] == results.get_metric("adjusted_hits_at_k")
@@ -216,21 +210,12 @@ def test_what_is_undefined_is_not_a_number():
     assert math.isnan(results.to_flat_dict()["both.realistic.arithmetic_mean_rank"])
 
 
-def test_settings_and_options_are_those_of_every_evaluation(tmp_path):
-    evaluator = RankBasedEvaluator(
-        hits_at=[2], settings={"save_ranks": True, "metrics": ["rank"]}, output=tmp_path / "out"
-    )
-
-    results = evaluator.evaluate(Diagonal(), TEST)
-
-    assert (tmp_path / "out" / "ranks").is_dir()
-    assert results.report["hits@2"] == results.to_flat_dict()["both.realistic.hits_at_2"]
-    assert "both.auc" not in results.report.document["metrics"]
-
-
 @pytest.mark.parametrize("add_defaults", [False, True])
-def test_arguments_of_pykeen_s_evaluator_are_taken(add_defaults):
-    evaluator = RankBasedEvaluator(ks=(2,), metrics=["hits@2", "f1"], add_defaults=add_defaults)
+def test_arguments_of_pykeen_s_evaluator_and_settings_of_ours_are_taken(tmp_path, add_defaults):
+    output = tmp_path / "out"
+    evaluator = RankBasedEvaluator(
+        ks=(2,), metrics=["hits@2", "f1"], add_defaults=add_defaults, settings={"save_ranks": True}, output=output
+    )
 
     results = evaluator.evaluate(
         Diagonal(), TEST, device="cpu", use_tqdm=False, tqdm_kwargs={}, pre_filtered_triples=True
@@ -240,16 +225,8 @@ def test_arguments_of_pykeen_s_evaluator_are_taken(add_defaults):
     assert {"both.realistic.hits_at_2", "both.f1_score"} <= metrics.keys()
     assert add_defaults is ("both.realistic.mean_rank" in metrics)
     assert "both.realistic.hits_at_10" not in metrics
-
-
-def test_without_pandas_a_frame_is_refused_and_the_extra_named():
-    results = RankBasedEvaluator().evaluate(Diagonal(), TEST)
-
-    with (
-        mock.patch.dict(sys.modules, {"pandas": None}),
-        pytest.raises(EvalError, match=r"pandas is required for a data frame: pip install 'pbgeval\[pykeen\]'"),
-    ):
-        results.report.to_df()
+    assert (output / "ranks").is_dir()
+    assert results.report["hits@2"] == results.to_flat_dict()["both.realistic.hits_at_2"]
 
 
 @pytest.mark.parametrize(

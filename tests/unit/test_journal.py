@@ -30,8 +30,7 @@ def test_what_is_written_is_read(tmp_path_factory, arrays):
     entry = ours.write(["a", "b ü"], [np.array(values, np.int64) for values in arrays])
 
     found = ours.read(entry)
-    assert ("a", "b ü") == found.units
-    assert arrays == [array.tolist() for array in found.arrays]
+    assert (("a", "b ü"), arrays) == (found.units, [array.tolist() for array in found.arrays])
     assert {np.dtype(np.int64)} >= {array.dtype for array in found.arrays}
 
 
@@ -83,8 +82,7 @@ def test_the_log_has_a_line_per_event(tmp_path):
 
     (path,) = ours.folder.glob("log-*.jsonl")
     first, second = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    assert ("start", "a", "me") == (first["event"], first["unit"], first["writer"])
-    assert 3 == second["edges"]
+    assert ("start", "a", "me", 3) == (first["event"], first["unit"], first["writer"], second["edges"])
     assert first["time"] <= second["time"]
     assert [] == ours.entries()
 

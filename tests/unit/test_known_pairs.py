@@ -93,8 +93,7 @@ def test_repetitions_are_dropped_before_anything_is_spilled(tmp_path):
     for _ in range(1000):
         add(store, Side.RHS, [(1, 2), (0, 11), (1, 3)])
 
-    assert [] == list(tmp_path.iterdir())
-    assert [(2, 1), (3, 1)] == rows_and_keys(store.pairs(Side.RHS, 0))
+    assert ([], [(2, 1), (3, 1)]) == (list(tmp_path.iterdir()), rows_and_keys(store.pairs(Side.RHS, 0)))
 
 
 def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkeypatch):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import numpy as np
@@ -118,24 +117,3 @@ def test_counts_of_unlike_graphs_do_not_add():
 
     with pytest.raises(ValueError, match="unlike graphs"):
         SlotCounts.zero(1, NUMBERING) + SlotCounts.zero(1, other)
-
-
-@pytest.mark.reference
-def test_cardinalities_of_nations_are_those_of_the_vectors(reference_path):
-    folder = reference_path / "vectors" / "full_nations"
-    expected = json.loads((folder / "index.json").read_text())["relation_types"]
-    lhs, rel, rhs = np.load(folder / "train.npy").astype(np.int64).T
-    numbering = EntityNumbering.from_sizes({("all", 0): 8, ("all", 1): 6})
-    counts = SlotCounts.zero(len(expected), numbering)
-    for side in ENDS:
-        for slot in (0, 1):
-            counts += SlotCounts.of_slot(
-                side,
-                slot,
-                [EdgeColumns(lhs.copy(), rel.copy(), rhs.copy())],
-                numbering=numbering,
-                num_relations=len(expected),
-                evaluated=np.arange(14),
-            )
-
-    assert expected == [CARDINALITIES[i] for i in counts.cardinality_classes()]

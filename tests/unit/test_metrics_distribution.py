@@ -29,9 +29,11 @@ def test_weights_of_queries_are_gathered_by_rank(pairs):
             sums[rank] = sums.get(rank, Fraction(0)) + Fraction(weight)
     scale = Fraction(2) ** -math.frexp(largest)[1]  # weights are kept on a scale where the largest is below 1
 
-    assert sorted(sums) == distribution.ranks_R.tolist()
-    assert [float(sums[rank] * scale) for rank in sorted(sums)] == distribution.weight_R.tolist()
-    assert len(pairs) == distribution.num_queries
+    assert (sorted(sums), [float(sums[rank] * scale) for rank in sorted(sums)], len(pairs)) == (
+        distribution.ranks_R.tolist(),
+        distribution.weight_R.tolist(),
+        distribution.num_queries,
+    )
     assert distribution.total_weight == pytest.approx(distribution.groups.total_weight, rel=1e-15)
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,11 +9,10 @@ from hypothesis import strategies as st
 from pbgeval.metrics.summary import macro_over_keys, macro_over_relations
 from pbgeval.notation import ENDS, Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
-from pbgeval.stats.rank_stats import RankStats, StatsLayout, by_label, rank_metrics
+from pbgeval.stats.rank_stats import StatsLayout, rank_metrics
 from pbgeval.stats.ranks import RankCounts, RankType
-from tests import full_vectors
 from tests.examples import examples
-from tests.full_vectors import FullEvaluation
+from tests.kit.counts import counts_of
 
 LAYOUT = StatsLayout((1, 3, 10))
 SIDES = tuple(ENDS)
@@ -30,7 +28,7 @@ def grouped_of(of) -> GroupedStats:
     grouped = GroupedStats(LAYOUT)
     for query in of:
         side, relation, _, better, tied, beaten = query
-        counts = RankCounts(*(torch.tensor([size]) for size in (better, tied, better + tied + beaten)))
+        counts = counts_of([(better, tied, beaten)])
         grouped.add(RELATION, side, torch.tensor([relation]), counts)
         grouped.add(KEY_FREQUENCY, side, torch.tensor([frequency[query[:3]]]), counts)
     return grouped
@@ -60,57 +58,3 @@ def test_many_weights_are_summed_exactly():
     expected |= {f"{rank_type.value}.count": 500500 for rank_type in RankType}
     assert expected == {name: found[f"both.{name}"] for name in expected}
     assert (2.0, 2.0) == (found["both.realistic.median_rank"], found["both.pessimistic.geometric_mean_rank"])
-
-
-VECTOR_NAMES = {"arithmetic_mean_rank": "mean_rank", "inverse_harmonic_mean_rank": "mean_reciprocal_rank"}
-VECTOR_NAMES |= {f"hits_at_{cutoff}": f"hits_at_{cutoff}" for cutoff in full_vectors.CUTOFFS}
-
-
-def grouped_evaluation(evaluation: FullEvaluation) -> GroupedStats:
-    grouped = GroupedStats(StatsLayout(full_vectors.CUTOFFS))
-    for side in ENDS:
-        grouped.add(RELATION, side, evaluation.relations(), evaluation.counts[side])
-        grouped.add(KEY_FREQUENCY, side, evaluation.key_frequencies(side), evaluation.counts[side])
-    return grouped
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize("model", full_vectors.MODELS)
-@pytest.mark.parametrize("setting", full_vectors.SETTINGS)
-def test_over_query_keys_equals_pykeen(reference_path, model, setting):
-    evaluation = FullEvaluation.read(reference_path / "vectors", model, setting)
-    found = macro_over_keys(grouped_evaluation(evaluation), SIDES)
-
-    expected = evaluation.document["settings"][setting]["macro"]
-    compared = 0
-    for key, value in expected.items():
-        label, rank_type, name = key.split(".")
-        if name in VECTOR_NAMES:
-            compared += 1
-            assert value == pytest.approx(found[f"{label}.{rank_type}.{VECTOR_NAMES[name]}"], rel=1e-9)
-    assert 3 * 3 * len(VECTOR_NAMES) == compared
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize("model", full_vectors.MODELS)
-def test_over_relations_equals_the_vectors(reference_path, model):
-    evaluation = FullEvaluation.read(reference_path / "vectors", model, "filtered")
-    found = macro_over_relations(grouped_evaluation(evaluation), SIDES)
-
-    for name, value in evaluation.document["mean_over_relations"].items():
-        assert value == pytest.approx(found[f"both.realistic.{name}"], rel=1e-9)
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize("model", full_vectors.MODELS)
-@pytest.mark.parametrize("setting", full_vectors.SETTINGS)
-def test_the_adjusted_mean_rank_index_equals_pykeens(reference_path, model, setting):
-    evaluation = FullEvaluation.read(reference_path / "vectors", model, setting)
-    layout = StatsLayout((1,))
-    of_side = {side: RankStats.from_queries(layout, counts) for side, counts in evaluation.counts.items()}
-
-    expected = evaluation.document["settings"][setting]["micro"]
-    for label, stats in by_label(of_side, SIDES).items():
-        value = expected[f"{label}.realistic.adjusted_arithmetic_mean_rank_index"]
-        found = rank_metrics(stats.total, layout.cutoffs, adjusted=True)
-        assert found["realistic.adjusted_mean_rank_index"] == pytest.approx(value, rel=1e-9)

@@ -14,7 +14,7 @@ from pbgeval.notation import ENDS, Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
-from pbgeval.stats.ranks import RankCounts
+from tests.kit.counts import counts_of
 
 LAYOUT = StatsLayout((1, 3, 10))
 queries = st.lists(
@@ -22,11 +22,6 @@ queries = st.lists(
     min_size=1,
     max_size=30,
 )
-
-
-def counts_of(of) -> RankCounts:
-    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
 
 
 def ranks_of(of) -> tuple[list[int], list[int], list[int]]:
@@ -68,8 +63,7 @@ def test_macro_averages_give_the_metrics_of_the_weighted_ranks(of):
     for label, sides in (("head", [Side.LHS]), ("tail", [Side.RHS]), ("both", list(ENDS))):
         own = [query for query in of if query[0] in sides]
         if not own:
-            assert 0 == found[f"{label}.realistic.count"]
-            assert found[f"{label}.realistic.mean_rank"] is None
+            assert (0, None) == (found[f"{label}.realistic.count"], found[f"{label}.realistic.mean_rank"])
             continue
         weights = [float(Fraction(1, frequency[query[:2]])) for query in own]
         expected = from_ranks(*ranks_of([query[2:] for query in own]), weights=weights).to_dict(LAYOUT.cutoffs)

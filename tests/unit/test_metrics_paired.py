@@ -154,8 +154,7 @@ def test_differences_are_those_of_sums_over_all_pairs_of_queries(
     whole = differences(stats, METRICS, by_group=False)
     groups = differences(stats, METRICS, by_group=True)
 
-    assert bool(edges) == bool(whole)
-    assert sorted({edge.group for edge in edges}) == [of.group for of in groups]
+    assert (bool(edges), sorted({edge.group for edge in edges})) == (bool(whole), [of.group for of in groups])
     for of, chosen in [
         *((of, edges) for of in whole),
         *((of, [e for e in edges if e.group == of.group]) for of in groups),
@@ -236,8 +235,7 @@ def test_students_probability_is_that_of_the_incomplete_beta_function(t: float, 
 
 
 def test_student_becomes_the_normal_and_ends_are_exact():
-    assert 1.0 == two_sided_probability(0.0, 3.0)
-    assert 0.0 == two_sided_probability(math.inf, 3.0)
+    assert (1.0, 0.0) == (two_sided_probability(0.0, 3.0), two_sided_probability(math.inf, 3.0))
     assert math.erfc(2.0 / math.sqrt(2)) == two_sided_probability(2.0, 1e9)
     assert math.erfc(2.0 / math.sqrt(2)) == pytest.approx(two_sided_probability(2.0, 999_999.0), rel=1e-5)
 
@@ -255,8 +253,7 @@ def test_holm_rejects_what_the_procedure_rejects(p_values: list[float], alpha: f
 
 
 def test_what_has_no_p_value_counts_for_nothing():
-    assert [0.02, None, 0.03] == pytest.approx(holm([0.01, None, 0.03]))
-    assert [] == holm([])
+    assert ([0.02, None, 0.03], []) == (pytest.approx(holm([0.01, None, 0.03])), holm([]))
 
 
 @pytest.mark.parametrize(("most", "p_value"), [(paired.MAX_FLIPPED, 2 / 2**5), (5, 2 / 2**5), (4, 0.0)])

@@ -33,8 +33,7 @@ def test_of_whole_pools_they_are_those_of_the_scores(true, competing):
     expected = classification_metrics(groups_of(labels, true + competing), len(labels))
     if not true or not competing:
         expected = {**dict.fromkeys(expected), "num_scores": len(true) + len(competing)}
-    assert expected == found
-    assert {} == intervals
+    assert (expected, {}) == (found, intervals)
 
 
 @given(SCORES, SCORES, st.integers(1, 40))

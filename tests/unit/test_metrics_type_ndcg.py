@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pbgeval.metrics.ndcg import TypeProtocol, evaluate_types
 from pbgeval.metrics.taxonomy import Taxonomy
 from pbgeval.models.type_lists import read_type_lists
+from tests.unit.test_gain_levels import slow_dcg
 from tests.unit.test_taxonomy import DATA, slow_distance
 
 TAXONOMY = Taxonomy.read(DATA / "taxonomy.tsv")
@@ -32,26 +33,16 @@ def slow_gain(name: str, true: list[str], is_exponential: bool, base: float) -> 
     return best
 
 
-def slow_dcg(gains: list[float], k: int, is_jk: bool) -> float:
-    total = 0.0
-    for position, gain in enumerate(gains[:k], 1):
-        if is_jk:
-            total += gain if position == 1 else gain / math.log2(position)
-        else:
-            total += gain / math.log2(position + 1)
-    return total
-
-
-def slow_ndcg(true: list[str], listed: list[str], k: int, is_exponential: bool, is_jk: bool, base: float):
+def slow_ndcg(true: list[str], listed: list[str], k: int, is_exponential: bool, discount: str, base: float):
     once: list[str] = []
     for name in listed:
         if name not in once:
             once.append(name)
     ideal = sorted((slow_gain(name, true, is_exponential, base) for name in PARENTS), reverse=True)
-    best = slow_dcg(ideal, k, is_jk)
+    best = slow_dcg(ideal, k, discount)
     if best == 0:
         return None
-    return slow_dcg([slow_gain(name, true, is_exponential, base) for name in once], k, is_jk) / best
+    return slow_dcg([slow_gain(name, true, is_exponential, base) for name in once], k, discount) / best
 
 
 lists = st.lists(st.sampled_from(NAMES), max_size=9)
@@ -70,7 +61,7 @@ def test_ndcg_is_that_of_the_definition(queries, k, gain, discount, base):
 
     found = evaluate_types(TAXONOMY, truth, ranking, [k], TypeProtocol(gain, discount, base))
 
-    expected = [slow_ndcg(true, listed, k, gain == "exponential", discount == "jk", base) for true, listed in queries]
+    expected = [slow_ndcg(true, listed, k, gain == "exponential", discount, base) for true, listed in queries]
     assert [None if value is None else pytest.approx(value, rel=1e-12) for value in expected] == found.of_cutoff[k]
     defined = [value for value in expected if value is not None]
     mean = math.fsum(defined) / len(defined) if defined else None
@@ -106,8 +97,7 @@ def test_root_and_repeated_types_gain_nothing_and_are_counted() -> None:
     found = evaluate_types(TAXONOMY, truth, ranking, [3])
 
     without = evaluate_types(TAXONOMY, truth, {"a": ["person", "unknown", "statesman"]}, [3])
-    assert without.of_cutoff[3] == found.of_cutoff[3]
-    assert None is found.of_cutoff[3][1]
+    assert (without.of_cutoff[3], None) == (found.of_cutoff[3], found.of_cutoff[3][1])
     assert (2, 1, 1, 1) == tuple(
         found.counts[name] for name in ("num_roots_listed", "num_repeated_types", "num_on_one_branch", "num_undefined")
     )

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pbgeval.monitor.monitor import split_edges
-from pbgeval.monitor.schema import EndTypes, threshold_of
 from tests.pbg_holdout import drawn_by_pbg
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "monitor.md"
@@ -36,14 +34,3 @@ def test_figures_of_the_leak_are_those_of_the_index_arithmetic(row: tuple[str, .
     assert expected == figures
     formula = (1 - fraction) * (1 - math.exp(-fraction))
     assert len(leaked) / len(distinct) == pytest.approx(formula, abs=5 * math.sqrt(formula / len(distinct)))
-
-
-@pytest.mark.parametrize("fraction", [0.05, 0.2])
-def test_ours_trains_on_none_of_them(fraction: float) -> None:
-    generator = np.random.default_rng(1)
-    columns = [generator.integers(0, size, NUM_EDGES) for size in (5000, 3, 5000)]
-    split = split_edges(columns, [EndTypes("a", 0, "a", 0)], 0, threshold_of(fraction), sample_training=False)
-
-    training, held_out = ({tuple(edge) for edge in np.stack(part, 1).tolist()} for part in split)
-    assert not training & held_out
-    assert NUM_EDGES == len(split.training[0]) + len(split.held_out[0])

@@ -179,8 +179,5 @@ def test_edges_come_back_in_the_form_they_came_in(kind: str) -> None:
 def test_edges_of_another_form_are_refused(edges: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         monitor(0.5).split(edges, (0, 0))
-
-
-def test_a_bucket_beyond_the_grid_is_refused() -> None:
     with pytest.raises(DataError, match=r"bucket \(3, 0\): expected partitions below \(3, 3\)"):
         monitor(0.5).split(np.zeros((1, 3), int), Bucket(3, 0))

@@ -34,18 +34,6 @@ def prepared(name, parameters):
     return OPERATORS[name].prepared(parameters)
 
 
-def test_the_operators_are_those_of_the_domain():
-    assert set(NAMES) == set(OPERATORS)
-
-
-@pytest.mark.parametrize(("name", "parameters", "expected"), BY_HAND)
-def test_one_relation_for_all_rows(name, parameters, expected):
-    before = X.clone()
-
-    assert expected == OPERATORS[name].apply(parameters, X, None).tolist()
-    assert torch.equal(before, X)
-
-
 @pytest.mark.parametrize(("name", "parameters", "expected"), BY_HAND)
 def test_a_relation_for_each_row(name, parameters, expected):
     """Relation 0 has other parameters (twice those of relation 1), relation 2 does not occur."""

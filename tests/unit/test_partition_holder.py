@@ -10,7 +10,6 @@ import torch
 
 from benchmarks.scaling.bounds import min_loads
 from benchmarks.scaling.local_counter import LocalCounter
-from benchmarks.scaling.simulator import Machines, simulate
 from pbgeval.config import load_config
 from pbgeval.errors import DataError
 from pbgeval.inputs.dispatch import PartitionCache, UnitQueue, make_dispatch_plan
@@ -54,19 +53,6 @@ def test_every_unit_gets_its_partitions_whatever_the_room(case: TinyCase, room: 
 
     assert NUM_PARTITIONS**2 == len(set(entered)) == len(entered)
     assert holder.num_loads <= 1.1 * min_loads(NUM_PARTITIONS * (NUM_PARTITIONS - 1) // 2, room, two_sided=False) + 1
-
-
-@pytest.mark.parametrize("room", [2, 3, 4])
-def test_a_real_worker_loads_as_often_as_a_simulated_one(case: TinyCase, room: int) -> None:
-    holder = holder_of(case, room)
-    plan = holder.holding.queue.plan
-    with holder:
-        while (index := holder.holding.queue.claim_next()) is not None:
-            holder.enter(index, plan.units[index].bucket)
-            holder.read_ahead()
-    simulated = simulate(plan, Machines((1.0,), room, 1.0), dict.fromkeys(plan.units, 1.0), lambda _: 1.0)
-
-    assert simulated.num_loads == holder.num_loads
 
 
 def test_a_fault_found_by_reading_ahead_is_raised_when_the_partition_is_needed(case: TinyCase) -> None:

@@ -29,8 +29,7 @@ def test_whoever_made_a_folder_removes_it(tmp_path: Path) -> None:
         (folder / "copy").write_text("of a copy")
         with private_folder(folder, "ours-*") as made_again:
             assert (True, False) == (made, made_again)
-        assert "of a copy" == (folder / "copy").read_text()
-        assert 0o700 == stat.S_IMODE(os.lstat(folder).st_mode)
+        assert ("of a copy", 0o700) == ((folder / "copy").read_text(), stat.S_IMODE(os.lstat(folder).st_mode))
 
     assert [] == list(tmp_path.iterdir())
 

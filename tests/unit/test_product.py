@@ -18,9 +18,11 @@ def test_sizes_are_padded_to_what_kernels_agree_on(size, num_products):
 
 
 def test_products_by_hand():
-    assert [[[5, -2, 4], [-2, 1, -0.5]]] == product(X[None, :2], X[None]).tolist()
-    assert [5, 1, 9.25] == paired_product(X, X).tolist()
-    assert [5, -1.5] == paired_product(X[:2], torch.tensor([[1.0, 2.0], [7.0, 1.5]])).tolist()
+    assert ([[[5, -2, 4], [-2, 1, -0.5]]], [5, 1, 9.25], [5, -1.5]) == (
+        product(X[None, :2], X[None]).tolist(),
+        paired_product(X, X).tolist(),
+        paired_product(X[:2], torch.tensor([[1.0, 2.0], [7.0, 1.5]])).tolist(),
+    )
 
 
 def test_several_products_do_not_mix():

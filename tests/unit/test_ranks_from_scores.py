@@ -93,8 +93,7 @@ def test_what_is_handed_in_is_left_as_it_was(library):
 
     from_scores(scores, library([0]), mask)
 
-    assert [[1.0, 2.0]] == scores.tolist()
-    assert [[True, True]] == mask.tolist()
+    assert ([[1.0, 2.0]], [[True, True]]) == (scores.tolist(), mask.tolist())
 
 
 def test_scores_that_cannot_be_written_to_are_ranked():

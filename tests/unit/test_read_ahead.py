@@ -40,8 +40,7 @@ def test_a_gpu_gets_the_next_rows_while_the_last_are_in_use(copies):
     of_parts = rows_ahead([3, 4, 5, 6], torch.tensor, CUDA)
     begun, waited = copies
 
-    assert 3 == int(next(of_parts))
-    assert [3] == waited
+    assert (3, [3]) == (int(next(of_parts)), waited)
     assert set(begun) <= {3, 4}, "one part ahead, not two"
     assert 4 == int(next(of_parts))
 

@@ -85,8 +85,7 @@ def test_relations_of_unlike_operators_are_scored_in_turn():
 
     found = competing.scores(torch.tensor([[1.0, 10.0]]).double(), torch.tensor([[5.0, 7.0]]).double())
 
-    assert competing._rows_CF is None
-    assert [[2 * 5 + 10 * 3 * 7, 2 * 7 + 10 * 3 * 5]] == found.tolist()
+    assert (competing._rows_CF, found.tolist()) == (None, [[2 * 5 + 10 * 3 * 7, 2 * 7 + 10 * 3 * 5]])
 
 
 @pytest.mark.parametrize(("operator", "value"), [("diagonal", 1e-30), ("diagonal", 1e30), ("linear", 1e30)])

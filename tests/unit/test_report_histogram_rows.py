@@ -29,6 +29,8 @@ def test_a_row_holds_the_ranks_between_its_edges():
     optimistic = [row for row in rows if row["rank_type"] == "optimistic"]
     assert [(1.0, 1.0, 2), (3.0, 3.0, 1)] == [(r["lower_edge"], r["upper_edge"], r["count"]) for r in optimistic[:2]]
     assert optimistic[2]["lower_edge"] <= (1 << 35) + 1 <= optimistic[2]["upper_edge"]
-    assert len(list(rows)) == len(rows)
-    assert [1.0, 1.5, 3.0] == [row["lower_edge"] for row in rows if row["rank_type"] == "realistic"][:3]
-    assert rows[0] == next(iter(rows))
+    assert (len(list(rows)), [1.0, 1.5, 3.0], rows[0]) == (
+        len(rows),
+        [row["lower_edge"] for row in rows if row["rank_type"] == "realistic"][:3],
+        next(iter(rows)),
+    )

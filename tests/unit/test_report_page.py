@@ -121,8 +121,7 @@ def test_every_element_is_closed_and_every_reference_leads_somewhere(finished: P
 def test_the_page_refers_to_nothing_outside_itself(finished: Path) -> None:
     page = page_of(finished)
 
-    assert {"#"} == {address[:1] for address in page.values("href")}
-    assert [] == page.values("src")
+    assert ({"#"}, []) == ({address[:1] for address in page.values("href")}, page.values("src"))
     assert not {"link", "img", "iframe", "object", "embed", "base"} & page.tags.keys()
     assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttp|innerHTML|eval\(", "".join(page.verbatim.values()))
 
@@ -136,8 +135,7 @@ def test_the_policy_allows_the_page_s_own_style_and_script_alone(finished: Path)
     for kind in ("style", "script"):
         digest = base64.b64encode(hashlib.sha256(page.verbatim[kind].encode()).digest()).decode()
         assert f"'sha256-{digest}'" == allowed[f"{kind}-src"]
-    assert (1, 1) == (page.tags["script"], page.tags["style"])
-    assert [] == page.values("style")
+    assert (1, 1, []) == (page.tags["script"], page.tags["style"], page.values("style"))
     assert [] == [name for _, name, _ in page.attributes if name.startswith("on")]
 
 
@@ -216,10 +214,7 @@ def test_whether_the_target_was_reached_is_said_everywhere(tmp_path: Path, error
     edges = "A sample of 2,000 of 2,006 edges, " if name else "2,006 edges, "
 
     assert (document["num_edges"] < 2006) == bool(name)
-    for shown in (
-        repr(Report.read(tmp_path / "output")),
-        markdown(read_source(tmp_path / "output", None, "mrr", print)),
-    ):
+    for shown in as_text(tmp_path / "output"):
         assert told in shown
         assert edges in shown
     assert told in text
@@ -237,10 +232,7 @@ def test_estimates_are_shown_as_estimates(tmp_path: Path) -> None:
     value, _, error = row[1].partition(" ± ")
     assert float(value) == pytest.approx(section["metrics"][key], abs=10 * float(error) / 2)
     assert float(error) == pytest.approx(section["intervals"][key]["standard_error"], rel=0.5)
-    for shown in (
-        repr(Report.read(tmp_path / "output")),
-        markdown(read_source(tmp_path / "output", None, "mrr", print)),
-    ):
+    for shown in as_text(tmp_path / "output"):
         assert title in shown
         assert "from uniform draws, not measured." in shown
         assert row[1] in shown
@@ -336,22 +328,24 @@ def test_without_a_table_its_section_is_left_out(missing: str, folder: Path) -> 
     assert {name for name in of_tables if of_tables[name] in page.values("id")} == of_tables.keys() - {missing}
 
 
-def test_an_unfinished_run_says_so_and_shows_what_there_is(folder: Path) -> None:
-    make_incomplete(folder)
+@pytest.mark.parametrize(
+    ("with_metrics", "said", "tables"),
+    [
+        (True, "12 of 40 units of work are done (30%)", {"By hidden side", "Every metric"}),
+        (False, "No unit of work has been reported yet", set()),
+    ],
+)
+def test_an_unfinished_run_says_so_and_shows_what_there_is(
+    with_metrics: bool, said: str, tables: set[str], folder: Path
+) -> None:
+    make_incomplete(folder, with_metrics=with_metrics)
     page = page_of(folder)
 
-    assert "Not complete. 12 of 40 units of work are done (30%)" in page.text
-    assert "edges so far" in page.text
-    assert "By hidden side" in page.rows
+    assert f"Not complete. {said}" in page.text
+    assert with_metrics == ("edges so far" in page.text)
+    assert tables | {"Settings", "Digests of the data"} <= page.rows.keys()
+    assert with_metrics == ("By hidden side" in page.rows)
     assert "Metrics by relation" not in page.rows
-
-
-def test_a_run_that_has_just_begun_says_so(folder: Path) -> None:
-    make_incomplete(folder, with_metrics=False)
-    page = page_of(folder)
-
-    assert "Not complete. No unit of work has been reported yet" in page.text
-    assert {"Settings", "Digests of the data"} == page.rows.keys()
 
 
 def test_rows_that_do_not_fit_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,9 +380,6 @@ def test_the_map_has_the_metric_that_is_asked_for(finished: Path) -> None:
     page = page_of(finished, metric="hits@10")
 
     assert "hits@10" == page.rows["Metrics by bucket"][0][-1]
-
-
-def test_an_unknown_metric_is_a_fault_of_one_line(finished: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--metric hits@7: expected a column of buckets\.csv: no metric 'hits@7'"):
         page_of(finished, metric="hits@7")
 
@@ -416,8 +407,7 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
     assert [] == page.open
     assert "Undecided: more passes are needed to tell." in page.text
     assert ["pass", "before", "after", "gap", "verdict"] == page.rows["Passes"][0], "no column without a figure"
-    assert ["0", "1", "2", "3 (best)"] == [row[0] for row in page.rows["Passes"][1:]]
-    assert 5 == len(page.rows["Passes"])
+    assert (["0", "1", "2", "3 (best)"], 5) == ([row[0] for row in page.rows["Passes"][1:]], len(page.rows["Passes"]))
     assert ["0", "0.2500", "0.5000", "+0.2500"] == page.rows["Passes"][1][:4]
     assert "one line per bucket" in page.text
     assert "Training: as many training edges" not in page.text

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pytest
@@ -104,9 +103,3 @@ def test_the_passes_of_a_training_run_are_a_table() -> None:
 
     assert ["pass", "before", "after", "gap", "diverged", "verdict"] == rows[0]
     assert ["3 (best)", "0.2500", "0.5000", "+0.2 ± 0.1", "1", "persists"] == rows[-1]
-
-
-def test_the_reader_of_latex_leaves_the_loggers_of_others_alone() -> None:
-    """Else what torch logs would be on stderr in every test that follows in the process."""
-    assert logging.Logger is logging.getLoggerClass()
-    assert [] == logging.getLogger("made after plasTeX").handlers

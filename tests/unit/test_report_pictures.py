@@ -68,14 +68,12 @@ def test_a_cell_is_the_mean_of_its_buckets_weighted_by_edges(
     picture = heat_map(rows, KEY)
 
     assert picture is not None
-    assert ("up to" in picture.note) == (block > 1)
-    assert len(expected) == len(picture.boxes)
+    assert ("up to" in picture.note, len(expected)) == (block > 1, len(picture.boxes))
     assert max(-(-num_left // block), -(-num_right // block)) <= MAX_CELLS
     known = [mean for mean in expected.values() if mean is not None]
     for ((lhs, rhs), mean), cell in zip(sorted(expected.items()), picture.boxes, strict=True):
         assert f": {'–' if mean is None else f'{mean:.4f}'}, " in cell.title
-        assert ("none" in cell.style) == (mean is None)
-        assert ((rhs - 0.5, rhs + 0.5), (lhs - 0.5, lhs + 0.5)) == (cell.x, cell.y)
+        assert ("none" in cell.style, (rhs - 0.5, rhs + 0.5), (lhs - 0.5, lhs + 0.5)) == (mean is None, cell.x, cell.y)
         if mean is not None and min(known) < max(known):
             share = (mean - min(known)) / (max(known) - min(known))
             assert share * NUM_LEVELS - 1 - 1e-9 <= int(cell.style[-1]) <= share * NUM_LEVELS + 1e-9
@@ -88,8 +86,7 @@ def test_where_all_values_are_equal_there_is_one_level_and_no_legend() -> None:
     picture = heat_map(rows, KEY)
 
     assert picture is not None
-    assert {f"cell level-{NUM_LEVELS // 2}"} == {cell.style for cell in picture.boxes}
-    assert () == picture.ramp
+    assert ({f"cell level-{NUM_LEVELS // 2}"}, ()) == ({cell.style for cell in picture.boxes}, picture.ramp)
     assert [] == picture.legend
 
 
@@ -98,8 +95,7 @@ def test_levels_begin_at_the_lowest_and_end_at_the_highest_value() -> None:
 
 
 def test_there_is_no_map_of_nothing() -> None:
-    assert heat_map([], KEY) is None
-    assert heat_map(buckets(2, 2, seed=0), "both.loss") is None
+    assert (heat_map([], KEY), heat_map(buckets(2, 2, seed=0), "both.loss")) == (None, None)
 
 
 def test_the_table_of_buckets_has_those_with_edges_largest_first() -> None:
@@ -146,8 +142,7 @@ def test_bars_are_as_high_as_shares_and_lines_end_at_all_queries() -> None:
     bars, lines = share_chart(sides, "realistic"), cumulative_chart(sides, "realistic")
 
     first = bars.boxes[0]
-    assert "head, 1 to below 2: 71.43%" == first.title
-    assert (0.0, pytest.approx(5 / 7)) == first.y
+    assert ("head, 1 to below 2: 71.43%", (0.0, pytest.approx(5 / 7))) == (first.title, first.y)
     for line in lines.lines:
         shares = [y for _, y in line.points]
         assert sorted(shares) == shares, "never fewer queries at a larger k"
@@ -161,8 +156,7 @@ def test_one_query_of_rank_one_has_a_distribution() -> None:
     sides = ranks_by_side(histogram({"both": [1.0]}), "realistic")
 
     assert [["1 to below 2", "1", "1.0000", "1.0000"]] == distribution_table(sides).rows
-    assert 1 == len(share_chart(sides, "realistic").boxes)
-    assert 1 == len(cumulative_chart(sides, "realistic").lines)
+    assert (1, 1) == (len(share_chart(sides, "realistic").boxes), len(cumulative_chart(sides, "realistic").lines))
 
 
 @pytest.mark.parametrize(
@@ -197,8 +191,7 @@ def test_a_vertical_axis_has_round_labels_around_its_values(low: float, high: fl
 def test_a_logarithmic_axis_ends_with_the_highest_value() -> None:
     axis = decades("k", 1_024.0)
 
-    assert ["1", "10", "100", "1,000"] == [text for _, text in axis.ticks]
-    assert axis.at(axis.high) == axis.end
+    assert (["1", "10", "100", "1,000"], axis.at(axis.high)) == ([text for _, text in axis.ticks], axis.end)
     assert ["1"] == [text for _, text in decades("k", 2.0).ticks]
     assert len(decades("k", 2.0**40).ticks) <= 8
 

@@ -108,13 +108,13 @@ def test_the_same_question_has_the_same_answer_to_the_bit(candidates: str, graph
             for name in ("relations", "entity_types"):
                 assert [*evaluated.rows[name]] == [*found.rows[name]]
                 assert (output / f"{name}.csv").read_text() == as_text(found.rows[name])
-        assert comparable(evaluated, with_macro=False) == comparable(alone, with_macro=False)
-        assert (None, None, ("buckets", "rank_histogram")) == (
+        assert (comparable(evaluated, with_macro=False), None, None, ("buckets", "rank_histogram"), {None}) == (
+            comparable(alone, with_macro=False),
             alone.document["macro_metrics"],
             alone.document["relation_macro_metrics"],
             alone.tables,
+            {found.document["metrics"][key] for key in found.document["metrics"] if key.endswith(".auc")},
         )
-        assert {None} == {found.document["metrics"][key] for key in found.document["metrics"] if key.endswith(".auc")}
         assert "both.loss" not in found.document["metrics"]
         assert {None} == {found.document["diagnostics"]["both"][name] for name in NOT_SAVED}
 
@@ -311,8 +311,7 @@ def keep_of(kept: set[int], asked: Counter[int]) -> Callable[..., np.ndarray]:
         at = sum(asked.values())
         for number, edge in enumerate(zip(lhs.tolist(), rel.tolist(), rhs.tolist(), strict=True)):
             of_path, of_bucket, row = PLACES[at + number]
-            assert (of_path, of_bucket) == (path_index, bucket)
-            assert EDGES[of_path][of_bucket][row] == edge
+            assert (of_path, of_bucket, EDGES[of_path][of_bucket][row]) == (path_index, bucket, edge)
             asked[at + number] += 1
         assert {np.dtype(np.int64)} == {array.dtype for array in (lhs, rel, rhs)}
         return np.array([at + number in kept for number in range(len(rel))], bool)
@@ -482,8 +481,7 @@ def test_what_was_asked_is_in_the_provenance_and_its_digest(saved: SavedCase):
     its_digest = provenance.pop("digest")
     assert digest_of(provenance) == its_digest != digest
     assert report.run == found.run["evaluation"]
-    assert found["hits@7"] == found.document["metrics"]["both.optimistic.hits_at_7"]
-    assert found.path is None
+    assert (found["hits@7"], found.path) == (found.document["metrics"]["both.optimistic.hits_at_7"], None)
     json.loads(found.to_json())
 
 
@@ -637,29 +635,20 @@ def test_a_run_without_saved_ranks_is_refused(tmp_path: Path):
     )
 
 
-def test_ranks_of_another_run_are_refused(case: SavedCase):
+def test_a_run_that_is_unfinished_damaged_or_another_is_refused(case: SavedCase):
+    document, metrics, whole = case.report.to_dict(), case.output / "metrics.json", case.path().read_bytes()
     with h5py.File(case.path(), "r+") as file:
         file.attrs["digest"] = "0" * 32
-
     refused(case, OutputError, r"ranks_0_0\.h5: expected ranks of this run .* found those of another \(digest 00000000")
-
-
-def test_an_unfinished_run_and_one_without_provenance_are_refused(case: SavedCase):
-    document = case.report.to_dict()
-    metrics = case.output / "metrics.json"
+    case.path().write_bytes(whole[: len(whole) // 2])
+    refused(case, StorageError, "found a truncated one")
+    case.path().unlink()
+    refused(case, StorageError, r"ranks_0_0\.h5: expected an HDF5 file, found no such file")
     metrics.write_text(json.dumps({**document, "complete": False}))
     refused(case, OutputError, "expected a finished run, found an unfinished one")
     del document["provenance"]["settings"]["relations"]
     metrics.write_text(json.dumps(document))
     refused(case, OutputError, "expected the provenance of an evaluation")
-
-
-def test_a_missing_or_damaged_file_of_ranks_is_refused(case: SavedCase):
-    whole = case.path().read_bytes()
-    case.path().write_bytes(whole[: len(whole) // 2])
-    refused(case, StorageError, "found a truncated one")
-    case.path().unlink()
-    refused(case, StorageError, r"ranks_0_0\.h5: expected an HDF5 file, found no such file")
 
 
 IMPOSSIBLE = (

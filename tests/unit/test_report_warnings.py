@@ -17,8 +17,7 @@ def document(mean_num_ties: float | None, edges: dict[str, int | None] | None, m
 @pytest.mark.parametrize("edges", [None, SOUND, {**SOUND, "num_in_training": None, "num_entities_unseen": None}])
 @pytest.mark.parametrize("ties", [0.0, 1.0])
 def test_a_sound_evaluation_has_no_warning(ties, edges):
-    assert [] == warnings_of(document(ties, edges))
-    assert [] == warnings_of(document(ties, {**SOUND, "num_repeated": 1}))
+    assert ([], []) == (warnings_of(document(ties, edges)), warnings_of(document(ties, {**SOUND, "num_repeated": 1})))
 
 
 @pytest.mark.parametrize(("num_edges", "complete"), [(10, True), (0, False)])

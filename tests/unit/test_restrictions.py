@@ -17,6 +17,7 @@ from pbgeval.errors import ConfigError, StorageError
 from pbgeval.inputs.names import Restrictions, read_restrictions, relation_groups, relation_labels
 from pbgeval.notation import EntityNumbering, Side
 from tests.examples import examples
+from tests.kit import refusals
 
 # Numbers: item 0..3, user partition 0 4..6, partition 1 7..8.
 SIZES = {("user", 0): 3, ("user", 1): 2, ("item", 0): 4}
@@ -58,10 +59,8 @@ def read(evaluated: EvalConfig, num_relations: int = 4) -> Restrictions:
 
 
 def faults_of(evaluated: EvalConfig, num_relations: int = 4) -> list[str]:
-    with pytest.raises(ConfigError) as info:
-        read(evaluated, num_relations)
-    assert all(len(fault.splitlines()) == 1 for fault in info.value.faults)
-    return [fault.removeprefix("eval.py: ") for fault in info.value.faults]
+    faults = refusals.faults_of(lambda: read(evaluated, num_relations), ConfigError)
+    return [fault.removeprefix("eval.py: ") for fault in faults]
 
 
 def test_names_and_addresses_become_sorted_numbers_each_once(tmp_path: Path) -> None:
@@ -82,14 +81,23 @@ def test_names_and_addresses_become_sorted_numbers_each_once(tmp_path: Path) -> 
     assert found.drops_edges
 
 
-def test_an_address_wins_over_a_name_of_its_form_but_not_where_there_is_no_such_type(tmp_path: Path) -> None:
-    assert [5] == read(config(tmp_path, restrict_entities=["user:0:1"])).entities.tolist()  # type: ignore[union-attr]
-    assert [3] == read(config(tmp_path, restrict_entities=["x:1:2"])).entities.tolist()  # type: ignore[union-attr]
+@pytest.mark.parametrize(
+    ("wanted", "entities", "relations"),
+    [
+        # An address wins over a name of its form, but not where there is no such type.
+        ({"restrict_entities": ["user:0:1"]}, [5], None),
+        ({"restrict_entities": ["x:1:2"]}, [3], None),
+        # A name of a relation wins over an index.
+        ({"restrict_relations": ["0"]}, None, [3]),
+        ({"restrict_relations": ["0", "rel:0"]}, None, [0, 3]),
+    ],
+)
+def test_addresses_win_over_names_of_entities_and_names_of_relations_over_indices(
+    tmp_path: Path, wanted: dict[str, list[str]], entities: list[int] | None, relations: list[int] | None
+) -> None:
+    found = read(config(tmp_path, **wanted))
 
-
-def test_a_name_of_a_relation_wins_over_an_index(tmp_path: Path) -> None:
-    assert [3] == read(config(tmp_path, restrict_relations=["0"])).relations.tolist()  # type: ignore[union-attr]
-    assert [0, 3] == read(config(tmp_path, restrict_relations=["0", "rel:0"])).relations.tolist()  # type: ignore[union-attr]
+    assert [entities, relations] == [None if of is None else of.tolist() for of in (found.entities, found.relations)]
 
 
 def test_names_of_types_beside_each_other_do_not_need_to_be_there(tmp_path: Path) -> None:

@@ -42,30 +42,22 @@ def test_columns_of_two_dimensions_are_written_in_the_order_of_rows(tmp_path):
     assert [0, 3, 1, 4, 2, 5] == scratch.read("table", np.int64).tolist()
 
 
-def test_a_folder_that_was_removed_stays_away(tmp_path):
-    scratch = ScratchFolder(tmp_path / "removed", 0)
-
-    for action in (
-        lambda: scratch.append("values", np.arange(3)),
-        ScratchRows(scratch, "v", 3, 1, torch.float32).create,
-    ):
-        with pytest.raises(OutputError, match="scratch file: No such file or directory"):
-            action()
-    assert not scratch.path.exists()
-
-
-def test_a_folder_that_cannot_be_written_is_the_users_fault(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "fault"), [("removed", "No such file or directory"), ("file/scratch", "Not a directory")]
+)
+def test_a_folder_that_was_removed_stays_away_and_one_that_cannot_be_written_is_the_users_fault(tmp_path, name, fault):
     (tmp_path / "file").write_text("")
-    scratch = ScratchFolder(tmp_path / "file" / "scratch", 0)
-
+    scratch = ScratchFolder(tmp_path / name, 0)
     rows = ScratchRows(scratch, "v", 3, 1, torch.float32)
+
     for action in (
         lambda: scratch.append("values", np.arange(3)),
         rows.create,
         lambda: rows.write(0, torch.zeros((3, 1))),
     ):
-        with pytest.raises(OutputError, match=r"cannot write this scratch file: Not a directory"):
+        with pytest.raises(OutputError, match=f"scratch file: {fault}"):
             action()
+    assert not scratch.path.exists()
 
 
 def test_scratch_folders_go_at_once(tmp_path, monkeypatch):

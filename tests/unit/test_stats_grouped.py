@@ -12,8 +12,8 @@ from pbgeval.notation import ENDS, Side
 from pbgeval.stats import grouped as module
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.rank_stats import FRACTION_BITS, StatsLayout
-from pbgeval.stats.ranks import RankCounts
 from tests.examples import examples
+from tests.kit.counts import counts_of
 from tests.reference import Ranks, realistic
 
 LAYOUT = StatsLayout((1, 3, 10))
@@ -23,11 +23,6 @@ keys = st.one_of(st.integers(-1, 3), st.sampled_from([-(2**62), 2**16 - 1, 2**16
 queries = st.lists(
     st.tuples(st.sampled_from(DIMENSIONS), st.sampled_from(ENDS), keys, sizes, sizes, sizes), max_size=24
 )
-
-
-def counts_of(of) -> RankCounts:
-    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
 
 
 def grouped_of(of) -> GroupedStats:
@@ -99,8 +94,7 @@ def test_order_blocks_and_workers_do_not_change_a_bit(of, random, num_workers):
     for part in parts:
         merged.add_packed(part.pack())
 
-    assert expected.pack().tolist() == merged.pack().tolist()
-    assert torch.int64 == expected.pack().dtype
+    assert (expected.pack().tolist(), torch.int64) == (merged.pack().tolist(), expected.pack().dtype)
 
 
 @given(queries.filter(bool))
@@ -126,10 +120,12 @@ def test_many_parts_are_added_up_in_between(monkeypatch):
     for _ in range(40):
         grouped.add("relation", Side.LHS, group_Q, counts)
 
-    assert expected.pack().tolist() == grouped.pack().tolist()
-    assert [2, 5, 9] == list(grouped.rows("relation"))
-    assert [40, 80, 40] == [of_side[Side.LHS].total("num_queries") for of_side in grouped.rows("relation").values()]
-    assert 0 == grouped.rows("relation")[2][Side.RHS].total("num_queries")
+    assert (expected.pack().tolist(), [2, 5, 9], [40, 80, 40], 0) == (
+        grouped.pack().tolist(),
+        list(grouped.rows("relation")),
+        [of_side[Side.LHS].total("num_queries") for of_side in grouped.rows("relation").values()],
+        grouped.rows("relation")[2][Side.RHS].total("num_queries"),
+    )
 
 
 @pytest.mark.parametrize("group", [[], [-1, -5]])

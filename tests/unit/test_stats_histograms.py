@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.stats.histograms import EXACT_BINS, RankHistograms, bin_edges, rank_bins
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.ranks import RankType
+from tests.kit.counts import counts_of
 
 LARGEST = 1 << 40
 around_powers = st.builds(lambda bits, by: max(1, (1 << bits) + by), st.integers(18, 39), st.integers(-2, 2))
@@ -38,19 +39,12 @@ def test_bins_follow_each_other_without_gap(first):
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), max_size=20))
 def test_histograms_count_every_query_once_per_rank_type(of):
-    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    histograms = RankHistograms.from_queries(RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
-    back = histograms
-
+    histograms = RankHistograms.from_queries(counts_of(of))
     expected = {
         RankType.OPTIMISTIC: Counter(1 + better for better, _, _ in of),
         RankType.REALISTIC: Counter(2 + 2 * better + tied for better, tied, _ in of),
         RankType.PESSIMISTIC: Counter(1 + better + tied for better, tied, _ in of),
     }
-    for rank_type, counter in expected.items():
-        found = back.ranks(rank_type)
+    sizes = (Counter(1 + sum(query) for query in of), histograms.num_candidates)
+    for counter, found in (*((of, histograms.ranks(rank_type)) for rank_type, of in expected.items()), sizes):
         assert counter == Counter(dict(zip(found.keys.tolist(), found.counts.tolist(), strict=True)))
-    sizes = back.num_candidates
-    assert Counter(1 + sum(query) for query in of) == Counter(
-        dict(zip(sizes.keys.tolist(), sizes.counts.tolist(), strict=True))
-    )

@@ -12,6 +12,7 @@ from pbgeval.notation import Side
 from pbgeval.stats.rank_stats import FRACTION_BITS, MAX_LOSS, RankStats, StatsLayout, by_label, mean_loss, rank_metrics
 from pbgeval.stats.ranks import RankCounts
 from tests import reference
+from tests.kit.counts import counts_of
 from tests.reference import Ranks
 
 LAYOUT = StatsLayout((1, 3, 10))
@@ -19,8 +20,7 @@ sizes = st.one_of(st.integers(0, 3), st.integers(0, 1 << 33))
 
 
 def stats_of(of) -> RankStats:
-    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    return RankStats.from_queries(LAYOUT, RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
+    return RankStats.from_queries(LAYOUT, counts_of(of))
 
 
 @given(st.lists(st.tuples(sizes, sizes, sizes), min_size=1, max_size=10))
@@ -68,10 +68,12 @@ def test_further_columns_are_what_they_are_told():
 def test_without_queries_metrics_are_undefined():
     stats = RankStats.zero(LAYOUT)
 
-    assert {0 if name.endswith(".count") else None for name in metrics_of(stats)} == {0, None}
-    assert {value for name, value in metrics_of(stats).items() if not name.endswith(".count")} == {None}
-    assert mean_loss(stats, 0) is None
-    assert stats.sums.tolist() == stats_of([]).sums.tolist()
+    assert ({0, None}, {None}, None, stats_of([]).sums.tolist()) == (
+        {0 if name.endswith(".count") else None for name in metrics_of(stats)},
+        {value for name, value in metrics_of(stats).items() if not name.endswith(".count")},
+        mean_loss(stats, 0),
+        stats.sums.tolist(),
+    )
 
 
 @given(st.lists(st.floats(0, 1e8), min_size=1, max_size=8))
@@ -84,8 +86,7 @@ def test_the_loss_is_the_mean_over_edges(losses):
 def test_losses_that_are_no_usable_number_make_the_mean_undefined():
     for bad in (math.nan, math.inf, -math.inf, MAX_LOSS):
         stats = RankStats.zero(LAYOUT).with_losses(torch.tensor([0.5, bad, bad], dtype=torch.float64))
-        assert 2 == stats.total("num_undefined_losses")
-        assert mean_loss(stats, 1) is None
+        assert (2, None) == (stats.total("num_undefined_losses"), mean_loss(stats, 1))
 
 
 tied_queries = st.lists(
@@ -95,9 +96,7 @@ tied_queries = st.lists(
 
 @given(tied_queries)
 def test_means_over_all_orders_of_the_ties_are_those_of_counting_every_place(of):
-    layout = StatsLayout((1, 3, 10))
-    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    stats = RankStats.from_queries(layout, RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
+    stats = stats_of(of)
     places = [[Fraction(better + 1 + at) for at in range(tied + 1)] for better, tied, _ in of]
 
     def expected(value) -> Fraction:
@@ -107,7 +106,7 @@ def test_means_over_all_orders_of_the_ties_are_those_of_counting_every_place(of)
     name = "mean_reciprocal_rank"
     found = stats.total(f"optimistic.{name}") - stats.total(f"expected_below_optimistic.{name}")
     assert abs(Fraction(found, unit) - expected(lambda rank: 1 / rank)) < Fraction(1, 10**15)
-    for cutoff in layout.cutoffs:
+    for cutoff in LAYOUT.cutoffs:
         hits = stats.total(f"optimistic.hits_at_{cutoff}") * unit
         found = hits - stats.total(f"expected_below_optimistic.hits_at_{cutoff}")
         share = expected(lambda rank, cutoff=cutoff: Fraction(rank <= cutoff))

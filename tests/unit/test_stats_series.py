@@ -52,18 +52,24 @@ def test_harmonic_numbers_far_out_lie_between_known_bounds(num):
 
 @pytest.mark.parametrize(
     ("first", "last"),
-    [(1, 1), (1, 2), (2, 7), (19, 22), (20, 21), (21, 21), (21, 40), (40, 1000), (1, 5000), (9000, 9001)],
+    [
+        (1, 1),
+        (1, 2),
+        (2, 7),
+        (19, 22),
+        (20, 21),
+        (21, 21),
+        (21, 40),
+        (40, 1000),
+        (1, 5000),
+        (9000, 9001),
+        (FAR, FAR + 4),
+    ],
 )
 def test_means_of_reciprocals_are_those_of_fractions(first, last):
     total = sum((Fraction(1, j) for j in range(first, last + 1)), Fraction(0))
 
     assert float(total / (last - first + 1)) == pytest.approx(one(mean_reciprocal, first, last), rel=TOLERANCE, abs=0.0)
-
-
-def test_a_mean_of_few_reciprocals_far_out_keeps_its_digits():
-    expected = float(sum((Fraction(1, j) for j in range(FAR, FAR + 5)), Fraction(0)) / 5)
-
-    assert expected == pytest.approx(one(mean_reciprocal, FAR, FAR + 4), rel=TOLERANCE, abs=0.0)
 
 
 @pytest.mark.parametrize("num", SIZES)
@@ -113,5 +119,4 @@ def test_arrays_of_unlike_sizes_are_computed_at_once():
     assert [one(log_mean_power, *pair) for pair in zip(num_G, power_G, strict=True)] == log_mean_power(
         num_G, power_G
     ).tolist()
-    assert [] == harmonic(np.array([])).tolist()
-    assert [] == log_power_spread(np.array([]), np.array([])).tolist()
+    assert ([], []) == (harmonic(np.array([])).tolist(), log_power_spread(np.array([]), np.array([])).tolist())

@@ -17,6 +17,7 @@ from pbgeval.storage.candidates import CandidateFile, candidates_path, find_cand
 from pbgeval.storage.edges import BucketFile, find_buckets
 from tests.examples import examples
 from tests.kit.pbg_files import LAYOUTS, write_edges
+from tests.kit.refusals import fault_of
 
 BUCKET = Bucket(0, 1)
 SIZES = [[4, 9], [5]]  # a type of two partitions, and one of one
@@ -53,11 +54,8 @@ def test_candidates_are_those_listed_in_the_buckets_own_partition(tmp_path: Path
     heads = file.read(Side.LHS, np.arange(0, 3), types(0, 0, 0), SIZES)
     tails = file.read(Side.RHS, np.arange(1, 3), types(0, 0), SIZES)
 
-    assert {Side.LHS: 2, Side.RHS: 1} == file.num_candidates
-    assert [[0, 1], [2, 3], [3, 3]] == heads[0].tolist()
-    assert [[0, 0]] * 3 == heads[1].tolist()
-    assert [[4], [0]] == tails[0].tolist()
-    assert [[1], [1]] == tails[1].tolist()
+    assert ({Side.LHS: 2, Side.RHS: 1}, [[0, 1], [2, 3], [3, 3]]) == (file.num_candidates, heads[0].tolist())
+    assert ([[0, 0]] * 3, [[4], [0]], [[1], [1]]) == (heads[1].tolist(), tails[0].tolist(), tails[1].tolist())
     assert (np.int64, np.int64) == (tails[0].dtype, tails[1].dtype)
 
 
@@ -117,10 +115,9 @@ def test_an_entity_that_is_not_there_is_named_with_its_row_and_column(
     tmp_path: Path, datasets: dict[str, Any], of_edges: tuple[int, ...], fault: str
 ) -> None:
     file = opened(tmp_path, Side.LHS, **datasets)
-    with pytest.raises(DataError) as info:
-        file.read(Side.LHS, np.arange(0, 3), types(*of_edges), SIZES)
+    line = fault_of(lambda: file.read(Side.LHS, np.arange(0, 3), types(*of_edges), SIZES), DataError)
 
-    assert (f"{file.path}: dataset {fault}; check that the candidates belong to this graph",) == info.value.faults
+    assert f"{file.path}: dataset {fault}; check that the candidates belong to this graph" == line
     with pytest.raises(DataError, match=r"row [12], column"):  # named by the row of the file
         file.read(Side.LHS, np.arange(1, 3), types(*of_edges[1:]), SIZES)
 
@@ -148,10 +145,8 @@ def test_a_file_of_another_form_is_refused_before_anything_starts(
 ) -> None:
     path = write(tmp_path / "given", **datasets)
     edges = edges_of(tmp_path / "edges")
-    with pytest.raises(StorageError) as info:
-        find_candidate_files(tmp_path / "given", [edges], [Side.LHS])
+    line = fault_of(lambda: find_candidate_files(tmp_path / "given", [edges], [Side.LHS]))
 
-    (line,) = info.value.faults
     assert line.startswith(f"{path}: {fault.format(edges=edges[BUCKET].path)}")
 
 
@@ -167,12 +162,10 @@ def test_only_sides_that_are_ranked_and_buckets_that_have_edges_need_candidates(
 def test_each_of_several_edge_paths_has_a_folder_of_its_own(tmp_path: Path) -> None:
     edges = [edges_of(tmp_path / "a", 3), edges_of(tmp_path / "b", 2)]
     write(tmp_path / "given" / "0", head=[[0]] * 3)
-    with pytest.raises(StorageError) as info:
-        find_candidate_files(tmp_path / "given", edges, [Side.LHS])
     assert (
         f"{tmp_path / 'given'}: expected a folder of candidates per edge path, 0 to 1, as edge_paths has 2, found no "
-        "folder 1; move the files of edge_paths[1] there",
-    ) == info.value.faults
+        "folder 1; move the files of edge_paths[1] there"
+    ) == fault_of(lambda: find_candidate_files(tmp_path / "given", edges, [Side.LHS]))
 
     write(tmp_path / "given" / "1", head=[[0, 1]] * 2)
     files = find_candidate_files(tmp_path / "given", edges, [Side.LHS])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval.errors import StorageError
 from pbgeval.storage.checkpoint import embedding_path, open_embeddings, read_checkpoint_version
 from tests.kit.pbg_files import write_checkpoint_version, write_embeddings
+from tests.kit.refusals import fault_of
 
 VALUES = np.arange(60, dtype=np.float32).reshape(12, 5) / 4  # exact in float16
 
@@ -19,35 +19,23 @@ def open_all(folder, *, dimension=5, num_rows=12, version=3):
     return open_embeddings(folder, "all", 0, version, dimension=dimension, num_rows=num_rows)
 
 
-def fault(call):
-    with pytest.raises(StorageError) as info:
-        call()
-    (line,) = info.value.faults
-    assert "\n" not in line
-    return line
-
-
 def test_the_version_is_read_and_absent_or_empty_means_0(tmp_path):
     assert read_checkpoint_version(tmp_path) == 0
     (tmp_path / "checkpoint_version.txt").write_text(" \n")
     assert read_checkpoint_version(tmp_path) == 0
     write_checkpoint_version(tmp_path, 12)
     assert read_checkpoint_version(tmp_path) == 12
+    path = tmp_path / "none"
+    assert f"{path}: no such folder; check checkpoint_path" in fault_of(lambda: read_checkpoint_version(path))
 
 
 @pytest.mark.parametrize("text", ["v12", "-1", "1.5", "1 2"])
 def test_a_version_that_is_no_number_is_a_fault(tmp_path, text):
     (tmp_path / "checkpoint_version.txt").write_text(text)
 
-    assert f"checkpoint_version.txt: expected a version such as 12, found {text!r}" in fault(
+    assert f"checkpoint_version.txt: expected a version such as 12, found {text!r}" in fault_of(
         lambda: read_checkpoint_version(tmp_path)
     )
-
-
-def test_a_missing_checkpoint_folder_is_a_fault(tmp_path):
-    path = tmp_path / "none"
-
-    assert f"{path}: no such folder; check checkpoint_path" in fault(lambda: read_checkpoint_version(path))
 
 
 @pytest.mark.parametrize(
@@ -69,10 +57,8 @@ def test_any_layout_and_float_type_gives_the_same_float32_rows(tmp_path, dtype, 
 
     assert (path, 12, 5, is_mapped) == (file.path, file.num_rows, file.dimension, file.is_mapped)
     loaded = file.load()
-    assert loaded.dtype == torch.float32
-    assert loaded.is_contiguous()
-    assert VALUES.tolist() == loaded.tolist()
-    assert file == pickle.loads(pickle.dumps(file))
+    assert (torch.float32, True) == (loaded.dtype, loaded.is_contiguous())
+    assert (VALUES.tolist(), file) == (loaded.tolist(), pickle.loads(pickle.dumps(file)))
 
 
 @pytest.mark.parametrize("userblock_size", [512, 4096])
@@ -103,23 +89,16 @@ def test_no_rows_are_an_empty_tensor(tmp_path, layout):
     assert open_all(tmp_path, num_rows=0).load().shape == (0, 5)
 
 
-def test_writing_to_mapped_rows_changes_neither_the_file_nor_another_map(tmp_path):
+def test_writing_to_mapped_rows_changes_neither_the_file_nor_another_map_that_outlives_it(tmp_path):
     path = write_embeddings(tmp_path, "all", 0, VALUES, version=3)
     path.chmod(0o444)
     before = path.read_bytes()
     one, other = open_all(tmp_path).load(), open_all(tmp_path).load()
     one.zero_()
 
-    assert VALUES.tolist() == other.tolist()
     assert path.read_bytes() == before
-
-
-def test_mapped_rows_outlive_the_file_object_and_the_file_name(tmp_path):
-    path = write_embeddings(tmp_path, "all", 0, VALUES, version=3)
-    loaded = open_all(tmp_path).load()
     path.unlink()
-
-    assert VALUES.tolist() == loaded.tolist()
+    assert VALUES.tolist() == other.tolist()
 
 
 def test_a_large_partition_is_mapped_without_being_read(tmp_path):
@@ -144,7 +123,7 @@ def test_a_missing_file_is_named_with_the_versions_that_are_there(tmp_path):
     for version in (12, 8, 9):
         write_embeddings(tmp_path, "all", 0, VALUES, version=version)
     write_embeddings(tmp_path, "all", 1, VALUES, version=3)
-    line = fault(lambda: open_all(tmp_path))
+    line = fault_of(lambda: open_all(tmp_path))
 
     assert line.startswith(
         f"{embedding_path(tmp_path, 'all', 0, 3)}: no such file; the folder has version 8, 9, 12 of it, "
@@ -153,10 +132,10 @@ def test_a_missing_file_is_named_with_the_versions_that_are_there(tmp_path):
 
 
 def test_a_missing_partition_is_named_with_the_embeddings_that_are_there(tmp_path):
-    assert "the checkpoint has no embeddings;" in fault(lambda: open_all(tmp_path))
+    assert "the checkpoint has no embeddings;" in fault_of(lambda: open_all(tmp_path))
     write_embeddings(tmp_path, "user", 0, VALUES, version=3)
-    assert "the checkpoint has embeddings_user_0.v3.h5;" in fault(lambda: open_all(tmp_path))
-    assert "the checkpoint has no embeddings;" in fault(lambda: open_all(tmp_path / "none"))
+    assert "the checkpoint has embeddings_user_0.v3.h5;" in fault_of(lambda: open_all(tmp_path))
+    assert "the checkpoint has no embeddings;" in fault_of(lambda: open_all(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
@@ -171,20 +150,20 @@ def test_a_missing_partition_is_named_with_the_embeddings_that_are_there(tmp_pat
 def test_a_dataset_of_another_form_is_refused(tmp_path, values, dtype, expected):
     write_embeddings(tmp_path, "all", 0, values, version=3, dtype=dtype)
 
-    assert f"dataset embeddings: {expected}" in fault(lambda: open_all(tmp_path))
+    assert f"dataset embeddings: {expected}" in fault_of(lambda: open_all(tmp_path))
 
 
 def test_a_file_without_format_version_or_embeddings_is_refused(tmp_path):
     path = write_embeddings(tmp_path, "all", 0, VALUES, version=3, format_version=None)
-    assert "expected 1, found none; if PyTorch-BigGraph did not write the file, set the attribute" in fault(
+    assert "expected 1, found none; if PyTorch-BigGraph did not write the file, set the attribute" in fault_of(
         lambda: open_all(tmp_path)
     )
     path = write_embeddings(tmp_path, "all", 0, VALUES, version=3, format_version=2)
-    assert "expected 1, found 2" in fault(lambda: open_all(tmp_path))
+    assert "expected 1, found 2" in fault_of(lambda: open_all(tmp_path))
     path = write_embeddings(tmp_path, "all", 0, VALUES, version=3)
     with h5py.File(path, "r+") as file:
         del file["embeddings"]
-    assert "expected a dataset embeddings, found optimizer" in fault(lambda: open_all(tmp_path))
+    assert "expected a dataset embeddings, found optimizer" in fault_of(lambda: open_all(tmp_path))
 
 
 def test_a_truncated_file_is_one_line_at_the_header_and_at_load(tmp_path):
@@ -192,14 +171,14 @@ def test_a_truncated_file_is_one_line_at_the_header_and_at_load(tmp_path):
     file = open_all(tmp_path, num_rows=1000)
     os.truncate(path, path.stat().st_size // 2)
 
-    assert "truncated" in fault(lambda: open_all(tmp_path, num_rows=1000))
-    assert "truncated" in fault(file.load)
+    assert "truncated" in fault_of(lambda: open_all(tmp_path, num_rows=1000))
+    assert "truncated" in fault_of(file.load)
 
 
 def test_a_file_that_changed_since_its_header_was_read_is_a_fault(tmp_path):
     write_embeddings(tmp_path, "all", 0, VALUES, version=3)
     file = open_all(tmp_path)
     write_embeddings(tmp_path, "all", 0, VALUES[:7], version=3)
-    assert "expected shape (12, 5)" in fault(file.load)
+    assert "expected shape (12, 5)" in fault_of(file.load)
     write_embeddings(tmp_path, "all", 0, VALUES, version=3, layout={"chunks": (4, 5)})
-    assert "the file changed during the run" in fault(file.load)
+    assert "the file changed during the run" in fault_of(file.load)

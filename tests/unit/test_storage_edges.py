@@ -11,11 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.errors import DataError, StorageError
+from pbgeval.errors import DataError
 from pbgeval.notation import Bucket
 from pbgeval.storage import edges
 from pbgeval.storage.edges import bucket_path, find_buckets
 from tests.kit.pbg_files import LAYOUTS, write_edges
+from tests.kit.refusals import fault_of
 
 DTYPES = ["<i8", "<i4", ">i8", ">i4", "<u2", "|u1", "<u8"]
 NUM_EDGES = 37
@@ -32,18 +33,6 @@ def only_bucket(folder):
     return file
 
 
-def fault(call, kind=StorageError):
-    with pytest.raises(kind) as info:
-        call()
-    (line,) = info.value.faults
-    assert "\n" not in line
-    return line
-
-
-def edit(path):
-    return h5py.File(path, "r+")
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_layout_and_integer_type_gives_the_same_int64_edges(tmp_path, layout, dtype):
@@ -51,19 +40,19 @@ def test_any_layout_and_integer_type_gives_the_same_int64_edges(tmp_path, layout
     path = write_edges(tmp_path, (0, 0), lhs, rel, rhs, dtype=dtype, layout=LAYOUTS[layout])
     file = only_bucket(tmp_path)
 
-    assert (path, Bucket(0, 0), NUM_EDGES) == (file.path, file.bucket, file.num_edges)
-    assert not file.has_weight
-    assert not file.lhs_featurized
-    assert not file.rhs_featurized
+    assert (path, Bucket(0, 0), NUM_EDGES, file, {False}) == (
+        file.path,
+        file.bucket,
+        file.num_edges,
+        pickle.loads(pickle.dumps(file)),
+        {file.has_weight, file.lhs_featurized, file.rhs_featurized},
+    )
     for start, stop in [(0, NUM_EDGES), (0, 0), (NUM_EDGES, NUM_EDGES), (3, 4), (5, 21), (30, NUM_EDGES)]:
         block = file.read(start, stop)
         assert (start, stop - start) == (block.start, block.num_edges)
         for expected, found in zip((lhs, rel, rhs), (block.lhs, block.rel, block.rhs), strict=True):
-            assert found.dtype == torch.int64
-            assert expected[start:stop].tolist() == found.tolist()
-        assert block.weight is None
-        assert block.lhs_features is None
-        assert block.rhs_features is None
+            assert (found.dtype, expected[start:stop].tolist()) == (torch.int64, found.tolist())
+        assert (block.weight, block.lhs_features, block.rhs_features) == (None, None, None)
 
 
 def split(features):
@@ -88,8 +77,7 @@ def test_plain_pieces_are_read_without_hdf5_while_the_file_is_the_same(tmp_path,
     write_edges(tmp_path, (0, 0), *others, dtype=dtype, layout=LAYOUTS[layout])
     os.utime(path, ns=(changed + 1, changed + 1))
     opened.clear()
-    assert others[0][5:21].tolist() == file.read(5, 21).lhs.tolist()
-    assert [path] == opened
+    assert (others[0][5:21].tolist(), [path]) == (file.read(5, 21).lhs.tolist(), opened)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +136,9 @@ def test_weights_keep_their_fractions(tmp_path, stored, expected):
     write_edges(tmp_path, (0, 0), *columns(3), weight=stored)
     file = only_bucket(tmp_path)
 
-    assert file.has_weight
-    assert file.read(0, 3).weight.dtype == torch.float64
-    assert expected == file.read(0, 3).weight.tolist()
-    assert expected[1:2] == file.read(1, 2).weight.tolist()
+    whole, part = file.read(0, 3).weight, file.read(1, 2).weight
+    assert (True, torch.float64) == (file.has_weight, whole.dtype)
+    assert (expected, expected[1:2]) == (whole.tolist(), part.tolist())
 
 
 def test_features_are_rebased_to_the_rows_read(tmp_path):
@@ -159,18 +146,16 @@ def test_features_are_rebased_to_the_rows_read(tmp_path):
     file = only_bucket(tmp_path)
     whole, part = file.read(0, 4), file.read(1, 4)
 
-    assert (True, False) == (file.lhs_featurized, file.rhs_featurized)
-    assert [0, 2, 3, 3, 6] == whole.lhs_features.offsets.tolist()
-    assert [4, 5, 6, 7, 8, 9] == whole.lhs_features.data.tolist()
-    assert [0, 1, 1, 4] == part.lhs_features.offsets.tolist()
-    assert [6, 7, 8, 9] == part.lhs_features.data.tolist()
+    offsets, data = [0, 2, 3, 3, 6], [4, 5, 6, 7, 8, 9]
+    assert (True, False, None) == (file.lhs_featurized, file.rhs_featurized, whole.rhs_features)
+    assert (offsets, data) == (whole.lhs_features.offsets.tolist(), whole.lhs_features.data.tolist())
+    assert ([0, 1, 1, 4], [6, 7, 8, 9]) == (part.lhs_features.offsets.tolist(), part.lhs_features.data.tolist())
     assert [0] == file.read(2, 2).lhs_features.offsets.tolist()
-    assert whole.rhs_features is None
 
 
 def test_an_entity_beside_its_features_is_refused_with_its_row(tmp_path):
     write_edges(tmp_path, (0, 0), [0] * 4, [0] * 4, [-1, -1, 3, 4], rhs_features=[[1], [1], [], [2]])
-    line = fault(lambda: only_bucket(tmp_path).read(1, 4), DataError)
+    line = fault_of(lambda: only_bucket(tmp_path).read(1, 4), DataError)
 
     assert "edges_0_0.h5: dataset rhs: row 3: expected -1" in line
     assert "found 4" in line
@@ -179,10 +164,10 @@ def test_an_entity_beside_its_features_is_refused_with_its_row(tmp_path):
 @pytest.mark.parametrize("offsets", [[0, 2, 1, 3], [0, 1, 2, 9], [-1, 0, 1, 3]])
 def test_offsets_that_point_nowhere_are_refused(tmp_path, offsets):
     path = write_edges(tmp_path, (0, 0), [-1] * 3, [0] * 3, [0] * 3, lhs_features=[[1], [2], [3]])
-    with edit(path) as file:
+    with h5py.File(path, "r+") as file:
         file["lhsd_offsets"][...] = offsets
 
-    assert "edges_0_0.h5: dataset lhsd_offsets: row " in fault(lambda: only_bucket(tmp_path).read(0, 3))
+    assert "edges_0_0.h5: dataset lhsd_offsets: row " in fault_of(lambda: only_bucket(tmp_path).read(0, 3))
 
 
 def test_buckets_come_in_order_and_those_without_a_file_are_absent(tmp_path):
@@ -197,58 +182,37 @@ def test_buckets_come_in_order_and_those_without_a_file_are_absent(tmp_path):
     assert all(file.path == bucket_path(tmp_path, bucket) for bucket, file in buckets.items())
 
 
-def test_a_bucket_file_can_be_sent_to_a_worker(tmp_path):
-    write_edges(tmp_path, (0, 0), *columns(3))
-
-    assert only_bucket(tmp_path) == pickle.loads(pickle.dumps(only_bucket(tmp_path)))
-
-
-def test_a_missing_folder_is_a_fault(tmp_path):
-    assert f"{tmp_path / 'none'}: no such folder" in fault(lambda: find_buckets(tmp_path / "none", 1, 1))
+def test_a_folder_that_is_missing_or_without_any_bucket_file_is_a_fault_that_says_what_is_there(tmp_path):
+    assert f"{tmp_path / 'none'}: no such folder" in fault_of(lambda: find_buckets(tmp_path / "none", 1, 1))
     (tmp_path / "file").write_text("hello")
-    assert f"{tmp_path / 'file'}: cannot read the folder" in fault(lambda: find_buckets(tmp_path / "file", 1, 1))
-
-
-def test_a_folder_without_any_bucket_file_is_a_fault_that_says_what_is_there(tmp_path):
-    assert fault(lambda: find_buckets(tmp_path, 4, 2)) == (
+    assert f"{tmp_path / 'file'}: cannot read the folder" in fault_of(lambda: find_buckets(tmp_path / "file", 1, 1))
+    (tmp_path / "file").unlink()
+    assert fault_of(lambda: find_buckets(tmp_path, 4, 2)) == (
         f"{tmp_path}: expected bucket files edges_<l>_<r>.h5 with l in 0..3 and r in 0..1, found nothing;"
         " check edge_paths"
     )
     for name in ["train", "test", *(f"file_{n}" for n in range(9))]:
         (tmp_path / name).mkdir()
-    assert "found file_0, file_1, file_2, file_3, file_4, file_5 and 5 more;" in fault(
+    assert "found file_0, file_1, file_2, file_3, file_4, file_5 and 5 more;" in fault_of(
         lambda: find_buckets(tmp_path, 4, 2)
     )
 
 
-@pytest.mark.parametrize("name", ["lhs", "rel", "rhs"])
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, "expected a dataset {}, found "),
-        (np.zeros(3), "dataset {}: expected integers, found float64"),
-        (np.zeros(3, bool), "dataset {}: expected integers, found bool"),
-        (np.zeros((3, 1), int), "dataset {}: expected one dimension, found shape (3, 1)"),
-        (np.int64(3), "dataset {}: expected one dimension, found shape ()"),
-        (h5py.Empty("i8"), "dataset {}: expected one dimension, found shape None"),
-        (np.zeros(4, int), " rows (as many as rel), found "),
-    ],
-)
-def test_a_missing_or_malformed_column_is_named(tmp_path, name, value, expected):
-    path = write_edges(tmp_path, (0, 0), *columns(3))
-    with edit(path) as file:
-        del file[name]
-        if value is not None:
-            file[name] = value
-    line = fault(lambda: find_buckets(tmp_path, 1, 1))
-
-    assert line.startswith(f"{path}: ")
-    assert expected.format(name) in line
+MALFORMED = [
+    (None, "expected a dataset {}, found "),
+    (np.zeros(3), "dataset {}: expected integers, found float64"),
+    (np.zeros(3, bool), "dataset {}: expected integers, found bool"),
+    (np.zeros((3, 1), int), "dataset {}: expected one dimension, found shape (3, 1)"),
+    (np.int64(3), "dataset {}: expected one dimension, found shape ()"),
+    (h5py.Empty("i8"), "dataset {}: expected one dimension, found shape None"),
+    (np.zeros(4, int), " rows (as many as rel), found "),
+]
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        *(({name: value}, expected.format(name)) for name in ("lhs", "rel", "rhs") for value, expected in MALFORMED),
         ({"weight": np.zeros(2)}, "dataset weight: expected 3 rows (as many as rel), found 2"),
         ({"weight": np.array(["a", "b", "c"], "S1")}, "dataset weight: expected numbers, found |S1"),
         ({"lhsd_data": np.zeros(2, int)}, "expected a dataset lhsd_offsets, found lhs, lhsd_data, rel, rhs"),
@@ -259,29 +223,26 @@ def test_a_missing_or_malformed_column_is_named(tmp_path, name, value, expected)
         ),
     ],
 )
-def test_malformed_weights_and_features_are_named(tmp_path, changes, expected):
+def test_missing_and_malformed_columns_are_named(tmp_path, changes, expected):
     path = write_edges(tmp_path, (0, 0), *columns(3))
-    with edit(path) as file:
+    with h5py.File(path, "r+") as file:
         for name, value in changes.items():
-            file[name] = value
+            file.pop(name, None)
+            if value is not None:
+                file[name] = value
+    line = fault_of(lambda: find_buckets(tmp_path, 1, 1))
 
-    assert expected in fault(lambda: find_buckets(tmp_path, 1, 1))
+    assert line.startswith(f"{path}: ")
+    assert expected in line
 
 
-def test_a_truncated_file_is_one_line(tmp_path):
+def test_a_file_that_was_truncated_shrank_or_went_since_its_header_was_read_is_a_fault(tmp_path):
     path = write_edges(tmp_path, (0, 0), *columns(3000))
     file = only_bucket(tmp_path)
     path.write_bytes(path.read_bytes()[:-1000])
-
-    assert "edges_0_0.h5: expected a complete HDF5 file" in fault(lambda: find_buckets(tmp_path, 1, 1))
-    assert "truncated" in fault(lambda: file.read(0, 3000))
-
-
-def test_a_file_that_shrank_since_its_header_was_read_is_a_fault(tmp_path):
-    write_edges(tmp_path, (0, 0), *columns(30))
-    file = only_bucket(tmp_path)
-    path = write_edges(tmp_path, (0, 0), *columns(20))
-
-    assert "dataset lhs: expected 30 rows" in fault(lambda: file.read(0, 10))
+    assert "edges_0_0.h5: expected a complete HDF5 file" in fault_of(lambda: find_buckets(tmp_path, 1, 1))
+    assert "truncated" in fault_of(lambda: file.read(0, 3000))
+    write_edges(tmp_path, (0, 0), *columns(20))
+    assert "dataset lhs: expected 3000 rows" in fault_of(lambda: file.read(0, 10))
     path.unlink()
-    assert "no such file" in fault(lambda: file.read(0, 10))
+    assert "no such file" in fault_of(lambda: file.read(0, 10))

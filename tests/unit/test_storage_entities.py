@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from pbgeval.errors import StorageError
 from pbgeval.storage.entities import (
     read_dynamic_relation_count,
     read_entity_count,
@@ -10,60 +9,44 @@ from pbgeval.storage.entities import (
     read_relation_names,
 )
 from tests.kit.pbg_files import write_entity_counts
-
-
-def fault(info: pytest.ExceptionInfo[StorageError]) -> str:
-    (line,) = info.value.faults
-    assert "\n" not in line
-    return line
+from tests.kit.refusals import fault_of
 
 
 def test_counts_are_read_by_type_and_partition(tmp_path):
     write_entity_counts(tmp_path, {"user": [3, 0], "it em_1": [5]}, num_dynamic_relations=7)
 
     assert [3, 0] == [read_entity_count(tmp_path, "user", partition) for partition in (0, 1)]
-    assert read_entity_count(tmp_path, "it em_1", 0) == 5
-    assert read_dynamic_relation_count(tmp_path) == 7
+    assert (read_entity_count(tmp_path, "it em_1", 0), read_dynamic_relation_count(tmp_path)) == (5, 7)
 
 
 def test_an_absent_count_is_none_but_an_absent_number_of_relations_is_a_fault(tmp_path):
-    assert read_entity_count(tmp_path, "user", 0) is None
-    assert read_entity_count(tmp_path / "nowhere", "user", 0) is None
-    with pytest.raises(StorageError) as info:
-        read_dynamic_relation_count(tmp_path)
-
-    assert str(tmp_path / "dynamic_rel_count.txt") in fault(info)
-    assert "no such file" in fault(info)
+    assert [None, None] == [read_entity_count(folder, "user", 0) for folder in (tmp_path, tmp_path / "nowhere")]
+    line = fault_of(lambda: read_dynamic_relation_count(tmp_path))
+    assert line.startswith(f"{tmp_path / 'dynamic_rel_count.txt'}: no such file")
 
 
 @pytest.mark.parametrize("text", ["", "-1", "3.0", "three", "3 4", "1\n2", "\u0663", "9" * 30])
 def test_a_count_that_is_no_number_is_named_with_what_was_found(tmp_path, text):
     (tmp_path / "entity_count_user_0.txt").write_text(text, encoding="utf-8")
-    with pytest.raises(StorageError) as info:
-        read_entity_count(tmp_path, "user", 0)
+    line = fault_of(lambda: read_entity_count(tmp_path, "user", 0))
 
-    assert "entity_count_user_0.txt: expected a non-negative integer, found " in fault(info)
-    assert repr(text)[:20] in fault(info)
+    assert f"entity_count_user_0.txt: expected a non-negative integer, found {repr(text)[:20]}" in line
 
 
 def test_a_count_that_cannot_be_read_is_one_line(tmp_path):
     (tmp_path / "entity_count_user_0.txt").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "entity_count_user_1.txt").mkdir()
-    for partition in (0, 1):
-        with pytest.raises(StorageError) as info:
-            read_entity_count(tmp_path, "user", partition)
-
-        assert f"entity_count_user_{partition}.txt: cannot read this text file" in fault(info)
+    for part in (0, 1):
+        line = fault_of(lambda part=part: read_entity_count(tmp_path, "user", part))
+        assert f"entity_count_user_{part}.txt: cannot read this text file" in line
 
 
 def test_names_come_in_the_order_of_rows_and_none_when_absent(tmp_path):
-    assert read_entity_names(tmp_path, "user", 1) is None
-    assert read_relation_names(tmp_path) is None
+    assert (read_entity_names(tmp_path, "user", 1), read_relation_names(tmp_path)) == (None, None)
     (tmp_path / "entity_names_user_1.json").write_text(json.dumps(["b", "ä", "a"], indent=4))
     (tmp_path / "dynamic_rel_names.json").write_text("[]")
 
-    assert ["b", "ä", "a"] == read_entity_names(tmp_path, "user", 1)
-    assert [] == read_relation_names(tmp_path)
+    assert (["b", "ä", "a"], []) == (read_entity_names(tmp_path, "user", 1), read_relation_names(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -72,8 +55,7 @@ def test_names_come_in_the_order_of_rows_and_none_when_absent(tmp_path):
 )
 def test_names_in_another_form_are_a_fault(tmp_path, text, found):
     (tmp_path / "dynamic_rel_names.json").write_text(text)
-    with pytest.raises(StorageError) as info:
-        read_relation_names(tmp_path)
+    line = fault_of(lambda: read_relation_names(tmp_path))
 
-    assert "dynamic_rel_names.json" in fault(info)
-    assert found in fault(info)
+    assert "dynamic_rel_names.json" in line
+    assert found in line

@@ -12,7 +12,6 @@ import h5py
 import numpy as np
 import pytest
 
-from pbgeval.errors import StorageError
 from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage.candidates import find_candidate_files
 from pbgeval.storage.checkpoint import open_embeddings
@@ -20,6 +19,7 @@ from pbgeval.storage.edges import find_buckets
 from pbgeval.storage.model import read_model_parameters
 from pbgeval.storage.row_files import create_query_file
 from tests.kit.pbg_files import write_edges, write_embeddings, write_model
+from tests.kit.refusals import fault_of
 from tests.saved_ranks import read_ranks
 
 NUM_ROWS = 24
@@ -170,30 +170,21 @@ def replace(folder: Path, reader: str, make: Callable[[h5py.File, str, np.ndarra
     return lambda: read(folder)
 
 
-def fault(call: Callable[[], object]) -> str:
-    with pytest.raises(StorageError) as info:
-        call()
-    (line,) = info.value.faults
-    assert 1 == len(line.splitlines())
-    assert len(line) < 1000
-    return line
-
-
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("reader", READERS)
 def test_rows_that_are_not_stored_are_refused(tmp_path: Path, reader: str, missing: str) -> None:
     read = replace(tmp_path, reader, MISSING[missing])
-    assert fault(read).startswith(f"{tmp_path}/")
+    assert fault_of(read).startswith(f"{tmp_path}/")
 
 
 def test_what_is_missing_is_said_with_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "edges_0_0.h5"
-    expected = f"{path}: dataset lhs: 3 of 6 chunks were never written"
-    assert fault(replace(tmp_path, "lhs", half_written)).startswith(expected)
-    expected = f"{path}: dataset lhs: 12 of 24 values were never written"
-    assert fault(replace(tmp_path, "lhs", virtual_with_a_gap)).startswith(expected)
-    expected = f"{path}: dataset lhs: 142 of 192 bytes of {tmp_path}/raw were never written"
-    assert fault(replace(tmp_path, "lhs", lambda *where: external(*where, 50))).startswith(expected)
+    for missing, expected in (
+        ("half written", "3 of 6 chunks were never written"),
+        ("a gap", "12 of 24 values were never written"),
+        ("a short raw file", f"142 of 192 bytes of {tmp_path}/raw were never written"),
+    ):
+        line = fault_of(replace(tmp_path, "lhs", MISSING[missing]))
+        assert line.startswith(f"{tmp_path}/edges_0_0.h5: dataset lhs: {expected}")
 
 
 def linked(file: h5py.File, name: str, values: np.ndarray) -> None:
@@ -261,25 +252,25 @@ def test_rows_outside_the_folder_are_read_only_where_the_user_says_so(
         with h5py.File(outside / "x.h5", "w") as other:
             other["values"] = values
         values.tofile(outside / "raw")
-        if how == "link":
-            file[name] = h5py.ExternalLink(os.fspath(outside / "x.h5"), "values")
-        elif how == "symbolic":
-            (Path(file.filename).parent / "here.h5").symlink_to(outside / "x.h5")
-            file[name] = h5py.ExternalLink("here.h5", "values")
-        elif how == "virtual":
-            source = h5py.VirtualSource(os.fspath(outside / "x.h5"), "values", values.shape, values.dtype)
-            virtual(file, name, values.shape, values.dtype, source)
-        else:
-            raw = [(os.fspath(outside / "raw"), 0, values.nbytes)]
-            file.create_dataset(name, values.shape, values.dtype, external=raw)
+        there, form = os.fspath(outside / "x.h5"), (values.shape, values.dtype)
+        (Path(file.filename).parent / "here.h5").symlink_to(there)
+        ways = {
+            "link": lambda: file.__setitem__(name, h5py.ExternalLink(there, "values")),
+            "symbolic": lambda: file.__setitem__(name, h5py.ExternalLink("here.h5", "values")),
+            "virtual": lambda: virtual(file, name, *form, h5py.VirtualSource(there, "values", *form)),
+            "external": lambda: file.create_dataset(
+                name, *form, external=[(os.fspath(outside / "raw"), 0, values.nbytes)]
+            ),
+        }
+        ways[how]()
 
     read = replace(tmp_path / "in", reader, make)
-    line = fault(read)
+    line = fault_of(read)
     monkeypatch.setenv("PBGEVAL_FOLLOW_LINKS", "1")
 
     assert "outside the folder of the file; set PBGEVAL_FOLLOW_LINKS=1" in line
     if reader == "ranks":
-        assert "in one piece, found int64 of shape (24,) in pieces" in fault(read)  # rows are written where they lie
+        assert "in one piece, found int64 of shape (24,) in pieces" in fault_of(read)  # rows are written where they lie
     else:
         assert read() is not None
 
@@ -303,7 +294,7 @@ def packed_zeros(file: h5py.File, name: str, values: np.ndarray) -> None:
 def test_sizes_that_the_file_does_not_have_on_the_disk_are_refused(
     tmp_path: Path, reader: str, declared: Callable[[h5py.File, str, np.ndarray], object]
 ) -> None:
-    line = fault(replace(tmp_path, reader, declared))
+    line = fault_of(replace(tmp_path, reader, declared))
 
     assert f"dataset {READERS[reader][1]}: " in line
     assert "bytes of rows in a file that takes " in line
@@ -321,7 +312,7 @@ def test_edges_that_only_the_header_declares_are_refused(tmp_path: Path, power: 
         header = header.replace(size, struct.pack("<Q", (8 << power) % (1 << 64)))
     path.write_bytes(header)
 
-    assert "dataset rel: " in fault(lambda: read_edges(tmp_path))
+    assert "dataset rel: " in fault_of(lambda: read_edges(tmp_path))
 
 
 def test_zeros_that_pack_well_are_read(tmp_path: Path) -> None:
@@ -341,4 +332,4 @@ def test_numbers_of_fewer_bits_than_bytes_are_refused(tmp_path: Path) -> None:
     assert 3 == len(columns)
     path.write_bytes(start + sound + damaged.join([version, *columns]))
 
-    assert "dataset rel: a type of numbers that numpy does not have" in fault(lambda: read_edges(tmp_path))
+    assert "dataset rel: a type of numbers that numpy does not have" in fault_of(lambda: read_edges(tmp_path))

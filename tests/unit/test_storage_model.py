@@ -8,22 +8,11 @@ from pbgeval.notation import ENDS, Side
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
 from tests.kit.pbg_files import write_model
+from tests.kit.refusals import fault_of, faults_of
 
 D = 4
 VECTOR = np.arange(D, dtype=np.float32) - 1.5
 MATRIX = np.arange(D * D, dtype=np.float32).reshape(D, D)
-
-
-def faults(call, kind=StorageError):
-    with pytest.raises(kind) as info:
-        call()
-    assert not any("\n" in line for line in info.value.faults)
-    return info.value.faults
-
-
-def fault(call, kind=StorageError):
-    (line,) = faults(call, kind)
-    return line
 
 
 def as_lists(parameters):
@@ -84,8 +73,7 @@ def test_parameters_come_as_float32(tmp_path, dtype):
         file["model/relations/0/operator/rhs/diagonal"] = VECTOR.astype(dtype)
     found = read_model_parameters(tmp_path, 3).operators[0, Side.RHS]["diagonal"]
 
-    assert found.dtype == torch.float32
-    assert VECTOR.tolist() == found.tolist()
+    assert (found.dtype, VECTOR.tolist()) == (torch.float32, found.tolist())
 
 
 @pytest.mark.parametrize("with_keys", [True, False])
@@ -105,34 +93,38 @@ def test_the_key_attribute_wins_over_the_path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "key", "expected"),
     [
-        "model/bias",
-        "model/relations/0/operator/rhs/angle",
-        "model/relations/x/operator/rhs/real",
-        "model/entities/a/emb",
+        *(
+            (name, None, f"dataset {name}: expected a parameter")
+            for name in (
+                "model/bias",
+                "model/relations/0/operator/rhs/angle",
+                "model/relations/x/operator/rhs/real",
+                "model/entities/a/emb",
+            )
+        ),
+        (
+            "model/relations/0/operator/rhs/real",
+            "other.0.diagonal",
+            "dataset model/relations/0/operator/rhs/real (state_dict_key other.0.diagonal): expected",
+        ),
     ],
 )
-def test_an_unknown_dataset_under_model_is_named(tmp_path, name):
+def test_an_unknown_dataset_or_key_under_model_is_named(tmp_path, name, key, expected):
     path = write_model(tmp_path, {(0, Side.RHS): {"diagonal": VECTOR}}, version=3)
     with h5py.File(path, "r+") as file:
         file[name] = VECTOR
+        if key is not None:
+            file[name].attrs["state_dict_key"] = key
 
-    assert f"{path}: dataset {name}: expected a parameter" in fault(lambda: read_model_parameters(tmp_path, 3))
-
-
-def test_an_unknown_key_is_named_beside_its_dataset(tmp_path):
-    path = write_model(tmp_path, {(0, Side.RHS): {"diagonal": VECTOR}}, version=3)
-    with h5py.File(path, "r+") as file:
-        file["model/relations/0/operator/rhs/diagonal"].attrs["state_dict_key"] = "other.0.diagonal"
-
-    assert "diagonal (state_dict_key other.0.diagonal): expected" in fault(lambda: read_model_parameters(tmp_path, 3))
+    assert f"{path}: {expected}" in fault_of(lambda: read_model_parameters(tmp_path, 3))
 
 
 def test_one_parameter_under_two_names_is_refused(tmp_path):
     write_model(tmp_path, {(0, Side.RHS): {"rotation": MATRIX, "linear_transformation": MATRIX}}, version=3)
 
-    assert "expected linear_transformation once" in fault(lambda: read_model_parameters(tmp_path, 3))
+    assert "expected linear_transformation once" in fault_of(lambda: read_model_parameters(tmp_path, 3))
 
 
 def test_parameters_that_are_not_finite_are_all_named_with_their_places(tmp_path):
@@ -140,7 +132,7 @@ def test_parameters_that_are_not_finite_are_all_named_with_their_places(tmp_path
     matrix[1, 2], matrix[3, 3], vector[0] = np.nan, -np.inf, np.inf
     operators = {(2, Side.RHS): {"linear_transformation": matrix, "translation": VECTOR}}
     path = write_model(tmp_path, operators, {"user": vector}, version=3)
-    lines = faults(lambda: read_model_parameters(tmp_path, 3), DataError)
+    lines = faults_of(lambda: read_model_parameters(tmp_path, 3), DataError)
 
     assert sorted(lines) == [
         f"{path}: dataset model/entities/user/global_embedding: expected finite numbers, found 1 NaN or infinite,"
@@ -150,59 +142,65 @@ def test_parameters_that_are_not_finite_are_all_named_with_their_places(tmp_path
     ]
 
 
-def test_a_value_too_large_for_float32_is_not_finite(tmp_path):
-    with h5py.File(model_path(tmp_path, 3), "w") as file:
-        file.attrs["format_version"] = 1
-        file["model/relations/0/operator/rhs/diagonal"] = np.array([1e300, 1.0])
-
-    assert "first at (0,)" in fault(lambda: read_model_parameters(tmp_path, 3), DataError)
+DIAGONAL = "model/relations/0/operator/rhs/diagonal"
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path):
     path = write_model(tmp_path, {}, version=3, format_version=2)
-    assert "expected 1, found 2" in fault(lambda: read_model_parameters(tmp_path, 3))
-    with h5py.File(path, "w") as file:
-        file.attrs["format_version"] = 1
-        file["embeddings"] = MATRIX
-    assert "expected a group model, found embeddings" in fault(lambda: read_model_parameters(tmp_path, 3))
-    with h5py.File(path, "w") as file:
-        file.attrs["format_version"] = 1
-        file["model/relations/0/operator/rhs/diagonal"] = np.arange(4)
-    assert "expected floating-point numbers, found int64" in fault(lambda: read_model_parameters(tmp_path, 3))
+    assert "expected 1, found 2" in fault_of(lambda: read_model_parameters(tmp_path, 3))
+    for name, values, kind, expected in (
+        (DIAGONAL, np.array([1e300, 1.0]), DataError, "first at (0,)"),  # not finite in float32
+        ("embeddings", MATRIX, StorageError, "expected a group model, found embeddings"),
+        (DIAGONAL, np.arange(4), StorageError, "expected floating-point numbers, found int64"),
+    ):
+        with h5py.File(path, "w") as file:
+            file.attrs["format_version"] = 1
+            file[name] = values
+        assert expected in fault_of(lambda: read_model_parameters(tmp_path, 3), kind)
     path.write_bytes(path.read_bytes()[:300])
-    assert "truncated" in fault(lambda: read_model_parameters(tmp_path, 3))
+    assert "truncated" in fault_of(lambda: read_model_parameters(tmp_path, 3))
 
 
-def test_a_missing_parameter_is_refused_with_what_is_there(tmp_path):
-    path = write_model(tmp_path, {(1, Side.RHS): {"translation": VECTOR}}, version=3)
+@pytest.mark.parametrize(
+    ("stored", "operator", "shapes", "expected"),
+    [
+        (
+            {"translation": VECTOR},
+            "complex_diagonal",
+            {"real": (2,), "imag": (2,)},
+            "has translation (4,), but operator complex_diagonal of relations[1] needs imag (2,) and real (2,);",
+        ),
+        (
+            {"translation": VECTOR},
+            "translation",
+            {"translation": (7, 4)},
+            "has translation (4,), but operator translation of relations[1] needs translation (7, 4);",
+        ),
+        *(
+            (
+                {"linear_transformation": MATRIX, "translation": VECTOR},
+                operator,
+                shapes,
+                "has linear_transformation (4, 4) and translation (4,), but "
+                f"operator {operator} of relations[1] needs {needed}",
+            )
+            for operator, shapes, needed in (
+                ("none", {}, "no parameters"),
+                ("linear", {"linear_transformation": (4, 4)}, "linear"),
+            )
+        ),
+    ],
+)
+def test_parameters_that_are_not_those_of_the_operator_are_refused_with_what_is_there(
+    tmp_path, stored, operator, shapes, expected
+):
+    path = write_model(tmp_path, {(1, Side.RHS): stored}, version=3)
     model = read_model_parameters(tmp_path, 3)
-    line = fault(lambda: operator_parameters(model, 1, Side.RHS, "complex_diagonal", {"real": (2,), "imag": (2,)}))
+    line = fault_of(lambda: operator_parameters(model, 1, Side.RHS, operator, shapes))
 
-    assert line.startswith(
-        f"{path}: model/relations/1/operator/rhs has translation (4,), but operator complex_diagonal of relations[1]"
-        " needs imag (2,) and real (2,);"
-    )
-    assert "has no parameters, but" in fault(
-        lambda: operator_parameters(model, 1, Side.LHS, "translation", {"translation": (4,)})
-    )
-
-
-def test_a_parameter_of_another_shape_is_refused(tmp_path):
-    write_model(tmp_path, {(1, Side.RHS): {"translation": VECTOR}}, version=3)
-    model = read_model_parameters(tmp_path, 3)
-    line = fault(lambda: operator_parameters(model, 1, Side.RHS, "translation", {"translation": (7, 4)}))
-
-    assert "rhs has translation (4,), but operator translation of relations[1] needs translation (7, 4);" in line
-
-
-@pytest.mark.parametrize(("operator", "expected"), [("none", {}), ("linear", {"linear_transformation": (4, 4)})])
-def test_parameters_that_the_operator_does_not_have_are_refused(tmp_path, operator, expected):
-    write_model(tmp_path, {(1, Side.RHS): {"linear_transformation": MATRIX, "translation": VECTOR}}, version=3)
-    model = read_model_parameters(tmp_path, 3)
-    line = fault(lambda: operator_parameters(model, 1, Side.RHS, operator, expected))
-
-    assert "model/relations/1/operator/rhs has linear_transformation (4, 4) and translation (4,), but " in line
-    assert f"operator {operator} of relations[1] needs {'linear' if expected else 'no parameters'}" in line
+    assert line.startswith(f"{path}: model/relations/1/operator/rhs {expected}")
+    line = fault_of(lambda: operator_parameters(model, 1, Side.LHS, "translation", {"translation": (4,)}))
+    assert "has no parameters, but" in line
 
 
 def test_a_global_embedding_is_given_by_type_and_its_width_checked(tmp_path):
@@ -210,8 +208,6 @@ def test_a_global_embedding_is_given_by_type_and_its_width_checked(tmp_path):
     model = read_model_parameters(tmp_path, 3)
 
     assert VECTOR.tolist() == global_embedding(model, "user", 4).tolist()
-    assert global_embedding(model, "item", 4) is None
-    assert global_embedding(None, "user", 4) is None
-    assert "the global embedding of type user has shape (4,), but the config says (5,);" in fault(
-        lambda: global_embedding(model, "user", 5)
-    )
+    assert [None, None] == [global_embedding(of, "item", 4) for of in (model, None)]
+    line = fault_of(lambda: global_embedding(model, "user", 5))
+    assert "the global embedding of type user has shape (4,), but the config says (5,);" in line

@@ -27,6 +27,7 @@ from pbgeval.storage.objects import (
 )
 from pbgeval.storage.text import without_secrets
 from tests.kit import pbg_files
+from tests.kit.refusals import fault_of
 
 PLACE = "memory://store/prefix"
 
@@ -118,13 +119,10 @@ def test_a_network_that_fails_while_an_object_is_read_in_place_is_no_damage_of_t
 
     monkeypatch.setattr(MemoryFile, "readinto", lost, raising=False)
 
-    with pytest.raises(StorageError) as raised:
-        found.read_rows(0, 40_000)
-
     assert (
         f"{PLACE}/embeddings_user_0.v1.h5: the endpoint does not answer: Connection reset by peer; check "
         "the network, for s3:// also AWS_ENDPOINT_URL"
-    ) == str(raised.value)
+    ) == fault_of(lambda: found.read_rows(0, 40_000), StorageError)
 
 
 def test_the_faults_of_objects_in_place_are_those_of_files(tmp_path: Path) -> None:

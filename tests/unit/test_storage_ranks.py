@@ -92,33 +92,6 @@ def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
         assert [0] * len(RANK_COLUMNS) == [len(values) for values in file.read(side, 30, 30).values()]
 
 
-def write_every_third(file: QueryFile, worker: int) -> None:
-    for start in range(worker * 50, 3000, 150):
-        for side in ENDS:
-            if start % 100:
-                file.write(side, start, columns_of(np.arange(start, start + 50), side))
-            else:
-                rows = np.arange(start, start + 50)
-                file.write(side, rows[::2], columns_of(rows[::2], side))
-                file.write(side, rows[1::2], columns_of(rows[1::2], side))
-    file.rows.sync()
-
-
-def test_processes_fill_one_file_at_the_same_time(tmp_path: Path) -> None:
-    file = create(tmp_path, num_edges=3000)
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=write_every_third, args=(file, worker)) for worker in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-
-    assert [0, 0, 0] == [worker.exitcode for worker in workers]
-    for side, columns in read_ranks(tmp_path, 2, BUCKET).columns.items():
-        for name, values in columns.items():
-            assert columns_of(np.arange(3000), side)[name].tolist() == values.tolist()
-
-
 def test_a_file_is_found_again_with_all_it_takes_to_write(tmp_path: Path) -> None:
     made = create(tmp_path, sides=(Side.LHS,))
     opened = open_query_file(tmp_path, "ranks", 2, BUCKET)

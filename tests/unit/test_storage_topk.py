@@ -78,10 +78,8 @@ def test_the_file_is_plain_hdf5_and_is_found_again(tmp_path: Path) -> None:
 
     with h5py.File(file.path) as read:
         tail = {name: (read["tail"][name].dtype.name, read["tail"][name][:].ravel().tolist()) for name in read["tail"]}
-    assert ("int64", [-1, 4, -1]) == tail["entity"]
-    assert ("int64", [-1, 1, -1]) == tail["partition"]
-    assert ("float64", -math.inf) == (tail["score"][0], tail["score"][1][1])
-    assert ("uint8", [0, 1, 0]) == tail["known"]
+    assert (("int64", [-1, 4, -1]), ("int64", [-1, 1, -1])) == (tail["entity"], tail["partition"])
+    assert ("float64", -math.inf, ("uint8", [0, 1, 0])) == (tail["score"][0], tail["score"][1][1], tail["known"])
     opened = open_query_file(tmp_path, "topk", 0, BUCKET)
     assert (3, (Side.RHS,), "abc") == (opened.num_edges, opened.sides, opened.digest)
     assert [4] == pickle.loads(pickle.dumps(opened)).read(Side.RHS, 1, 2)["entity"].ravel().tolist()
@@ -126,8 +124,7 @@ def test_names_that_would_break_the_table_are_escaped(tmp_path: Path) -> None:
 
     rows = table(path)[1:]
     assert [len(TABLE_COLUMNS)] * 3 == [len(row) for row in rows]
-    assert odd[:2] == [ast.literal_eval(f"'{row[6]}'") for row in rows[:2]]
-    assert "é\\\\ud800 \u2028" == rows[2][6]
+    assert (odd[:2], "é\\\\ud800 \u2028") == ([ast.literal_eval(f"'{row[6]}'") for row in rows[:2]], rows[2][6])
 
 
 def test_dynamic_relations_share_one_pair_of_types(tmp_path: Path) -> None:
@@ -155,9 +152,11 @@ def test_names_are_right_whatever_is_kept_of_them_and_read_once_if_all_fit(
     entities = vocabulary(tmp_path, budget_bytes=budget_bytes).entities
     partitions, rows = np.array([1, 0, 1, 0]), np.array([1, 2, 0, 2])
     for _ in range(3):
-        assert ["eve", "cy", "dee", "cy"] == entities.look_up("user", partitions, rows)
-        assert ["item:0:3"] == entities.look_up("item", np.array([0]), np.array([3]))
-        assert [] == entities.look_up("item", partitions[:0], rows[:0])
+        assert (["eve", "cy", "dee", "cy"], ["item:0:3"], []) == (
+            entities.look_up("user", partitions, rows),
+            entities.look_up("item", np.array([0]), np.array([3])),
+            entities.look_up("item", partitions[:0], rows[:0]),
+        )
 
     assert (len(reads) == 3) == (budget_bytes == 10**6)
 

@@ -87,16 +87,6 @@ def test_a_host_without_slurm_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
         submit_run(SubmittedRun(partial(int, "0")), "slurm", JobShape(), "x", tmp_path)
 
 
-def test_a_missing_submitit_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    case = TinyCase.write(tmp_path)
-
-    done = run_main("submit", str(case.config), cwd=tmp_path)
-
-    assert (1, "") == (done.status, done.out)
-    assert ["kgeval-dist submit needs submitit, which is not installed: pip install 'pbgeval[slurm]'"] == done.faults
-
-
 def test_faults_of_a_config_do_not_wait_in_a_queue(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path)
     case.embeddings("user", 1).unlink()

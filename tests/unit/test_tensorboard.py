@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pbgeval.errors import ConfigError, OutputError
+from pbgeval.errors import OutputError
 from pbgeval.monitor.records import PassKey, PassRecord, PbgFigures, TensorBoardSink, VisitRecord, read_history
 from pbgeval.notation import Bucket
 from tests.kit.training import train
@@ -40,16 +39,17 @@ def test_all_figures_of_visits_and_passes_are_there_at_their_steps(tmp_path: Pat
         for bucket in {of.bucket for of in history.visits}:
             of_bucket = [of for of in history.visits if of.bucket == bucket]
             expected = {of.index: float32(getattr(of, when).metrics["mrr"]) for of in of_bucket}
-            assert 4 == len(expected)
-            assert expected == found[f"bucket_{bucket.lhs}_{bucket.rhs}/mrr/{when}"]
+            assert (4, expected) == (len(expected), found[f"bucket_{bucket.lhs}_{bucket.rhs}/mrr/{when}"])
         for metric in ("pessimistic.mean_rank", "query_auc", "realistic.mean_reciprocal_rank"):
             expected = {of.index: float32(getattr(of.details, when)[f"both.{metric}"]) for of in history.passes}
             assert expected == found[f"pass/{metric}/{when}"]
     metric = "realistic.mean_reciprocal_rank"
     gaps = {of.index: of.details.gap[f"both.{metric}"] for of in history.passes}
-    assert {index: float32(gap.value) for index, gap in gaps.items()} == found[f"pass/{metric}/gap"]
-    assert {index: float32(gap.standard_error) for index, gap in gaps.items()} == found[f"pass/{metric}/gap_error"]
-    assert dict.fromkeys((3, 7, 11, 15), 0.0) == found["pass/diverged"]
+    assert (found[f"pass/{metric}/gap"], found[f"pass/{metric}/gap_error"], found["pass/diverged"]) == (
+        {index: float32(gap.value) for index, gap in gaps.items()},
+        {index: float32(gap.standard_error) for index, gap in gaps.items()},
+        dict.fromkeys((3, 7, 11, 15), 0.0),
+    )
     # There are two visits to each bucket, and something to lose, from the third pass on.
     assert {of.index: float32(of.details.lost) for of in history.passes[2:]} == found["pass/lost"]
 
@@ -83,11 +83,3 @@ def test_a_folder_that_cannot_be_made_is_a_warning_and_training_goes_on(tmp_path
     assert "cannot write an event file of TensorBoard" in run.warnings[0]
     with pytest.raises(OutputError):
         sink.append(PassRecord(PassKey(0), 0, None))
-
-
-def test_a_missing_package_is_named_before_training(tmp_path: Path) -> None:
-    with (
-        mock.patch("pbgeval.sinks.find_spec", return_value=None),
-        pytest.raises(ConfigError, match=r"install 'pbgeval\[monitor\]'"),
-    ):
-        TensorBoardSink(tmp_path)

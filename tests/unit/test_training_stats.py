@@ -67,9 +67,7 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
 
     history, warnings = read(tmp_path)
 
-    assert (visit(6), bare) == history.visits
-    assert (of_pass,) == history.passes
-    assert [] == warnings
+    assert ((visit(6), bare), (of_pass,), []) == (history.visits, history.passes, warnings)
 
 
 def test_the_keys_of_a_visit_are_those_of_pbg_and_one_of_ours() -> None:
@@ -86,8 +84,7 @@ def test_a_file_of_pbg_is_read(reference_path: Path) -> None:
     first = history.visits[0]
     assert (Bucket(0, 0), 0, 718, 13658) == (first.bucket, first.index, first.before.count, first.stats.count)
     assert (0.0355622682066681, 0.06148067224656639) == (first.before.metrics["mrr"], first.after.metrics["mrr"])
-    assert first.details is None
-    assert [16] * 8 == [len(visits) for visits in history.passes_of_visits.values()]
+    assert (first.details, [len(visits) for visits in history.passes_of_visits.values()]) == (None, [16] * 8)
     assert [] == warnings
 
 
@@ -101,8 +98,7 @@ def test_a_line_is_passed_over_wherever_a_crash_has_cut_it(tmp_path: Path) -> No
 
     history, warnings = read(path)
 
-    assert (visit(0), visit(1)) == history.visits
-    assert 1 == len(warnings)
+    assert ((visit(0), visit(1)), 1) == (history.visits, len(warnings))
     assert f"{path}: line 2 is passed over" in warnings[0]
 
 
@@ -123,8 +119,7 @@ def test_a_write_that_fails_half_way_spoils_no_further_line(tmp_path: Path) -> N
     file.append(visit(2))
 
     history, warnings = read(tmp_path)
-    assert (visit(0), visit(2)) == history.visits
-    assert 1 == len(warnings)
+    assert ((visit(0), visit(2)), 1) == (history.visits, len(warnings))
 
 
 def test_undefined_figures_are_null_and_never_a_bare_nan(tmp_path: Path) -> None:
