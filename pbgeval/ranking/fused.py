@@ -1,6 +1,6 @@
 """Queries and candidates -> counts, by one kernel on a GPU: scores are multiplied, compared and forgotten in registers.
 
-The fast path of `general` and `known` for whoever has a GPU and Triton, where nobody asks for the scores themselves.
+The fast path of `counting` on a GPU with Triton, where nobody asks for the scores themselves.
 Scores of single cells (true entities, known answers, twins, what the pooled AUC samples) are read off the very
 accumulators that were counted, so what does not compete is taken back exactly (docs/decisions/0014).
 

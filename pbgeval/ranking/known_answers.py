@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
@@ -244,6 +244,7 @@ class KnownPairs:
         return KnownAnswers(by_key_P >> KEY_BITS, by_key_P & _KEY_MASK)
 
 
+@define(eq=False)
 class PairStore:
     """Keeps the pairs of both sides packed, in memory up to a budget and then in a scratch folder.
 
@@ -251,23 +252,13 @@ class PairStore:
     `flush`, and when all have (a barrier), any of them asks for `pairs`.
     """
 
-    def __init__(
-        self, numbering: EntityNumbering, budget_bytes: int, scratch: ScratchFolder | None, name: str = "pairs"
-    ) -> None:
-        """Make an empty store.
-
-        Args:
-            numbering: the entities of answers.
-            budget_bytes: what buffered pairs may take before they are sorted, and then spilled; sorting takes as
-                much again as the pairs of one slot.
-            scratch: where pairs are spilled; without it they all stay in memory.
-            name: what files there begin with.
-        """
-        self._numbering = numbering
-        self._budget_bytes = budget_bytes
-        self._scratch = scratch
-        self._name = name
-        self._buffers: dict[tuple[Side, int], DistinctCodes] = {}
+    _numbering: EntityNumbering  # of answers
+    # What buffered pairs may take before they are sorted, and then spilled; sorting takes as much again as the pairs of
+    # one slot.
+    _budget_bytes: int
+    _scratch: ScratchFolder | None  # where pairs are spilled; without it they all stay in memory
+    _name: str = "pairs"  # what files there begin with
+    _buffers: dict[tuple[Side, int], DistinctCodes] = field(factory=dict, init=False)
 
     @property
     def num_bytes(self) -> int:
@@ -378,11 +369,11 @@ class FilterKeys:
         if self.window is None or not len(self.codes_T):
             return index_E
         assert edges.time_n is not None, "the config asks for times"
-        place_E = np.minimum(np.searchsorted(self.times_U, edges.time_n), len(self.times_U) - 1)
-        code_E = index_E * len(self.times_U) + place_E
-        at_E = np.minimum(np.searchsorted(self.codes_T, code_E), len(self.codes_T) - 1)
-        found_E = (index_E >= 0) & (self.times_U[place_E] == edges.time_n) & (self.codes_T[at_E] == code_E)
-        return np.where(found_E, at_E, -1)
+        place_E = positions(self.times_U, edges.time_n)
+        is_known_E = (index_E >= 0) & (place_E >= 0)
+        code_E = np.where(is_known_E, index_E * len(self.times_U) + place_E, -1)
+        at_E: np.ndarray = np.maximum(positions(self.codes_T, code_E), -1)
+        return at_E
 
     def pairs(
         self, key_P: np.ndarray, answer_P: np.ndarray, time_P: np.ndarray | None

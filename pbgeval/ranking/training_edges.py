@@ -84,8 +84,8 @@ class SlotCounts:
         counts = cls.zero(num_relations, numbering)
         counts.edges_SR[side.value], counts.keys_SR[side.value] = edges_R, keys_R
         nothing = CodeCounts.zero()
-        counted = side.pick((histogram, nothing, frequencies, nothing), (nothing, histogram, nothing, frequencies))
-        return evolve(counts, counted=counted)
+        of_side = side.pick((histogram, nothing, frequencies, nothing), (nothing, histogram, nothing, frequencies))
+        return evolve(counts, counted=of_side)
 
     def __add__(self, other: SlotCounts) -> SlotCounts:
         """Add the counts of other slots."""
@@ -142,43 +142,37 @@ class SlotCounts:
         both = left + right
         return both.codes, both.counts
 
-    def entity_classes(self, side: Side, entity_type: str) -> FrequencyClasses:
-        """Return the classes of a type's entities by their frequency at a side."""
+    def entity_limits(self, side: Side, entity_type: str) -> np.ndarray:
+        """Return the limits of the classes of a type's entities by their frequency at a side."""
         histogram = self.counted[side.value]
         first = self.entity_types.index(entity_type) << _FREQUENCY_BITS
         of_type = slice(*np.searchsorted(histogram.codes, [first, first + (1 << _FREQUENCY_BITS)]))
-        return FrequencyClasses.of_histogram(histogram.codes[of_type] - first, histogram.counts[of_type])
+        return class_limits(CodeCounts(histogram.codes[of_type] - first, histogram.counts[of_type]))
 
 
-@frozen(eq=False)
-class FrequencyClasses:
-    """Four classes of items by how often they occur in training, and one for those that never do.
+# Four classes of items by how often they occur in training, and one for those that never do.
+#
+# All items, those that never occur too, are ordered by frequency and cut in four quarters, as LibKGE does. Unlike
+# there, items of one frequency all fall in the quarter of the first of them, so that the class follows from the
+# frequency alone, and those that never occur are a class of their own.
 
-    All items, those that never occur too, are ordered by frequency and cut in four quarters, as LibKGE does. Unlike
-    there, items of one frequency all fall in the quarter of the first of them, so that the class follows from the
-    frequency alone, and those that never occur are a class of their own.
+
+def class_limits(frequencies: CodeCounts) -> np.ndarray:
+    """Return from which frequency on an item is in the second, third, fourth quarter, int64 (3,).
+
+    Args:
+        frequencies: how many items have each frequency, 0 included.
     """
+    num_below = np.cumsum(frequencies.counts) - frequencies.counts  # items that occur less often
+    first = np.searchsorted(num_below, frequencies.counts.sum() * np.arange(1, 4) // 4)
+    beyond = np.iinfo(np.int64).max  # of a quarter that is empty because the one before reaches over it
+    limits: np.ndarray = np.append(frequencies.codes, beyond)[first]
+    return limits
 
-    limits: np.ndarray  # int64 (3,): from which frequency on an item is in the second, third, fourth quarter
 
-    @classmethod
-    def of_frequencies(cls, frequencies: np.ndarray) -> FrequencyClasses:
-        """Return the classes of items, given the frequency of each, int64, 0 included."""
-        counted = CodeCounts.of_codes(frequencies.copy())
-        return cls.of_histogram(counted.codes, counted.counts)
-
-    @classmethod
-    def of_histogram(cls, frequencies: np.ndarray, counts: np.ndarray) -> FrequencyClasses:
-        """Return the classes of items, given frequencies, int64, increasing, and how many items have each."""
-        num_below = np.cumsum(counts) - counts  # items that occur less often
-        first = np.searchsorted(num_below, counts.sum() * np.arange(1, 4) // 4)
-        beyond = np.iinfo(np.int64).max  # of a quarter that is empty because the one before reaches over it
-        return cls(np.append(frequencies, beyond)[first])
-
-    def of(self, frequencies: np.ndarray) -> np.ndarray:
-        """Return the class of each item by its frequency, an index in `FREQUENCY_CLASSES`, int64."""
-        quarter = 1 + np.searchsorted(self.limits, frequencies, "right")
-        return np.where(frequencies > 0, quarter, 0)
+def frequency_classes(limits: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+    """Return the class of each item by its frequency, an index in `FREQUENCY_CLASSES`, int64."""
+    return np.where(frequencies > 0, 1 + np.searchsorted(limits, frequencies, "right"), 0)
 
 
 def _types_of(numbering: EntityNumbering) -> tuple[str, ...]:

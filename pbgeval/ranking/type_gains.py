@@ -37,9 +37,9 @@ class GainLevels:
     gain_KkG: np.ndarray = field(init=False)  # int64: sums of their gains
 
     def __attrs_post_init__(self) -> None:
-        self.score_Kk = np.zeros((self.num_keys, self.k))
-        self.count_Kk = np.zeros((self.num_keys, self.k), np.int64)
-        self.gain_KkG = np.zeros((self.num_keys, self.k, self.num_gains), np.int64)
+        shape = self.num_keys, self.k
+        self.score_Kk, self.count_Kk = np.zeros(shape), np.zeros(shape, np.int64)
+        self.gain_KkG = np.zeros((*shape, self.num_gains), np.int64)
 
     def floor(self, first: int, stop: int) -> np.ndarray:
         """Return the score below which nobody counts for consecutive keys, float64; -inf where anybody may."""
@@ -153,14 +153,14 @@ class TypeTruth:
         return self.entities.types(self.true_n)
 
     @cached_property
-    def _pairs(self) -> TypePairs:
-        return self.entities.taxonomy.pairs(self.type_n[self.type_n >= 0].tolist())
-
-    @cached_property
     def _code_n(self) -> np.ndarray:
         row_n: np.ndarray = np.repeat(np.arange(self.num_keys), self.stop_L - self.first_L)
         code_n: np.ndarray = row_n * self.num_entities + self.true_n
         return code_n
+
+    @cached_property
+    def _pairs(self) -> TypePairs:
+        return self.entities.taxonomy.pairs(self.type_n[self.type_n >= 0].tolist())
 
     def are_true(self, row_P: np.ndarray, number_P: np.ndarray) -> np.ndarray:
         """Tell of each (row of `key_L`, entity) whether it is a true answer, bool."""

@@ -15,8 +15,8 @@ from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import ENDS, Side, distinct
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.ranking.draws import DegreeWeights
-from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
+from pbgeval.ranking.keys import CodeCounts, EdgeColumns
+from pbgeval.ranking.training_edges import SlotCounts, class_limits, frequency_classes
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION, TIME
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
@@ -57,8 +57,8 @@ class QueryDimensions:
         class_Q = np.zeros(edges.num_edges, np.int64)
         for entity_type in distinct(type_Q).tolist():
             of_type = type_Q == entity_type
-            classes = training.entity_classes(side, self.type_names[entity_type])
-            class_Q[of_type] = classes.of(frequency_Q[of_type])
+            limits = training.entity_limits(side, self.type_names[entity_type])
+            class_Q[of_type] = frequency_classes(limits, frequency_Q[of_type])
         return class_Q
 
 
@@ -141,7 +141,8 @@ def group_classes(context: WorkerContext, training: SlotCounts | None) -> GroupC
     frequency_R = cardinality_R = None
     if training is not None:
         per_relation = training.relation_frequency()
-        frequency_R = FrequencyClasses.of_frequencies(per_relation).of(per_relation)
+        limits = class_limits(CodeCounts.of_codes(per_relation.copy()))
+        frequency_R = frequency_classes(limits, per_relation)
         cardinality_R = training.cardinality_classes()
     groups = relation_groups(config, num_relations) if "groups" in config.breakdowns else {}
     return GroupClasses(

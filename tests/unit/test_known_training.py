@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pbgeval.metrics.breakdowns import CARDINALITIES, FREQUENCY_CLASSES
 from pbgeval.notation import ENDS, EntityNumbering
-from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
+from pbgeval.ranking.keys import CodeCounts, EdgeColumns
+from pbgeval.ranking.training_edges import SlotCounts, class_limits, frequency_classes
 from tests.examples import examples
 
 NUMBERING = EntityNumbering.from_sizes({("item", 0): 3, ("item", 1): 2, ("tag", 0): 0, ("user", 0): 4})
@@ -87,7 +87,8 @@ def test_counts_and_classes_equal_slow_ones_whatever_the_slots_and_blocks(traini
     assert np.array_equal(counts.edges_SR[0], counts.edges_SR[1])
     cardinality = [CARDINALITIES[i] for i in counts.cardinality_classes()]
     assert [slow_cardinality(training, rel) for rel in range(NUM_RELATIONS)] == cardinality
-    found = FrequencyClasses.of_frequencies(counts.relation_frequency()).of(counts.relation_frequency())
+    limits = class_limits(CodeCounts.of_codes(counts.relation_frequency().copy()))
+    found = frequency_classes(limits, counts.relation_frequency())
     assert slow_classes(relation_frequency) == [FREQUENCY_CLASSES[i] for i in found]
     for side in ENDS:
         frequency = Counter(side.pick(lhs, rhs) for lhs, _, rhs in training)
@@ -95,7 +96,8 @@ def test_counts_and_classes_equal_slow_ones_whatever_the_slots_and_blocks(traini
         assert [frequency[number] for number in evaluated] == counts.entity_frequency(side, numbers).tolist()
         for entity_type, of_type in RANGES.items():
             frequencies = [frequency[number] for number in of_type]
-            classes = counts.entity_classes(side, entity_type).of(np.array(frequencies, np.int64))
+            limits = counts.entity_limits(side, entity_type)
+            classes = frequency_classes(limits, np.array(frequencies, np.int64))
             assert slow_classes(frequencies) == [FREQUENCY_CLASSES[i] for i in classes]
 
 
