@@ -241,7 +241,8 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
         yield from refuse(("num_batch_negs",), (config.num_batch_negs == 0, message, *involved))
         is_wrong = config.num_uniform_negs > 0 and not config.pbg_semantics
         message = f"entity type {name!r} is featurized, so this must be 0, got {config.num_uniform_negs}"
-        yield from refuse(("num_uniform_negs",), (is_wrong, message, "pbg_semantics", *involved))
+        others: tuple[str | KeyPath, ...] = ("pbg_semantics", *involved)
+        yield from refuse(("num_uniform_negs",), (is_wrong, message, *others))
 
 
 def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
