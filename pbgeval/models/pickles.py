@@ -20,7 +20,6 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
@@ -59,7 +58,8 @@ class StandIn(metaclass=_StandInType):
         self.state = state
 
 
-_nothing = partial(StandIn.__new__, StandIn)
+def _nothing(*arguments: object) -> StandIn:
+    return StandIn.__new__(StandIn)
 
 
 # What may be called: arrays and numbers of numpy, which no table of vectors is, and two containers.

@@ -30,8 +30,7 @@ def triple_columns(path: Path) -> Iterator[tuple[Sequence[str], Sequence[str], S
     """
     for number, lines in text_blocks(path):
         words = "\t".join(lines).split("\t")
-        # Where each line is three columns, none of them blank, lines need not be looked at one after the other.
-        if set(map(str.count, lines, repeat("\t"))) == {2} and all(map(str.strip, words)):
+        if is_plain(lines, words):
             yield words[::3], words[1::3], words[2::3]
         else:
             triples, fault = _triples(path, number, lines)
@@ -40,6 +39,11 @@ def triple_columns(path: Path) -> Iterator[tuple[Sequence[str], Sequence[str], S
                 yield heads, relations, tails
             if fault is not None:
                 raise fault
+
+
+def is_plain(lines: list[str], words: list[str]) -> bool:
+    """Return whether each line is three columns, none of them blank, so that none needs a closer look."""
+    return set(map(str.count, lines, repeat("\t"))) == {2} and all(map(str.strip, words))
 
 
 def _triples(path: Path, first: int, lines: list[str]) -> tuple[list[Triple], StorageError | None]:
