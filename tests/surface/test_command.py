@@ -240,7 +240,7 @@ def trained_with(case: TinyCase, **settings: Any) -> Path:
 
 
 def warnings_of(case: TinyCase, *overrides: str) -> list[str]:
-    return run_command(case, "--workers", "1", "--output", "output", *flags(overrides)).warnings
+    return run_command(case, "--workers", "1", "--output", f"output{len(overrides)}", *flags(overrides)).warnings
 
 
 def test_a_comparator_that_is_not_that_of_training_is_warned_of(case: TinyCase) -> None:
@@ -303,7 +303,7 @@ def test_only_what_differs_from_training_is_a_warning(case: TinyCase) -> None:
     trained_with(case)
     assert [] == warnings_of(case)
     trained_with(case, relations=case.settings["relations"] * 2)
-    (line,) = warnings_of(case, "seed=1", "--overwrite")
+    (line,) = warnings_of(case, "seed=1")
     assert f"number of relations = {num_relations} (trained with {2 * num_relations})" in line
 
 
