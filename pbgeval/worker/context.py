@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.claim import Claim
+from pbgeval.cluster.liveness import Watch
 from pbgeval.cluster.team import Team
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.opening import Inputs
@@ -26,6 +27,7 @@ from pbgeval.report.output import JOURNAL, SCRATCH, digest_of
 from pbgeval.report.report import Report
 from pbgeval.storage.writing import ScratchFolder
 from pbgeval.version import __version__
+from pbgeval.worker.collective import collectively
 from pbgeval.worker.journal import RunJournal
 
 COMPUTING, LOADING, READING, QUEUE, WRITING = "computing", "loading", "reading_edges", "queue", "journal"
@@ -123,6 +125,10 @@ class WorkerContext:
     @property
     def inputs(self) -> Inputs:
         return self.work.inputs
+
+    def collectively(self, watch: Watch | None = None) -> AbstractContextManager[None]:
+        """Do what is inside on every worker of the team; a fault of one stops all."""
+        return collectively(self.team, watch)
 
 
 @frozen(eq=False)

@@ -18,7 +18,6 @@ from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.entities import EntityLabels
 from pbgeval.storage.row_files import QueryFile, create_query_file, open_query_file
 from pbgeval.storage.topk import Vocabulary, write_topk_table
-from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
 Files: TypeAlias = dict[tuple[int, Bucket], QueryFile]  # by edge path and bucket
@@ -129,7 +128,7 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
                 context.journal.journal.remove(entry)
         return ranks, topk
 
-    with collectively(context.team):
+    with context.collectively():
         made = create() if context.team.rank_in_team == 0 else None
     files = context.team.broadcast_object(made)
     assert files is not None

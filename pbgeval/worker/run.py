@@ -19,7 +19,6 @@ from pbgeval.cluster.team import Team
 from pbgeval.errors import EvalError, IncompleteError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRODUCTS
-from pbgeval.inputs.protocol import Protocol
 from pbgeval.jit import announced_compiling
 from pbgeval.metrics.auc import AucSample
 from pbgeval.ranking import fused
@@ -124,11 +123,6 @@ def _begin_scratch(work: Work, context: WorkerContext) -> None:
     write_atomically(context.scratch.path / LEASE, context.team.nonce, check=work.claim.check)
 
 
-def _drawn(record: Record, protocol: Protocol) -> Drawn:
-    filtered = record.draws.sums(protocol.sides, filtered=True) if protocol.filtered else None
-    return Drawn(record.draws.sums(protocol.sides, filtered=False), filtered)
-
-
 def _facts(kernels: KernelReport, num_loads: int, context: WorkerContext) -> dict[str, Any]:
     """Return what the report says about one worker."""
     certified = context.relations[0].scorer.certified
@@ -180,7 +174,9 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
     alike = alike and INCONSISTENT not in states
     for state in sorted(states - {CONSISTENT}):
         work.observer.warn(f"scores of the model depend on the block that they are asked for in: {state}")
-    all_edges = found.estimate is None or found.estimate.is_population
+    sample = None if found.estimate is None or found.estimate.is_population else found.estimate
+    filtered_sums = record.draws.sums(protocol.sides, filtered=True) if protocol.filtered else None
+    drawn = Drawn(record.draws.sums(protocol.sides, filtered=False), filtered_sums)
     context = ReportContext(
         edge_paths=[Path(path).name for path in config.edge_paths],
         buckets=work.inputs.all_buckets(),
@@ -188,8 +184,8 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
         auc_sample=AucSample(
             protocol.auc.true_rate >= 1,
             protocol.auc.exact,
-            None if found.estimate is None or all_edges else found.estimate.design,
-            0.95 if found.estimate is None or all_edges else found.estimate.level,
+            None if sample is None else sample.design,
+            0.95 if sample is None else sample.level,
         ),
         with_loss=config.compute_loss,
         headline=config.headline,
@@ -199,7 +195,7 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
         edges=found.edges,
         estimate=found.estimate,
         selection=config.selection,
-        drawn=_drawn(record, protocol) if config.selection.estimates else None,
+        drawn=drawn if config.selection.estimates else None,
     )
     model = _from_output(work, [config.model or config.checkpoint_path])
     run = {

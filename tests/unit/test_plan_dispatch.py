@@ -13,7 +13,6 @@ from benchmarks.scaling.bounds import min_loads
 from benchmarks.scaling.local_counter import LocalCounter
 from pbgeval.inputs.dispatch import (
     DispatchPlan,
-    Stripe,
     UnitQueue,
     Uses,
     best_walk,
@@ -46,6 +45,11 @@ def log_normal_edges(num_units: int, seed: int) -> np.ndarray:
 def queues_of(plan: DispatchPlan, num_workers: int, counter: LocalCounter | None = None) -> list[UnitQueue]:
     counter = counter or LocalCounter()
     return [UnitQueue(plan, counter, number) for number in range(num_workers)]
+
+
+def units_of(queue: UnitQueue) -> list[WorkUnit]:
+    """Let a worker claim until nothing is left."""
+    return [queue.plan.units[index] for index in iter(queue.claim_next, None)]
 
 
 def draw_by_schedule(queues: list[UnitQueue], schedule) -> list[int]:
@@ -127,7 +131,7 @@ def test_every_unit_that_is_left_is_handed_out_once_whatever_the_order_of_the_ca
     drawn: list[WorkUnit] = []
 
     def work(number: int) -> None:
-        drawn.extend(UnitQueue(plan, counter.of_worker(number), number))
+        drawn.extend(units_of(UnitQueue(plan, counter.of_worker(number), number)))
         counter.ended()
 
     threads = [threading.Thread(target=work, args=[number]) for number in range(num_workers)]
@@ -147,7 +151,7 @@ def test_every_unit_is_handed_out_once_where_stripes_are_many_and_short(num_work
     plan = DispatchPlan(
         units=tuple(WorkUnit(0, Bucket(0, 0), row, row + 1) for row in range(stops[-1])),
         num_large=0,
-        stripes=tuple(Stripe(start, stop) for start, stop in pairwise(stops)),
+        stripes=tuple(range(start, stop) for start, stop in pairwise(stops)),
         needs=(frozenset({0}),) * stops[-1],
         cost_before=np.arange(stops[-1] + 1.0),
     )
@@ -162,15 +166,15 @@ def test_every_unit_is_handed_out_once_where_stripes_are_many_and_short(num_work
 def test_no_units_are_no_work_and_one_unit_is_for_one_worker():
     unit = WorkUnit(0, Bucket(0, 1), 0, 5)
 
-    assert [[], []] == [list(queue) for queue in queues_of(make_dispatch_plan([], one_type, 2), 2)]
-    assert [[unit], [], []] == [list(queue) for queue in queues_of(make_dispatch_plan([unit], one_type, 3), 3)]
-    assert [unit] == list(UnitQueue(make_dispatch_plan([unit], one_type, 1), LocalCounter(), 0))
+    assert [[], []] == [units_of(queue) for queue in queues_of(make_dispatch_plan([], one_type, 2), 2)]
+    assert [[unit], [], []] == [units_of(queue) for queue in queues_of(make_dispatch_plan([unit], one_type, 3), 3)]
+    assert [unit] == units_of(UnitQueue(make_dispatch_plan([unit], one_type, 1), LocalCounter(), 0))
 
 
 def test_another_prefix_begins_anew():
     plan, counter = make_dispatch_plan(grid(2), one_type, 1), LocalCounter()
 
-    rounds = [list(UnitQueue(plan, counter, 0, prefix=f"round/{number}")) for number in range(2)]
+    rounds = [units_of(UnitQueue(plan, counter, 0, prefix=f"round/{number}")) for number in range(2)]
 
     assert rounds[0] == rounds[1] == list(plan.units)
 
@@ -260,7 +264,7 @@ def test_a_band_keeps_its_partitions_while_the_others_pass():
 
 
 def test_what_is_needed_again_last_is_dropped():
-    uses = Uses.from_needs([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
+    uses = Uses([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
     held = {1, 2, 9}
 
     evict(held, frozenset({3}), 3, uses, 2)
