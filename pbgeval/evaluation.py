@@ -325,23 +325,14 @@ def _conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
 
 
 def output_of(config: EvalConfig, output: Path | None = None) -> Path:
-    """Return where the result of a config goes, said or not, after a look at all that is read.
+    """Return where the result of a config goes, given or not, after checking all that is read.
 
     Raises:
-        EvalError: faults of the user's, found in headers and in files of edges by name.
-    """
-    default = _default_output(config, provenance_of_config(config, output))
-    return output or default
-
-
-def provenance_of_config(config: EvalConfig, output: Path | None = None) -> dict[str, Any]:
-    """Return what determines the numbers of a run: its settings, and digests of all that is read.
-
-    Raises:
-        EvalError: faults of the user's, found in headers and in files of edges by name.
+        EvalError: errors of the user's, found in headers and in files of edges by name.
     """
     with inputs_of_config(config, output) as inputs:
-        return provenance_of(inputs)
+        default = _default_output(config, provenance_of(inputs))
+    return output or default
 
 
 @contextmanager
@@ -349,7 +340,7 @@ def inputs_of_config(config: EvalConfig, output: Path | None = None) -> Iterator
     """Open what a config names, objects in place.
 
     Raises:
-        EvalError: as `provenance_of_config`.
+        EvalError: as `output_of`.
     """
     with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
         yield open_inputs(split)

@@ -22,7 +22,7 @@ ROWS_AT_A_TIME = 1 << 20
 
 @define
 class EdgeNumberer:
-    """Turns rows of partitions into numbers, and refuses ids out of range."""
+    """Turns rows of partitions into entity numbers, and refuses ids out of range."""
 
     inputs: Inputs
     numbering: EntityNumbering = field(init=False, default=Factory(lambda self: self.inputs.numbering, takes_self=True))

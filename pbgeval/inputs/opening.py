@@ -46,8 +46,7 @@ class Inputs:
     num_relations: int  # as the ids in edge files have them
     buckets: tuple[dict[Bucket, EdgeSource], ...]  # of each edge path; empty buckets are absent
     embeddings: Mapping[tuple[str, int], PartitionRows] = field(repr=False)  # by entity type and partition
-    known_paths: tuple[str, ...] = ()  # filter_paths and train_paths, each once
-    known_buckets: tuple[dict[Bucket, EdgeSource], ...] = ()  # of each known path
+    known: Mapping[str, dict[Bucket, EdgeSource]] = field(factory=dict)  # of each of filter_paths and train_paths
     model: Model | None = field(default=None, repr=False)  # in place of a checkpoint
     restrictions: Restrictions = field(factory=Restrictions, repr=False)
     candidate_files: tuple[dict[Bucket, CandidateFile], ...] = ()  # of each edge path, where candidates are given
@@ -61,8 +60,7 @@ class Inputs:
     @property
     def training_buckets(self) -> list[dict[Bucket, EdgeSource]]:
         """The buckets of `train_paths`."""
-        of_path = dict(zip(self.known_paths, self.known_buckets, strict=True))
-        return [of_path[path] for path in dict.fromkeys(self.config.train_paths)]
+        return [self.known[path] for path in dict.fromkeys(self.config.train_paths)]
 
     @property
     def candidates(self) -> set[str]:
@@ -160,11 +158,12 @@ def open_inputs(
     faults: list[str] = []
     if model is None and config.model is not None:
         model = _collect(faults, open_model, Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
-    known_paths = tuple(dict.fromkeys([*config.filter_paths, *config.train_paths]))
-    buckets, known = (
-        [_collect(faults, _open_edges, config, path, (edges or {}).get(path), model) or {} for path in paths]
-        for paths in (config.edge_paths, known_paths)
-    )
+
+    def opened_edges(path: str) -> dict[Bucket, EdgeSource]:
+        return _collect(faults, _open_edges, config, path, (edges or {}).get(path), model) or {}
+
+    buckets = tuple(opened_edges(path) for path in config.edge_paths)
+    known = {path: opened_edges(path) for path in dict.fromkeys([*config.filter_paths, *config.train_paths])}
     given: tuple[dict[Bucket, CandidateFile], ...] | None = ()
     if config.candidate_path is not None:
         given = _collect(faults, find_candidate_files, Path(config.candidate_path), buckets, enabled_sides(config))
@@ -176,7 +175,7 @@ def open_inputs(
     if faults or opened is None:
         raise StorageError(*faults)
     version, num_relations, embeddings = opened
-    inputs = Inputs(config, version, num_relations, tuple(buckets), embeddings, known_paths, tuple(known), model)
+    inputs = Inputs(config, version, num_relations, buckets, embeddings, known, model)
     restrictions = read_restrictions(config, inputs.numbering, inputs.num_relations)
     types = read_type_queries(config, inputs.numbering, inputs.num_relations)
     return evolve(inputs, restrictions=restrictions, candidate_files=given or (), types=types)

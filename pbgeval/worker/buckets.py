@@ -174,7 +174,7 @@ EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides on
 
 
 def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> SweepSummary:
-    """Evaluate units as this worker draws them, until none is left.
+    """Evaluate the units that this worker claims, until none is left.
 
     Args:
         context: of this worker.
@@ -250,7 +250,7 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
 
 @define(eq=False)
 class _UnitResults:
-    """What the units of a worker share, and what it has found: since the last entry of the journal, and in all."""
+    """What a worker's units share, and its results: those that no journal entry holds yet, and the total."""
 
     context: WorkerContext
     total: Record
@@ -310,6 +310,7 @@ class _UnitResults:
                 frequency_Q = self.frequencies.look_up(side, bucket, of_queries)
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
             key = GroupKey(unit.path_index, bucket, side)
+            context.journal.journal.check()
             of_side = add_side(context, self.pending, self.files, key, unit.start + rows_Q, of_queries, result, groups)
             sums += [of_side] if side.is_in("both") else []
         return reduce(add, sums)

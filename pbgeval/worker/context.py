@@ -1,4 +1,4 @@
-"""What a worker spends its time on, for the report: nothing depends on it."""
+"""What a worker is given, what it holds while it works, what it hands back, and where its time goes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMPUTING, LOADING, READING, QUEUE, WRITING = "computing", "loading", "reading_e
 
 @define(eq=False)
 class TimeUse:
-    """Seconds by what they were spent on; what is inside something else counts there alone."""
+    """Seconds by activity, for the report; a nested activity counts only as itself."""
 
     _seconds: dict[str, float] = field(factory=lambda: defaultdict(float), init=False)
     _inside: list[float] = field(factory=list, init=False)  # of each stretch that is open: seconds of others within it
@@ -57,9 +57,6 @@ class TimeUse:
     def seconds(self) -> dict[str, float]:
         """Rounded, by what they were spent on."""
         return {what: round(seconds, 3) for what, seconds in sorted(self._seconds.items())}
-
-
-# What a worker is given, what it holds while it works, and what it hands back.
 
 
 @frozen(eq=False)

@@ -29,7 +29,7 @@ from pbgeval.worker.context import WorkerContext
 
 def _known_files(context: WorkerContext) -> list[dict[Bucket, EdgeSource]]:
     """Return the buckets of every path whose edges are known: those of the evaluated edges always are."""
-    return [*context.inputs.buckets, *context.inputs.known_buckets]
+    return [*context.inputs.buckets, *context.inputs.known.values()]
 
 
 def join_all(
@@ -39,7 +39,7 @@ def join_all(
     budget_bytes: int,
     known_rows: int,
 ) -> list[KnownFilter]:
-    """Stream this worker's part of the known edges past the keys; every worker takes part.
+    """Join this worker's part of the known edges with the keys; every worker takes part.
 
     Returns:
         The filters, of which the first makes the filtered figures, with the pairs of all workers.
@@ -60,7 +60,7 @@ def _join(
     budget_bytes: int = 1 << 62,
     scratch: ScratchFolder | None = None,
 ) -> list[KnownFilter]:
-    """Return the filters of a config: that of the filtered figures and, if asked for, the time-aware one."""
+    """Join known edges; return the filter of the filtered figures and, if configured, the time-aware one."""
     windows, numbering = context.work.protocol.time_windows, context.numberer.numbering
     filters = []
     for number, window in enumerate(windows):

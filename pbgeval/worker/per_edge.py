@@ -105,15 +105,14 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
     sides, ends, k = context.settings.sides, context.settings.ends, config.save_topk
     saves_ranks = context.work.protocol.saves_ranks
     check = context.journal.journal.check
-    buckets = [(path_index, file) for path_index, files in enumerate(context.inputs.buckets) for file in files.values()]
 
     def create() -> tuple[Files, Files]:
         ranks: Files = {}
         topk: Files = {}
         entries = [] if context.work.protocol.sweeps else context.journal.journal.entries()  # sweeps write at their end
         is_whole = True
-        for path_index, file in buckets:
-            place = path_index, file.bucket
+        for path_index, bucket, file in context.inputs.files:
+            place = path_index, bucket
             kept = _kept(folder, path_index, file, digest) if saves_ranks and entries else None
             if kept is not None:
                 ranks[place] = kept

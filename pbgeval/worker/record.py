@@ -267,7 +267,6 @@ def add_side(
         The sums of the headline's figures.
     """
     headline = record.add(key, result, groups)
-    context.journal.journal.check()
     files.write_counts(key, row_Q, result.counts)
     sampled = context.evaluated.drawn(key.path_index, key.bucket)
     if sampled is not None:

@@ -149,7 +149,7 @@ FEW_CHUNKS = 30  # below, intervals of rare hits covered 86 to 92 % in simulatio
 
 
 def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
-    """Evaluate; every worker takes part, and comes to the same end."""
+    """Evaluate all edges, or a sample round by round; every worker takes part."""
     sampling = plan_sampling(context)
     if sampling is None:
         num_scores = context.settings.auc.num_scores(context.inputs.num_edges * len(context.settings.sides))
@@ -194,7 +194,7 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
 
 
 def _next_round(context: WorkerContext, record: Record, sampling: Sampling) -> int | None:
-    """Move the round's queries to worker 0, which decides for all which round is needed, if any."""
+    """Gather the round's queries on worker 0, which decides which round is needed next, if any."""
     record.sample.gather(context.team)
     done = sampling.rounds[-1]
     if not sampling.with_target or done == sampling.plan.num_rounds:

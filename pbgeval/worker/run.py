@@ -1,6 +1,6 @@
 """One worker's part of a run: its units, one after the other, then one sum over all workers.
 
-Numerics never see the config and distribution never sees numerics: this module and `driver` join them.
+Numerics never see the config and distribution never sees numerics: this module and `evaluation` join them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEASE = "lease"  # a file of the scratch folder, which is there as long as the o
 
 
 def work_as_local_worker(work: Work) -> Outcome:
-    """Be one of the processes that the launcher started on this host."""
+    """Work as one of the processes that the launcher started on this host."""
     team = Team.join()
     outcome = do_work(work, team)
     team.leave()
@@ -48,7 +48,7 @@ def work_as_local_worker(work: Work) -> Outcome:
 
 
 def do_work(work: Work, team: Team) -> Outcome:
-    """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
+    """Do this worker's part, then add up over all workers; all of them return a user's error, not raise it."""
     with (
         threads_put_back(),
         full_precision(of_autocast=work.inputs.scorer is None),
@@ -115,7 +115,7 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
 
 
 def _begin_scratch(work: Work, context: WorkerContext) -> None:
-    """Make the folder that workers share; what a group that has been ended left must not be read as this one's."""
+    """Make the folder that workers share, without what an earlier group left there."""
     work.claim.check()
     remove_scratch(work.scratch_path)
     make_folder(context.scratch.path)
@@ -147,7 +147,7 @@ def _decided(facts_of_workers: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
-    """Return where inputs lie, from the output directory, or their URL: nothing for those in memory."""
+    """Return the paths of inputs relative to the output directory, or their URLs; skip those in memory."""
     paths = [Path(path) for path in inputs if path is not None and Path(path).is_absolute()]
     folders = [read_object_folder(path) for path in paths]
     return [

@@ -20,7 +20,7 @@ from operator import attrgetter
 
 import numpy as np
 import torch
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve, field
 
 from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
 from pbgeval.errors import DataError
@@ -334,10 +334,9 @@ class _SweepResults:
 
     context: WorkerContext
     states: list[ContestState]
-    _total: list[ContestResult] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._total = [one.result.empty() for one in self.states]
+    _total: list[ContestResult] = field(
+        init=False, default=Factory(lambda self: [one.result.empty() for one in self.states], takes_self=True)
+    )
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
         """Add an entry."""
