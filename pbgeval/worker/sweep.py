@@ -130,9 +130,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         with context.collectively():
             cells, one.sample = read_given(context, edges, one.queries, number, ranges, plan.pairs_bytes)
         given.append(cells)
-    with context.collectively():
-        for one in states:
-            one.prepare(team.part(one.queries.num_keys))
+    _prepare(context, states)
     context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
     dimensions = query_dimensions(context, distinct(np.concatenate([edges.lhs_E, edges.rhs_E])))
@@ -275,6 +273,12 @@ def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[Cand
         table = vectors.table(*slots[part.slot], next(of_parts), part.start)
         table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
         yield table
+
+
+def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
+    with context.collectively():
+        for one in states:
+            one.prepare(context.team.part(one.queries.num_keys))
 
 
 def _rank(
