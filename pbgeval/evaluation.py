@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,11 @@ from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
 from pbgeval.cluster.resources import host_name, num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
-from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config
+from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config, names_file_of_edges
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, files_of_edges
 from pbgeval.inputs.object_storage import local_copies, urls_of
-from pbgeval.inputs.opening import GivenModel, Inputs, open_in_memory, open_inputs
+from pbgeval.inputs.opening import EDGE_PATHS, GivenModel, Inputs, open_in_memory, open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
@@ -49,7 +49,6 @@ from pbgeval.storage.objects import read_object
 from pbgeval.storage.text import is_url
 from pbgeval.storage.writing import temporary_folder
 from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
-from pbgeval.worker.group_inputs import inputs_of_group
 from pbgeval.worker.sweep import range_of_name
 
 ROWS_PER_PROCESS = 1 << 17  # candidates for which a further process is started by default
@@ -117,7 +116,7 @@ def evaluate(
     if config.source is None:
         config = check_config(config)
     if is_worker_of_a_group() and (urls_of(config) or files_of_edges(config)):
-        with inputs_of_group(config, folder, launch.observer) as (inputs, team):
+        with _inputs_of_group(config, folder, launch.observer) as (inputs, team):
             report = _evaluate(inputs, launch, team)
     else:
         with local_copies(config) as local, buckets_of_files(local, folder, launch.observer) as split:
@@ -326,23 +325,14 @@ def _conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
 
 
 def output_of(config: EvalConfig, output: Path | None = None) -> Path:
-    """Return where the result of a config goes, said or not, after a look at all that is read.
+    """Return where the result of a config goes, given or not, after checking all that is read.
 
     Raises:
-        EvalError: faults of the user's, found in headers and in files of edges by name.
-    """
-    default = _default_output(config, provenance_of_config(config, output))
-    return output or default
-
-
-def provenance_of_config(config: EvalConfig, output: Path | None = None) -> dict[str, Any]:
-    """Return what determines the numbers of a run: its settings, and digests of all that is read.
-
-    Raises:
-        EvalError: faults of the user's, found in headers and in files of edges by name.
+        EvalError: errors of the user's, found in headers and in files of edges by name.
     """
     with inputs_of_config(config, output) as inputs:
-        return provenance_of(inputs)
+        default = _default_output(config, provenance_of(inputs))
+    return output or default
 
 
 @contextmanager
@@ -350,7 +340,7 @@ def inputs_of_config(config: EvalConfig, output: Path | None = None) -> Iterator
     """Open what a config names, objects in place.
 
     Raises:
-        EvalError: as `provenance_of_config`.
+        EvalError: as `output_of`.
     """
     with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
         yield open_inputs(split)
@@ -358,3 +348,33 @@ def inputs_of_config(config: EvalConfig, output: Path | None = None) -> Iterator
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
     return DEFAULT_OUTPUTS / f"{config.name}-{digest_of(provenance)[:8]}"
+
+
+# URLs and files of edges by name in a group: each host copies objects once, worker 0 makes buckets of the files.
+
+
+@contextmanager
+def _inputs_of_group(config: EvalConfig, output: Path | None, observer: Observer) -> Iterator[tuple[Inputs, Team]]:
+    """Join the group; yield the inputs, with folders in place of URLs and files, to every worker.
+
+    Raises:
+        EvalError: the faults of any worker, on every worker; the group has ended then.
+    """
+    team = Team.join()
+    with ExitStack() as stack:
+        with team.signs_of_life():  # the evaluation gives its own
+            mine = stack.enter_context(local_copies(config, team))
+            buckets = buckets_of_files(mine, output, observer)
+            with team.together():
+                made = stack.enter_context(buckets) if team.rank_in_team == 0 else None
+            of_worker_0 = team.broadcast_object(made)
+            # Worker 0's folders stand for files of edges; copies of objects are this host's own.
+            paths: dict[str, Any] = {
+                key: [b if names_file_of_edges(a) else a for a, b in zip(getattr(mine, key), theirs, strict=True)]
+                for key in EDGE_PATHS
+                for theirs in [getattr(of_worker_0, key)]
+            }
+            paths |= {"entity_path": mine.entity_path, "checkpoint_path": mine.checkpoint_path}
+            with team.together():
+                inputs = open_inputs(evolve(of_worker_0, **paths))
+        yield inputs, team

@@ -99,18 +99,15 @@ class Counters(Protocol):
 class _Changes:
     """Counters of other workers, and when each was last seen to change."""
 
-    _seen: dict[int, tuple[int, float]] = field(factory=dict, init=False)
+    seen: dict[int, tuple[int, float]] = field(factory=dict, init=False)
 
     def note(self, rank: int, count: int, now: float) -> None:
-        if rank not in self._seen or self._seen[rank][0] != count:
-            self._seen[rank] = (count, now)
-
-    def forget(self, rank: int) -> None:
-        self._seen.pop(rank, None)
+        if rank not in self.seen or self.seen[rank][0] != count:
+            self.seen[rank] = (count, now)
 
     def first_silent(self, now: float, limit: float) -> tuple[int, float] | None:
         """Return a worker that has not changed for longer than a limit, and for how long."""
-        return next(((rank, now - at) for rank, (_, at) in list(self._seen.items()) if now - at > limit), None)
+        return next(((rank, now - at) for rank, (_, at) in list(self.seen.items()) if now - at > limit), None)
 
 
 @define
@@ -155,7 +152,7 @@ class Watch:
         for rank in range(self.size):
             slowest = max(slowest, self.counters.add(f"{self.prefix}/slowest/{rank}", 0))
             if self.counters.add(f"{self.prefix}/here/{rank}", 0):
-                changes.forget(rank)
+                changes.seen.pop(rank, None)
             else:
                 changes.note(rank, self.counters.add(f"{self.prefix}/ticks/{rank}", 0), now)
         silent = changes.first_silent(now, max(stall_seconds(), FACTOR * slowest / 1000))

@@ -24,12 +24,10 @@ def num_cores() -> int:
     return len(cores())
 
 
-def use_threads(local_size: int) -> int:
-    """Set and return the threads of this worker: OMP_NUM_THREADS if set, else its share of its cores."""
+def use_threads(local_size: int) -> None:
+    """Set the threads of this worker: OMP_NUM_THREADS if set, else its share of its cores."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    threads = int(given) if given.isdigit() and int(given) > 0 else max(1, num_cores() // local_size)
-    torch.set_num_threads(threads)
-    return threads
+    torch.set_num_threads(int(given) if given.isdigit() and int(given) > 0 else max(1, num_cores() // local_size))
 
 
 @contextmanager

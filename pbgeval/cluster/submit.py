@@ -102,10 +102,9 @@ class SubmittedJob:
         until = time.monotonic() + _SECONDS_FOR_FILES
         while not (results := self._results()) and time.monotonic() < until:
             time.sleep(1.0)
-        errors = [result for outcome, result in results.values() if outcome == "error"]
-        if errors:
-            return _end_by(errors[0])
-        return JobEnd(0 in results)
+        errors = (result for outcome, result in results.values() if outcome == "error")
+        error = next(errors, None)
+        return JobEnd(0 in results) if error is None else _end_by(error)
 
     def _results(self) -> dict[int, tuple[str, Any]]:
         """Return what tasks have left behind: `success`, or `error` and a traceback."""
@@ -154,11 +153,9 @@ def minutes_of(text: str) -> int:
         LaunchError: it is no such time, or none at all.
     """
     match = _TIME.fullmatch(text)
-    days, first, second, third = ([int(part or 0) for part in match.groups()]) if match else (0, 0, 0, 0)
-    if match and (match["days"] or match["third"]):  # hours first
-        seconds = ((days * 24 + first) * 60 + second) * 60 + third
-    else:
-        seconds = first * 60 + second
+    days, first, second, third = [int(part or 0) for part in match.groups()] if match else [0] * 4
+    has_hours = match is not None and bool(match["days"] or match["third"])  # they are first
+    seconds = ((days * 24 + first) * 60 + second) * 60 + third if has_hours else first * 60 + second
     if seconds == 0:
         raise LaunchError(f"--time {text}: expected minutes, H:MM:SS or D-HH:MM, above 0")
     return -(-seconds // 60)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import datetime
 import os
 import re
-import shutil
 import socket
 import subprocess
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -78,19 +77,17 @@ def _wait_for_listener(place: GroupPlace, time_to_meet: datetime.timedelta) -> N
     until = time.monotonic() + time_to_meet.total_seconds()
     while True:
         try:
-            socket.create_connection((place.address, place.port), _SECONDS_TO_CONNECT).close()
+            return socket.create_connection((place.address, place.port), _SECONDS_TO_CONNECT).close()
         except OSError:
             if time.monotonic() > until:
                 raise
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
-        else:
-            return
 
 
 @contextmanager
 def on_loopback(place: GroupPlace) -> Iterator[None]:
     """Let gloo of a group that meets on loopback listen there; else it does at the address of the host's name."""
-    has_loopback = _LOOPBACK_INTERFACE in [name for _, name in socket.if_nameindex()]
+    has_loopback = _LOOPBACK_INTERFACE in dict(socket.if_nameindex()).values()
     if place.address not in (LOOPBACK, "localhost") or not has_loopback or _INTERFACE_VARIABLE in os.environ:
         yield
         return
@@ -103,29 +100,16 @@ def on_loopback(place: GroupPlace) -> Iterator[None]:
 
 def address_of(host: str) -> str:
     """Return the host, or its address as Slurm knows it where its name does not resolve."""
-    try:
+    with suppress(OSError):
         socket.getaddrinfo(host, None)
-    except OSError:
-        return _address_by_slurm(host) or host
-    return host
-
-
-def _address_by_slurm(host: str) -> str | None:
-    scontrol = shutil.which("scontrol")
-    if scontrol is None:
-        return None
+        return host
+    command = ["scontrol", "show", "node", host, "--oneliner"]
     try:
-        done = subprocess.run(
-            [scontrol, "show", "node", host, "--oneliner"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_SECONDS_FOR_SCONTROL,
-        )
-    except subprocess.TimeoutExpired:
-        return None
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS_FOR_SCONTROL)
+    except (OSError, subprocess.TimeoutExpired):  # no Slurm, or none that answers
+        return host
     found = re.search(r"\bNodeAddr=(\S+)", done.stdout)
-    return found[1] if found else None
+    return found[1] if found else host
 
 
 def _listen(place: GroupPlace) -> socket.socket:
@@ -202,9 +186,8 @@ class Team:
 
     def _num_sharing_cores(self) -> int:
         """Return how many workers may run on this one's cores: all of the host's, unless a launcher binds them."""
-        mine = (host_name(), cores())
-        every = self.gather_objects(mine)
-        shared = Counter(core for host, its_cores in every if host == mine[0] for core in its_cores)
+        mine = host_name(), cores()
+        shared = Counter(core for host, theirs in self.gather_objects(mine) if host == mine[0] for core in theirs)
         return max((shared[core] for core in mine[1]), default=1)
 
     def leave(self) -> None:
@@ -234,6 +217,14 @@ class Team:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """Return this worker's share of items that all workers have: one in turn for each."""
+        return items[self.rank_in_team :: self.size]
+
+    def part(self, length: int) -> tuple[int, int]:
+        """Return (first, one past the last) of this worker's part of a sequence: all have equal parts."""
+        return length * self.rank_in_team // self.size, length * (self.rank_in_team + 1) // self.size
 
     def broadcast_object(self, value: T | None) -> T:
         """Return worker 0's value on every worker."""

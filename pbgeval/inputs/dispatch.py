@@ -10,10 +10,9 @@ Every worker makes the same plan from the same units.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import chain, pairwise, starmap
 from math import gcd, isqrt
-from typing import NamedTuple
 
 import numpy as np
 from attrs import define, field, frozen
@@ -29,20 +28,15 @@ Partition = Hashable
 Partitions = frozenset[Partition]
 
 
-@define
 class Uses:
     """Where in a sequence of needs each partition is needed."""
 
-    _positions: dict[Partition, list[int]] = field(factory=dict, init=False)
-
-    @classmethod
-    def from_needs(cls, needs: Iterable[Partitions]) -> Uses:
+    def __init__(self, needs: Iterable[Partitions] = ()) -> None:
         """Note every use."""
-        uses = cls()
+        self._positions: dict[Partition, list[int]] = {}
         for position, needed in enumerate(needs):
             for partition in needed:
-                uses._positions.setdefault(partition, []).append(position)
-        return uses
+                self._positions.setdefault(partition, []).append(position)
 
     def next_use(self, partition: Partition, position: int) -> float:
         """Return the first position from `position` on at which a partition is needed, infinity for none."""
@@ -74,7 +68,7 @@ def evict(held: set[Partition], needed: Partitions, room: int, uses: Uses, posit
 
 def num_loads(needs: Sequence[Partitions], room: int) -> int:
     """Count the partitions loaded by a worker that goes through a sequence with room for so many, or for one step."""
-    uses = Uses.from_needs(needs)
+    uses = Uses(needs)
     loads = 0
     held: set[Partition] = set()
     for position, needed in enumerate(needs):
@@ -171,20 +165,13 @@ CHEAP_LOAD = 0.1  # out of its place in the walk it loads all that it needs
 SMALL_SHARE = 0.08  # of all edges: the smallest units, which end the run evenly where loads are cheap
 
 
-class Stripe(NamedTuple):
-    """Consecutive units of a plan that one worker draws, and others when they have nothing left."""
-
-    start: int  # index of the first unit
-    stop: int  # one past the last
-
-
 @frozen(eq=False)
 class DispatchPlan:
     """All units in the order in which they are handed out."""
 
     units: tuple[WorkUnit, ...]  # large ones, then the stripes one after the other, then small ones
     num_large: int  # handed out first, one by one
-    stripes: tuple[Stripe, ...]
+    stripes: tuple[range, ...]  # units that one worker draws, and others when they have nothing left
     needs: tuple[Partitions, ...]  # of each unit
     cost_before: np.ndarray  # (units + 1): edges of all units before each
     load_cost: float = 0.0  # of a partition, in edges
@@ -229,7 +216,7 @@ def make_dispatch_plan(
     return DispatchPlan(
         units=tuple(ordered),
         num_large=len(large),
-        stripes=tuple(Stripe(start, stop) for start, stop in pairwise(stops)),
+        stripes=tuple(starmap(range, pairwise(stops))),
         needs=tuple(needs_of[unit.bucket] for unit in ordered),
         cost_before=np.cumsum([0, *(unit.num_edges for unit in ordered)]),
         load_cost=load_cost,
@@ -266,7 +253,7 @@ STRIPES_COMPARED = 3  # of those that have something left, before a worker joins
 
 @define(eq=False)
 class UnitQueue:
-    """One worker's view of the queue; iterate to claim."""
+    """One worker's view of the queue."""
 
     plan: DispatchPlan
     counters: Counters
@@ -277,10 +264,6 @@ class UnitQueue:
     _all_begun: bool = field(default=False, init=False)
     _used_up: set[int] = field(factory=set, init=False)  # stripes, as far as known here
     _num_in_vain: int = field(default=0, init=False)  # polls of stripes not worth joining
-
-    def __iter__(self) -> Iterator[WorkUnit]:
-        while (index := self.claim_next()) is not None:
-            yield self.plan.units[index]
 
     def claim_next(self) -> int | None:
         """Claim a unit; return its index in the plan, None when all units have been handed out."""
@@ -372,7 +355,7 @@ class PartitionCache:
     held: set[Partition] = field(factory=set, init=False)  # without the one that is read ahead
     ahead: Partition | None = field(default=None, init=False)
     _complete_until: int = field(default=0, init=False)  # units of the stripe that need nothing more than is held
-    _uses: dict[Stripe, Uses] = field(factory=dict, init=False)  # where in a stripe its partitions are needed
+    _uses: dict[range, Uses] = field(factory=dict, init=False)  # where in a stripe its partitions are needed
 
     def enter(self, index: int) -> list[Partition]:
         """Make room for what a unit needs; return what must be loaded before it can begin, in order.
@@ -396,11 +379,11 @@ class PartitionCache:
     def _uses_at(self, index: int) -> tuple[Uses, int]:
         """Return the uses of the stripe of a unit, and its place there; one that is in no stripe stands alone."""
         plan = self.queue.plan
-        stripe = next((stripe for stripe in plan.stripes if stripe.start <= index < stripe.stop), None)
+        stripe = next((stripe for stripe in plan.stripes if index in stripe), None)
         if stripe is None:
             return Uses(), 0
         if stripe not in self._uses:
-            self._uses[stripe] = Uses.from_needs(plan.needs[stripe.start : stripe.stop])
+            self._uses[stripe] = Uses(plan.needs[stripe.start : stripe.stop])
         return self._uses[stripe], index - stripe.start
 
     def read_ahead(self) -> Partition | None:

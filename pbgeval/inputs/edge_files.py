@@ -70,9 +70,8 @@ def _buckets_of(
     earlier = (
         [] if output is None or absent else [place.name for place in store.iterdir() if _MADE.fullmatch(place.name)]
     )
-    files, folder_of = _plan(
-        config, paths, store, None if output is None else output.absolute().parent / IMPORTED, labels
-    )
+    others = [] if output is None else [output.absolute().parent / IMPORTED]
+    files, folder_of = _plan(config, paths, [store, *others], labels)
     if files.of_folder and output is not None and output.exists() and not output.is_dir():
         raise OutputError(f"{output}: this is a file, not a directory; choose another output")
     try:
@@ -110,7 +109,7 @@ def files_of_edges(config: EvalConfig) -> list[Path]:
 
 
 def _plan(
-    config: EvalConfig, paths: list[Path], store: Path, other_store: Path | None, labels: Path
+    config: EvalConfig, paths: list[Path], stores: list[Path], labels: Path
 ) -> tuple[NamedFiles, dict[Path, Path]]:
     """Find out what is there already; return what is to be made, and the folder of each file.
 
@@ -126,7 +125,7 @@ def _plan(
     for path in paths:
         made_of = {"file": [path.name, fingerprint(path)], "columns": config.edge_columns, **common}
         name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
-        places = [place / name for place in (store, other_store) if place is not None]
+        places = [store / name for store in stores]
         folder_of[path] = next((place for place in places if place.is_dir()), places[0])
     missing = {folder: path for path, folder in folder_of.items() if not folder.is_dir()}
     evaluated = [path for path in paths if str(path) in config.edge_paths]
@@ -214,27 +213,21 @@ def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:
     Raises:
         StorageError: names are missing.
     """
-    faults: list[str] = []
-    names: dict[str, str] = {}
-    for entity_type, parts in dictionary.sizes.items():
-        for part in range(len(parts)):
-            path = dictionary.files / f"entity_names_{entity_type}_{part}.json"
-            if path.is_file():
-                names[path.name] = fingerprint(path)
-            else:
-                faults.append(
-                    f"{path}: no such file; edges by name need the names of all entities: set dictionary_path to "
-                    "their folder"
-                )
+    paths = [
+        dictionary.files / f"entity_names_{entity_type}_{part}.json"
+        for entity_type, parts in dictionary.sizes.items()
+        for part in range(len(parts))
+    ]
+    advice = "edges by name need the names of all entities: set dictionary_path to their folder"
+    faults = [f"{path}: no such file; {advice}" for path in paths if not path.is_file()]
     if faults:
         raise StorageError(*faults)
-    types = [[relation.lhs, relation.rhs] for relation in config.relations]
     return {
         "format": _FORMAT,
-        "entities": names,
+        "entities": {path.name: fingerprint(path) for path in paths},
         "sizes": dictionary.sizes,
         "relations": dictionary.relations,
-        "types": types,
+        "types": [[relation.lhs, relation.rhs] for relation in config.relations],
     }
 
 

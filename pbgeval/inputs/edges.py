@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 from attrs import Factory, define, field, frozen
 
+from pbgeval.cluster.team import Team
 from pbgeval.errors import DataError
 from pbgeval.inputs.dispatch import equal_parts
 from pbgeval.inputs.names import Restrictions
@@ -20,10 +21,11 @@ ROWS_AT_A_TIME = 1 << 20
 
 @define
 class EdgeNumberer:
-    """Turns rows of partitions into numbers, and refuses ids out of range."""
+    """Turns rows of partitions into entity numbers, and refuses ids out of range."""
 
     inputs: Inputs
     numbering: EntityNumbering = field(init=False, default=Factory(lambda self: self.inputs.numbering, takes_self=True))
+    # Number of row 0 and number of rows of a side's partition, by relation of the config.
     _ranges: dict[tuple[Bucket, Side], tuple[np.ndarray, np.ndarray]] = field(factory=dict, init=False)
 
     def numbered(self, file: EdgeSource, block: EdgeBlock) -> EdgeColumns:
@@ -45,13 +47,18 @@ class EdgeNumberer:
     def _numbers(
         self, file: EdgeSource, block: EdgeBlock, side: Side, row_n: np.ndarray, rel_n: np.ndarray
     ) -> np.ndarray:
-        offset_R, size_R = self._range_of_relations(file.bucket, side)
+        place = file.bucket, side
+        if place not in self._ranges:
+            slots = self.inputs.partitions_at(side, file.bucket)
+            offset_R = np.array([self.numbering.offset(*slot) for slot in slots], np.int64)
+            size_R = np.array([self.inputs.embeddings[slot].num_rows for slot in slots], np.int64)
+            self._ranges[place] = offset_R, size_R
+        offset_R, size_R = self._ranges[place]
         is_one = len(set(offset_R.tolist())) == 1  # partition for all relations
 
         def label_of(at: int) -> str:
-            relation = self.inputs.config.relations[0 if is_one else int(rel_n[at])]
-            entity_type = side.pick(relation.lhs, relation.rhs)
-            return f"entity type '{entity_type}', partition {self.inputs.partition_of(entity_type, side, file.bucket)}"
+            slots = self.inputs.partitions_at(side, file.bucket)
+            return "entity type '{}', partition {}".format(*slots[0 if is_one else int(rel_n[at])])
 
         sizes = int(size_R[0]) if is_one else size_R[rel_n]
         _check_ids(file, block, side.pick("lhs", "rhs"), row_n, sizes, label_of)
@@ -59,16 +66,6 @@ class EdgeNumberer:
             return row_n + int(offset_R[0]) if offset_R[0] else row_n
         numbers_n: np.ndarray = row_n + offset_R[rel_n]
         return numbers_n
-
-    def _range_of_relations(self, bucket: Bucket, side: Side) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of row 0 and the number of rows of a side's partition, by relation of the config."""
-        if (bucket, side) not in self._ranges:
-            types = [side.pick(relation.lhs, relation.rhs) for relation in self.inputs.config.relations]
-            slots = [(name, self.inputs.partition_of(name, side, bucket)) for name in types]
-            offset_R = np.array([self.numbering.offset(*slot) for slot in slots], np.int64)
-            size_R = np.array([self.inputs.embeddings[slot].num_rows for slot in slots], np.int64)
-            self._ranges[bucket, side] = offset_R, size_R
-        return self._ranges[bucket, side]
 
 
 def _check_ids(
@@ -128,6 +125,10 @@ class EvaluatedRows:
         """How many edges the sample has in this round; 0 without one."""
         return sum(len(rows.row_E) for rows in (self.sample or {}).values())
 
+    def drawn(self, path_index: int, bucket: Bucket) -> RowsOfBucket | None:
+        """Return the rows of a bucket that the sample has; None where edges are not sampled."""
+        return None if self.sample is None else self.sample[path_index, bucket]
+
     def positions(self, block: EdgeColumns, path_index: int, bucket: Bucket, start: int) -> np.ndarray:
         """Return the positions of the edges that are evaluated, ascending.
 
@@ -137,16 +138,18 @@ class EvaluatedRows:
             bucket: theirs.
             start: row of the first.
         """
-        if self.sample is None:
+        drawn = self.drawn(path_index, bucket)
+        if drawn is None:
             return self.kept(block)
-        row_E = self.sample[path_index, bucket].row_E
+        row_E = drawn.row_E
         return row_E[slice(*np.searchsorted(row_E, [start, start + block.num_edges]))] - start
 
     def num_between(self, path_index: int, bucket: Bucket, start: int, stop: int) -> int:
         """Return how many rows from start to stop are evaluated or, where restrictions drop some, may be."""
-        if self.sample is None:
+        drawn = self.drawn(path_index, bucket)
+        if drawn is None:
             return stop - start
-        first, last = np.searchsorted(self.sample[path_index, bucket].row_E, [start, stop])
+        first, last = np.searchsorted(drawn.row_E, [start, stop])
         return int(last - first)
 
     def kept(self, block: EdgeColumns) -> np.ndarray:
@@ -161,7 +164,7 @@ class EvaluatedRows:
 
 
 def shares_of_files(
-    buckets: Iterable[dict[Bucket, EdgeSource]], rank_in_team: int, team_size: int, rows_at_a_time: int
+    buckets: Iterable[dict[Bucket, EdgeSource]], team: Team, rows_at_a_time: int
 ) -> Iterator[tuple[EdgeSource, int, int]]:
     """Yield (file, first row, one past the last) of this worker's part of all files, block by block."""
     files = [file for of_path in buckets for _, file in sorted(of_path.items())]
@@ -170,7 +173,7 @@ def shares_of_files(
         for index, file in enumerate(files)
         for unit in window_units(index, file.bucket, file.num_edges, _whole_chunks(file, rows_at_a_time))
     ]
-    for unit in equal_parts(units, team_size)[rank_in_team]:
+    for unit in equal_parts(units, team.size)[team.rank_in_team]:
         yield files[unit.path_index], unit.start, unit.stop
 
 

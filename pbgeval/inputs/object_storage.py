@@ -66,12 +66,9 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
             with team.together():
                 if made:
                     _copy(config, local_of, folder, read_in_place)
-
-            def local(path: str) -> str:
-                return local_of.get(path, path)
-
-            places = {"checkpoint_path": local(config.checkpoint_path), "entity_path": local(config.entity_path)}
-            yield with_edge_paths(config, local, **places)
+            places = {key: getattr(config, key) for key in ("checkpoint_path", "entity_path")}
+            places = {key: local_of.get(path, path) for key, path in places.items()}
+            yield with_edge_paths(config, lambda path: local_of.get(path, path), **places)
     except EvalError as error:
         raise type(error)(*(_with_urls(fault, local_of) for fault in error.faults)) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from os import PathLike
 from pathlib import Path
@@ -20,7 +20,7 @@ from pbgeval.inputs.model import difference_from_training, read_relations, relat
 from pbgeval.inputs.names import Restrictions, TypeQueries, read_restrictions, read_type_queries
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.models.opening import open_model
-from pbgeval.notation import Bucket, EntityNumbering, Side
+from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, name_of, scores_relations
 from pbgeval.storage.arrays import NumberRows, Table
@@ -46,8 +46,7 @@ class Inputs:
     num_relations: int  # as the ids in edge files have them
     buckets: tuple[dict[Bucket, EdgeSource], ...]  # of each edge path; empty buckets are absent
     embeddings: Mapping[tuple[str, int], PartitionRows] = field(repr=False)  # by entity type and partition
-    known_paths: tuple[str, ...] = ()  # filter_paths and train_paths, each once
-    known_buckets: tuple[dict[Bucket, EdgeSource], ...] = ()  # of each known path
+    known: Mapping[str, dict[Bucket, EdgeSource]] = field(factory=dict)  # of each of filter_paths and train_paths
     model: Model | None = field(default=None, repr=False)  # in place of a checkpoint
     restrictions: Restrictions = field(factory=Restrictions, repr=False)
     candidate_files: tuple[dict[Bucket, CandidateFile], ...] = ()  # of each edge path, where candidates are given
@@ -61,8 +60,7 @@ class Inputs:
     @property
     def training_buckets(self) -> list[dict[Bucket, EdgeSource]]:
         """The buckets of `train_paths`."""
-        of_path = dict(zip(self.known_paths, self.known_buckets, strict=True))
-        return [of_path[path] for path in dict.fromkeys(self.config.train_paths)]
+        return [self.known[path] for path in dict.fromkeys(self.config.train_paths)]
 
     @property
     def candidates(self) -> set[str]:
@@ -73,6 +71,13 @@ class Inputs:
     def featurized(self) -> bool:
         """Whether a type that relations touch is featurized."""
         return any(self.config.entities[name].featurized for name in self.config.used_entity_types)
+
+    @property
+    def files(self) -> Iterator[tuple[int, Bucket, EdgeSource]]:
+        """Yield (edge path's index, bucket, file) of all evaluated edges, in order."""
+        for path_index, files in enumerate(self.buckets):
+            for bucket, file in sorted(files.items()):
+                yield path_index, bucket, file
 
     @property
     def num_edges(self) -> int:
@@ -104,13 +109,17 @@ class Inputs:
         """Return the partition of a type in a bucket; a type with one partition is in partition 0 of any bucket."""
         return bucket.partition(side) if self.config.entities[entity_type].num_partitions > 1 else 0
 
+    def partitions_at(self, side: Side, bucket: Bucket) -> list[tuple[str, int]]:
+        """Return (entity type, partition) at a side of the bucket's edges, of each relation of the config."""
+        types = (side.pick(relation.lhs, relation.rhs) for relation in self.config.relations)
+        return [(name, self.partition_of(name, side, bucket)) for name in types]
+
     def partitions_needed(self, bucket: Bucket) -> frozenset[tuple[str, int]]:
         """Return (entity type, partition) of all that the bucket's edges may touch."""
-        return frozenset(
-            (entity_type, self.partition_of(entity_type, side, bucket))
-            for relation in self.config.relations
-            for side, entity_type in ((Side.LHS, relation.lhs), (Side.RHS, relation.rhs))
-        )
+        return frozenset(place for side in ENDS for place in self.partitions_at(side, bucket))
+
+
+EDGE_PATHS = ("edge_paths", "filter_paths", "train_paths")  # keys
 
 
 def edge_paths(config: EvalConfig) -> list[str]:
@@ -120,9 +129,8 @@ def edge_paths(config: EvalConfig) -> list[str]:
 
 def with_edge_paths(config: EvalConfig, change: Callable[[str], str | None], **others: Any) -> EvalConfig:  # noqa: ANN401 - settings
     """Return a config with other paths of edges, without those that become None, and with other settings."""
-    keys = ("edge_paths", "filter_paths", "train_paths")
-    changed = {key: [change(path) for path in getattr(config, key)] for key in keys}
-    others |= {key: [path for path in paths if path is not None] for key, paths in changed.items()}
+    for key in EDGE_PATHS:
+        others[key] = [path for path in map(change, getattr(config, key)) if path is not None]
     return evolve(config, **others)
 
 
@@ -148,25 +156,14 @@ def open_inputs(
         EvalError: all faults of all files, a line each.
     """
     faults: list[str] = []
-    extent = grid(config)
-    given_edges = edges or {}
-
-    def open_edges(path: str) -> dict[Bucket, EdgeSource]:
-        found, with_time = given_edges.get(path), config.filters_by_time
-        with_time = with_time or (config.uses_time and path in config.edge_paths)
-        if found is None:
-            return _collect(faults, _find_edges, Path(path), extent, with_time=with_time) or {}
-        if extent != WHOLE_GRAPH:
-            faults.append(f"{path}: edges in memory need num_partitions = 1")
-        return _collect(faults, _of_array, found, with_time=with_time) or {}
-
     if model is None and config.model is not None:
         model = _collect(faults, open_model, Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
-    known_paths = tuple(dict.fromkeys([*config.filter_paths, *config.train_paths]))
-    buckets, known = (
-        [_collect(faults, _in_rows, open_edges(path), model) or {} for path in paths]
-        for paths in (config.edge_paths, known_paths)
-    )
+
+    def opened_edges(path: str) -> dict[Bucket, EdgeSource]:
+        return _collect(faults, _open_edges, config, path, (edges or {}).get(path), model) or {}
+
+    buckets = tuple(opened_edges(path) for path in config.edge_paths)
+    known = {path: opened_edges(path) for path in dict.fromkeys([*config.filter_paths, *config.train_paths])}
     given: tuple[dict[Bucket, CandidateFile], ...] | None = ()
     if config.candidate_path is not None:
         given = _collect(faults, find_candidate_files, Path(config.candidate_path), buckets, enabled_sides(config))
@@ -178,7 +175,7 @@ def open_inputs(
     if faults or opened is None:
         raise StorageError(*faults)
     version, num_relations, embeddings = opened
-    inputs = Inputs(config, version, num_relations, tuple(buckets), embeddings, known_paths, tuple(known), model)
+    inputs = Inputs(config, version, num_relations, buckets, embeddings, known, model)
     restrictions = read_restrictions(config, inputs.numbering, inputs.num_relations)
     types = read_type_queries(config, inputs.numbering, inputs.num_relations)
     return evolve(inputs, restrictions=restrictions, candidate_files=given or (), types=types)
@@ -217,20 +214,32 @@ def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
     num_relations: int | None = len(config.relations)
     if config.dynamic_relations:
         num_relations = _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
-    version = _collect(faults, read_checkpoint_version, Path(config.checkpoint_path))
+    folder, entity_path = Path(config.checkpoint_path), Path(config.entity_path)
+    version = _collect(faults, read_checkpoint_version, folder)
     if version is None:
         return None
     mismatches: list[list[str]] = []  # of each entity type, and of the relations
     embeddings: dict[tuple[str, int], PartitionRows] = {}
+
+    def open_partition(name: str, partition: int) -> None:
+        dimension, num_rows = config.dimension_of(name), read_entity_count(entity_path, name, partition)
+        embeddings[name, partition] = open_embeddings(
+            folder, name, partition, version, dimension=dimension, num_rows=num_rows
+        )
+
+    def fitting(action: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> None:
+        try:
+            action(*arguments, **named)
+        except MismatchError as error:
+            mismatches[-1].extend(error.faults)
+
     for name in config.used_entity_types:
         mismatches.append([])
         for partition in range(config.entities[name].num_partitions):
-            rows = _collect(faults, _fitting, mismatches[-1], _open_partition, config, name, partition, version)
-            if rows is not None:
-                embeddings[name, partition] = rows
+            _collect(faults, fitting, open_partition, name, partition)
     if num_relations is not None:
         mismatches.append([])
-        _collect(faults, _fitting, mismatches[-1], read_relations, config, version, num_relations)
+        _collect(faults, fitting, read_relations, config, version, num_relations)
     faults += _disagreement(config, mismatches)
     return None if num_relations is None else (version, num_relations, embeddings)
 
@@ -242,58 +251,47 @@ def _disagreement(config: EvalConfig, mismatches: list[list[str]]) -> list[str]:
         return lines
     folder = config.checkpoint_path
     grouped = [
-        f"  {group[0].removeprefix(f'{folder}/')}{f' (and {len(group) - 1} more like this)' if group[1:] else ''}"
-        for group in mismatches
-        if group
+        group[0] + (f" (and {len(group) - 1} more like this)" if group[1:] else "") for group in mismatches if group
     ]
     heading = f"{folder}: config and checkpoint disagree; is this the checkpoint that the config describes?"
-    return [heading, *(f"  {line.removeprefix(f'{folder}/')}" for line in difference_from_training(config)), *grouped]
+    below = [*difference_from_training(config), *grouped]
+    return [heading, *(f"  {line.removeprefix(f'{folder}/')}" for line in below)]
 
 
-def _find_edges(path: Path, extent: Bucket, *, with_time: bool) -> dict[Bucket, EdgeSource]:
-    """Open a folder of bucket files, or one file of edges of a graph in one partition."""
-    if path.is_dir():
-        return {**find_buckets(path, extent.lhs, extent.rhs, with_time=with_time)}
-    if names_file_of_edges(str(path)):
+def _open_edges(
+    config: EvalConfig, path: str, given: ArrayEdges | None, model: Model | None
+) -> dict[Bucket, EdgeSource]:
+    """Open a folder of bucket files, or the edges of a graph in one partition: a file, or given in memory.
+
+    Raises:
+        StorageError: they are not there, or of another form.
+        DataError: they lack times, or the model has no such entity.
+    """
+    extent, with_time = grid(config), config.filters_by_time or (config.uses_time and path in config.edge_paths)
+    if given is None and Path(path).is_dir():
+        return {**find_buckets(Path(path), extent.lhs, extent.rhs, with_time=with_time)}
+    if given is None and names_file_of_edges(path):
         raise StorageError(
             f"{path}: this file has edges by name, which do not work with a model or edges in memory; convert it "
             "with kgeval-dist import-graph"
         )
     if extent != WHOLE_GRAPH:
         raise StorageError(
-            f"{path}: entities have partitions, which need a folder of bucket files; set num_partitions = 1, "
+            f"{path}: edges in memory need num_partitions = 1"
+            if given is not None
+            else f"{path}: entities have partitions, which need a folder of bucket files; set num_partitions = 1, "
             "or convert model and edges with kgeval-dist import-model"
         )
-    return _of_array(edges_of_file(path), with_time=with_time)
-
-
-def _of_array(edges: ArrayEdges, *, with_time: bool) -> dict[Bucket, EdgeSource]:
-    """Return the one bucket of an array.
-
-    Raises:
-        DataError: it lacks times.
-    """
+    edges = edges_of_file(Path(path)) if given is None else given
     if with_time and not edges.has_time:
         raise DataError(f"{edges.path}: expected {FORM_WITH_TIME}, got no fourth column; add the times")
+    if isinstance(model, EmbeddingModel) and model.ids:
+        edges = evolve(edges, array_E3=numbered_by_rows(edges, model))
     return {edges.bucket: edges}
 
 
-def _in_rows(buckets: Mapping[Bucket, EdgeSource], model: Model | None) -> dict[Bucket, EdgeSource]:
-    """Give edges of an array, whose entities have the numbers of the model's system, the rows of its tables.
-
-    Raises:
-        DataError: the model has no such entity.
-    """
-    if not isinstance(model, EmbeddingModel) or not model.rows_of_ids:
-        return {**buckets}
-    return {
-        bucket: evolve(edges, array_E3=numbered_by_rows(edges, model)) if isinstance(edges, ArrayEdges) else edges
-        for bucket, edges in buckets.items()
-    }
-
-
 def numbered_by_rows(edges: ArrayEdges, model: EmbeddingModel) -> np.ndarray:
-    """Return edges (E, 3 or 4) whose entities are rows of the model's tables.
+    """Return edges (E, 3 or 4) whose entities are rows of the model's tables, not numbers of the model's system.
 
     Raises:
         DataError: the model has no such entity.
@@ -329,21 +327,6 @@ def _collect(faults: list[str], action: Callable[P, T], *arguments: P.args, **na
     except EvalError as error:
         faults.extend(error.faults)
         return None
-
-
-def _fitting(mismatches: list[str], action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    """Do something; collect what does not fit the config."""
-    try:
-        return action(*arguments, **named)
-    except MismatchError as error:
-        mismatches.extend(error.faults)
-        return None
-
-
-def _open_partition(config: EvalConfig, entity_type: str, partition: int, version: int) -> PartitionRows:
-    path, dimension = Path(config.checkpoint_path), config.dimension_of(entity_type)
-    num_rows = read_entity_count(Path(config.entity_path), entity_type, partition)
-    return open_embeddings(path, entity_type, partition, version, dimension=dimension, num_rows=num_rows)
 
 
 # A model or edges in memory, as if they had been read from files.

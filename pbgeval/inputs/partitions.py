@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import NamedTuple, TypeVar, cast
 
 import torch
@@ -14,17 +13,14 @@ from torch import Tensor
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.dispatch import Partition, PartitionCache
 from pbgeval.inputs.opening import Inputs
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket
 from pbgeval.ranking.settings import Tables
 from pbgeval.scoring.entities import EntityTable
 
 
 @define(eq=False)
 class PartitionHolder:
-    """The partitions that a worker holds. Contiguous files are mapped, so workers of a host share their pages.
-
-    A context: at its end nothing more is read.
-    """
+    """The partitions that a worker holds. Contiguous files are mapped, so workers of a host share their pages."""
 
     inputs: Inputs
     global_embeddings: dict[str, Tensor]
@@ -38,11 +34,9 @@ class PartitionHolder:
     )
     _coming: Future[EntityTable] | None = field(default=None, init=False)
 
-    def __enter__(self) -> PartitionHolder:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._reader.shutdown(wait=True, cancel_futures=True)
+    def close(self) -> None:
+        """Wait for what is read; nothing more is."""
+        self._reader.shutdown(cancel_futures=True)
 
     def enter(self, index: int, bucket: Bucket) -> Tables:
         """Return the tables of a unit (its index in the plan, and its bucket), by entity type and side.
@@ -63,9 +57,9 @@ class PartitionHolder:
         for partition in missing:
             self._tables[partition] = self._load(partition)
         return {
-            (entity_type, side): self._tables[entity_type, self.inputs.partition_of(entity_type, side, bucket)]
-            for relation in self.inputs.config.relations
-            for side, entity_type in ((Side.LHS, relation.lhs), (Side.RHS, relation.rhs))
+            (entity_type, side): self._tables[entity_type, number]
+            for side in ENDS
+            for entity_type, number in self.inputs.partitions_at(side, bucket)
         }
 
     def read_ahead(self) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from attrs import frozen
 
+from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig
 from pbgeval.config.schema import TRAINING_BREAKDOWNS
 from pbgeval.inputs.dispatch import best_order
@@ -141,11 +142,7 @@ def _saves_ranks(inputs: Inputs, num_sides: int) -> bool:
 
 
 def candidate_ranges(
-    numbering: EntityNumbering,
-    rank_in_team: int,
-    team_size: int,
-    rows_per_range: int,
-    done: Iterable[CandidateRange] = (),
+    numbering: EntityNumbering, team: Team, rows_per_range: int, done: Iterable[CandidateRange] = ()
 ) -> list[CandidateRange]:
     """Return one worker's part of all rows of all partitions, cut in ranges; every row is in one worker's part.
 
@@ -153,14 +150,12 @@ def candidate_ranges(
 
     Args:
         numbering: of the entities.
-        rank_in_team: of the worker.
-        team_size: workers.
+        team: of the worker.
         rows_per_range: at most.
         done: rows that are left out.
     """
     left = _without(numbering, done)
-    total = sum(part.num_rows for part in left)
-    first, stop = total * rank_in_team // team_size, total * (rank_in_team + 1) // team_size
+    first, stop = team.part(sum(part.num_rows for part in left))
     ranges, before = [], 0
     for part in left:
         low, high = max(first - before, 0), min(stop - before, part.num_rows)

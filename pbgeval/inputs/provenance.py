@@ -124,7 +124,6 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
     settings = numeric_settings(inputs.config)
     if inputs.scorer is not None:  # which is no product of rows
         settings["comparator"] = "scorer"
-    known = dict(zip(inputs.known_paths, inputs.known_buckets, strict=True))
     data = {
         "restrictions": inputs.restrictions.digest,
         "relation_groups": _digest_of_groups(inputs),
@@ -133,8 +132,8 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
             for files in inputs.candidate_files
         ],
         "edges": [fingerprints_of(files) for files in inputs.buckets],
-        "filter": [fingerprints_of(known[path]) for path in dict.fromkeys(inputs.config.filter_paths)],
-        "training": [fingerprints_of(known[path]) for path in dict.fromkeys(inputs.config.train_paths)],
+        "filter": [fingerprints_of(inputs.known[path]) for path in dict.fromkeys(inputs.config.filter_paths)],
+        "training": [fingerprints_of(files) for files in inputs.training_buckets],
         "embeddings": {
             f"{entity_type}_{partition}": rows.fingerprint()
             for (entity_type, partition), rows in sorted(inputs.embeddings.items(), key=itemgetter(0))

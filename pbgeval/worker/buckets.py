@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter as Multiset
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing
 from functools import reduce
 from operator import add, attrgetter
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 
 from pbgeval.cluster.journal import DamagedEntryError
 from pbgeval.cluster.liveness import Counters
@@ -24,27 +25,24 @@ from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, mak
 from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.summary import SortedPools, summarise
-from pbgeval.notation import Side, WorkUnit
+from pbgeval.notation import WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.relations import RelationCandidates
-from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, Tables
-from pbgeval.ranking.tally import SideResult
+from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import RankStats, query_mean
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.edges import EdgeBlock
-from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions, degree_weights, group_classes, query_dimensions
-from pbgeval.worker.journal import share_names
+from pbgeval.worker.journal import Pace, share_names
 from pbgeval.worker.known import KeyFrequencies, KnownOfBuckets, candidate_sets, count_keys, relation_candidates
 from pbgeval.worker.per_edge import PerEdgeFiles
-from pbgeval.worker.record import Record
+from pbgeval.worker.record import Record, add_side
 
 # Units that different workers finish -> one report of each bucket, from the worker that finishes its last unit.
 
@@ -122,43 +120,29 @@ class InterimReport:
     """What all workers have written to the journal, as worker 0 has read it."""
 
     context: WorkerContext
-    _record: Record = field(init=False)
+    _record: Record
     _entries: set[str] = field(factory=set, init=False)
     _done: list[str] = field(factory=list, init=False)
-    _written: float = field(factory=time.monotonic, init=False)
-    _cost: float = field(default=0.0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._record = Record.empty(self.context.work.protocol)
+    _pace: Pace = field(factory=Pace, init=False)
 
     def write_if_due(self) -> None:
-        """Write metrics.json if the last time is long enough ago for what it takes."""
-        if self.context.team.rank_in_team == 0:
-            wait = max(MIN_SECONDS, SECONDS_PER_SECOND * self._cost)
-            if time.monotonic() - self._written >= wait:
-                self.write()
-
-    def write(self) -> None:
-        """Write metrics.json.
+        """Write metrics.json if the last time is long enough ago for what it takes.
 
         Raises:
             IncompleteError: another run has taken over.
             OutputError: it cannot be written.
         """
-        begun = time.monotonic()
-        self._read()
-        work = self.context.work
-        # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
-        write_incomplete(work.output, work.provenance, self._facts(), self.context.journal.journal.check)
-        self._written = time.monotonic()
-        self._cost = self._written - begun
+        if self.context.team.rank_in_team == 0 and self._pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND):
+            with self._pace.counted():
+                self._read()
+                work = self.context.work
+                # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
+                write_incomplete(work.output, work.provenance, self._facts(), self.context.journal.journal.check)
 
     def _read(self) -> None:
         """Add the entries that have come since the last time."""
         journal, part = self.context.journal.journal, self.context.journal.part
-        for name in journal.entries():
-            if name in self._entries:
-                continue
+        for name in sorted({*journal.entries()} - self._entries):
             self._entries.add(name)
             try:
                 entry = journal.read(name)
@@ -169,87 +153,56 @@ class InterimReport:
                 self._record.add_packed(entry.arrays)
 
     def _facts(self) -> dict[str, Any]:
-        work, record = self.context.work, self._record
-        groups = record.raw if record.filtered is None else record.filtered
-        auc = work.protocol.auc
-        summary = summarise(
-            groups,
-            SortedPools.from_groups(groups, AucSample(all_true=auc.true_rate >= 1, all_competing=auc.exact)),
-            work.protocol.sides,
-            work.inputs.config.selection,
-            with_loss=work.inputs.config.compute_loss,
-        )
+        protocol, config = self.context.work.protocol, self.context.inputs.config
+        groups = self._record.headline
+        auc = AucSample(all_true=protocol.auc.true_rate >= 1, all_competing=protocol.auc.exact)
+        pools, with_loss = SortedPools.from_groups(groups, auc), config.compute_loss
+        summary = summarise(groups, pools, protocol.sides, config.selection, with_loss=with_loss)
         return {
-            "filter": "raw" if record.filtered is None else "filtered",
-            "headline": work.inputs.config.headline,
+            "filter": "filtered" if protocol.filtered else "raw",
+            "headline": config.headline,
             "num_edges": summary.num_edges,
             "num_queries": summary.num_queries,
             "metrics": summary.metrics,
             "intervals": summary.intervals,
-            "progress": {"units_done": len(self._done), "units": len(work.protocol.units)},
+            "progress": {"units_done": len(self._done), "units": len(protocol.units)},
         }
 
 
 EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides only in which order units are handed out
 
 
-@frozen(eq=False)
-class BucketTools:
-    """What the units of a worker share."""
-
-    sets: CandidateSets
-    relations: RelationCandidates | None  # None: no relation is hidden
-    dimensions: QueryDimensions
-    weights: dict[tuple[str, int], DegreeWeights]  # by type and partition; none where nothing is drawn by degree
-    frequencies: KeyFrequencies | None  # None where keys are not counted
-    known: KnownOfBuckets | None  # None: nothing is filtered
-    files: PerEdgeFiles
-    by_chunk: bool  # the units of a sample are chunks
-
-
-def do_buckets(
-    context: WorkerContext, record: Record, files: PerEdgeFiles, round_number: int, *, by_chunk: bool
-) -> SweepSummary:
-    """Evaluate units as this worker draws them, until none is left.
+def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> SweepSummary:
+    """Evaluate the units that this worker claims, until none is left.
 
     Args:
         context: of this worker.
         record: what it finds is added to it.
         files: results of single edges go there.
-        round_number: from 1; each round has counters of its own.
-        by_chunk: whether the units of a sample are chunks.
     """
-    team, prefix, time_use = context.team, f"round/{round_number}", context.time_use
-    tools = _tools(context, files, by_chunk=by_chunk)
-    done = set(context.journal.look(team, context.work.observer, share_names))
+    team, prefix, time_use, journal = context.team, context.journal.part, context.time_use, context.journal
+    results = _UnitResults.begin(context, record, files)
+    done = set(journal.look(team, context.work.observer, share_names))
     watch = team.watch(prefix)
     context.work.observer.phase("scoring")
-    with collectively(team, watch):
+    with context.collectively(watch):
         plan, room = _plan(context, done)
         progress = BucketProgress(plan.units, team, prefix, lambda unit: context.evaluated.num_between(*unit))
-        interim = InterimReport(context) if context.evaluated.sample is None else None
-        results = _UnitResults(context, record, files, Record.empty(context.work.protocol), interim)
-        context.journal.take(record.add_packed)
+        journal.take(record.add_packed)
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
         claim_next = time_use.spent_on(QUEUE)(queue.claim_next)
         holding = PartitionCache(queue, room.partitions)
-        with PartitionHolder(
-            context.inputs, context.global_embeddings, context.device, holding, room.one_more
-        ) as partitions:
+        tables = context.inputs, context.global_embeddings, context.device
+        with closing(PartitionHolder(*tables, holding, room.one_more)) as partitions:
             while (index := claim_next()) is not None:
                 unit, begun = plan.units[index], time.perf_counter()
                 with time_use.spent_on(WRITING):
-                    context.journal.begin(unit_name(unit))
+                    journal.begin(unit_name(unit))
                 with time_use.spent_on(COMPUTING):
-                    edges, origin, numbered = _read(context, unit)
-                    asked = context.settings, _competition(context, tools, unit, numbered), tools.relations
-                    # No variable keeps the tables: those of the last bucket must go before new ones are loaded.
-                    found = bucket_pass(edges, origin, _tables(context, partitions, index, unit), *asked)
-                    headline = _add(context, results.pending, tools, unit, (edges, numbered), found)
-                    del edges, numbered, asked, found  # before the next unit's are read
+                    headline = results.evaluate(unit, partitions, index)
                 check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 with time_use.spent_on(WRITING):
-                    if context.journal.finish(unit_name(unit)):
+                    if journal.finish(unit_name(unit)):
                         results.write()
                 with time_use.spent_on(QUEUE):
                     watch.tick()
@@ -259,76 +212,136 @@ def do_buckets(
                         break  # another worker has met a fault: there will be no result
         with time_use.spent_on(WRITING):
             results.write(at_end=True)
-    with collectively(team):
-        classes = group_classes(context, tools.dimensions.training)
+    with context.collectively():
+        classes = group_classes(context, results.dimensions.training)
     return SweepSummary(partitions.num_loads, classes)
 
 
-def _tools(context: WorkerContext, files: PerEdgeFiles, *, by_chunk: bool) -> BucketTools:
-    counts_keys = context.work.protocol.counts_keys and context.evaluated.sample is None
-    dimensions = query_dimensions(context, np.arange(context.numberer.numbering.num_entities))
-    sets = candidate_sets(context, np.arange(context.inputs.num_relations))
-    return BucketTools(
-        sets=sets,
-        relations=relation_candidates(context, sets),
-        dimensions=dimensions,
-        weights=degree_weights(context, dimensions.training),
-        frequencies=count_keys(context) if counts_keys else None,
-        known=KnownOfBuckets(context) if context.work.protocol.filtered else None,
-        files=files,
-        by_chunk=by_chunk,
-    )
-
-
 def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, PartitionRoom]:
-    """Plan the units that are not done, and how many partitions a worker holds."""
+    """Plan the units that are not done, and how many partitions a worker holds: the same on every worker."""
+    inputs, numbering = context.inputs, context.numberer.numbering
+    sizes = [source.num_bytes for source in inputs.embeddings.values()]
+    needed = [len(inputs.partitions_needed(bucket)) for bucket in {unit.bucket for unit in context.work.protocol.units}]
+    on_host = context.device.type == "cpu"  # partitions on a GPU take none of the host's memory
+    with context.collectively():
+        own_room = plan_room(
+            inputs.config.max_memory_bytes if on_host else None,
+            resident_bytes(),
+            available_bytes(context.device) // (context.team.local_size if on_host else 1),
+            max(sizes, default=1),
+            max(needed, default=1),
+            len(sizes),
+            context.held_bytes,
+        )
+    room = min(context.team.gather_objects(own_room))
     # Those of which the sample drew an edge: a sample is the same on every worker, and so is the plan.
     units = [
         unit
         for unit in context.work.protocol.units
         if context.evaluated.num_between(*unit) and unit_name(unit) not in done
     ]
-    room, numbering = _room(context), context.numberer.numbering
-    mean_rows = numbering.num_entities / max(len(numbering.slots), 1)
-    load_cost = EDGES_PER_ROW_LOADED * mean_rows
+    load_cost = EDGES_PER_ROW_LOADED * numbering.num_entities / max(len(numbering.slots), 1)
     plan = make_dispatch_plan(
-        units, context.inputs.partitions_needed, context.team.size, room=room.partitions, load_cost=load_cost
+        units, inputs.partitions_needed, context.team.size, room=room.partitions, load_cost=load_cost
     )
     return plan, room
 
 
-def _room(context: WorkerContext) -> PartitionRoom:
-    """Return for how many partitions every worker has memory: all must make the same plan."""
-    sizes = [source.num_bytes for source in context.inputs.embeddings.values()]
-    buckets = {unit.bucket for unit in context.work.protocol.units}
-    on_host = context.device.type == "cpu"  # partitions on a GPU take none of the host's memory
-    with collectively(context.team):
-        room = plan_room(
-            context.inputs.config.max_memory_bytes if on_host else None,
-            resident_bytes(),
-            available_bytes(context.device) // (context.team.local_size if on_host else 1),
-            max(sizes, default=1),
-            max((len(context.inputs.partitions_needed(bucket)) for bucket in buckets), default=1),
-            len(sizes),
-            context.held_bytes,
-        )
-    rooms: list[PartitionRoom] = context.team.gather_objects(room)
-    return min(rooms)
-
-
 @define(eq=False)
 class _UnitResults:
-    """What this worker has found: since the last entry of the journal, and in all."""
+    """What a worker's units share, and its results: those that no journal entry holds yet, and the total."""
 
     context: WorkerContext
     total: Record
     files: PerEdgeFiles
+    sets: CandidateSets
+    relations: RelationCandidates | None  # None: no relation is hidden
+    dimensions: QueryDimensions
+    weights: dict[tuple[str, int], DegreeWeights]  # by type and partition; none where nothing is drawn by degree
+    frequencies: KeyFrequencies | None  # None where keys are not counted
+    known: KnownOfBuckets | None  # None: nothing is filtered
     pending: Record
     interim: InterimReport | None  # None: of a sample, whose figures need all of it
 
+    @classmethod
+    def begin(cls, context: WorkerContext, record: Record, files: PerEdgeFiles) -> _UnitResults:
+        """Read what units need beside their edges and partitions; every worker takes part."""
+        protocol, is_sample = context.work.protocol, context.evaluated.sample is not None
+        dimensions = query_dimensions(context, np.arange(context.numberer.numbering.num_entities))
+        sets = candidate_sets(context, np.arange(context.inputs.num_relations))
+        return cls(
+            context,
+            record,
+            files,
+            sets=sets,
+            relations=relation_candidates(context, sets),
+            dimensions=dimensions,
+            weights=degree_weights(context, dimensions.training),
+            frequencies=count_keys(context) if protocol.counts_keys and not is_sample else None,
+            known=KnownOfBuckets(context) if protocol.filtered else None,
+            pending=Record.empty(protocol),
+            interim=None if is_sample else InterimReport(context, Record.empty(protocol)),
+        )
+
+    def evaluate(self, unit: WorkUnit, partitions: PartitionHolder, index: int) -> RankStats:
+        """Evaluate a unit, which has an index in the plan; return the sums of the headline over heads and tails."""
+        context, bucket = self.context, unit.bucket
+        file = context.inputs.buckets[unit.path_index][bucket]
+        with context.time_use.spent_on(READING):
+            edges = file.read(unit.start, unit.stop)
+        if context.inputs.featurized:
+            nowhere = np.zeros(unit.num_edges, np.int64)
+            time_E = None if edges.time is None else edges.time.numpy()
+            columns, competition = EdgeColumns(nowhere, edges.rel.numpy(), nowhere, time_E), Competition()
+        else:
+            columns = context.numberer.numbered(file, edges)
+            competition = self._competition(unit, columns)
+        with context.time_use.spent_on(LOADING):
+            tables = partitions.enter(index, bucket)
+            partitions.read_ahead()
+        origin = EdgeOrigin(str(file.path), unit.path_index, bucket)
+        found = bucket_pass(edges, origin, tables, context.settings, competition, self.relations)
+        sums = []
+        for side, result in found.items():
+            rows_Q = result.rows_Q.numpy()
+            of_queries, frequency_Q = columns.select(rows_Q), None
+            if self.frequencies is not None:
+                frequency_Q = self.frequencies.look_up(side, bucket, of_queries)
+            groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
+            key = GroupKey(unit.path_index, bucket, side)
+            context.journal.journal.check()
+            of_side = add_side(context, self.pending, self.files, key, unit.start + rows_Q, of_queries, result, groups)
+            sums += [of_side] if side.is_in("both") else []
+        return reduce(add, sums)
+
+    def _competition(self, unit: WorkUnit, columns: EdgeColumns) -> Competition:
+        """Decide which edges of a unit are evaluated, and which entities do not compete."""
+        context, bucket, rows_E, chunks = self.context, unit.bucket, None, None
+        evaluated, inputs, numbering = context.evaluated, context.inputs, context.numberer.numbering
+        sampled = evaluated.drawn(unit.path_index, bucket)
+        if sampled is not None and sampled.chunks:
+            # Chunks are cut from all that restrictions leave; the sample says which of them are evaluated.
+            rows_E = torch.from_numpy(evaluated.kept(columns))
+            chunks = sampled.chunks[unit.start]
+        elif not evaluated.keeps_all:
+            rows_E = torch.from_numpy(evaluated.positions(columns, unit.path_index, bucket, unit.start))
+        of_filters = [] if self.known is None else self.known.select_unit(bucket, columns)
+        known, in_time, *_ = *of_filters, None, None
+        return Competition(
+            rows_E=rows_E,
+            chunks=chunks,
+            known=known,
+            in_time=in_time,
+            knows_past_alone=inputs.config.known_until is not None,
+            sets=None if self.sets.unconstrained else self.sets,
+            cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
+            first_number=lambda name, side: numbering.offset(name, inputs.partition_of(name, side, bucket)),
+            degree_weights=lambda name, side: self.weights[name, inputs.partition_of(name, side, bucket)],
+        )
+
     def write(self, *, at_end: bool = False) -> None:
         """Write what is pending to the journal, and add it to the total."""
-        with self.context.journal.counted():
+        with self.context.journal.pace.counted():
             arrays = self.pending.pack()
             self.files.sync()  # an entry vouches for the rows of its units
             if not at_end or self.context.journal.is_worth_it:
@@ -342,95 +355,6 @@ class _UnitResults:
 def unit_name(unit: WorkUnit) -> str:
     """Return a unit as the journal calls it."""
     return f"{unit.path_index}:{unit.bucket.lhs}_{unit.bucket.rhs}:{unit.start}-{unit.stop}"
-
-
-def _read(context: WorkerContext, unit: WorkUnit) -> tuple[EdgeBlock, EdgeOrigin, EdgeColumns | None]:
-    """Return the edges of a unit, where they are from, and their entities' numbers, if they have any."""
-    file = context.inputs.buckets[unit.path_index][unit.bucket]
-    with context.time_use.spent_on(READING):
-        edges = file.read(unit.start, unit.stop)
-    numbered = None if context.inputs.featurized else context.numberer.numbered(file, edges)
-    return edges, EdgeOrigin(str(file.path), unit.path_index, unit.bucket), numbered
-
-
-def _add(
-    context: WorkerContext,
-    record: Record,
-    tools: BucketTools,
-    unit: WorkUnit,
-    edges: tuple[EdgeBlock, EdgeColumns | None],
-    found: Mapping[Side, SideResult],
-) -> RankStats:
-    """Add what was found about a unit's queries to the record; return the sums of the headline over its sides."""
-    block, numbered = edges
-    sums = []
-    for side, result in found.items():
-        key = GroupKey(unit.path_index, unit.bucket, side)
-        rows_Q = result.rows_Q.numpy()
-        of_side = record.add(key, result, _groups_of(tools, unit, side, block, numbered, rows_Q))
-        sums += [of_side] if side.is_in("both") else []
-        context.journal.journal.check()
-        tools.files.write_counts(key, unit.start + rows_Q, result.counts)
-        if context.evaluated.sample is not None and numbered is not None:
-            sampled = context.evaluated.sample[unit.path_index, unit.bucket]
-            codes_Q = context.numberer.key_codes(side, numbered.select(rows_Q))
-            record.sample.add(key, sampled, unit.start + rows_Q, codes_Q, record.headline_counts(result))
-    return reduce(add, sums)
-
-
-def _tables(context: WorkerContext, partitions: PartitionHolder, index: int, unit: WorkUnit) -> Tables:
-    with context.time_use.spent_on(LOADING):
-        tables = partitions.enter(index, unit.bucket)
-        partitions.read_ahead()
-    return tables
-
-
-def _competition(
-    context: WorkerContext, tools: BucketTools, unit: WorkUnit, numbered: EdgeColumns | None
-) -> Competition:
-    """Decide which edges of a unit are evaluated, and which entities do not compete."""
-    if numbered is None:
-        return Competition()
-    rows_E, chunks, sampled = None, None, None
-    if context.evaluated.sample is not None:
-        sampled = context.evaluated.sample[unit.path_index, unit.bucket]
-    if sampled is not None and tools.by_chunk:
-        # Chunks are cut from all that restrictions leave; the sample says which of them are evaluated.
-        rows_E = torch.from_numpy(context.evaluated.kept(numbered))
-        chunks = sampled.chunks[unit.start]
-    elif not context.evaluated.keeps_all:
-        rows_E = torch.from_numpy(context.evaluated.positions(numbered, unit.path_index, unit.bucket, unit.start))
-    numbering = context.numberer.numbering
-    of_filters = [] if tools.known is None else tools.known.select_unit(unit.bucket, numbered)
-    known, in_time, *_ = *of_filters, None, None
-    return Competition(
-        rows_E=rows_E,
-        chunks=chunks,
-        known=known,
-        in_time=in_time,
-        knows_past_alone=context.inputs.config.known_until is not None,
-        sets=None if tools.sets.unconstrained else tools.sets,
-        cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
-        first_number=lambda entity_type, side: numbering.offset(
-            entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
-        ),
-        degree_weights=lambda entity_type, side: tools.weights[
-            entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
-        ],
-    )
-
-
-def _groups_of(
-    tools: BucketTools, unit: WorkUnit, side: Side, edges: EdgeBlock, numbered: EdgeColumns | None, rows_Q: np.ndarray
-) -> dict[str, torch.Tensor]:
-    """Return the groups of a unit's queries."""
-    if numbered is None:
-        nowhere = np.zeros(len(rows_Q), np.int64)
-        time_Q = None if edges.time is None else edges.time.numpy()[rows_Q]
-        return tools.dimensions.groups_of(side, EdgeColumns(nowhere, edges.rel.numpy()[rows_Q], nowhere, time_Q), None)
-    of_queries = numbered.select(rows_Q)
-    frequency_Q = None if tools.frequencies is None else tools.frequencies.look_up(side, unit.bucket, of_queries)
-    return tools.dimensions.groups_of(side, of_queries, frequency_Q)
 
 
 def _unit_report(

@@ -1,11 +1,11 @@
-"""What a worker spends its time on, for the report: nothing depends on it."""
+"""What a worker is given, what it holds while it works, what it hands back, and where its time goes."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.claim import Claim
+from pbgeval.cluster.liveness import Watch
 from pbgeval.cluster.team import Team
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.opening import Inputs
@@ -26,6 +27,7 @@ from pbgeval.report.output import JOURNAL, SCRATCH, digest_of
 from pbgeval.report.report import Report
 from pbgeval.storage.writing import ScratchFolder
 from pbgeval.version import __version__
+from pbgeval.worker.collective import collectively
 from pbgeval.worker.journal import RunJournal
 
 COMPUTING, LOADING, READING, QUEUE, WRITING = "computing", "loading", "reading_edges", "queue", "journal"
@@ -33,7 +35,7 @@ COMPUTING, LOADING, READING, QUEUE, WRITING = "computing", "loading", "reading_e
 
 @define(eq=False)
 class TimeUse:
-    """Seconds by what they were spent on; what is inside something else counts there alone."""
+    """Seconds by activity, for the report; a nested activity counts only as itself."""
 
     _seconds: dict[str, float] = field(factory=lambda: defaultdict(float), init=False)
     _inside: list[float] = field(factory=list, init=False)  # of each stretch that is open: seconds of others within it
@@ -55,9 +57,6 @@ class TimeUse:
     def seconds(self) -> dict[str, float]:
         """Rounded, by what they were spent on."""
         return {what: round(seconds, 3) for what, seconds in sorted(self._seconds.items())}
-
-
-# What a worker is given, what it holds while it works, and what it hands back.
 
 
 @frozen(eq=False)
@@ -123,6 +122,10 @@ class WorkerContext:
     @property
     def inputs(self) -> Inputs:
         return self.work.inputs
+
+    def collectively(self, watch: Watch | None = None) -> AbstractContextManager[None]:
+        """Do what is inside on every worker of the team; a fault of one stops all."""
+        return collectively(self.team, watch)
 
 
 @frozen(eq=False)

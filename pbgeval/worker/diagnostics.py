@@ -11,7 +11,6 @@ from pbgeval.ranking.keys import KeyTable, QueryKeys
 from pbgeval.ranking.known_answers import SemiJoin
 from pbgeval.ranking.query_edges import EdgeSegment, QueryEdges
 from pbgeval.ranking.settings import EdgeOrigin
-from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
 
@@ -20,26 +19,32 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
     segments: list[EdgeSegment] = []
     columns: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in range(5)]
     num_edges = 0
-    for path_index, files in enumerate(context.inputs.buckets):
-        for bucket, file in sorted(files.items()):
-            first = num_edges
-            for _, start, stop in parts_of_file(file):
-                if not context.evaluated.num_between(path_index, bucket, start, stop):
-                    continue
-                block = context.numberer.numbered(file, file.read(start, stop))
-                kept = context.evaluated.positions(block, path_index, bucket, start)
-                of_kept = block.select(kept)
-                times = [] if of_kept.time_n is None else [of_kept.time_n]
-                values = start + kept, of_kept.lhs_n, of_kept.rel_n, of_kept.rhs_n, *times
-                for column, part in zip(columns, values, strict=False):
-                    column.append(part)
-                num_edges += len(kept)
-            segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
+    for path_index, bucket, file in context.inputs.files:
+        first = num_edges
+        for _, start, stop in parts_of_file(file):
+            if not context.evaluated.num_between(path_index, bucket, start, stop):
+                continue
+            block = context.numberer.numbered(file, file.read(start, stop))
+            kept = context.evaluated.positions(block, path_index, bucket, start)
+            of_kept = block.select(kept)
+            times = [] if of_kept.time_n is None else [of_kept.time_n]
+            values = start + kept, of_kept.lhs_n, of_kept.rel_n, of_kept.rhs_n, *times
+            for column, part in zip(columns, values, strict=False):
+                column.append(part)
+            num_edges += len(kept)
+        segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
     row_E, lhs_E, rel_E, rhs_E, time_E = (np.concatenate(column) for column in columns)
     config = context.inputs.config
-    columns_E = row_E, lhs_E, rel_E, rhs_E
-    times_E = time_E if config.uses_time else None
-    return QueryEdges(context.numberer.numbering, tuple(segments), *columns_E, config.dynamic_relations, times_E)
+    return QueryEdges(
+        context.numberer.numbering,
+        tuple(segments),
+        row_E,
+        lhs_E,
+        rel_E,
+        rhs_E,
+        config.dynamic_relations,
+        time_E if config.uses_time else None,
+    )
 
 
 # Evaluated edges, beside each other and beside `train_paths` -> repeated edges, leaked edges, entities never trained.
@@ -85,7 +90,7 @@ def diagnose_edges(context: WorkerContext) -> dict[str, int | None] | None:
     few = work.protocol.sweeps or work.inputs.num_edges <= MAX_EDGES
     if context.evaluated.sample is not None or work.inputs.featurized or not few:
         return None
-    with collectively(context.team):
+    with context.collectively():
         edges = read_query_edges(context)
     num_numbers = edges.numbering.num_entities
     keys = QueryKeys.of_edges(Side.RHS, edges.lhs_E, edges.rel_E, edges.rhs_E, num_numbers)
@@ -117,10 +122,9 @@ def _in_training(
         at_P = np.minimum(np.searchsorted(codes_U, codes_P), len(codes_U) - 1)
         is_leaked_U[at_P[codes_U[at_P] == codes_P]] = True
 
-    with collectively(context.team):
+    with context.collectively():
         join = SemiJoin({Side.RHS: keys}, mark)
-        team = context.team
-        parts = shares_of_files(context.inputs.training_buckets, team.rank_in_team, team.size, TRAINING_ROWS_AT_A_TIME)
+        parts = shares_of_files(context.inputs.training_buckets, context.team, TRAINING_ROWS_AT_A_TIME)
         for block in numbered_blocks(context.numberer, parts):
             join.feed(block)
             seen.feed(block.lhs_n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import torch
@@ -18,7 +19,6 @@ from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns
 from pbgeval.ranking.training_edges import SlotCounts, class_limits, frequency_classes
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION, TIME
-from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
 
@@ -46,20 +46,16 @@ class QueryDimensions:
         if self.time_bin is not None and edges.time_n is not None:
             groups[TIME] = edges.time_n // self.time_bin
         if self.training is not None:
+            schema_Q = np.zeros_like(edges.rel_n) if self.dynamic else edges.rel_n
             for side, name in ENTITY_FREQUENCY.items():
-                groups[name] = self._frequency_classes(self.training, side, edges)
+                type_Q = self.entity_types[side][schema_Q]
+                trained_Q = self.training.entity_frequency(side, edges.entity(side))
+                groups[name] = np.zeros(edges.num_edges, np.int64)
+                for entity_type in distinct(type_Q).tolist():
+                    of_type = type_Q == entity_type
+                    limits = self.training.entity_limits(side, self.type_names[entity_type])
+                    groups[name][of_type] = frequency_classes(limits, trained_Q[of_type])
         return {name: torch.from_numpy(np.ascontiguousarray(group)) for name, group in groups.items()}
-
-    def _frequency_classes(self, training: SlotCounts, side: Side, edges: EdgeColumns) -> np.ndarray:
-        schema_Q = np.zeros_like(edges.rel_n) if self.dynamic else edges.rel_n
-        type_Q = self.entity_types[side][schema_Q]
-        frequency_Q = training.entity_frequency(side, edges.entity(side))
-        class_Q = np.zeros(edges.num_edges, np.int64)
-        for entity_type in distinct(type_Q).tolist():
-            of_type = type_Q == entity_type
-            limits = training.entity_limits(side, self.type_names[entity_type])
-            class_Q[of_type] = frequency_classes(limits, frequency_Q[of_type])
-        return class_Q
 
 
 def query_dimensions(context: WorkerContext, evaluated: np.ndarray) -> QueryDimensions:
@@ -84,18 +80,17 @@ def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCount
     numbering = context.numberer.numbering
     total = SlotCounts.zero(context.inputs.num_relations, numbering)
 
-    with collectively(context.team):
+    with context.collectively():
         own = total
-        for number, (side, slot) in enumerate((side, slot) for side in ENDS for slot in range(len(numbering.slots))):
-            if number % context.team.size == context.team.rank_in_team:
-                own = own + SlotCounts.of_slot(
-                    side,
-                    slot,
-                    _training_blocks(context, side, slot),
-                    numbering=numbering,
-                    num_relations=context.inputs.num_relations,
-                    evaluated=evaluated,
-                )
+        for side, slot in context.team.share([*product(ENDS, range(len(numbering.slots)))]):
+            own = own + SlotCounts.of_slot(
+                side,
+                slot,
+                _training_blocks(context, side, slot),
+                numbering=numbering,
+                num_relations=context.inputs.num_relations,
+                evaluated=evaluated,
+            )
     for packed in context.team.gather_objects(own.pack()):
         total = total.add_packed(packed)
     return total
@@ -120,7 +115,7 @@ def degree_weights(context: WorkerContext, training: SlotCounts | None) -> dict[
     if training is None or not config.num_degree_negs:
         return {}
     sampled = [of for of in config.relations if config.candidates_of(of) == CandidatePolicy.SAMPLED.value]
-    places = {(side, unit.bucket) for side in context.settings.sides for unit in context.work.protocol.units}
+    places = product(context.settings.sides, {unit.bucket for unit in context.work.protocol.units})
     slots = {
         (name, inputs.partition_of(name, side, bucket))
         for side, bucket in places

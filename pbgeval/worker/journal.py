@@ -22,13 +22,30 @@ MIN_SECONDS = 0.2  # between two entries of a worker
 MIN_SECONDS_AT_END = 2.0  # of work that is worth an entry when nothing follows
 SECONDS_PER_SECOND = 100.0  # of work, for each second that the last entry took
 
-Merge = Callable[[Sequence[np.ndarray]], None]
-Overlap = Callable[[Sequence[str], Sequence[str]], bool]
-
 
 def share_names(done: Sequence[str], units: Sequence[str]) -> bool:
     """Whether some units are among those that are done, where equal units have equal names."""
     return not set(done).isdisjoint(units)
+
+
+@define
+class Pace:
+    """When to do again what should take at most a small share of the time."""
+
+    last: float = field(factory=time.monotonic, init=False)  # the end of the last time
+    cost: float = field(default=0.0, init=False)  # seconds that the last time took
+
+    def is_due(self, min_seconds: float, seconds_per_second: float) -> bool:
+        """Whether enough time has passed, for each second that the last time took and in all."""
+        return time.monotonic() - self.last >= max(min_seconds, seconds_per_second * self.cost)
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what happens inside as the last time."""
+        begun = time.monotonic()
+        yield
+        self.last = time.monotonic()
+        self.cost = self.last - begun
 
 
 @define
@@ -37,12 +54,13 @@ class RunJournal:
 
     journal: Journal
     part: str  # in front of the names of units
+    pace: Pace = field(factory=Pace, init=False)  # of entries: packing and adding up take time, too
     _mine: list[str] = field(factory=list, init=False)  # entries whose results this worker takes
     _finished: list[str] = field(factory=list, init=False)  # units that no entry holds yet
-    _written: float = field(factory=time.monotonic, init=False)
-    _cost: float = field(default=0.0, init=False)  # seconds that the last entry took, and all that is done with it
 
-    def look(self, team: Team, observer: Observer, overlap: Overlap) -> list[str]:
+    def look(
+        self, team: Team, observer: Observer, overlap: Callable[[Sequence[str], Sequence[str]], bool]
+    ) -> list[str]:
         """Find out which units of this part are done; every worker takes part, and what one raises stops all.
 
         Damaged entries are removed, so that their units are computed again. Of entries that share units (two groups of
@@ -61,9 +79,8 @@ class RunJournal:
             OutputError: an entry cannot be read.
         """
         entries = team.broadcast_object(self.journal.entries() if team.rank_in_team == 0 else None)
-        mine = entries[team.rank_in_team :: team.size]
         with collectively(team):
-            found = {entry: self._units_of(entry, observer) for entry in mine}
+            found = {entry: self._units_of(entry, observer) for entry in team.share(entries)}
         units_of = {entry: units for of_worker in team.gather_objects(found) for entry, units in of_worker.items()}
         done: list[str] = []
         for entry in entries:
@@ -74,7 +91,7 @@ class RunJournal:
                     self._mine.append(entry)
         return done
 
-    def take(self, merge: Merge) -> None:
+    def take(self, merge: Callable[[Sequence[np.ndarray]], None]) -> None:
         """Hand over this worker's part of what `look` has found.
 
         Raises:
@@ -87,19 +104,19 @@ class RunJournal:
     @property
     def is_worth_it(self) -> bool:
         """Whether units that no entry holds are worth one at the end of this worker's, when the run is nearly done."""
-        return bool(self._finished) and time.monotonic() - self._written >= MIN_SECONDS_AT_END
+        return bool(self._finished) and time.monotonic() - self.pace.last >= MIN_SECONDS_AT_END
 
     def begin(self, unit: str) -> None:
         """Note that a unit has begun."""
-        if not self._finished and not self._cost:
-            self._written = time.monotonic()  # what was done before the first unit is done again in any case
+        if not self._finished and not self.pace.cost:
+            self.pace.last = time.monotonic()  # what was done before the first unit is done again in any case
         self.journal.log("start", unit=self.part + unit)
 
     def finish(self, unit: str) -> bool:
         """Note that a unit is done; tell whether it is time for an entry."""
         self.journal.log("finish", unit=self.part + unit)
         self._finished.append(self.part + unit)
-        return time.monotonic() - self._written >= max(MIN_SECONDS, SECONDS_PER_SECOND * self._cost)
+        return self.pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND)
 
     def write(self, arrays: Sequence[np.ndarray]) -> None:
         """Write the sum of the results of all units that are finished and in no entry.
@@ -114,14 +131,6 @@ class RunJournal:
             entry = self.journal.write(self._finished, arrays)
             self.journal.log("entry", entry=entry, units=len(self._finished))
         self._finished = []
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count what happens inside as the cost of an entry: packing and adding up take time, too."""
-        begun = time.monotonic()
-        yield
-        self._written = time.monotonic()
-        self._cost = self._written - begun
 
     def _units_of(self, entry: str, observer: Observer) -> tuple[str, ...]:
         """Return the units of an entry, once it is known to be whole; none of a damaged one, which is removed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from itertools import product
 
 import numpy as np
 from attrs import define, field
@@ -26,13 +26,12 @@ from pbgeval.ranking.relations import RelationCandidates
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.writing import ScratchFolder
-from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
 
 def _known_files(context: WorkerContext) -> list[dict[Bucket, EdgeSource]]:
     """Return the buckets of every path whose edges are known: those of the evaluated edges always are."""
-    return [*context.inputs.buckets, *context.inputs.known_buckets]
+    return [*context.inputs.buckets, *context.inputs.known.values()]
 
 
 def join_all(
@@ -42,48 +41,47 @@ def join_all(
     budget_bytes: int,
     known_rows: int,
 ) -> list[KnownFilter]:
-    """Stream this worker's part of the known edges past the keys; every worker takes part.
+    """Join this worker's part of the known edges with the keys; every worker takes part.
 
     Returns:
         The filters, of which the first makes the filtered figures, with the pairs of all workers.
     """
-    alone = context.team.size == 1
-
-    with collectively(context.team):
-        filters = _filters(context, keys, lambda: [evaluated], budget_bytes, context.scratch)
-        join = SemiJoin(keys, lambda *pairs: _add_all(filters, *pairs))
-        for block in _known_blocks(context, known_rows):
-            join.feed(block)
-        for one in filters if not alone else ():
+    with context.collectively():
+        known = _known_blocks(context, known_rows)
+        filters = _join(context, keys, lambda: [evaluated], known, budget_bytes, context.scratch)
+        for one in filters if context.team.size > 1 else ():
             one.store.flush()
     return filters
 
 
-def _filters(
+def _join(
     context: WorkerContext,
     keys: Mapping[Side, QueryKeys],
     evaluated: Callable[[], Iterable[EdgeColumns]],
-    budget_bytes: int,
-    scratch: ScratchFolder | None,
+    known: Iterable[EdgeColumns],
+    budget_bytes: int = 1 << 62,
+    scratch: ScratchFolder | None = None,
 ) -> list[KnownFilter]:
-    """Make the filters of a config: that of the filtered figures and, if asked for, the time-aware one."""
+    """Join known edges; return the filter of the filtered figures and, if configured, the time-aware one."""
     windows, numbering = context.work.protocol.time_windows, context.numberer.numbering
     filters = []
     for number, window in enumerate(windows):
         of_side = {side: FilterKeys.of_queries(of_side, window, evaluated()) for side, of_side in keys.items()}
         store = PairStore(numbering, budget_bytes // len(windows), scratch, "pairs" + "-in-time" * number)
         filters.append(KnownFilter(of_side, store))
+
+    def add(hidden: Side, *pairs: np.ndarray) -> None:
+        for one in filters:
+            one.add(hidden, *pairs)
+
+    join = SemiJoin(keys, add)
+    for block in known:
+        join.feed(block)
     return filters
 
 
-def _add_all(filters: list[KnownFilter], *pairs: Any) -> None:  # noqa: ANN401 - as a `PairSink` takes them
-    for one in filters:
-        one.add(*pairs)
-
-
 def _known_blocks(context: WorkerContext, known_rows: int) -> Iterator[EdgeColumns]:
-    team = context.team
-    parts = shares_of_files(_known_files(context), team.rank_in_team, team.size, known_rows)
+    parts = shares_of_files(_known_files(context), context.team, known_rows)
     return numbered_blocks(context.numberer, parts)
 
 
@@ -96,10 +94,12 @@ def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> C
     if context.inputs.config.type_constraint == "observed":
         seen = ObservedEntities(evaluated_relations, context.numberer.numbering.num_entities)
 
-        with collectively(context.team):
+        with context.collectively():
             for block in _known_blocks(context, ROWS_AT_A_TIME):
                 seen.feed(block)
-        observed = {side: _merged(context, seen, side) for side in ENDS}
+            for side in ENDS:
+                context.scratch.append(f"observed-{side.name}", seen.codes(side))
+        observed = {side: distinct(context.scratch.read(f"observed-{side.name}", np.int64)) for side in ENDS}
     return CandidateSets(
         num_entities=context.numberer.numbering.num_entities,
         allowed=restrictions.entities,
@@ -120,15 +120,6 @@ def relation_candidates(context: WorkerContext, sets: CandidateSets) -> Relation
     num_cells = num_edges * num_relations * len(context.settings.ends)  # as many are compared as of each other side
     auc = context.settings.auc.of_cells(num_cells, num_relations)
     return RelationCandidates(scorers, ids, auc, context.settings.seed)
-
-
-def _merged(context: WorkerContext, seen: ObservedEntities, side: Side) -> np.ndarray:
-    """Return what all workers have observed, on every worker."""
-    name = f"observed-{side.name}"
-
-    with collectively(context.team):
-        context.scratch.append(name, seen.codes(side))
-    return distinct(context.scratch.read(name, np.int64))
 
 
 @define(eq=False)
@@ -155,48 +146,40 @@ class KnownOfBuckets:
         ]
 
     def _join(self, bucket: Bucket) -> list[dict[Side, tuple[FilterKeys, KnownAnswers]]]:
-        inputs, numbering = self.context.inputs, self.context.numberer.numbering
+        inputs, numberer = self.context.inputs, self.context.numberer
         codes: dict[Side, list[np.ndarray]] = {side: [np.empty(0, np.int64)] for side in self.context.settings.sides}
         evaluated = [files[bucket] for files in inputs.buckets if bucket in files]
         for block in self._blocks(evaluated):
             for side, parts in codes.items():
-                parts.append(distinct(self.context.numberer.key_codes(side, block)))
+                parts.append(distinct(numberer.key_codes(side, block)))
         keys = {
-            side: QueryKeys(side, numbering.num_entities, distinct(np.concatenate(parts)))
+            side: QueryKeys(side, numberer.numbering.num_entities, distinct(np.concatenate(parts)))
             for side, parts in codes.items()
         }
-        filters = _filters(self.context, keys, lambda: self._blocks(evaluated), 1 << 62, None)
-        join = SemiJoin(keys, lambda *pairs: _add_all(filters, *pairs))
-        every = [item for buckets in _known_files(self.context) for item in sorted(buckets.items())]
-        for block in self._blocks([file for other, file in every if self._meets(other, bucket)]):
-            join.feed(block)
+        # Edges of a bucket may lie between the partitions of this one for some relation.
+        places = self._places(bucket)
+        met = [
+            file
+            for buckets in _known_files(self.context)
+            for other, file in sorted(buckets.items())
+            if any(ends == others for ends, others in zip(places, self._places(other), strict=True))
+        ]
+        filters = _join(self.context, keys, lambda: self._blocks(evaluated), self._blocks(met))
         return [
             {side: (of_side, self._answers(one.store, side, bucket)) for side, of_side in one.of_side.items()}
             for one in filters
         ]
 
+    def _places(self, bucket: Bucket) -> list[tuple[object, object]]:
+        """Return the partitions at both sides of a bucket's edges, of each relation of the config."""
+        return list(zip(*(self.context.inputs.partitions_at(side, bucket) for side in ENDS), strict=True))
+
     def _answers(self, store: PairStore, side: Side, bucket: Bucket) -> KnownAnswers:
-        slots = [0] if side is Side.REL else self._slots(side, bucket)
+        slots = [0] if side is Side.REL else slots_at(self.context, side, bucket)
         of_slots = [store.pairs(side, slot).in_rows() for slot in slots]
         key_P, row_P = (np.concatenate(of) for of in zip(*((of.key_P, of.number_P) for of in of_slots), strict=True))
         order = np.lexsort((row_P, key_P))
         return KnownAnswers(key_P[order], row_P[order])
-
-    def _slots(self, side: Side, bucket: Bucket) -> list[int]:
-        inputs, numbering = self.context.inputs, self.context.numberer.numbering
-        types = {side.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}
-        return [numbering.slots.index((name, inputs.partition_of(name, side, bucket))) for name in sorted(types)]
-
-    def _meets(self, other: Bucket, bucket: Bucket) -> bool:
-        """Tell whether edges of another bucket may lie between the partitions of this one, for some relation."""
-        inputs = self.context.inputs
-        return any(
-            all(
-                inputs.partition_of(entity_type, side, other) == inputs.partition_of(entity_type, side, bucket)
-                for side, entity_type in ((Side.LHS, relation.lhs), (Side.RHS, relation.rhs))
-            )
-            for relation in inputs.config.relations
-        )
 
     def _blocks(self, files: list[EdgeSource]) -> Iterator[EdgeColumns]:
         for file in files:
@@ -206,43 +189,36 @@ class KnownOfBuckets:
 # All evaluated edges -> how often each query key occurs among them, looked up bucket by bucket.
 
 
+def slots_at(context: WorkerContext, side: Side, bucket: Bucket) -> list[int]:
+    """Return the slots at a side of a bucket's edges, ascending."""
+    index = context.numberer.numbering.slots.index
+    return sorted(index(place) for place in {*context.inputs.partitions_at(side, bucket)})
+
+
 @define(eq=False)
 class KeyFrequencies:
     """The tables of all slots of known entities; those of the bucket in hand are in memory."""
 
     context: WorkerContext
-    _held: dict[tuple[Side, frozenset[int]], CodeCounts] = field(factory=dict)
+    _held: dict[Side, tuple[list[int], CodeCounts]] = field(factory=dict)  # with their slots
 
     def look_up(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return how many evaluated edges have the key of each of a bucket's queries, int64."""
-        inputs, numbering = self.context.inputs, self.context.numberer.numbering
-        types = {hidden.other.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}
-        slots = frozenset(
-            numbering.slots.index((name, inputs.partition_of(name, hidden.other, bucket))) for name in types
-        )
-        if (hidden, slots) not in self._held:
-            for held in [key for key in self._held if key[0] is hidden]:
-                del self._held[held]
-            self._held[hidden, slots] = self._joined(hidden, slots)
-        return key_frequency(self._held[hidden, slots], hidden, edges, numbering.num_entities)
-
-    def _joined(self, hidden: Side, slots: frozenset[int]) -> CodeCounts:
-        repeated = CodeCounts.zero()
-        for slot in sorted(slots):
-            codes, counts = self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1)
-            repeated += CodeCounts(codes, counts)
-        return repeated
+        slots = slots_at(self.context, hidden.other, bucket)
+        if hidden not in self._held or self._held[hidden][0] != slots:
+            self._held.pop(hidden, None)  # the last bucket's go before the next ones come
+            repeated = CodeCounts.zero()
+            for slot in slots:
+                repeated += CodeCounts(*self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1))
+            self._held[hidden] = slots, repeated
+        return key_frequency(self._held[hidden][1], hidden, edges, self.context.numberer.numbering.num_entities)
 
 
 def count_keys(context: WorkerContext) -> KeyFrequencies:
     """Count the keys of all evaluated edges, a part of the slots on each worker; every worker takes part."""
     numbering = context.numberer.numbering
-    slots = [(side, slot) for side in context.settings.sides for slot in range(len(numbering.slots))]
-
-    with collectively(context.team):
-        for number, (hidden, slot) in enumerate(slots):
-            if number % context.team.size != context.team.rank_in_team:
-                continue
+    with context.collectively():
+        for hidden, slot in context.team.share([*product(context.settings.sides, range(len(numbering.slots)))]):
             repeated = repeated_keys(hidden, _edges_of_slot(context, hidden, slot), numbering.num_entities)
             context.scratch.append(_name(hidden, slot), np.stack([repeated.codes, repeated.counts]))
     return KeyFrequencies(context)
@@ -256,16 +232,15 @@ def _edges_of_slot(context: WorkerContext, hidden: Side, slot: int) -> Iterator[
     """Read the evaluated edges whose known entity is in a slot."""
     entity_type, partition = context.numberer.numbering.slots[slot]
     low, high = context.numberer.numbering.range_of_slot(slot)
-    for path_index, buckets in enumerate(context.inputs.buckets):
-        for bucket, file in sorted(buckets.items()):
-            if context.inputs.partition_of(entity_type, hidden.other, bucket) != partition:
-                continue
-            for _, start, stop in parts_of_file(file):
-                block = context.numberer.numbered(file, file.read(start, stop))
-                known_n = block.entity(hidden.other)
-                inside = (known_n >= low) & (known_n < high)
-                if not context.evaluated.keeps_all:
-                    kept = np.zeros(block.num_edges, bool)
-                    kept[context.evaluated.positions(block, path_index, bucket, start)] = True
-                    inside &= kept
-                yield block if inside.all() else block.select(np.flatnonzero(inside))
+    for path_index, bucket, file in context.inputs.files:
+        if context.inputs.partition_of(entity_type, hidden.other, bucket) != partition:
+            continue
+        for _, start, stop in parts_of_file(file):
+            block = context.numberer.numbered(file, file.read(start, stop))
+            known_n = block.entity(hidden.other)
+            inside = (known_n >= low) & (known_n < high)
+            if not context.evaluated.keeps_all:
+                kept = np.zeros(block.num_edges, bool)
+                kept[context.evaluated.positions(block, path_index, bucket, start)] = True
+                inside &= kept
+            yield block if inside.all() else block.select(np.flatnonzero(inside))

@@ -18,7 +18,6 @@ from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.entities import EntityLabels
 from pbgeval.storage.row_files import QueryFile, create_query_file, open_query_file
 from pbgeval.storage.topk import Vocabulary, write_topk_table
-from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
 Files: TypeAlias = dict[tuple[int, Bucket], QueryFile]  # by edge path and bucket
@@ -106,15 +105,14 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
     sides, ends, k = context.settings.sides, context.settings.ends, config.save_topk
     saves_ranks = context.work.protocol.saves_ranks
     check = context.journal.journal.check
-    buckets = [(path_index, file) for path_index, files in enumerate(context.inputs.buckets) for file in files.values()]
 
     def create() -> tuple[Files, Files]:
         ranks: Files = {}
         topk: Files = {}
         entries = [] if context.work.protocol.sweeps else context.journal.journal.entries()  # sweeps write at their end
         is_whole = True
-        for path_index, file in buckets:
-            place = path_index, file.bucket
+        for path_index, bucket, file in context.inputs.files:
+            place = path_index, bucket
             kept = _kept(folder, path_index, file, digest) if saves_ranks and entries else None
             if kept is not None:
                 ranks[place] = kept
@@ -129,7 +127,7 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
                 context.journal.journal.remove(entry)
         return ranks, topk
 
-    with collectively(context.team):
+    with context.collectively():
         made = create() if context.team.rank_in_team == 0 else None
     files = context.team.broadcast_object(made)
     assert files is not None

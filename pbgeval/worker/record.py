@@ -16,11 +16,14 @@ from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.estimates import NUM_SUMS, DrawSums
 from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import Side
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.tally import SideResult
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, TypeStats
 from pbgeval.stats.rank_stats import RankStats
 from pbgeval.stats.ranks import RankCounts
+from pbgeval.worker.context import WorkerContext
+from pbgeval.worker.per_edge import PerEdgeFiles
 
 
 @define
@@ -67,9 +70,9 @@ class SampleTable(RowTable):
             counts: of the headline's figures.
         """
         cluster_Q = sampled.clusters(row_Q)
-        columns = [counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.num_competitors_Q.numpy()]
-        place = [np.full(len(row_Q), key.side.value), np.full(len(row_Q), key.path_index)]
-        self._rows.append(np.column_stack([*place, cluster_Q, code_Q, *columns]))
+        place = np.broadcast_to([key.side.value, key.path_index], (len(row_Q), 2))
+        columns = counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.num_competitors_Q.numpy()
+        self._rows.append(np.column_stack([place, cluster_Q, code_Q, *columns]))
 
     def queries(self, path_index: int | None = None) -> SampledQueries:
         """Return the queries of one edge path or of all, on worker 0."""
@@ -153,12 +156,10 @@ class Record:
         Returns:
             The sums of the headline's figures: filtered where there are any.
         """
-        raw = self._stats(self.raw, key, result, result.counts.raw, result.raw_pool, with_loss=self.filtered is None)
-        headline_counts, headline = result.counts.raw, raw
+        headline_counts, raw_counts = self.headline_counts(result), result.counts.raw
+        headline = self._stats(self.raw, key, result, raw_counts, result.raw_pool, with_loss=self.filtered is None)
         if self.filtered is not None:
-            headline_counts = result.counts.filtered
-            pool = result.filtered_pool
-            headline = self._stats(self.filtered, key, result, headline_counts, pool, with_loss=True)
+            headline = self._stats(self.filtered, key, result, headline_counts, result.filtered_pool, with_loss=True)
         if self.in_time is not None:
             self._stats(self.in_time, key, result, result.counts.time_filtered, ScorePool(), with_loss=False)
         self.draws.add(key.side, result)
@@ -166,8 +167,13 @@ class Record:
             self.grouped.add(name, key.side, group_Q, headline_counts)
         return headline
 
+    @property
+    def headline(self) -> GroupStats:
+        """The statistics of the headline's figures: filtered where there are any."""
+        return self.raw if self.filtered is None else self.filtered
+
     def headline_counts(self, result: SideResult) -> RankCounts:
-        """Return the counts that the headline's figures are made of: filtered where there are any."""
+        """Return the counts that the headline's figures are made of."""
         return result.counts.raw if self.filtered is None else result.counts.filtered
 
     @staticmethod
@@ -192,12 +198,6 @@ class Record:
             stats = stats.with_losses(result.loss_Q)
         groups.add(key, stats, counts, pool)
         return stats
-
-    def add_pools(self, key: GroupKey, raw: ScorePool, filtered: ScorePool) -> None:
-        """Add scores that the AUC of a group compares."""
-        self.raw.pools[key] += raw
-        if self.filtered is not None:
-            self.filtered.pools[key] += filtered
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of int64 (n,), for `add_packed`."""
@@ -235,3 +235,37 @@ class Record:
         for types in (self.raw_types, self.filtered_types):
             if types is not None:
                 team.sum_(types.table_RF)
+
+
+def add_side(
+    context: WorkerContext,
+    record: Record,
+    files: PerEdgeFiles,
+    key: GroupKey,
+    row_Q: np.ndarray,
+    edges: EdgeColumns,
+    result: SideResult,
+    groups: Mapping[str, Tensor],
+) -> RankStats:
+    """Add the queries of one side of some edges of a bucket to a record, and write the files that hold them.
+
+    Args:
+        context: of this worker.
+        record: of this worker.
+        files: of this worker.
+        key: edge path, bucket and side.
+        row_Q: row of each query's edge in the bucket's file, in the order of the result.
+        edges: the same edges.
+        result: what was found.
+        groups: group of each query, by name of the dimension.
+
+    Returns:
+        The sums of the headline's figures.
+    """
+    headline = record.add(key, result, groups)
+    files.write_counts(key, row_Q, result.counts)
+    sampled = context.evaluated.drawn(key.path_index, key.bucket)
+    if sampled is not None:
+        codes_Q = context.numberer.key_codes(key.side, edges)
+        record.sample.add(key, sampled, row_Q, codes_Q, record.headline_counts(result))
+    return headline

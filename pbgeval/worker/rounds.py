@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from pbgeval.ranking.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.report.document import SampleEstimate
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.buckets import do_buckets
-from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import SweepSummary, WorkerContext
 from pbgeval.worker.diagnostics import diagnose_edges
 from pbgeval.worker.journal import RunJournal
@@ -36,36 +35,35 @@ from pbgeval.worker.sweep import do_sweep
 
 @frozen(eq=False)
 class Sampling:
-    """A sample, and what its units are."""
+    """A plan of rounds, what is drawn in them, and which of them are done."""
 
-    sample: EdgeSample
+    plan: EdgeSample
     by_chunk: bool
     with_target: bool  # rounds go on until the target is met
-    rounds: tuple[int, ...] = ()  # those of the plan that the rounds of `sample` are
+    rounds: tuple[int, ...] = ()  # by their numbers in the plan; the last one may be in hand
+
+    @property
+    def sample(self) -> EdgeSample:
+        """What the rounds draw: each what is missing to its total."""
+        return self.plan.with_totals(tuple(self.plan.round_totals[number - 1] for number in self.rounds))
 
     @property
     def level(self) -> float:
         """The level of the intervals after the latest round, by its number in the plan: skipped rounds change none."""
         return round_level(self.rounds[-1]) if self.with_target else 0.95
 
-    def only(self, rounds: Sequence[int]) -> Sampling:
-        """Return the sample of some rounds of a plan, each of which draws what is missing to its total."""
-        totals = tuple(self.sample.round_totals[number - 1] for number in rounds)
-        return evolve(self, sample=self.sample.with_totals(totals), rounds=tuple(rounds))
-
-    def rows_of_round(self, context: WorkerContext, round_number: int) -> EvaluatedRows:
-        """Return the rows that a round adds."""
+    def rows_of_round(self, context: WorkerContext) -> EvaluatedRows:
+        """Return the rows that the latest round adds."""
         chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
-        for path_index, files in enumerate(context.inputs.buckets):
-            for bucket, file in sorted(files.items()):
-                drawn = self.sample.draw(path_index, bucket, round_number)
-                clusters = drawn.first_cluster + np.arange(len(drawn.units_U))
-                if self.by_chunk:
-                    chosen[path_index, bucket] = _rows_of_chunks(context, file, drawn.units_U, clusters)
-                else:
-                    rows = kept_rows(context.numberer, file)
-                    units = drawn.units_U
-                    chosen[path_index, bucket] = RowsOfBucket(units if rows is None else rows[units], clusters, {})
+        sample = self.sample
+        for path_index, bucket, file in context.inputs.files:
+            drawn = sample.draw(path_index, bucket, sample.num_rounds)
+            units, clusters = drawn.units_U, drawn.first_cluster + np.arange(len(drawn.units_U))
+            if self.by_chunk:
+                chosen[path_index, bucket] = _rows_of_chunks(context, file, units, clusters)
+            else:
+                rows = kept_rows(context.numberer, file)
+                chosen[path_index, bucket] = RowsOfBucket(units if rows is None else rows[units], clusters, {})
         return EvaluatedRows(context.inputs.restrictions, chosen)
 
 
@@ -79,20 +77,12 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
         key = "sample_edges" if config.sample_edges is not None else "target_error"
         raise ConfigError(f"{key}: needs entity ids, but an entity type is featurized; remove the key")
     by_chunk = "sampled" in context.inputs.candidates
-    files = [
-        (path_index, bucket, file)
-        for path_index, files in enumerate(context.inputs.buckets)
-        for bucket, file in sorted(files.items())
-    ]
-
-    with collectively(context.team):
-        mine = range(context.team.rank_in_team, len(files), context.team.size)
-        own = {number: _num_units(context, files[number][2], by_chunk=by_chunk) for number in mine}
-
-    counts: dict[int, int] = {}
-    for of_worker in context.team.gather_objects(own):
-        counts |= of_worker
-    population = [(path_index, bucket, counts[number]) for number, (path_index, bucket, _) in enumerate(files)]
+    with context.collectively():
+        own = [
+            (path_index, bucket, _num_units(context, file, by_chunk=by_chunk))
+            for path_index, bucket, file in context.team.share([*context.inputs.files])
+        ]
+    population = sorted(part for of_worker in context.team.gather_objects(own) for part in of_worker)
     edges_per_unit = context.settings.lists.chunk_size if by_chunk else 1
     if config.sample_edges is not None:
         num_draws = math.ceil(config.sample_edges / edges_per_unit)
@@ -109,25 +99,20 @@ def _num_units(context: WorkerContext, file: EdgeSource, *, by_chunk: bool) -> i
     return file.num_edges if rows is None else len(rows)
 
 
-def _kept(context: WorkerContext, file: EdgeSource, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (rows, their relations) of the edges of a range that restrictions leave."""
-    block = file.read(start, stop)
-    if not context.inputs.restrictions.drops_edges:
-        return np.arange(start, stop), block.rel.numpy()
-    kept = EvaluatedRows(context.inputs.restrictions).kept(context.numberer.numbered(file, block))
-    return start + kept, block.rel.numpy()[kept]
-
-
 def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
     """Yield (first row, rows of each group) of every window of a bucket, in the order in which the pass cuts chunks."""
-    window_rows = context.settings.lists.window_rows()
-    is_whole = len(context.settings.relations) == 1 and not context.inputs.restrictions.drops_edges
+    window_rows, drops_edges = context.settings.lists.window_rows(), context.inputs.restrictions.drops_edges
+    is_whole = len(context.settings.relations) == 1 and not drops_edges
     for start in range(0, file.num_edges, window_rows):
-        stop = min(start + window_rows, file.num_edges)
+        rows = np.arange(start, min(start + window_rows, file.num_edges))
         if is_whole:  # nothing has to be read
-            yield start, [np.arange(start, stop)]
+            yield start, [rows]
             continue
-        rows, rel = _kept(context, file, start, stop)
+        block = file.read(start, start + len(rows))
+        rel = block.rel.numpy()
+        if drops_edges:
+            kept = EvaluatedRows(context.inputs.restrictions).kept(context.numberer.numbered(file, block))
+            rows, rel = rows[kept], rel[kept]
         if context.settings.dynamic:
             rel = np.zeros_like(rel)
         groups = group_by_relation(torch.from_numpy(rel), torch.arange(len(rel))) if len(rel) else []
@@ -164,66 +149,55 @@ FEW_CHUNKS = 30  # below, intervals of rare hits covered 86 to 92 % in simulatio
 
 
 def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
-    """Evaluate; every worker takes part, and comes to the same end."""
-    planned = plan_sampling(context)
-    if planned is None:
+    """Evaluate all edges, or a sample round by round; every worker takes part."""
+    sampling = plan_sampling(context)
+    if sampling is None:
         num_scores = context.settings.auc.num_scores(context.inputs.num_edges * len(context.settings.sides))
         context = evolve(context, held_bytes=num_scores * BYTES_PER_SCORE[context.work.protocol.filtered])
-    sampling = planned
-    files = open_per_edge_files(context)
-    rounds, found, scratch_path = list[int](), None, context.scratch.path  # rounds that were planned, and are done
+    files, scratch_path = open_per_edge_files(context), context.scratch.path
+    do_round = do_sweep if context.work.protocol.sweeps else do_buckets
     number: int | None = 1
     earlier = 0  # edges of the rounds that are done
     while number is not None:
-        rounds.append(number)
         context = evolve(context, journal=RunJournal(context.journal.journal, f"round-{number}/"))
-        if planned is not None:
-            sampling = planned.only(rounds)
+        if sampling is not None:
+            sampling = evolve(sampling, rounds=(*sampling.rounds, number))
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
             scratch = evolve(context.scratch, path=scratch_path / f"round-{number}")
-            context = evolve(context, scratch=scratch)
-            evaluated, held = _begin_round(context, sampling)
-            context = evolve(context, evaluated=evaluated, held_bytes=held)
-            is_last = number > 1 or not planned.with_target or planned.sample.num_rounds == 1
-            context.work.observer.round_started(earlier, evaluated.num_sampled, is_last=is_last)
-            earlier += evaluated.num_sampled
-        by_chunk = sampling is not None and sampling.by_chunk
-        if context.work.protocol.sweeps:
-            found = do_sweep(context, record, files)
-        else:
-            found = do_buckets(context, record, files, number, by_chunk=by_chunk)
-        number = None if planned is None or sampling is None else _next_round(context, record, planned, sampling)
-    with collectively(context.team):
+            context = _begin_round(evolve(context, scratch=scratch), sampling)
+            is_last = number > 1 or not sampling.with_target or sampling.plan.num_rounds == 1
+            context.work.observer.round_started(earlier, context.evaluated.num_sampled, is_last=is_last)
+            earlier += context.evaluated.num_sampled
+        found = do_round(context, record, files)
+        number = None if sampling is None else _next_round(context, record, sampling)
+    with context.collectively():
         files.close()
-    with collectively(context.team):
+    with context.collectively():
         files.write_tables(context)
-    assert found is not None, "there is at least one round"
     found = evolve(found, edges=diagnose_edges(context))
     return found if sampling is None else evolve(found, estimate=_estimate(context, record, sampling))
 
 
-def _begin_round(context: WorkerContext, sampling: Sampling) -> tuple[EvaluatedRows, int]:
-    """Make the folder that workers share in the latest round; return the rows to evaluate, and the sample's bytes."""
-    with collectively(context.team):
+def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
+    """Make the folder that workers share in the latest round; return the context with the rows to evaluate."""
+    with context.collectively():
         # All of it comes to worker 0, however many workers there are.
-        per_unit = (context.settings.lists.chunk_size if sampling.by_chunk else 1) * len(context.settings.sides)
-        num_queries = min(
-            sampling.sample.round_totals[-1] * per_unit, context.inputs.num_edges * len(context.settings.sides)
-        )
+        edges_per_unit = context.settings.lists.chunk_size if sampling.by_chunk else 1
+        num_edges = min(sampling.sample.round_totals[-1] * edges_per_unit, context.inputs.num_edges)
+        num_queries = num_edges * len(context.settings.sides)
         num_scores = context.settings.auc.num_scores(num_queries)
         limit, filtered = context.inputs.config.max_memory_bytes, context.work.protocol.filtered
         held = check_sample(limit, resident_bytes(), num_queries, num_scores, filtered=filtered)
         if context.team.rank_in_team == 0:
             context.scratch.make()
-        evaluated = sampling.rows_of_round(context, sampling.sample.num_rounds)
-    return evaluated, held
+        return evolve(context, evaluated=sampling.rows_of_round(context), held_bytes=held)
 
 
-def _next_round(context: WorkerContext, record: Record, planned: Sampling, sampling: Sampling) -> int | None:
-    """Move the round's queries to worker 0, which decides for all which round is needed, if any."""
+def _next_round(context: WorkerContext, record: Record, sampling: Sampling) -> int | None:
+    """Gather the round's queries on worker 0, which decides which round is needed next, if any."""
     record.sample.gather(context.team)
     done = sampling.rounds[-1]
-    if not sampling.with_target or done == planned.sample.num_rounds:
+    if not sampling.with_target or done == sampling.plan.num_rounds:
         return None
     number: int | None = None
     if context.team.rank_in_team == 0:
@@ -231,7 +205,7 @@ def _next_round(context: WorkerContext, record: Record, planned: Sampling, sampl
         target_error = config.target_error or 0.0
         target = _intervals(context, record, sampling, [config.target_key]).get(config.target_key)
         if not should_stop(target, target_error):
-            number = round_needed(target, target_error, done, planned.sample.round_totals)
+            number = round_needed(target, target_error, done, sampling.plan.round_totals)
     return context.team.broadcast_object(number)
 
 
@@ -240,7 +214,7 @@ def _intervals(
 ) -> dict[str, Interval]:
     return sample_intervals(
         record.sample.queries(path_index),
-        sampling.sample.design(sampling.sample.num_rounds),
+        sampling.sample.design(len(sampling.rounds)),
         context.settings.sides,
         context.settings.layout.cutoffs,
         level=sampling.level,
@@ -253,8 +227,8 @@ def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> Sam
     if context.team.rank_in_team != 0:
         return None
     record.sample.add_key_frequencies(record.grouped)
-    num_rounds = sampling.sample.num_rounds
-    num_units, is_population = sampling.sample.round_totals[-1], sampling.sample.is_complete(num_rounds)
+    sample, num_rounds = sampling.sample, len(sampling.rounds)
+    num_units, is_population = sample.round_totals[-1], sample.is_complete(num_rounds)
     if sampling.by_chunk and num_units < FEW_CHUNKS and not is_population:
         context.work.observer.warn(
             f"only {num_units} chunks were sampled: intervals of rare hits may cover less than they say; "
@@ -262,7 +236,7 @@ def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> Sam
         )
     return SampleEstimate(
         unit="chunk" if sampling.by_chunk else "edge",
-        design=sampling.sample.design(num_rounds),
+        design=sample.design(num_rounds),
         rounds=num_rounds,
         level=sampling.level,
         is_population=is_population,

@@ -1,6 +1,6 @@
 """One worker's part of a run: its units, one after the other, then one sum over all workers.
 
-Numerics never see the config and distribution never sees numerics: this module and `driver` join them.
+Numerics never see the config and distribution never sees numerics: this module and `evaluation` join them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from pbgeval.cluster.team import Team
 from pbgeval.errors import EvalError, IncompleteError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRODUCTS
-from pbgeval.inputs.protocol import Protocol
 from pbgeval.jit import announced_compiling
 from pbgeval.metrics.auc import AucSample
-from pbgeval.metrics.estimates import DrawSums
 from pbgeval.ranking import fused
 from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
@@ -42,7 +40,7 @@ LEASE = "lease"  # a file of the scratch folder, which is there as long as the o
 
 
 def work_as_local_worker(work: Work) -> Outcome:
-    """Be one of the processes that the launcher started on this host."""
+    """Work as one of the processes that the launcher started on this host."""
     team = Team.join()
     outcome = do_work(work, team)
     team.leave()
@@ -50,7 +48,7 @@ def work_as_local_worker(work: Work) -> Outcome:
 
 
 def do_work(work: Work, team: Team) -> Outcome:
-    """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
+    """Do this worker's part, then add up over all workers; all of them return a user's error, not raise it."""
     with (
         threads_put_back(),
         full_precision(of_autocast=work.inputs.scorer is None),
@@ -117,17 +115,12 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
 
 
 def _begin_scratch(work: Work, context: WorkerContext) -> None:
-    """Make the folder that workers share; what a group that has been ended left must not be read as this one's."""
+    """Make the folder that workers share, without what an earlier group left there."""
     work.claim.check()
     remove_scratch(work.scratch_path)
     make_folder(context.scratch.path)
     make_folder(context.journal.journal.folder)
     write_atomically(context.scratch.path / LEASE, context.team.nonce, check=work.claim.check)
-
-
-def _drawn(record: Record, protocol: Protocol) -> dict[str, dict[str, DrawSums]]:
-    kinds = ("raw", "filtered") if protocol.filtered else ("raw",)
-    return {kind: record.draws.sums(protocol.sides, filtered=kind == "filtered") for kind in kinds}
 
 
 def _facts(kernels: KernelReport, num_loads: int, context: WorkerContext) -> dict[str, Any]:
@@ -154,7 +147,7 @@ def _decided(facts_of_workers: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
-    """Return where inputs lie, from the output directory, or their URL: nothing for those in memory."""
+    """Return the paths of inputs relative to the output directory, or their URLs; skip those in memory."""
     paths = [Path(path) for path in inputs if path is not None and Path(path).is_absolute()]
     folders = [read_object_folder(path) for path in paths]
     return [
@@ -181,7 +174,9 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
     alike = alike and INCONSISTENT not in states
     for state in sorted(states - {CONSISTENT}):
         work.observer.warn(f"scores of the model depend on the block that they are asked for in: {state}")
-    all_edges = found.estimate is None or found.estimate.is_population
+    sample = None if found.estimate is None or found.estimate.is_population else found.estimate
+    kinds = ("raw", "filtered") if protocol.filtered else ("raw",)
+    drawn = {kind: record.draws.sums(protocol.sides, filtered=kind == "filtered") for kind in kinds}
     context = ReportContext(
         edge_paths=[Path(path).name for path in config.edge_paths],
         buckets=work.inputs.all_buckets(),
@@ -189,8 +184,8 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
         auc_sample=AucSample(
             protocol.auc.true_rate >= 1,
             protocol.auc.exact,
-            None if found.estimate is None or all_edges else found.estimate.design,
-            0.95 if found.estimate is None or all_edges else found.estimate.level,
+            None if sample is None else sample.design,
+            0.95 if sample is None else sample.level,
         ),
         with_loss=config.compute_loss,
         headline=config.headline,
@@ -200,7 +195,7 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
         edges=found.edges,
         estimate=found.estimate,
         selection=config.selection,
-        drawn=_drawn(record, protocol) if config.selection.estimates else None,
+        drawn=drawn if config.selection.estimates else None,
     )
     model = _from_output(work, [config.model or config.checkpoint_path])
     run = {

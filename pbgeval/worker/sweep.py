@@ -14,16 +14,19 @@ Between two steps lies a barrier, where a fault of one worker stops all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 import torch
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve, field
 
 from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
 from pbgeval.errors import DataError
 from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory, rows_ahead
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
-from pbgeval.notation import Side, distinct, is_among
+from pbgeval.notation import distinct, is_among
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.contest_state import (
     RESULT_ARRAYS,
@@ -37,7 +40,7 @@ from pbgeval.ranking.contest_state import (
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.kernels import Kernel, choose_kernel, load_compiled
 from pbgeval.ranking.keys import QueryKeys, mixed_bits
-from pbgeval.ranking.known_answers import KnownAnswers, KnownFilter, KnownOfEdges, KnownPairs
+from pbgeval.ranking.known_answers import KnownAnswers, KnownFilter, KnownPairs
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
     ContestQueries,
@@ -53,11 +56,10 @@ from pbgeval.ranking.settings import CandidateSets
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import contests
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
-from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import SweepSummary, WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
 from pbgeval.worker.dimensions import group_classes, query_dimensions
-from pbgeval.worker.finish import SweptRelations, finish, type_gains
+from pbgeval.worker.finish import finish, rank_relations, type_gains
 from pbgeval.worker.known import candidate_sets, join_all, relation_candidates
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
@@ -87,74 +89,62 @@ def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
 
 def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> SweepSummary:
     """Rank all evaluated edges against all entities."""
+    team, config, journal = context.team, context.inputs.config, context.journal
+    relation = context.relations[0]  # all have one comparator, and one type of numbers
     context.work.observer.phase("reading edges")
-    with collectively(context.team):
+    with context.collectively():
         edges = read_query_edges(context)
-    with collectively(context.team):
-        resident = _resident(context)  # before what the plan counts is made
+    with context.collectively():  # what this process holds before what the plan counts is made
+        if config.max_memory_bytes is not None:
+            load_compiled(context.device, relation.prepared_dtype)
+        resident = resident_bytes()
     sets = candidate_sets(context, distinct(edges.rel_E))
     candidates = relation_candidates(context, sets)
-    vectors = EntityVectors(
-        context.global_embeddings, context.inputs.config.max_norm, context.relations[0].dtype, context.device
+    vectors = EntityVectors(context.global_embeddings, config.max_norm, relation.dtype, context.device)
+    wants_best = config.save_topk is not None or context.inputs.types is not None
+    kernel = choose_kernel(
+        relation.scorer,
+        context.device,
+        relation.dtype,
+        wants_scores=wants_best or context.settings.auc.exact or bool(context.inputs.candidate_files),
+        num_cells=edges.num_edges * edges.numbering.num_entities,
     )
-    kernel = _kernel(context, edges)
-    queries_per_block = kernel.queries_per_block(context.relations[0].scorer.comparator)
+    queries_per_block = kernel.queries_per_block(relation.scorer.comparator)
     of_contests = [
-        contest_queries(edges, contest, sets, queries_per_block, by_time=context.inputs.config.known_until is not None)
+        contest_queries(edges, contest, sets, queries_per_block, by_time=config.known_until is not None)
         for side in context.settings.ends
         for contest in contests([relation.scorer for relation in context.relations], side)
     ]
-    keys = {side: _keys_of_side(edges, of_contests, side) for side in context.settings.ends}
-    columns = edges.columns
-    if candidates is not None:
-        ends = columns.lhs_n, columns.rel_n, columns.rhs_n
-        keys[Side.REL] = QueryKeys.of_edges(Side.REL, *ends, edges.numbering.num_entities)
-    with collectively(context.team):
+    with context.collectively():
         plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
     filters = []
     if context.work.protocol.filtered:
-        filters = join_all(context, keys, columns, plan.pairs_bytes, plan.known_rows)
+        columns = edges.lhs_E, edges.rel_E, edges.rhs_E, edges.numbering.num_entities
+        keys = {side: QueryKeys.of_edges(side, *columns) for side in context.settings.sides}
+        filters = join_all(context, keys, edges.columns, plan.pairs_bytes, plan.known_rows)
     context.work.observer.phase("gathering vectors")
     source = _gather(context, edges, vectors, plan)
-    done = [range_of_name(name) for name in context.journal.look(context.team, context.work.observer, share_rows)]
-    if context.team.rank_in_team == 0:
-        context.team.add(f"{context.journal.part}rows", sum(part.num_rows for part in done))
+    done = [range_of_name(name) for name in journal.look(team, context.work.observer, share_rows)]
+    if team.rank_in_team == 0:
+        team.add(f"{journal.part}rows", sum(part.num_rows for part in done))
     ranges = _ranges(context, plan, done)
     states = _states(context, edges, of_contests, sets, kernel, plan, source, filters)
-    given = _given(context, edges, states, ranges, plan)
+    given: list[GivenCells] = []
+    for number, one in enumerate(states) if context.inputs.candidate_files else ():
+        with context.collectively():
+            cells, one.sample = read_given(context, edges, one.queries, number, ranges, plan.pairs_bytes)
+        given.append(cells)
     _prepare(context, states)
     context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
-    touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
-    dimensions = query_dimensions(context, touched)
+    dimensions = query_dimensions(context, distinct(np.concatenate([edges.lhs_E, edges.rhs_E])))
     relations = None
     if candidates is not None:
-        known = [
-            KnownOfEdges(one.store.pairs(Side.REL, 0).in_rows(), one.of_side[Side.REL].index_of(columns))
-            for one in filters
-        ]
-        relations = SweptRelations(candidates, known, source)
+        relations = rank_relations(context, edges, candidates, filters, source)
     finish(context, record, edges, states, sets, dimensions, files, relations)
-    with collectively(context.team):
+    with context.collectively():
         classes = group_classes(context, dimensions.training)
     return SweepSummary(len(ranges), classes)
-
-
-def _kernel(context: WorkerContext, edges: QueryEdges) -> Kernel:
-    config, relation = context.inputs.config, context.relations[0]  # all have one comparator, and one type of numbers
-    wants_best = config.save_topk is not None or context.inputs.types is not None
-    wants_scores = wants_best or context.settings.auc.exact or bool(context.inputs.candidate_files)
-    num_cells = edges.num_edges * context.numberer.numbering.num_entities
-    return choose_kernel(
-        relation.scorer, context.device, relation.dtype, wants_scores=wants_scores, num_cells=num_cells
-    )
-
-
-def _resident(context: WorkerContext) -> int:
-    """Return what this process holds, what compiled loops take among it."""
-    if context.inputs.config.max_memory_bytes is not None:
-        load_compiled(context.device, context.relations[0].prepared_dtype)
-    return resident_bytes()
 
 
 def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: int) -> MemoryPlan:
@@ -172,14 +162,6 @@ def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: in
     return evolve(plan, rows_per_range=max(longest, 1), block_threads=1)
 
 
-def _keys_of_side(edges: QueryEdges, of_contests: list[ContestQueries], side: Side) -> QueryKeys:
-    num_entities = edges.numbering.num_entities
-    codes = [
-        queries.rel_K * num_entities + queries.known_K for queries in of_contests if queries.contest.hidden is side
-    ]
-    return QueryKeys(side, num_entities, distinct(np.concatenate([np.empty(0, np.int64), *codes])))
-
-
 def _states(
     context: WorkerContext,
     edges: QueryEdges,
@@ -191,23 +173,24 @@ def _states(
     filters: Sequence[KnownFilter],
 ) -> list[ContestState]:
     """Make room for the queries of each contest, and draw what the pooled AUC compares of it."""
-    competing = [_competing(edges, queries, sets) for queries in of_contests]
+    config, settings = context.inputs.config, context.settings
+    threads = BlockThreads.of_device(context.device, plan.block_threads)
+    competing = []
+    for queries in of_contests:
+        allowed = partial(sets.of, queries.contest.hidden)
+        first, stop = edges.numbering.range_of_type(queries.contest.candidate_type)
+        competing.append(CompetingEntities(first, stop, allowed, sets.by_relation))
     samples: list[SampledCells | None] = [None] * len(of_contests)
     if not context.inputs.candidate_files:  # else it is drawn among those
-        threads, auc, seed = (
-            BlockThreads.of_device(context.device, plan.block_threads),
-            context.settings.auc,
-            context.settings.seed,
-        )
         samples = threads.map(
-            lambda number: sample_cells(edges, of_contests[number], competing[number], auc, seed),
+            lambda number: sample_cells(edges, of_contests[number], competing[number], settings.auc, settings.seed),
             range(len(of_contests)),
         )
     dtype = context.relations[0].prepared_dtype
     states = []
     for number, queries in enumerate(of_contests):
         contest = queries.contest
-        dimension = context.inputs.config.dimension_of(contest.candidate_type)
+        dimension = config.dimension_of(contest.candidate_type)
         asked = edges.columns.select(queries.edge_Q)
         of_queries = (one.of_side[contest.hidden].index_of(asked) for one in filters[1:])
         state = ContestState(
@@ -220,9 +203,8 @@ def _states(
             context.relations[0].dtype,
             context.device,
             samples[number],
-            in_time_Q=next(iter(of_queries), None),
+            in_time_Q=next(of_queries, None),
         )
-        config = context.inputs.config
         if config.save_topk is not None:
             is_answer = answers_of(edges, queries) if config.topk_metrics else None
             state.result.top = TopCandidates(queries.num_keys, config.save_topk, is_answer)
@@ -238,37 +220,13 @@ def answers_of(edges: QueryEdges, queries: ContestQueries) -> Callable[[np.ndarr
     return lambda key, number: is_among(key * num_entities + number, codes)
 
 
-def _competing(edges: QueryEdges, queries: ContestQueries, sets: CandidateSets) -> CompetingEntities:
-    hidden = queries.contest.hidden
-    first, stop = edges.numbering.range_of_type(queries.contest.candidate_type)
-    return CompetingEntities(first, stop, lambda relation: sets.of(hidden, relation), sets.by_relation)
-
-
-def _given(
-    context: WorkerContext,
-    edges: QueryEdges,
-    states: list[ContestState],
-    ranges: list[CandidateRange],
-    plan: MemoryPlan,
-) -> list[GivenCells] | None:
-    """Read what lists name, where candidates are given, and what the pooled AUC compares of it."""
-    if not context.inputs.candidate_files:
-        return None
-    given = []
-    for number, one in enumerate(states):
-        with collectively(context.team):
-            cells, one.sample = read_given(context, edges, one.queries, number, ranges, plan.pairs_bytes)
-        given.append(cells)
-    return given
-
-
 def _rows(context: WorkerContext, name: str, num_rows: int, width: int, dtype: torch.dtype, plan: MemoryPlan) -> Rows:
     """Return where rows are kept: in memory where one worker has room for them, else in the scratch folder."""
     if context.team.size == 1 and plan.queries_in_memory:
         return MemoryRows(num_rows, width, dtype)
     rows = ScratchRows(context.scratch, name, num_rows, width, dtype)
 
-    with collectively(context.team):
+    with context.collectively():
         if context.team.rank_in_team == 0:
             rows.create()
     return rows
@@ -296,7 +254,7 @@ def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, p
         low, high = np.searchsorted(of_type, [first + part.start, first + part.stop])
         return bool(low < high)
 
-    with collectively(context.team):
+    with context.collectively():
         parts = [part for part in _ranges(context, plan) if is_touched(part)]
         for part, table in zip(parts, _tables(context, vectors, parts), strict=True):
             source.add(table, edges.numbering.range_of_slot(part.slot)[0] + part.start)
@@ -305,8 +263,7 @@ def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, p
 
 def _ranges(context: WorkerContext, plan: MemoryPlan, done: Sequence[CandidateRange] = ()) -> list[CandidateRange]:
     """Return this worker's part of all rows of all partitions that are not done."""
-    team = context.team
-    return candidate_ranges(context.numberer.numbering, team.rank_in_team, team.size, plan.rows_per_range, done)
+    return candidate_ranges(context.numberer.numbering, context.team, plan.rows_per_range, done)
 
 
 def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[CandidateRange]) -> Iterator[EntityTable]:
@@ -324,55 +281,59 @@ def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[Cand
 
 
 def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
-    with collectively(context.team):
+    with context.collectively():
         for one in states:
-            num_keys, rank_in_team, size = one.queries.num_keys, context.team.rank_in_team, context.team.size
-            one.prepare((num_keys * rank_in_team // size, num_keys * (rank_in_team + 1) // size))
+            one.prepare(context.team.part(one.queries.num_keys))
 
 
 def _rank(
     context: WorkerContext,
     edges: QueryEdges,
     states: list[ContestState],
-    given: list[GivenCells] | None,
+    given: list[GivenCells],
     vectors: EntityVectors,
     filters: Sequence[KnownFilter],
     plan: MemoryPlan,
     ranges: list[CandidateRange],
 ) -> None:
     """The second sweep: every worker streams its part of the candidates past all queries."""
-    results, watch = _SweepResults(context, states), context.team.watch(context.journal.part)
+    journal, numbering = context.journal, edges.numbering
+    results, watch = _SweepResults(context, states), context.team.watch(journal.part)
     threads = BlockThreads.of_device(context.device, plan.block_threads)
     keys_of = [
         one.of_side[state.hidden].index_of(edges.columns.select(state.queries.edge_of_keys))
         for one in filters[:1]
         for state in states
     ]
-    type_of = [one.queries.contest.candidate_type for one in states]
+    types = [one.queries.contest.candidate_type for one in states]
 
-    with collectively(context.team, watch):
-        context.journal.take(results.add)
-        tables = _tables(context, vectors, [part for part in ranges if edges.numbering.slots[part.slot][0] in type_of])
-        for part, of_slot in _with_known(context, ranges, filters):
-            context.journal.begin(range_name(part))
-            entity_type, _ = edges.numbering.slots[part.slot]
-            table = next(tables) if entity_type in type_of else None
-            for number, one in enumerate(states):
-                if table is not None and type_of[number] == entity_type:
-                    first = edges.numbering.range_of_slot(part.slot)[0]
+    with context.collectively(watch):
+        journal.take(results.add)
+        tables = _tables(context, vectors, [part for part in ranges if numbering.slots[part.slot][0] in types])
+        for slot, parts in groupby(ranges, attrgetter("slot")):
+            first, _ = numbering.range_of_slot(slot)
+            asked = [number for number, name in enumerate(types) if name == numbering.slots[slot][0]]
+            of_slot = [{side: one.store.pairs(side, slot) for side in context.settings.ends} for one in filters]
+            for part in parts:
+                journal.begin(range_name(part))
+                if asked:
+                    table = next(tables)
+                for number in asked:
+                    one = states[number]
                     known, in_time, *_ = *(_in_range(pairs[one.hidden], part, first) for pairs in of_slot), None, None
                     if known is not None:
                         known = known.select(keys_of[number])
-                    if given is None:
-                        rank(one, table, first + part.start, known, threads, in_time)
-                    else:
+                    if given:
                         rank_given(one, table, first + part.start, given[number].within(part), known, in_time)
-            check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
-            if context.journal.finish(range_name(part)):
-                results.write()
-            watch.tick()
-            done = context.team.add(f"{context.journal.part}rows", part.num_rows)
-            context.work.observer.candidates_done(done, context.numberer.numbering.num_entities)
+                    else:
+                        rank(one, table, first + part.start, known, threads, in_time)
+                check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
+                if journal.finish(range_name(part)):
+                    results.write()
+                watch.tick()
+                done = context.team.add(f"{journal.part}rows", part.num_rows)
+                context.work.observer.candidates_done(done, numbering.num_entities)
+            del of_slot  # before the next ones come
         results.finish()
 
 
@@ -382,10 +343,9 @@ class _SweepResults:
 
     context: WorkerContext
     states: list[ContestState]
-    _total: list[ContestResult] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._total = [one.result.empty() for one in self.states]
+    _total: list[ContestResult] = field(
+        init=False, default=Factory(lambda self: [one.result.empty() for one in self.states], takes_self=True)
+    )
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
         """Add an entry."""
@@ -394,7 +354,7 @@ class _SweepResults:
 
     def write(self) -> None:
         """Write an entry, and begin anew."""
-        with self.context.journal.counted():
+        with self.context.journal.pace.counted():
             arrays = [array for one in self.states for array in one.result.pack()]
             self.context.journal.write(arrays)
             self.add(arrays)
@@ -414,19 +374,6 @@ def _in_range(pairs: KnownPairs, part: CandidateRange, first_number: int) -> Kno
     """Return the answers in a range of a slot, by number."""
     of_range = pairs.in_rows(part.start, part.stop)
     return KnownAnswers(of_range.key_P, of_range.number_P + first_number)
-
-
-def _with_known(
-    context: WorkerContext, ranges: list[CandidateRange], filters: Sequence[KnownFilter]
-) -> Iterator[tuple[CandidateRange, list[dict[Side, KnownPairs]]]]:
-    """Yield ranges with what each filter leaves out of their slot, which is read once per slot."""
-    slot, of_slot = -1, list[dict[Side, KnownPairs]]()
-    for part in ranges:
-        if part.slot != slot:
-            of_slot = []  # the last slot's go before the next ones come
-            slot, ends = part.slot, context.settings.ends
-            of_slot = [{side: one.store.pairs(side, slot) for side in ends} for one in filters]
-        yield part, of_slot
 
 
 # Files of given candidates -> the cells (query, candidate) of each contest, by the slot of the candidate.

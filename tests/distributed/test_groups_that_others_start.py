@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from pbgeval.cluster import team as team_module
 from pbgeval.cluster.environment import GroupPlace
 from pbgeval.cluster.team import address_of, open_store
 from pbgeval.errors import LaunchError
@@ -66,7 +66,7 @@ def test_a_host_that_no_name_server_knows_has_the_address_that_slurm_knows(
     scontrol = tmp_path / "scontrol"
     scontrol.write_text('#!/bin/sh\necho "NodeName=$3 Arch=x86_64 NodeAddr=127.0.0.9 NodeHostName=x"\n')
     scontrol.chmod(0o755)
-    monkeypatch.setattr(team_module.shutil, "which", lambda _: str(scontrol))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
 
     assert "127.0.0.9" == address_of("no-such-host.invalid")
     assert "localhost" == address_of("localhost")

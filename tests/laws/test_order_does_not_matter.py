@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.cluster.claim import Ownership, describe_process
-from pbgeval.cluster.liveness import Watch
+from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig
 from pbgeval.inputs.dispatch import equal_parts
 from pbgeval.inputs.opening import open_inputs
@@ -209,18 +209,10 @@ class Board:
 
 
 @define(eq=False)
-class ThreadTeam:
+class ThreadTeam(Team):
     """A worker of a team whose workers are threads of this process."""
 
-    rank_in_team: int
-    board: Board
-    local_rank: int = 0
-    local_size: int = 64  # so many workers on this host that each takes one thread
-    nonce: str = "threads"
-
-    @property
-    def size(self) -> int:
-        return self.board.size
+    board: Board = field(kw_only=True)
 
     def sum_(self, table: torch.Tensor) -> torch.Tensor:
         table.copy_(sum(self.gather_objects(table.clone())))
@@ -240,13 +232,10 @@ class ThreadTeam:
     def broadcast_object(self, value: Any) -> Any:
         return pickle.loads(pickle.dumps(self.gather_objects(value)[0]))  # a copy, as between processes
 
-    def add(self, counter: str, amount: int) -> int:
+    def add(self, counter: str, amount: int, /) -> int:
         with self.board.lock:
             self.board.counters[counter] = self.board.counters.get(counter, 0) + amount
             return self.board.counters[counter]
-
-    def watch(self, name: str) -> Watch:
-        return Watch(self, f"watch/{name}", self.rank_in_team, self.size)
 
 
 def result_of(config: EvalConfig, team_size: int) -> Report:
@@ -263,8 +252,10 @@ def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
     board = Board(team_size)
 
     def work_as(rank_in_team: int) -> Any:
+        # So many workers on this host that each takes one thread.
+        team = ThreadTeam(rank_in_team, team_size, local_size=64, nonce="threads", board=board)
         try:
-            return do_work(work, ThreadTeam(rank_in_team, board))
+            return do_work(work, team)
         except BaseException:
             board.barrier.abort()  # a bug: the others must not wait for ever
             raise

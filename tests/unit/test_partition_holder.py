@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def holder_of(case: TinyCase, room: int, *, reads_ahead: bool = True) -> Partiti
 def test_every_unit_gets_its_partitions_whatever_the_room(case: TinyCase, room: int, reads_ahead: bool) -> None:
     queue = (holder := holder_of(case, room, reads_ahead=reads_ahead)).holding.queue
     entered = []
-    with holder:
+    with closing(holder):
         while (index := queue.claim_next()) is not None:
             bucket = queue.plan.units[index].bucket
             tables = holder.enter(index, bucket)
@@ -66,7 +67,10 @@ def test_a_fault_found_by_reading_ahead_is_raised_when_the_partition_is_needed(c
             entered.append(queue.plan.units[index].bucket)
             holder.read_ahead()
 
-    with holder, pytest.raises(DataError, match=r"^entity type 'user', partition 3: expected finite numbers, got NaN"):
+    with (
+        closing(holder),
+        pytest.raises(DataError, match=r"^entity type 'user', partition 3: expected finite numbers, got NaN"),
+    ):
         enter_all()
     assert entered
     assert not any(3 in bucket for bucket in entered)

@@ -45,6 +45,11 @@ def queues_of(plan: DispatchPlan, num_workers: int, counter: LocalCounter | None
     return [UnitQueue(plan, counter, number) for number in range(num_workers)]
 
 
+def units_of(queue: UnitQueue) -> list[WorkUnit]:
+    """Let a worker claim until nothing is left."""
+    return [queue.plan.units[index] for index in iter(queue.claim_next, None)]
+
+
 # Every unit once
 
 
@@ -111,7 +116,7 @@ def test_every_unit_that_is_left_is_handed_out_once_whatever_the_order_of_the_ca
     drawn: list[WorkUnit] = []
 
     def work(number: int) -> None:
-        drawn.extend(UnitQueue(plan, counter.of_worker(number), number))
+        drawn.extend(units_of(UnitQueue(plan, counter.of_worker(number), number)))
         counter.ended()
 
     threads = [threading.Thread(target=work, args=[number]) for number in range(num_workers)]
@@ -127,16 +132,16 @@ def test_no_units_are_no_work_and_one_unit_is_for_one_worker():
     unit = WorkUnit(0, Bucket(0, 1), 0, 5)
 
     assert ([[], []], [[unit], [], []], [unit]) == (
-        [list(queue) for queue in queues_of(make_dispatch_plan([], one_type, 2), 2)],
-        [list(queue) for queue in queues_of(make_dispatch_plan([unit], one_type, 3), 3)],
-        list(UnitQueue(make_dispatch_plan([unit], one_type, 1), LocalCounter(), 0)),
+        [units_of(queue) for queue in queues_of(make_dispatch_plan([], one_type, 2), 2)],
+        [units_of(queue) for queue in queues_of(make_dispatch_plan([unit], one_type, 3), 3)],
+        units_of(UnitQueue(make_dispatch_plan([unit], one_type, 1), LocalCounter(), 0)),
     )
 
 
 def test_another_prefix_begins_anew():
     plan, counter = make_dispatch_plan(grid(2), one_type, 1), LocalCounter()
 
-    rounds = [list(UnitQueue(plan, counter, 0, prefix=f"round/{number}")) for number in range(2)]
+    rounds = [units_of(UnitQueue(plan, counter, 0, prefix=f"round/{number}")) for number in range(2)]
 
     assert rounds[0] == rounds[1] == list(plan.units)
 
@@ -215,7 +220,7 @@ def test_a_band_keeps_its_partitions_while_the_others_pass():
 
 
 def test_what_is_needed_again_last_is_dropped():
-    uses = Uses.from_needs([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
+    uses = Uses([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
     held = {1, 2, 9}
 
     evict(held, frozenset({3}), 3, uses, 2)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.scaling.bounds import min_loads
 from benchmarks.scaling.simulator import Machines, Simulation, simulate
-from pbgeval.inputs.dispatch import DispatchPlan, Stripe, make_dispatch_plan
+from pbgeval.inputs.dispatch import DispatchPlan, make_dispatch_plan
 from pbgeval.notation import Bucket, WorkUnit
 from tests.examples import crossed
 
@@ -49,7 +49,7 @@ def plan_of(needs: list[set[int]], stripes: list[tuple[int, int]]) -> DispatchPl
     return DispatchPlan(
         units=tuple(WorkUnit(0, Bucket(0, 0), row, row + 1) for row in range(len(needs))),
         num_large=0,
-        stripes=tuple(Stripe(*stripe) for stripe in stripes),
+        stripes=tuple(range(*stripe) for stripe in stripes),
         needs=tuple(frozenset(needed) for needed in needs),
         cost_before=np.arange(len(needs) + 1.0),
     )
