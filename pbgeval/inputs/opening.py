@@ -285,7 +285,7 @@ def _open_edges(
     edges = edges_of_file(Path(path)) if given is None else given
     if with_time and not edges.has_time:
         raise DataError(f"{edges.path}: expected {FORM_WITH_TIME}, got no fourth column; add the times")
-    if isinstance(model, EmbeddingModel) and model.ids:
+    if isinstance(model, EmbeddingModel) and model.rows_of_ids:
         edges = evolve(edges, array_E3=numbered_by_rows(edges, model))
     return {edges.bucket: edges}
 

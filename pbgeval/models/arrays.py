@@ -179,7 +179,7 @@ def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -
     if addresses == {} and "entities" not in options:
         raise StorageError(
             f"{path}: expected the names of tables, entities and relations, in model_options, found the tensors "
-            f"{listed(sorted(tensors))}"
+            f"{listed(sorted(tensors or {}))}"
         )
     if not isinstance(addresses, dict):
         addresses = {ENTITY_TYPE: addresses}
