@@ -13,7 +13,7 @@ from pbgeval.inputs.dispatch import equal_parts
 from pbgeval.inputs.names import Restrictions
 from pbgeval.inputs.opening import Inputs
 from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, is_among, window_units
-from pbgeval.ranking.keys import EdgeColumns, key_codes
+from pbgeval.ranking.keys import EdgeColumns, check_codes_fit, key_codes
 from pbgeval.storage.edges import ArrayEdges, EdgeBlock, EdgeSource
 
 ROWS_AT_A_TIME = 1 << 20
@@ -42,7 +42,9 @@ class EdgeNumberer:
 
     def key_codes(self, hidden: Side, edges: EdgeColumns) -> np.ndarray:
         """Return a number for each query's key, int64."""
-        return key_codes(*edges.key(hidden), self.numbering.num_entities)
+        first_E, entity_E = edges.key(hidden)
+        check_codes_fit(int(first_E.max(initial=-1)) + 1, self.numbering.num_entities)
+        return key_codes(first_E, entity_E, self.numbering.num_entities)
 
     def _numbers(
         self, file: EdgeSource, block: EdgeBlock, side: Side, row_n: np.ndarray, rel_n: np.ndarray
