@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.test_pykeen_training import REPOSITORY, run
-from tests.kit.commands import run_main
+from tests.conftest import REPOSITORY
+from tests.kit.commands import run_main, run_program
 
 pytestmark = pytest.mark.peers
 
@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).with_name("cluster_templates.py")
 
 @pytest.fixture(scope="module")
 def found(peer: Callable[[str], Path]) -> dict[str, Any]:
-    return json.loads(run(peer("templates") / "python", PROGRAM, REPOSITORY / "scripts"))
+    return json.loads(run_program(peer("templates") / "python", PROGRAM, REPOSITORY / "scripts"))
 
 
 def test_templates_are_of_their_schemas(found: dict[str, Any]) -> None:

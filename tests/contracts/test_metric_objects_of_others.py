@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.test_pykeen_training import run
+from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).with_name("metrics_of_others.py")
 
 @pytest.fixture(scope="module")
 def both(peer: Callable[[str], Path]) -> dict[str, dict[str, dict[str, Any]]]:
-    return json.loads(run(peer("metrics") / "python", PROGRAM))
+    return json.loads(run_program(peer("metrics") / "python", PROGRAM))
 
 
 @pytest.mark.parametrize(

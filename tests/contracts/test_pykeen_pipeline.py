@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.contracts.test_pykeen import WRONG_IN_MACRO
-from tests.contracts.test_pykeen_training import run
+from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).with_name("pykeen_pipeline.py")
 @pytest.fixture(scope="module")
 def found(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("pipeline")
-    run(peer("pykeen") / "python", PROGRAM, folder)
+    run_program(peer("pykeen") / "python", PROGRAM, folder)
     of_jobs: dict[str, Any] = json.loads((folder / "found.json").read_text())
     of_jobs["saved"] = json.loads((folder / "saved" / "results.json").read_text())["metrics"]
     return of_jobs

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pbgeval import edge_scorer, evaluate_triples
-from tests.contracts.test_pykeen_training import run
+from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
@@ -21,7 +21,7 @@ PROGRAM = Path(__file__).with_name("times_of_tgb.py")
 
 @pytest.fixture(scope="module")
 def graphs(peer: Callable[[str], Path]) -> list[dict[str, Any]]:
-    return json.loads(run(peer("metrics") / "python", PROGRAM).splitlines()[-1])
+    return json.loads(run_program(peer("metrics") / "python", PROGRAM).splitlines()[-1])
 
 
 def our_figures(graph: dict[str, Any]) -> dict[str, Any]:
