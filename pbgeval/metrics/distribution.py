@@ -173,7 +173,12 @@ class RankDistribution:
             groups = groups or CandidateGroups.from_queries(num_candidates_Q)
             return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank), means=means)
         kept = np.flatnonzero(weight)
-        ranks_R, weight_R = _weight_of_each(rank[kept], weight[kept])
+        order = kept[np.argsort(rank[kept])]
+        ranks_R, first_R = first_of_each(rank[order])
+        weights = weight[order].tolist()
+        weight_R = np.array(
+            [fsum(weights[first:end]) for first, end in pairwise([*first_R.tolist(), len(weights)])], np.float64
+        )
         groups = groups or CandidateGroups.from_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
         return cls(ranks_R, weight_R, groups, len(rank), is_weighted=True, means=means)
 
@@ -292,12 +297,3 @@ def comparable_weights(weight_Q: Floats) -> Floats:
         return weight_Q
     _, exponent = np.frexp(weight_Q.max())
     return np.asarray(np.ldexp(weight_Q, -int(exponent)))
-
-
-def _weight_of_each(rank: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Return the distinct ranks in order, and the sum of the weights of each."""
-    order = np.argsort(rank)
-    ranks_R, first_R = first_of_each(rank[order])
-    weights = weight[order].tolist()
-    sums = [fsum(weights[first:end]) for first, end in pairwise([*first_R.tolist(), len(weights)])]
-    return ranks_R, np.array(sums, np.float64)

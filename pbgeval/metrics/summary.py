@@ -230,31 +230,28 @@ def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
     """Return the diagnostics of the queries, by side and for both."""
     stats_of = by_label({side: groups.rank_stats(side) for side in sides}, sides)
     histograms_of = by_label({side: groups.side_histograms(side) for side in sides}, sides)
-    return {label: _diagnosis(stats, histograms_of[label]) for label, stats in stats_of.items()}
-
-
-def _diagnosis(stats: RankStats, histograms: RankHistograms) -> dict[str, object]:
-    num_queries = stats.total("num_queries")
-    candidates = histograms.num_candidates.keys
-    return {
-        "num_queries": num_queries,
-        "num_candidates": {
-            "min": int(candidates.min()) if len(candidates) else None,
-            "mean": ratio(stats.total("num_competitors") + num_queries, num_queries),
-            "max": int(candidates.max()) if len(candidates) else None,
-        },
-        "num_tied_queries": stats.total("num_tied_queries"),
-        "tied_share": ratio(stats.total("num_tied_queries"), num_queries),
-        "mean_num_ties": ratio(
-            stats.total("pessimistic.mean_rank") - stats.total("optimistic.mean_rank"), 2 * num_queries
-        ),
-        "num_queries_topped_up": stats.total("num_short_lists"),
-        "num_queries_without_competitors": num_queries - stats.total("num_competing_queries"),
-        "num_queries_outside": stats.total("num_outside"),
-        "num_copies_excluded": stats.total("num_excluded"),
-        "num_known_excluded": stats.total("known"),
-        "num_undefined_losses": stats.total("num_undefined_losses"),
-    }
+    found: dict[str, object] = {}
+    for label, stats in stats_of.items():
+        total, num_queries = stats.total, stats.total("num_queries")
+        candidates = histograms_of[label].num_candidates.keys
+        found[label] = {
+            "num_queries": num_queries,
+            "num_candidates": {
+                "min": int(candidates.min()) if len(candidates) else None,
+                "mean": ratio(total("num_competitors") + num_queries, num_queries),
+                "max": int(candidates.max()) if len(candidates) else None,
+            },
+            "num_tied_queries": total("num_tied_queries"),
+            "tied_share": ratio(total("num_tied_queries"), num_queries),
+            "mean_num_ties": ratio(total("pessimistic.mean_rank") - total("optimistic.mean_rank"), 2 * num_queries),
+            "num_queries_topped_up": total("num_short_lists"),
+            "num_queries_without_competitors": num_queries - total("num_competing_queries"),
+            "num_queries_outside": total("num_outside"),
+            "num_copies_excluded": total("num_excluded"),
+            "num_known_excluded": total("known"),
+            "num_undefined_losses": total("num_undefined_losses"),
+        }
+    return found
 
 
 # Statistics of groups of queries -> macro averages: every query key, or every relation, counts alike.
