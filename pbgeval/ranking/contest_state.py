@@ -432,7 +432,14 @@ class ContestState:
             DataError: a query or true entity without a direction under cos, or a true score that is not a number.
         """
         queries = self.queries
-        for first, stop in _runs_of_one_schema(queries, *share):
+        start, end = share
+        borders = start + np.flatnonzero(np.diff(queries.schema_K[start:end], prepend=-1, append=-1))
+        runs = (
+            (at, min(at + KEYS_AT_A_TIME, last))
+            for begin, last in pairwise(borders.tolist())
+            for at in range(begin, last, KEYS_AT_A_TIME)
+        )
+        for first, stop in runs:  # of one schema each
             schema, known_K = int(queries.schema_K[first]), queries.known_K[first:stop]
             scorer, known_side = queries.contest.scorers[schema], self.hidden.other
             rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
@@ -465,9 +472,3 @@ class ContestState:
             if bad is not None:
                 raise self.nan_score(at + bad, int(true_Q[bad]))
             self.true_scores.write(at, true.packed())
-
-
-def _runs_of_one_schema(queries: ContestQueries, start: int, stop: int) -> list[tuple[int, int]]:
-    borders = start + np.flatnonzero(np.diff(queries.schema_K[start:stop], prepend=-1, append=-1))
-    runs = pairwise(borders.tolist())
-    return [(at, min(at + KEYS_AT_A_TIME, last)) for first, last in runs for at in range(first, last, KEYS_AT_A_TIME)]
