@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import numpy as np
 import torch
-from attrs import field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.ranking import blocks, fused
@@ -124,7 +124,7 @@ def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: B
     return min(columns, most)
 
 
-@frozen(eq=False)
+@define(eq=False)
 class RangeWork:
     """The candidates of a range that compete in some blocks' queries, in runs of a width, and what those share."""
 
@@ -141,30 +141,19 @@ class RangeWork:
     duplicates: DuplicateRows | None = field(init=False)  # None: ranks are certified
     cells: CellSample | None = field(init=False)  # that are read from blocks of scores, by query
 
-    @certified.default
-    def _certified(self) -> tuple[PreparedRows, ...]:
+    def __attrs_post_init__(self) -> None:
         comparator, runs = self.state.certified, torch.split(self.prepared_CD, self.width)
-        return () if comparator is None else tuple(PreparedRows(comparator, run, of_queries=False) for run in runs)
-
-    @largest.default
-    def _largest(self) -> tuple[float, ...]:
-        return tuple(map(largest, torch.split(self.prepared_CD, self.width)))
-
-    @known_of.default
-    def _known_of(self) -> KnownByBlock | None:
-        if self.known is None:
-            return None
-        known = self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key)
-        return KnownByBlock.arrange(known, self.numbers_C, self.width)
-
-    @duplicates.default
-    def _duplicates(self) -> DuplicateRows | None:
-        return DuplicateRows.from_rows(self.prepared_CD) if self.state.certified is None else None
-
-    @cells.default
-    def _cells(self) -> CellSample | None:
-        sample = self.state.sample
-        return sample.cells.within(self.numbers_C) if sample is not None and _reads_cells(self.state) else None
+        self.certified, self.duplicates, self.known_of, self.cells = (), None, None, None
+        if comparator is not None:
+            self.certified = tuple(PreparedRows(comparator, run, of_queries=False) for run in runs)
+        self.largest = tuple(map(largest, runs))
+        if self.known is not None:
+            known = self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key)
+            self.known_of = KnownByBlock.arrange(known, self.numbers_C, self.width)
+        if comparator is None:
+            self.duplicates = DuplicateRows.from_rows(self.prepared_CD)
+        if self.state.sample is not None and _reads_cells(self.state):
+            self.cells = self.state.sample.cells.within(self.numbers_C)
 
     @property
     def device(self) -> torch.device:
