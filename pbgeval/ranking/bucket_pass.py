@@ -122,8 +122,20 @@ def count_against_partition(
             None if known is None else known[hidden].of(state.queries.edge_of_keys),
             None if in_time is None else in_time[hidden].answers,
         )
-        threads, rows_at_a_time = _threads_and_rows(group, state)
-        table = group.side(hidden).table
+        table, num_columns = group.side(hidden).table, group.side(hidden).table.embeddings_ND.shape[1]
+        threads, rows_at_a_time = (
+            BlockThreads.of_device(table.device),
+            max(BYTES_PER_RANGE // (4 * max(num_columns, 1)), 1),
+        )
+        if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
+            threads, rows_at_a_time = BlockThreads(1), table.num_rows
+        elif state.kernel is Kernel.FUSED:
+            rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
+        elif state.loss is not None:  # it is folded over whole runs of those that compete
+            runs = -(-rows_at_a_time // kernels.LOSS_CANDIDATES_PER_BLOCK)
+            rows_at_a_time = (
+                runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
+            )
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
             part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
@@ -201,20 +213,6 @@ def _state(
         state.sample = SampledCells(CellSample.by_number(*cells), settings.auc.true_is_kept(words_QW).numpy())
     state.loss = settings.loss
     return state
-
-
-def _threads_and_rows(group: Group, state: ContestState) -> tuple[BlockThreads, int]:
-    """Return the threads that count, and how many rows of the partition they count together."""
-    table = group.side(state.hidden).table
-    if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
-        return BlockThreads(1), table.num_rows
-    rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
-    if state.loss is not None:  # it is folded over whole runs of those that compete
-        runs = -(-rows_at_a_time // kernels.LOSS_CANDIDATES_PER_BLOCK)
-        rows_at_a_time = runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
-    if state.kernel is Kernel.FUSED:
-        rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
-    return BlockThreads.of_device(table.device), rows_at_a_time
 
 
 def _tally(group: Group, state: ContestState, settings: PassSettings, tally: SideTally, *, num_outside: int) -> None:

@@ -147,7 +147,7 @@ class Group:
 
 def check_relations(edges: EdgeBlock, origin: EdgeOrigin, num_relations: int) -> None:
     """Refuse relation ids out of range."""
-    _check_range(edges.rel, 0, num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
+    _check_range(edges.rel, num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
 
 
 def make_group(
@@ -170,20 +170,18 @@ def make_group(
             )
         else:
             where = f"{origin.label}: dataset {name}"
-            _check_range(ids_E[rows_E], 0, table.num_rows, where, edges.start, table.label, rows_E)
+            _check_range(ids_E[rows_E], table.num_rows, where, edges.start, table.label, rows_E)
             sides[side] = GroupSide(ids_E, table, relation.dtype)
     return Group(relation, edges, origin, sides[Side.LHS], sides[Side.RHS], competition)
 
 
-def _check_range(
-    ids_E: Tensor, low: int, high: int, where: str, start: int, of: str, rows_E: Tensor | None = None
-) -> None:
-    if not ids_E.numel() or (int(ids_E.min()) >= low and int(ids_E.max()) < high):
+def _check_range(ids_E: Tensor, high: int, where: str, start: int, of: str, rows_E: Tensor | None = None) -> None:
+    if not ids_E.numel() or (int(ids_E.min()) >= 0 and int(ids_E.max()) < high):
         return
-    at = int(((ids_E < low) | (ids_E >= high)).nonzero()[0])
+    at = int(((ids_E < 0) | (ids_E >= high)).nonzero()[0])
     row = start + (at if rows_E is None else int(rows_E[at]))
     raise DataError(
-        f"{where}, row {row}: expected an id in {low}..{high - 1} ({of} has {high}), got {int(ids_E[at])}; "
+        f"{where}, row {row}: expected an id in 0..{high - 1} ({of} has {high}), got {int(ids_E[at])}; "
         "the edges and the entity counts do not belong together"
     )
 

@@ -25,6 +25,7 @@ from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
+from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.ranks import QueryCounts
 
 # Queries and lists of candidates -> the cells that are special: known answers, copies of true entities.
@@ -94,12 +95,23 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     """
     num_queries = true_BQ.shape[1]
     entries_BM = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
-    chunk, identity, entry = _repeated_entries(entries_BM)
+
+    # The entries whose value occurs again in their chunk, by chunk and value: an entry's position is in its low bits.
+    position_bits = max(entries_BM.shape[1] - 1, 1).bit_length()
+    packed_BM = (entries_BM << position_bits) | np.arange(entries_BM.shape[1], dtype=np.int64)
+    packed_BM.sort(axis=1)
+    values_BM = packed_BM >> position_bits
+    equal_BM = values_BM[:, 1:] == values_BM[:, :-1]
+    repeated_BM = np.zeros(entries_BM.shape, bool)
+    repeated_BM[:, 1:] = equal_BM
+    repeated_BM[:, :-1] |= equal_BM
+    chunk, at = np.nonzero(repeated_BM)
+    identity, entry = values_BM[chunk, at], packed_BM[chunk, at] & ((1 << position_bits) - 1)
 
     # Runs of equal entries of one chunk: every query of a run against every other member that is a candidate.
-    begins = np.flatnonzero(np.r_[True, (chunk[1:] != chunk[:-1]) | (identity[1:] != identity[:-1])][: len(chunk)])
-    lengths = np.diff(np.r_[begins, len(chunk)])
-    begin_of, length_of = np.repeat(begins, lengths), np.repeat(lengths, lengths)
+    starts = np.flatnonzero(begins(chunk, identity))
+    lengths = np.diff(starts, append=len(chunk))
+    begin_of, length_of = np.repeat(starts, lengths), np.repeat(lengths, lengths)
     queries = np.flatnonzero(entry < num_queries)
     begin_of, length_of = begin_of[queries], length_of[queries]
     query_member = np.repeat(queries, length_of)
@@ -109,21 +121,6 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     query = (chunk[query_member] * num_queries + entry[query_member])[kept]
     order = np.argsort(query, kind="stable")
     return torch.from_numpy(query[order]), torch.from_numpy(candidate[kept][order])
-
-
-def _repeated_entries(entries_BM: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (row, value, position) of the entries whose value occurs again in their row, ordered by row and value."""
-    num_entries = entries_BM.shape[1]
-    position_bits = max(num_entries - 1, 1).bit_length()
-    packed_BM = (entries_BM << position_bits) | np.arange(num_entries, dtype=np.int64)
-    packed_BM.sort(axis=1)
-    values_BM = packed_BM >> position_bits
-    equal_BM = values_BM[:, 1:] == values_BM[:, :-1]
-    repeated_BM = np.zeros(entries_BM.shape, bool)
-    repeated_BM[:, 1:] = equal_BM
-    repeated_BM[:, :-1] |= equal_BM
-    row, at = np.nonzero(repeated_BM)
-    return row, values_BM[row, at], packed_BM[row, at] & ((1 << position_bits) - 1)
 
 
 # Queries -> how many entities of the bucket's partition might compete in them, of which sampled lists draw some.
@@ -350,7 +347,14 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
         counts = chunks.count(own_Q, part.known, part.excluded)
         if part.in_time is not None:
             counts = evolve(counts, in_time=chunks.count(own_Q, part.in_time, part.excluded).known)
-    loss_Q = None if settings.loss is None else _losses(part, settings, counts, true_Q, scores_QC)
+    loss_Q = None
+    if settings.loss is not None:
+        fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
+        fold.fold(scores_QC, _joined(part.with_own(part.excluded), part.known))
+        lengths_Q = counts.filtered.num_competitors_Q
+        if settings.pbg_semantics:
+            lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
+        loss_Q = fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
     if part.sampled is None:
         return counts, true_Q, _all_competing(part, scores_QC), loss_Q
     cells = _to(part.sampled, scores_QC.device)
@@ -401,16 +405,6 @@ def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, 
         known_QC[part.known] = True
         known = known_QC[competes_QC]
     return scores_QC[competes_QC.to(scores_QC.device)], competes_QC.nonzero()[:, 0], known
-
-
-def _losses(part: ChunkPart, settings: PassSettings, counts: QueryCounts, true_Q: Tensor, scores_QC: Tensor) -> Tensor:
-    assert settings.loss is not None, "the caller has asked"
-    fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
-    fold.fold(scores_QC, _joined(part.with_own(part.excluded), part.known))
-    lengths_Q = counts.filtered.num_competitors_Q
-    if settings.pbg_semantics:
-        lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
-    return fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
 
 
 # A whole block of chunks -> what is found about its queries, by the loop that also gathers; where that serves.
