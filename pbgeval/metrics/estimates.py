@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -123,25 +123,22 @@ class DrawSums:
         if not self.num_queries or self.num_without_draws:
             names = [f"{rank_type}.{metric}" for rank_type in WORTH_OF_TIES for metric in RANGES if metric != QUERY_AUC]
             return dict.fromkeys([*names, QUERY_AUC], Estimate(None, None))
-        return dict(self._estimates())
-
-    def _estimates(self) -> Iterator[tuple[str, Estimate]]:
+        found: dict[str, Estimate] = {}
         num_queries = self.num_queries
         for index, rank_type in enumerate(WORTH_OF_TIES):
             sums = self._share_sums(index)
             share, num_competitors = sums.mean(self._num_lists), sums.weights
             num_by_chance = num_competitors + 2 * num_queries  # twice the ranks that chance would give, summed
-            yield f"{rank_type}.mean_rank", _affine(1.0, num_competitors / num_queries, share)
-            yield (
-                f"{rank_type}.adjusted_arithmetic_mean_rank",
-                _affine(2 * num_queries / num_by_chance, 2 * num_competitors / num_by_chance, share),
+            found[f"{rank_type}.mean_rank"] = _affine(1.0, num_competitors / num_queries, share)
+            found[f"{rank_type}.adjusted_arithmetic_mean_rank"] = _affine(
+                2 * num_queries / num_by_chance, 2 * num_competitors / num_by_chance, share
             )
             # As in every report, the index is 0 where chance decides nothing.
             start, slope = (1.0, -2.0) if num_competitors else (0.0, 0.0)
-            yield f"{rank_type}.adjusted_mean_rank_index", _affine(start, slope, share)
+            found[f"{rank_type}.adjusted_mean_rank_index"] = _affine(start, slope, share)
         sums = self._share_sums(len(WORTH_OF_TIES))
-        auc = _affine(1.0, -1.0, sums.mean(self._num_lists)) if sums.weights else Estimate(None, None)
-        yield QUERY_AUC, auc
+        found[QUERY_AUC] = _affine(1.0, -1.0, sums.mean(self._num_lists)) if sums.weights else Estimate(None, None)
+        return found
 
     @property
     def _num_lists(self) -> int:
