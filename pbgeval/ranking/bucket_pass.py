@@ -16,7 +16,7 @@ from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
 from pbgeval.ranking.draws import DrawStream
-from pbgeval.ranking.groups import Group, check_relations, make_group
+from pbgeval.ranking.groups import Group, check_range, make_group
 from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
@@ -56,7 +56,7 @@ def bucket_pass(
         DataError: an id out of range, a zero vector under cos, or a score that is not a number.
     """
     competition = competition or Competition()
-    check_relations(edges, origin, settings.num_relations)
+    check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
     streams, auc_words = {}, {}
     for side in settings.ends:

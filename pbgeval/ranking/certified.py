@@ -151,10 +151,6 @@ class Bfloat16Use:
     num_blocks: int = 0
     num_given_up: int = 0
 
-    def add(self, *, given_up: bool) -> None:
-        self.num_blocks += 1
-        self.num_given_up += given_up
-
 
 def count_certified_compiled(
     queries: CertifiedQueries,
@@ -184,7 +180,8 @@ def count_certified_compiled(
         operands = operands_of(queries.prepared, candidates, in_bfloat16=True)
         if operands is not None:
             counts = _counted(queries, rows_CL, operands, own_Q, known, int(num_cells * MAX_OPEN_SHARE) + 1)
-            bfloat16.add(given_up=counts is None)
+            bfloat16.num_blocks += 1
+            bfloat16.num_given_up += counts is None
             if counts is not None:
                 return counts
     operands = operands_of(queries.prepared, candidates)

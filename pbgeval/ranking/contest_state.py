@@ -19,7 +19,7 @@ from pbgeval.ranking.certified import Bfloat16Use
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import first_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
-from pbgeval.ranking.known_answers import KnownAnswers
+from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
 from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock, QueryEdges
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
@@ -319,12 +319,9 @@ class ContestState:
     # Of a model that scores all entities for a query at once: true scores are read when a block meets candidates.
     _is_read_Q: np.ndarray | None = field(default=None, init=False)  # bool
 
-    @result.default
-    def _nothing(self) -> ContestResult:
-        num_rows = 6 if self.in_time_Q is None else 9
-        return ContestResult(torch.zeros((num_rows, self.queries.num_queries), dtype=torch.int64))
-
     def __attrs_post_init__(self) -> None:
+        num_rows = 6 if self.in_time_Q is None else 9
+        self.result = ContestResult(torch.zeros((num_rows, self.queries.num_queries), dtype=torch.int64))
         if isinstance(self.comparator, ScorerComparator) and self.comparator.by_rows is not None:
             self._is_read_Q = np.zeros(self.queries.num_queries, bool)
 
@@ -411,7 +408,9 @@ class ContestState:
         """Yield (query in the block, number) of what a time-aware filter leaves out, but for true entities."""
         assert self.in_time_Q is not None, "there is such a filter"
         competing = self.competing.numbers(block.relation)
-        for query, number in in_time.cells(self.in_time_Q[block.first : block.stop], at_a_time):
+        lists = in_time.lists(self.in_time_Q[block.first : block.stop])
+        for query, at in positions_of_lists(*lists, at_a_time):
+            number = in_time.number_P[at]
             counts = number != self.queries.true_Q[block.first + query]
             if competing is not None:
                 counts &= is_among(number, competing)

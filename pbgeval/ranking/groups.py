@@ -145,11 +145,6 @@ class Group:
         )
 
 
-def check_relations(edges: EdgeBlock, origin: EdgeOrigin, num_relations: int) -> None:
-    """Refuse relation ids out of range."""
-    _check_range(edges.rel, num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
-
-
 def make_group(
     relation: Relation, rows_E: Tensor, edges: EdgeBlock, origin: EdgeOrigin, tables: Tables, competition: Competition
 ) -> Group:
@@ -170,12 +165,25 @@ def make_group(
             )
         else:
             where = f"{origin.label}: dataset {name}"
-            _check_range(ids_E[rows_E], table.num_rows, where, edges.start, table.label, rows_E)
+            check_range(ids_E[rows_E], table.num_rows, where, edges.start, table.label, rows_E)
             sides[side] = GroupSide(ids_E, table, relation.dtype)
     return Group(relation, edges, origin, sides[Side.LHS], sides[Side.RHS], competition)
 
 
-def _check_range(ids_E: Tensor, high: int, where: str, start: int, of: str, rows_E: Tensor | None = None) -> None:
+def check_range(ids_E: Tensor, high: int, where: str, start: int, of: str, rows_E: Tensor | None = None) -> None:
+    """Refuse ids of edges that are out of range.
+
+    Args:
+        ids_E: of some edges.
+        high: one more than the largest id.
+        where: the file and dataset, for errors.
+        start: row of the first edge.
+        of: what the ids number, for errors.
+        rows_E: positions of the edges; None: all.
+
+    Raises:
+        DataError: an id is out of range.
+    """
     if not ids_E.numel() or (int(ids_E.min()) >= 0 and int(ids_E.max()) < high):
         return
     at = int(((ids_E < 0) | (ids_E >= high)).nonzero()[0])
