@@ -124,10 +124,10 @@ class DrawSums:
             names = [f"{rank_type}.{metric}" for rank_type in WORTH_OF_TIES for metric in RANGES if metric != QUERY_AUC]
             return dict.fromkeys([*names, QUERY_AUC], Estimate(None, None))
         found: dict[str, Estimate] = {}
-        num_queries = self.num_queries
-        for index, rank_type in enumerate(WORTH_OF_TIES):
-            sums = self._share_sums(index)
-            share, num_competitors = sums.mean(self._num_lists), sums.weights
+        num_queries, num_lists = self.num_queries, int(self.values[2])  # lists of which some query has competitors
+        *of_ranks, of_auc = (_ShareSums(*row) for row in self.values[NUM_COUNTS:].reshape(-1, NUM_SHARE_SUMS).tolist())
+        for rank_type, sums in zip(WORTH_OF_TIES, of_ranks, strict=True):
+            share, num_competitors = sums.mean(num_lists), sums.weights
             num_by_chance = num_competitors + 2 * num_queries  # twice the ranks that chance would give, summed
             found[f"{rank_type}.mean_rank"] = _affine(1.0, num_competitors / num_queries, share)
             found[f"{rank_type}.adjusted_arithmetic_mean_rank"] = _affine(
@@ -136,17 +136,8 @@ class DrawSums:
             # As in every report, the index is 0 where chance decides nothing.
             start, slope = (1.0, -2.0) if num_competitors else (0.0, 0.0)
             found[f"{rank_type}.adjusted_mean_rank_index"] = _affine(start, slope, share)
-        sums = self._share_sums(len(WORTH_OF_TIES))
-        found[QUERY_AUC] = _affine(1.0, -1.0, sums.mean(self._num_lists)) if sums.weights else Estimate(None, None)
+        found[QUERY_AUC] = _affine(1.0, -1.0, of_auc.mean(num_lists)) if of_auc.weights else Estimate(None, None)
         return found
-
-    @property
-    def _num_lists(self) -> int:
-        """Lists of which some query has competitors."""
-        return int(self.values[2])
-
-    def _share_sums(self, index: int) -> _ShareSums:
-        return _ShareSums(*self.values[NUM_COUNTS:].reshape(-1, NUM_SHARE_SUMS)[index].tolist())
 
 
 def interval_of(key: str, estimate: Estimate) -> dict[str, float] | None:

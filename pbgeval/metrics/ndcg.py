@@ -58,18 +58,14 @@ def ndcg_of_levels(
         cutoffs: each from 1; levels hold at least as many candidates as the greatest, or all there are.
         discount: of positions.
     """
-    weights = _weights(max(cutoffs, default=1), discount)
+    places = range(1, max(cutoffs, default=1) + 1)
+    terms = [1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2)) for p in places]
+    weights = np.array([math.fsum(terms[:number]) for number in range(len(terms) + 1)])  # of the first places
     mean_Qk = gain_Qk / np.maximum(count_Qk, 1)
     found_QK = _discounted(count_Qk, mean_Qk, weights, cutoffs)
     ideal_QK = _discounted(ideal_QH, np.broadcast_to(gain_H.astype(np.float64), ideal_QH.shape), weights, cutoffs)
     shares_QK = np.minimum(found_QK / np.where(ideal_QK > 0, ideal_QK, 1.0), 1.0)  # rounding alone could pass 1
     return np.where(ideal_QK > 0, shares_QK, np.nan)
-
-
-def _weights(most: int, discount: Discount) -> Floats:
-    """Return the sums of 1 / discount over positions 1..p for p = 0..most."""
-    terms = [1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2)) for p in range(1, most + 1)]
-    return np.array([math.fsum(terms[:number]) for number in range(most + 1)])
 
 
 def _discounted(count_Qn: Integers, mean_Qn: Floats, weights: Floats, cutoffs: Sequence[int]) -> Floats:
