@@ -86,14 +86,12 @@ class Group:
 
     def first_number(self, side: Side) -> int:
         """Return the number of row 0 of a side's partition."""
-        if self.competition.first_number is None:
-            raise ValueError("constraints need the numbering of entities")
+        assert self.competition.first_number is not None, "constraints need the numbering of entities"
         return self.competition.first_number(self.side(side).table.entity_type, side)
 
     def degree_weights(self, side: Side) -> DegreeWeights:
         """Return what the entities of a side's partition are drawn by."""
-        if self.competition.degree_weights is None:
-            raise ValueError("draws by degree need the degrees of entities")
+        assert self.competition.degree_weights is not None, "draws by degree need the degrees of entities"
         return self.competition.degree_weights(self.side(side).table.entity_type, side)
 
     def weights(self, rows_E: Tensor) -> Tensor:
