@@ -60,8 +60,7 @@ class _ShareSums(NamedTuple):
             return Estimate(mean, None)
         # Of lists that agree nothing is left but rounding, of either sign.
         squares = math.fsum((self.squares, -2.0 * mean * self.products, mean * mean * self.weight_squares))
-        error = math.sqrt(max(squares, 0.0) * num_lists / (num_lists - 1)) / self.weights
-        return Estimate(mean, error)
+        return Estimate(mean, math.sqrt(max(squares, 0.0) * num_lists / (num_lists - 1)) / self.weights)
 
 
 @frozen(eq=False)
@@ -152,5 +151,4 @@ def interval_of(key: str, estimate: Estimate) -> dict[str, float] | None:
 
 def _affine(start: float, slope: float, of: Estimate) -> Estimate:
     assert of.value is not None, "a mean share always has a value"
-    error = None if of.standard_error is None else abs(slope) * of.standard_error
-    return Estimate(start + slope * of.value, error)
+    return Estimate(start + slope * of.value, None if of.standard_error is None else abs(slope) * of.standard_error)

@@ -223,8 +223,7 @@ def variance_of_mean(residual_U: np.ndarray, design: SampleDesign) -> tuple[floa
     draws_H = sampled_H * (1.0 - sampled_H / np.maximum(population_H, 1))  # corrected for the finite population
     parts_H = draws_H * squares_H / np.maximum(free_H, 1)
     errors_H = parts_H / np.maximum(sampled_H, 1) ** 2  # of the strata's means
-    rounding = _variance_of_rounding(means_H, errors_H, design)
-    variance = (float(parts_H.sum()) + rounding) / len(residual_U) ** 2
+    variance = (float(parts_H.sum()) + _variance_of_rounding(means_H, errors_H, design)) / len(residual_U) ** 2
     pooled = float(squares_H.sum()) / design.degrees_of_freedom
     shrunk_H = draws_H * (squares_H + PRIOR_DRAWS * pooled) / (free_H + PRIOR_DRAWS)
     fourth = float((shrunk_H**2 / np.maximum(free_H, 1)).sum())

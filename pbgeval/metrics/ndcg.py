@@ -61,8 +61,7 @@ def ndcg_of_levels(
     places = range(1, max(cutoffs, default=1) + 1)
     terms = [1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2)) for p in places]
     weights = np.array([math.fsum(terms[:number]) for number in range(len(terms) + 1)])  # of the first places
-    mean_Qk = gain_Qk / np.maximum(count_Qk, 1)
-    found_QK = _discounted(count_Qk, mean_Qk, weights, cutoffs)
+    found_QK = _discounted(count_Qk, gain_Qk / np.maximum(count_Qk, 1), weights, cutoffs)
     ideal_QK = _discounted(ideal_QH, np.broadcast_to(gain_H.astype(np.float64), ideal_QH.shape), weights, cutoffs)
     shares_QK = np.minimum(found_QK / np.where(ideal_QK > 0, ideal_QK, 1.0), 1.0)  # rounding alone could pass 1
     return np.where(ideal_QK > 0, shares_QK, np.nan)

@@ -83,8 +83,7 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
         of_metrics = []
         for number, metric in enumerate(metrics):
             variance, differs = _variance(moments, number, its_keys), sums.differs(group, number)
-            difference = _difference(metric, number, moments, variance, few[number].get(group), differs=differs)
-            of_metrics.append(difference)
+            of_metrics.append(_difference(metric, number, moments, variance, few[number].get(group), differs=differs))
         found.append(GroupDifferences(group, int(moments.num_S.sum()), tuple(of_metrics)))
     return found
 

@@ -110,8 +110,7 @@ def median_absolute_deviation(distribution: RankDistribution) -> float:
 
     With weights it is divided by .67449 as in PyKEEN, so equal weights give 4e-7 less of it than none.
     """
-    distance_R = np.abs(distribution.ranks_R - distribution.median)
-    distances, place_R = np.unique(distance_R, return_inverse=True)
+    distances, place_R = np.unique(np.abs(distribution.ranks_R - distribution.median), return_inverse=True)
     weights = np.bincount(place_R, distribution.weight_R).astype(np.float64)  # of at most two ranks each
     return weighted_median(distances, weights) / (NORMAL_75_ROUNDED if distribution.is_weighted else NORMAL_75)
 

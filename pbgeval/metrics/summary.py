@@ -56,8 +56,7 @@ def _means(sums: Sums, layout: StatsLayout, rank_type: RankType | None) -> Means
     for metric in layout.tied_metrics if rank_type is None else ():
         units = (1 << FRACTION_BITS) // metric.denominator(FRACTION_BITS)
         best = sums(f"{RankType.OPTIMISTIC.value}.{metric.name}") * units
-        below = sums(f"expected_below_optimistic.{metric.name}")
-        means[metric.name] = (best - below) / (weight << FRACTION_BITS)
+        means[metric.name] = (best - sums(f"expected_below_optimistic.{metric.name}")) / (weight << FRACTION_BITS)
     return means.get
 
 

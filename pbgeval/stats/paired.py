@@ -79,8 +79,7 @@ class PairedKeys:
 
     def add(self, group_Q: np.ndarray, key_Q: np.ndarray, change_MQ: np.ndarray) -> None:
         """Add queries; the key determines the group."""
-        rows = np.concatenate([np.ones((1, len(group_Q)), np.int64), change_MQ])
-        self._pending.append((group_Q, key_Q, rows))
+        self._pending.append((group_Q, key_Q, np.concatenate([np.ones((1, len(group_Q)), np.int64), change_MQ])))
         self._num_pending += len(group_Q)
         if self._num_pending > max(_PENDING_ROWS, self._num_whole):
             self._join()
@@ -255,10 +254,8 @@ class PairedSums:
     def _keep_few(self, edges: PairedEdges) -> None:
         """Keep the edges that differ in a metric while a group has but few of them."""
         for metric in range(self.num_metrics):
-            differs_E = np.logical_or.reduce([side.change_ME[metric] != 0 for side in edges.sides])
-            at = np.flatnonzero(differs_E)
-            counts_G = np.bincount(edges.group_E[at], minlength=self._num_differing_MG.shape[1])
-            self._num_differing_MG[metric] += counts_G
+            at = np.flatnonzero(np.logical_or.reduce([side.change_ME[metric] != 0 for side in edges.sides]))
+            self._num_differing_MG[metric] += np.bincount(edges.group_E[at], minlength=self._num_differing_MG.shape[1])
             at = at[self._num_differing_MG[metric, edges.group_E[at]] <= MAX_FLIPPED]
             for number, side in enumerate(edges.sides):
                 here = at[side.is_ranked_E[at]]

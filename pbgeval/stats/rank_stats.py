@@ -107,8 +107,7 @@ class RankStats:
         times, repeated = None, counts.repeated
         if repeated is not None:
             counts, times = repeated.counts, repeated.times_D
-        num_queries = counts.better_Q.numel()
-        sums = sum_groups(layout, counts, np.zeros(min(num_queries, 1), np.int64), times).sum(0)
+        sums = sum_groups(layout, counts, np.zeros(min(counts.better_Q.numel(), 1), np.int64), times).sum(0)
         further = {"num_short_lists": num_short_lists, "num_excluded": num_excluded, "num_outside": num_outside}
         if known_Q is not None:
             further |= {name: int(part_Q.sum()) for name, part_Q in _limbs("known", known_Q).items()}
