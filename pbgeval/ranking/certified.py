@@ -43,8 +43,7 @@ def _rounded(x_Q: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
     """Round numbers in one direction."""
     rounded_Q = x_Q.to(dtype)
     short_Q = rounded_Q.double() < x_Q if towards > 0 else rounded_Q.double() > x_Q
-    next_Q = torch.nextafter(rounded_Q, torch.full_like(rounded_Q, towards))
-    return torch.where(short_Q, next_Q, rounded_Q)
+    return torch.where(short_Q, torch.nextafter(rounded_Q, torch.full_like(rounded_Q, towards)), rounded_Q)
 
 
 def decide(

@@ -157,8 +157,7 @@ def drawn_cells(
     parts = [np.empty((2, 0), np.int64)]
     for relation, of_relation in competing.split(rel_Q):
         query, place = auc.cells(words_QW[of_relation], competing.size(relation))
-        number_P = competing.number(relation, place.numpy())
-        parts.append(np.stack([query_Q[of_relation][query.numpy()], number_P]))
+        parts.append(np.stack([query_Q[of_relation][query.numpy()], competing.number(relation, place.numpy())]))
     return np.concatenate(parts, axis=1)
 
 
@@ -221,8 +220,7 @@ class TopCandidates:
         if not row.size:
             return
         scores = scores_KC.cpu().numpy()[row, column].astype(np.float64)
-        is_known = np.isin(row * num_columns + column, known_cells)
-        self.merge(row + first_key, scores, numbers_C[column], is_known)
+        self.merge(row + first_key, scores, numbers_C[column], np.isin(row * num_columns + column, known_cells))
 
     def merge(self, key: np.ndarray, score: np.ndarray, number: np.ndarray, known: np.ndarray) -> None:
         """Let further candidates compete, given one by one."""
@@ -234,8 +232,7 @@ class TopCandidates:
         known = np.concatenate([self.known_Kk[keys][listed], known])
         order = np.lexsort((number, -score, key))
         key, score, number, known = key[order], score[order], number[order], known[order]
-        first = np.searchsorted(key, key)
-        place = np.arange(key.size) - first
+        place = np.arange(key.size) - np.searchsorted(key, key)
         kept = place < self.k
         at = (key[kept], place[kept])
         self.score_Kk[at], self.number_Kk[at], self.known_Kk[at] = score[kept], number[kept], known[kept]

@@ -162,8 +162,9 @@ def make_group(
                 table, features, rows_E, f"{origin.label}: dataset {name}d_data", edges.start, relation.dtype
             )
         else:
-            where = f"{origin.label}: dataset {name}"
-            check_range(ids_E[rows_E], table.num_rows, where, edges.start, table.label, rows_E)
+            check_range(
+                ids_E[rows_E], table.num_rows, f"{origin.label}: dataset {name}", edges.start, table.label, rows_E
+            )
             sides[side] = GroupSide(ids_E, table, relation.dtype)
     return Group(relation, edges, origin, sides[Side.LHS], sides[Side.RHS], competition)
 
@@ -239,8 +240,7 @@ def first_nan(
     if not comparator.multiplies:
         return _first(torch.isnan(scores_BQC))
     num_queries, dimension = query_BQD.shape[1:]
-    num_candidates = candidate_BCD.shape[1]
-    rows = max(NUMBERS_AT_A_TIME // (num_candidates + dimension), 1)
+    rows = max(NUMBERS_AT_A_TIME // (candidate_BCD.shape[1] + dimension), 1)
     chunks = max(rows // num_queries, 1)
     for chunk in range(0, scores_BQC.shape[0], chunks):
         for row in range(0, num_queries, rows):

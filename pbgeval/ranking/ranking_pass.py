@@ -78,8 +78,7 @@ def rank(
         numbers_C, of_relation_CD = all_numbers_C, prepared_CD
         if rows.size < prepared_rows.size:
             numbers_C = first_number + rows
-            at = torch.from_numpy(np.searchsorted(prepared_rows, rows))
-            of_relation_CD = prepared_CD[at.to(prepared_CD.device)]
+            of_relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
         if not numbers_C.size:
             continue
         width = _width(state, of_relation_CD, len(queries), threads)
@@ -120,8 +119,7 @@ def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: B
     if state.kernel.keeps_scores or state.kernel is Kernel.FUSED or threads.num_threads == 1:
         return most
     runs = -(-TASKS_PER_THREAD * threads.num_threads // num_blocks)  # fewer where few blocks leave threads idle
-    columns = -(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME
-    return min(columns, most)
+    return min(-(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME, most)
 
 
 @define(eq=False)
@@ -281,8 +279,7 @@ def _duplicates_tie(
     is_duplicate_Q[first_query] = score_P == kernel_Q[first_query]
     is_known = np.zeros(query.shape, bool)
     if work.known is not None:
-        key = work.state.queries.key_Q[rows.block.first + query]
-        is_known = work.known.are_known(key, work.numbers_C[column])
+        is_known = work.known.are_known(work.state.queries.key_Q[rows.block.first + query], work.numbers_C[column])
 
     def correction(query: np.ndarray) -> RankCounts:
         tied_Q = torch.from_numpy(np.bincount(query, minlength=true_Q.numel())).to(work.device) * is_duplicate_Q

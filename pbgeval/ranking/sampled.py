@@ -72,8 +72,7 @@ def _listed(
     order = np.argsort(codes)
     sorted_codes, code_P = codes[order], query_P // num_queries * width + answer_P
     low_P, high_P = np.searchsorted(sorted_codes, code_P), np.searchsorted(sorted_codes, code_P, "right")
-    at = concatenated_ranges(low_P, high_P - low_P)
-    return np.repeat(query_P, high_P - low_P), order[at] % list_length
+    return np.repeat(query_P, high_P - low_P), order[concatenated_ranges(low_P, high_P - low_P)] % list_length
 
 
 # True entities and lists of candidates -> the cells where a candidate is the true entity again.
@@ -144,8 +143,7 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     known_Q = np.zeros_like(all_Q)
     if known is not None:
         # Each key's answers are counted once, however many queries it has; then a query's own is taken off.
-        key_Q = known[hidden].key_E[rows_Q.numpy()]
-        keys, first_Q, key_of_Q = np.unique(key_Q, return_index=True, return_inverse=True)
+        keys, first_Q, key_of_Q = np.unique(known[hidden].key_E[rows_Q.numpy()], return_index=True, return_inverse=True)
         answers = known[hidden].answers.select(keys)
         competes_P = group.may_compete(hidden, rel_Q[first_Q][answers.key_P], answers.number_P)
         num_answers = np.bincount(answers.key_P[competes_P], minlength=len(keys))
@@ -335,8 +333,7 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
     own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
     if certified is None:
         true_Q, scores_QC = _scores(part, query_BQD, candidate_BCD)
-        known = _to(part.known, scores_QC.device)
-        counts = count(scores_QC, true_Q, own_Q=own_Q, excluded=part.excluded, known=known)
+        counts = count(scores_QC, true_Q, own_Q=own_Q, excluded=part.excluded, known=_to(part.known, scores_QC.device))
         if part.in_time is not None:
             query, candidate = _to(part.in_time, scores_QC.device)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
@@ -495,8 +492,7 @@ def count_sampled(
             else:
                 known_BQD = _rows(group, known, group.side(known).ids_E[part.rows_BQ])
             query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
-            candidate_BCD = group.candidates(hidden, rows[hidden], part.ids_BC)
-            scored = score_chunks(part, query_BQD, candidate_BCD, settings)
+            scored = score_chunks(part, query_BQD, group.candidates(hidden, rows[hidden], part.ids_BC), settings)
             _tally(part, candidates, start, tallies[hidden], scored)
 
 

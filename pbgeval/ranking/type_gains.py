@@ -82,8 +82,7 @@ class GainLevels:
     def merge_packed(self, packed: np.ndarray) -> None:
         """Add levels that `packed` made, one after the other."""
         table = packed.reshape(-1, 3 + self.num_gains)
-        score = np.ascontiguousarray(table[:, 1]).view(np.float64)
-        self.merge(table[:, 0], score, table[:, 2], table[:, 3:])
+        self.merge(table[:, 0], np.ascontiguousarray(table[:, 1]).view(np.float64), table[:, 2], table[:, 3:])
 
 
 FRACTION_BITS = 40  # of gains, at most 1: 2^22 tied candidates add up
@@ -136,8 +135,7 @@ class TypeTruth:
         key_L = np.flatnonzero(is_among(queries.rel_K, relations))
         asks_Q = is_among(queries.key_Q, key_L)
         codes = distinct(queries.key_Q[asks_Q] * num_entities + queries.true_Q[asks_Q])  # repeated edges count once
-        first_L = np.searchsorted(codes, key_L * num_entities)
-        return cls(entities, key_L, first_L, codes % num_entities, num_entities)
+        return cls(entities, key_L, np.searchsorted(codes, key_L * num_entities), codes % num_entities, num_entities)
 
     @property
     def num_keys(self) -> int:

@@ -175,8 +175,7 @@ class ComplexDiagonal(Operator):
         return product_ED
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
-        conjugate = {"real": parameters["real"], "imag": -parameters["imag"]}
-        return self.apply(conjugate, q_ED, None)
+        return self.apply({"real": parameters["real"], "imag": -parameters["imag"]}, q_ED, None)
 
     def features(self, q_ED: Tensor, x_ED: Tensor) -> Mapping[str, Tensor]:
         (a_EH, b_EH), (c_EH, d_EH) = (x.chunk(2, dim=-1) for x in (q_ED, x_ED))
