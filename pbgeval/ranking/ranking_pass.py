@@ -142,14 +142,14 @@ class RangeWork:
     def __attrs_post_init__(self) -> None:
         comparator, runs = self.state.certified, torch.split(self.prepared_CD, self.width)
         self.certified, self.duplicates, self.known_of, self.cells = (), None, None, None
-        if comparator is not None:
+        if comparator is None:
+            self.duplicates = DuplicateRows.from_rows(self.prepared_CD)
+        else:
             self.certified = tuple(PreparedRows(comparator, run, of_queries=False) for run in runs)
         self.largest = tuple(map(largest, runs))
         if self.known is not None:
             known = self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key)
             self.known_of = KnownByBlock.arrange(known, self.numbers_C, self.width)
-        if comparator is None:
-            self.duplicates = DuplicateRows.from_rows(self.prepared_CD)
         if self.state.sample is not None and _reads_cells(self.state):
             self.cells = self.state.sample.cells.within(self.numbers_C)
 
