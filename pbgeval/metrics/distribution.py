@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
-from math import exp, expm1, fsum, inf
+from math import fsum, inf
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pbgeval.stats.histograms import bin_middles
 from pbgeval.stats.keyed_sums import KeyedSums, begins, first_of_each
 from pbgeval.stats.query_metrics import find_query_metric
-from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power, log_power_spread
+from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power
 
 # Numbers of candidates -> what rank metrics are by chance: their expectations and variances in closed form.
 #
@@ -108,12 +108,6 @@ def variance_of_hits_at(groups: CandidateGroups, cutoff: int) -> float:
     """Return sum p^2 q (1 - q), q = min(K / C, 1)."""
     share_hit_G = np.minimum(cutoff / groups.candidates_G, 1.0)
     return groups.variance_of_mean(share_hit_G * (1.0 - share_hit_G))
-
-
-def variance_of_geometric_mean_rank(groups: CandidateGroups) -> float:
-    """Return exp(2 sum L(p)) (exp(sum L(2p) - 2 sum L(p)) - 1)."""
-    log_spread = groups.sum(log_power_spread(groups.candidates_G, groups.share_G))
-    return exp(2.0 * groups.log_geometric_mean) * expm1(log_spread)
 
 
 Floats = NDArray[np.float64]
