@@ -199,7 +199,7 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
         assert operands.kind.in_bfloat16
         assert torch.bfloat16 is operands.queries.rows_NW.dtype
         scores_KC = compiled_blocks.multiplied(operands.queries.rows_NW, operands.candidates.rows_NW)
-        offset_K, error_K = operands.bounds()
+        offset_K, error_K = operands.kind.bounds(operands.queries, operands.candidates)
         q_KL, c_CL = query_KL[:, :-1].double(), block_CL.double()
         exact_KC = -torch.cdist(q_KL, c_CL, compute_mode="donot_use_mm_for_euclid_dist").square()
         if not comparator.is_distance:
