@@ -108,8 +108,8 @@ class SlotCounts:
     def add_packed(self, counts: np.ndarray) -> SlotCounts:
         """Add the packed counts of another worker."""
         edges, keys, *rest = unpacked(torch.from_numpy(counts))
-        tables = (of_SR.reshape(self.edges_SR.shape) for of_SR in (edges, keys))
-        return self + SlotCounts(*tables, tuple(map(CodeCounts, rest[::2], rest[1::2])), self.entity_types)
+        edges_SR, keys_SR = (of_SR.reshape(self.edges_SR.shape) for of_SR in (edges, keys))
+        return self + SlotCounts(edges_SR, keys_SR, tuple(map(CodeCounts, rest[::2], rest[1::2])), self.entity_types)
 
     def relation_frequency(self) -> np.ndarray:
         """Return the number of training edges of each relation, int64 (R,)."""
