@@ -168,7 +168,9 @@ def pooled_classification(
     num_scores = len(pool.true) + len(pool.competing)
     if not len(pool.true) or not len(pool.competing):
         return {**dict.fromkeys(NAMES), "num_scores": num_scores}, {}
-    scores, true, competing = _distinct(pool)
+    ascending = np.union1d(first_of_each(pool.true)[0], first_of_each(pool.competing)[0])
+    scores, last = ascending[::-1], len(ascending) - 1
+    true, competing = (last - np.searchsorted(ascending, images) for images in (pool.true, pool.competing))
     positive_T: np.ndarray = np.bincount(true, minlength=len(scores))
     negative_T: np.ndarray = np.bincount(competing, minlength=len(scores))
     if not (sample.all_true and sample.all_competing):
@@ -180,8 +182,8 @@ def pooled_classification(
     sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
     if not sizes or min(sizes) < JACKKNIFE_GROUPS:
         return metrics, {}
-    last = np.searchsorted(np.cumsum(positive_T + negative_T), positive_T.sum())  # predicted: as many as are positive
-    if not sample.all_competing and int((competing <= last).sum()) < MIN_PREDICTED:
+    least = np.searchsorted(np.cumsum(positive_T + negative_T), positive_T.sum())  # predicted: as many as are positive
+    if not sample.all_competing and int((competing <= least).sum()) < MIN_PREDICTED:
         return metrics, {}
     replicates = [
         classification_metrics(of_part, num_scores)
@@ -205,13 +207,6 @@ def pooled_hits(pool: SortedPool, cutoffs: Sequence[int], *, whole: bool) -> dic
         above = len(pool.true) - int(np.searchsorted(pool.true, threshold, "right"))
         hits[f"{POOLED_HITS}{cutoff}"] = above / len(pool.true) if whole and len(pool.true) else None
     return hits
-
-
-def _distinct(pool: SortedPool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the distinct scores, decreasing, and the place of each score among them."""
-    scores = np.union1d(first_of_each(pool.true)[0], first_of_each(pool.competing)[0])
-    last = len(scores) - 1
-    return scores[::-1], last - np.searchsorted(scores, pool.true), last - np.searchsorted(scores, pool.competing)
 
 
 def _without_a_group(

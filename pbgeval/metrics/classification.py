@@ -92,11 +92,13 @@ def confusion_metrics(tp: Count, fp: Count, fn: Count, tn: Count) -> dict[str, f
         "false_omission_rate": _ratio(fn, tn + fn),
         "positive_likelihood_ratio": _ratio(tpr, fpr),
         "negative_likelihood_ratio": _ratio(fnr, tnr),
-        "diagnostic_odds_ratio": _product(_ratio(tp, fp), _ratio(tn, fn)),
+        "diagnostic_odds_ratio": None if not fp or not fn else (tp / fp) * (tn / fn),
         "accuracy": _ratio(tp + tn, tp + fp + fn + tn),
         "balanced_accuracy_score": None if tpr is None or tnr is None else (tpr + tnr) / 2,
         "f1_score": _ratio(2 * tp, 2 * tp + fp + fn),
-        "prevalence_threshold": _prevalence_threshold(tpr, fpr),
+        "prevalence_threshold": (
+            None if tpr is None or fpr is None or not tpr + fpr else math.sqrt(fpr) / (math.sqrt(tpr) + math.sqrt(fpr))
+        ),
         "threat_score": _ratio(tp, tp + fn + fp),
         "fowlkes_mallows_index": None if ppv is None or tpr is None else math.sqrt(ppv * tpr),
         "informedness": informedness,
@@ -106,16 +108,6 @@ def confusion_metrics(tp: Count, fp: Count, fn: Count, tn: Count) -> dict[str, f
 
 def _ratio(numerator: Count | None, denominator: Count | None) -> float | None:
     return None if numerator is None or not denominator else numerator / denominator
-
-
-def _product(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first * second
-
-
-def _prevalence_threshold(tpr: float | None, fpr: float | None) -> float | None:
-    if tpr is None or fpr is None or not tpr + fpr:
-        return None
-    return math.sqrt(fpr) / (math.sqrt(tpr) + math.sqrt(fpr))
 
 
 def _matthews(tp: Count, fp: Count, fn: Count, tn: Count) -> float | None:

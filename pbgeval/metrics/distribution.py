@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
-from math import exp, expm1, fsum, inf
+from math import fsum, inf
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pbgeval.stats.histograms import bin_middles
 from pbgeval.stats.keyed_sums import KeyedSums, begins, first_of_each
 from pbgeval.stats.query_metrics import find_query_metric
-from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power, log_power_spread
+from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power
 
 # Numbers of candidates -> what rank metrics are by chance: their expectations and variances in closed form.
 #
@@ -110,12 +110,6 @@ def variance_of_hits_at(groups: CandidateGroups, cutoff: int) -> float:
     return groups.variance_of_mean(share_hit_G * (1.0 - share_hit_G))
 
 
-def variance_of_geometric_mean_rank(groups: CandidateGroups) -> float:
-    """Return exp(2 sum L(p)) (exp(sum L(2p) - 2 sum L(p)) - 1)."""
-    log_spread = groups.sum(log_power_spread(groups.candidates_G, groups.share_G))
-    return exp(2.0 * groups.log_geometric_mean) * expm1(log_spread)
-
-
 Floats = NDArray[np.float64]
 
 _SUM_ROWS = 64  # added one after the other; ten times as fast as an exact sum of every value
@@ -173,7 +167,12 @@ class RankDistribution:
             groups = groups or CandidateGroups.from_queries(num_candidates_Q)
             return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank), means=means)
         kept = np.flatnonzero(weight)
-        ranks_R, weight_R = _weight_of_each(rank[kept], weight[kept])
+        order = kept[np.argsort(rank[kept])]
+        ranks_R, first_R = first_of_each(rank[order])
+        weights = weight[order].tolist()
+        weight_R = np.array(
+            [fsum(weights[first:end]) for first, end in pairwise([*first_R.tolist(), len(weights)])], np.float64
+        )
         groups = groups or CandidateGroups.from_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
         return cls(ranks_R, weight_R, groups, len(rank), is_weighted=True, means=means)
 
@@ -292,12 +291,3 @@ def comparable_weights(weight_Q: Floats) -> Floats:
         return weight_Q
     _, exponent = np.frexp(weight_Q.max())
     return np.asarray(np.ldexp(weight_Q, -int(exponent)))
-
-
-def _weight_of_each(rank: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Return the distinct ranks in order, and the sum of the weights of each."""
-    order = np.argsort(rank)
-    ranks_R, first_R = first_of_each(rank[order])
-    weights = weight[order].tolist()
-    sums = [fsum(weights[first:end]) for first, end in pairwise([*first_R.tolist(), len(weights)])]
-    return ranks_R, np.array(sums, np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -60,8 +60,7 @@ class _ShareSums(NamedTuple):
             return Estimate(mean, None)
         # Of lists that agree nothing is left but rounding, of either sign.
         squares = math.fsum((self.squares, -2.0 * mean * self.products, mean * mean * self.weight_squares))
-        error = math.sqrt(max(squares, 0.0) * num_lists / (num_lists - 1)) / self.weights
-        return Estimate(mean, error)
+        return Estimate(mean, math.sqrt(max(squares, 0.0) * num_lists / (num_lists - 1)) / self.weights)
 
 
 @frozen(eq=False)
@@ -123,33 +122,21 @@ class DrawSums:
         if not self.num_queries or self.num_without_draws:
             names = [f"{rank_type}.{metric}" for rank_type in WORTH_OF_TIES for metric in RANGES if metric != QUERY_AUC]
             return dict.fromkeys([*names, QUERY_AUC], Estimate(None, None))
-        return dict(self._estimates())
-
-    def _estimates(self) -> Iterator[tuple[str, Estimate]]:
-        num_queries = self.num_queries
-        for index, rank_type in enumerate(WORTH_OF_TIES):
-            sums = self._share_sums(index)
-            share, num_competitors = sums.mean(self._num_lists), sums.weights
+        found: dict[str, Estimate] = {}
+        num_queries, num_lists = self.num_queries, int(self.values[2])  # lists of which some query has competitors
+        *of_ranks, of_auc = (_ShareSums(*row) for row in self.values[NUM_COUNTS:].reshape(-1, NUM_SHARE_SUMS).tolist())
+        for rank_type, sums in zip(WORTH_OF_TIES, of_ranks, strict=True):
+            share, num_competitors = sums.mean(num_lists), sums.weights
             num_by_chance = num_competitors + 2 * num_queries  # twice the ranks that chance would give, summed
-            yield f"{rank_type}.mean_rank", _affine(1.0, num_competitors / num_queries, share)
-            yield (
-                f"{rank_type}.adjusted_arithmetic_mean_rank",
-                _affine(2 * num_queries / num_by_chance, 2 * num_competitors / num_by_chance, share),
+            found[f"{rank_type}.mean_rank"] = _affine(1.0, num_competitors / num_queries, share)
+            found[f"{rank_type}.adjusted_arithmetic_mean_rank"] = _affine(
+                2 * num_queries / num_by_chance, 2 * num_competitors / num_by_chance, share
             )
             # As in every report, the index is 0 where chance decides nothing.
             start, slope = (1.0, -2.0) if num_competitors else (0.0, 0.0)
-            yield f"{rank_type}.adjusted_mean_rank_index", _affine(start, slope, share)
-        sums = self._share_sums(len(WORTH_OF_TIES))
-        auc = _affine(1.0, -1.0, sums.mean(self._num_lists)) if sums.weights else Estimate(None, None)
-        yield QUERY_AUC, auc
-
-    @property
-    def _num_lists(self) -> int:
-        """Lists of which some query has competitors."""
-        return int(self.values[2])
-
-    def _share_sums(self, index: int) -> _ShareSums:
-        return _ShareSums(*self.values[NUM_COUNTS:].reshape(-1, NUM_SHARE_SUMS)[index].tolist())
+            found[f"{rank_type}.adjusted_mean_rank_index"] = _affine(start, slope, share)
+        found[QUERY_AUC] = _affine(1.0, -1.0, of_auc.mean(num_lists)) if of_auc.weights else Estimate(None, None)
+        return found
 
 
 def interval_of(key: str, estimate: Estimate) -> dict[str, float] | None:
@@ -164,5 +151,4 @@ def interval_of(key: str, estimate: Estimate) -> dict[str, float] | None:
 
 def _affine(start: float, slope: float, of: Estimate) -> Estimate:
     assert of.value is not None, "a mean share always has a value"
-    error = None if of.standard_error is None else abs(slope) * of.standard_error
-    return Estimate(start + slope * of.value, error)
+    return Estimate(start + slope * of.value, None if of.standard_error is None else abs(slope) * of.standard_error)

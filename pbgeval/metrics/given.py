@@ -122,8 +122,7 @@ def from_ranks(
     shares_Q = np.ones(len(best_Q)) if weight_Q is None else weight_Q
     groups: CandidateGroups | None = None  # the same for all rank types
     distributions: dict[str, RankDistribution] = {}
-    ranks = (best_Q, (best_Q + worst_Q) / 2.0, worst_Q)
-    for rank_type, rank_Q in zip(RankType, ranks, strict=True):
+    for rank_type, rank_Q in zip(RankType, (best_Q, (best_Q + worst_Q) / 2.0, worst_Q), strict=True):
         distribution = RankDistribution.from_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
         distributions[rank_type.value], groups = distribution, distribution.groups
 

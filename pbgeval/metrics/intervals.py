@@ -68,11 +68,6 @@ class SampledQueries:
             torch.cat([torch.empty(0, dtype=torch.int64), *(part.cluster_Q for part in parts)]),
         )
 
-    def select_label(self, label: str) -> SampledQueries:
-        """Return the queries of a label of the report."""
-        chosen_Q = torch.isin(self.side_Q, torch.tensor([side.value for side in Side if side.is_in(label)]))
-        return SampledQueries(self.counts.select(chosen_Q), self.side_Q[chosen_Q], self.cluster_Q[chosen_Q])
-
 
 @frozen
 class Interval:
@@ -121,8 +116,9 @@ def sample_intervals(
     for label in (*(side.label for side in sides), "both"):
         if keys is not None and not any(key.startswith(f"{label}.") for key in keys):
             continue
-        sample = _Clusters(queries.select_label(label), design, level)
-        stats = RankStats.from_queries(StatsLayout(cutoffs), sample.queries.counts)
+        of_label_Q = torch.isin(queries.side_Q, torch.tensor([side.value for side in Side if side.is_in(label)]))
+        sample = _Clusters(queries.counts.select(of_label_Q), queries.cluster_Q[of_label_Q], design, level)
+        stats = RankStats.from_queries(StatsLayout(cutoffs), sample.counts)
         for name, metric, rank_type in keyed_metrics(cutoffs):
             key = f"{label}.{name}"
             value = query_mean(stats.total, metric, rank_type) if keys is None or key in keys else None
@@ -137,7 +133,8 @@ def sample_intervals(
 class _Clusters:
     """One label's queries by cluster."""
 
-    queries: SampledQueries
+    counts: RankCounts
+    cluster_Q: Tensor
     design: SampleDesign
     level: float
 
@@ -145,7 +142,7 @@ class _Clusters:
         """Return the interval of a metric, whose value is exact."""
         mean, variance, freedom = self._mean(metric, rank_type)
         critical = student_quantile(self.level, freedom)
-        top = 1 if metric.is_share else max(1, int(self.queries.counts.num_competitors_Q.max()))
+        top = 1 if metric.is_share else max(1, int(self.counts.num_competitors_Q.max()))
         share, error = mean / top, math.sqrt(variance) / top
         agree = error <= _NO_VARIANCE * share  # also where no cluster has a hit
         low, high = (
@@ -160,9 +157,8 @@ class _Clusters:
 
     def _mean(self, metric: QueryMetric, rank_type: RankType) -> tuple[float, float, int]:
         """Return a ratio of sums over clusters, its variance and degrees of freedom."""
-        counts = self.queries.counts
-        numerator_U = self._cluster_sums(metric.numerators(counts, rank_type, VALUE_BITS))
-        denominator_U = self._cluster_sums(metric.counted(counts) * metric.denominator(VALUE_BITS))
+        numerator_U = self._cluster_sums(metric.numerators(self.counts, rank_type, VALUE_BITS))
+        denominator_U = self._cluster_sums(metric.counted(self.counts) * metric.denominator(VALUE_BITS))
         total = int(denominator_U.sum())
         value = int(numerator_U.sum()) / total
         residual_U = (numerator_U - value * denominator_U) / (total / len(denominator_U))
@@ -170,17 +166,17 @@ class _Clusters:
 
     def _cluster_sums(self, values_Q: Tensor) -> np.ndarray:
         sums_U = torch.zeros(len(self.design.stratum_U), dtype=torch.int64)
-        return sums_U.index_add_(0, self.queries.cluster_Q, values_Q).numpy()
+        return sums_U.index_add_(0, self.cluster_Q, values_Q).numpy()
 
     def _num_independent(self) -> float:
         """Return how many independent queries of an endless population the sample is worth.
 
         That is measured on the reciprocal ranks; where they too agree, a cluster counts as one query.
         """
-        one_Q = torch.ones_like(self.queries.cluster_Q)
+        one_Q = torch.ones_like(self.cluster_Q)
         num_clusters = int((self._cluster_sums(one_Q) > 0).sum())
         unseen = 1.0 - len(self.design.stratum_U) / int(self.design.population_H.sum())
-        reciprocal_Q = 2.0 / self.queries.counts.doubled_rank(RankType.REALISTIC).double()
+        reciprocal_Q = 2.0 / self.counts.doubled_rank(RankType.REALISTIC).double()
         mean, variance, _ = self._mean(MEAN_RECIPROCAL_RANK, RankType.REALISTIC)
         if variance <= (_NO_VARIANCE * mean) ** 2:
             return num_clusters / unseen
@@ -227,8 +223,7 @@ def variance_of_mean(residual_U: np.ndarray, design: SampleDesign) -> tuple[floa
     draws_H = sampled_H * (1.0 - sampled_H / np.maximum(population_H, 1))  # corrected for the finite population
     parts_H = draws_H * squares_H / np.maximum(free_H, 1)
     errors_H = parts_H / np.maximum(sampled_H, 1) ** 2  # of the strata's means
-    rounding = _variance_of_rounding(means_H, errors_H, design)
-    variance = (float(parts_H.sum()) + rounding) / len(residual_U) ** 2
+    variance = (float(parts_H.sum()) + _variance_of_rounding(means_H, errors_H, design)) / len(residual_U) ** 2
     pooled = float(squares_H.sum()) / design.degrees_of_freedom
     shrunk_H = draws_H * (squares_H + PRIOR_DRAWS * pooled) / (free_H + PRIOR_DRAWS)
     fourth = float((shrunk_H**2 / np.maximum(free_H, 1)).sum())

@@ -18,7 +18,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.metrics.registry import NDCG_FAMILIES
-from pbgeval.metrics.taxonomy import RelatedTypes, Taxonomy, TypeGain
+from pbgeval.metrics.taxonomy import Taxonomy, TypeGain
 from pbgeval.stats.groups import TypeStats
 
 Integers = NDArray[np.int64]
@@ -58,18 +58,13 @@ def ndcg_of_levels(
         cutoffs: each from 1; levels hold at least as many candidates as the greatest, or all there are.
         discount: of positions.
     """
-    weights = _weights(max(cutoffs, default=1), discount)
-    mean_Qk = gain_Qk / np.maximum(count_Qk, 1)
-    found_QK = _discounted(count_Qk, mean_Qk, weights, cutoffs)
+    places = range(1, max(cutoffs, default=1) + 1)
+    terms = [1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2)) for p in places]
+    weights = np.array([math.fsum(terms[:number]) for number in range(len(terms) + 1)])  # of the first places
+    found_QK = _discounted(count_Qk, gain_Qk / np.maximum(count_Qk, 1), weights, cutoffs)
     ideal_QK = _discounted(ideal_QH, np.broadcast_to(gain_H.astype(np.float64), ideal_QH.shape), weights, cutoffs)
     shares_QK = np.minimum(found_QK / np.where(ideal_QK > 0, ideal_QK, 1.0), 1.0)  # rounding alone could pass 1
     return np.where(ideal_QK > 0, shares_QK, np.nan)
-
-
-def _weights(most: int, discount: Discount) -> Floats:
-    """Return the sums of 1 / discount over positions 1..p for p = 0..most."""
-    terms = [1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2)) for p in range(1, most + 1)]
-    return np.array([math.fsum(terms[:number]) for number in range(most + 1)])
 
 
 def _discounted(count_Qn: Integers, mean_Qn: Floats, weights: Floats, cutoffs: Sequence[int]) -> Floats:
@@ -185,9 +180,9 @@ def evaluate_types(
         raise ValueError(f"cutoffs: expected numbers from 1, got {min(cutoffs)}")
     protocol = protocol or TypeProtocol()
     width = max(cutoffs, default=1)
-    judge = _Judge(taxonomy, protocol, width)
-    lists = [judge.judge(true, ranking.get(query)) for query, true in truth.items()]
-    judge.counts["num_unasked"] = len(ranking.keys() - truth.keys())
+    counts: Counter[str] = Counter()
+    lists = [_judge(taxonomy, protocol, width, true, ranking.get(query), counts) for query, true in truth.items()]
+    counts["num_unasked"] = len(ranking.keys() - truth.keys())
     gains_QK, ideal_QK = (np.array([pair[at] for pair in lists]).reshape(-1, width) for at in (0, 1))
     is_standard, of_cutoff = protocol.discount is Discount.STANDARD, {}
     for cutoff in cutoffs:
@@ -197,7 +192,7 @@ def evaluate_types(
             (torch.from_numpy(of_QK[:, :cutoff]) / divisor_K).sum(1).tolist() for of_QK in (gains_QK, ideal_QK)
         )
         of_cutoff[cutoff] = [found / best if best > 0 else None for found, best in zip(dcg, ideal, strict=True)]
-    return TypeNdcg(tuple(truth), of_cutoff, {name: judge.counts[name] for name in COUNTS})
+    return TypeNdcg(tuple(truth), of_cutoff, {name: counts[name] for name in COUNTS})
 
 
 COUNTS = (
@@ -213,46 +208,37 @@ COUNTS = (
 )
 
 
-@frozen(eq=False)
-class _Judge:
-    """Lists of one hierarchy, under one protocol."""
+def _judge(
+    taxonomy: Taxonomy,
+    protocol: TypeProtocol,
+    width: int,
+    true: Sequence[str],
+    listed: Sequence[str] | None,
+    counts: Counter[str],
+) -> tuple[Floats, Floats]:
+    """Return the gains of the first places of a list, and those of the ideal one; count what is odd in it."""
+    names, root = list(listed or ()), taxonomy.root
+    once = list(dict.fromkeys(names))
+    found = [taxonomy.find(name) for name in dict.fromkeys(true) if name != root]
+    known = tuple(sorted(type_ for type_ in found if type_ is not None))
+    counts["num_queries"] += 1
+    counts["num_missing"] += listed is None
+    counts["num_unknown_true_types"] += len(found) - len(known)
+    counts["num_undefined"] += not known
+    counts["num_on_one_branch"] += taxonomy.share_a_branch(known)
+    counts["num_repeated_types"] += len(names) - len(once)
+    counts["num_roots_listed"] += root in once
+    counts["num_unknown_listed_types"] += sum(taxonomy.find(name) is None and name != root for name in once)
+    related = taxonomy.related(known)
 
-    taxonomy: Taxonomy
-    protocol: TypeProtocol
-    width: int  # places of a list that count
-    counts: Counter[str] = field(factory=Counter, init=False)
+    def gain(name: str) -> float:
+        distance_n = related.distance_n[related.type_n == taxonomy.find(name)]
+        if name == root and protocol.as_published:  # by its distance of the nearest true type
+            distance_n = np.sort(taxonomy.depth_T[related.type_n[related.distance_n == 0]])[:1]
+        return float(taxonomy.gains(distance_n, protocol.gain, protocol.base).sum())
 
-    def judge(self, true: Sequence[str], listed: Sequence[str] | None) -> tuple[Floats, Floats]:
-        """Return the gains of a list's places, and those of the ideal list."""
-        self.counts["num_queries"] += 1
-        self.counts["num_missing"] += listed is None
-        found = [self.taxonomy.find(name) for name in dict.fromkeys(true) if name != self.taxonomy.root]
-        known = tuple(sorted(type_ for type_ in found if type_ is not None))
-        self.counts["num_unknown_true_types"] += len(found) - len(known)
-        self.counts["num_undefined"] += not known
-        self.counts["num_on_one_branch"] += self.taxonomy.share_a_branch(known)
-        related = self.taxonomy.related(known)
-        ideal_K = self._padded(np.sort(self._gains(related.distance_n))[::-1])
-        names = self._counted(listed or ())[: self.width]
-        return self._padded(np.array([self._gain(name, related) for name in names])), ideal_K
-
-    def _counted(self, listed: Sequence[str]) -> list[str]:
-        """Return the names that have a place, and count what is odd among all."""
-        once = list(dict.fromkeys(listed))
-        self.counts["num_repeated_types"] += len(listed) - len(once)
-        self.counts["num_roots_listed"] += self.taxonomy.root in once
-        unknown = [name for name in once if self.taxonomy.find(name) is None and name != self.taxonomy.root]
-        self.counts["num_unknown_listed_types"] += len(unknown)
-        return list(listed) if self.protocol.as_published else once
-
-    def _gain(self, name: str, related: RelatedTypes) -> float:
-        distance_n = related.distance_n[related.type_n == self.taxonomy.find(name)]
-        if name == self.taxonomy.root and self.protocol.as_published:  # by its distance of the nearest true type
-            distance_n = np.sort(self.taxonomy.depth_T[related.type_n[related.distance_n == 0]])[:1]
-        return float(self._gains(distance_n).sum())
-
-    def _gains(self, distance_n: NDArray[np.int64]) -> NDArray[np.float64]:
-        return self.taxonomy.gains(distance_n, self.protocol.gain, self.protocol.base)
-
-    def _padded(self, gains_n: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.pad(gains_n[: self.width], (0, max(self.width - len(gains_n), 0)))
+    places = (names if protocol.as_published else once)[:width]
+    ideal = np.sort(taxonomy.gains(related.distance_n, protocol.gain, protocol.base))[::-1][:width]
+    gains_K, ideal_K = np.zeros(width), np.zeros(width)
+    gains_K[: len(places)], ideal_K[: len(ideal)] = [gain(name) for name in places], ideal
+    return gains_K, ideal_K

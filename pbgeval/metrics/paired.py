@@ -74,7 +74,7 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
         metrics: what is compared.
         by_group: whether groups are compared, or all their queries together.
     """
-    sums, keys = stats.by_group if by_group else stats.all, stats.key_sums()
+    sums, keys = stats.by_group if by_group else stats.all, [table.sums() for table in stats.keys]
     few = [sums.few(number) for number in range(len(metrics))]
     found = []
     for group in sums.groups:
@@ -83,8 +83,7 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
         of_metrics = []
         for number, metric in enumerate(metrics):
             variance, differs = _variance(moments, number, its_keys), sums.differs(group, number)
-            difference = _difference(metric, number, moments, variance, few[number].get(group), differs=differs)
-            of_metrics.append(difference)
+            of_metrics.append(_difference(metric, number, moments, variance, few[number].get(group), differs=differs))
         found.append(GroupDifferences(group, int(moments.num_S.sum()), tuple(of_metrics)))
     return found
 

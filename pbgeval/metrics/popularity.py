@@ -16,7 +16,7 @@ from pbgeval.metrics.summary import weighted_sums
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.histograms import MAX_CLASSES
-from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QUERIES, QueryMetric, ratio
+from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QUERIES, ratio
 from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats, StatsLayout, by_label, query_mean
 from pbgeval.stats.ranks import RankType
 
@@ -74,11 +74,6 @@ def _strata(measure: str) -> str:
     return f"{measure}_strata"
 
 
-def _shares(layout: StatsLayout) -> list[QueryMetric]:
-    """Return the metrics of the section: mean reciprocal rank and hits."""
-    return [metric for metric in layout.metrics if metric.is_share]
-
-
 def _reciprocals(counted: Sequence[Counted], rank_type: RankType) -> tuple[int, int]:
     """Return the number of queries of both sides, and the sum of their reciprocal ranks in fixed point."""
     of_both = [of_label["both"] for _, of_label in counted]
@@ -119,7 +114,8 @@ def _rows(strata: Sequence[Counted], layout: StatsLayout, rank_type: RankType) -
             row[name] = {
                 f"{label}.{rank_type.value}.{metric.name}": query_mean(sums.__getitem__, metric, rank_type)
                 for label, sums in sums_of.items()
-                for metric in _shares(layout)
+                for metric in layout.metrics
+                if metric.is_share
             }
         rows.append(row)
     return rows
@@ -134,7 +130,7 @@ def _stratified(
     for label in counts[0][1] if counts else ():
         of_counts = [of_label[label] for _, of_label in counts]
         weight = math.fsum(w * of.total(QUERIES) for w, of in zip(weights, of_counts, strict=True))
-        for metric in _shares(layout):
+        for metric in (metric for metric in layout.metrics if metric.is_share):  # the reciprocal rank, and hits
             unit = metric.denominator(FRACTION_BITS)
             values = [metric.numerator(of.total, rank_type) / unit for of in of_counts]
             total = math.fsum(w * value for w, value in zip(weights, values, strict=True))

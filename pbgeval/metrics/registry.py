@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from math import exp, sqrt
+from math import exp, expm1, sqrt
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +18,7 @@ from attrs import frozen
 
 from pbgeval.metrics import distribution as chance
 from pbgeval.metrics.distribution import RankDistribution, weighted_median
+from pbgeval.stats.series import log_power_spread
 
 # What a rank metric is: names, range, direction, level by chance, and how it is computed from a distribution.
 
@@ -110,8 +111,7 @@ def median_absolute_deviation(distribution: RankDistribution) -> float:
 
     With weights it is divided by .67449 as in PyKEEN, so equal weights give 4e-7 less of it than none.
     """
-    distance_R = np.abs(distribution.ranks_R - distribution.median)
-    distances, place_R = np.unique(distance_R, return_inverse=True)
+    distances, place_R = np.unique(np.abs(distribution.ranks_R - distribution.median), return_inverse=True)
     weights = np.bincount(place_R, distribution.weight_R).astype(np.float64)  # of at most two ranks each
     return weighted_median(distances, weights) / (NORMAL_75_ROUNDED if distribution.is_weighted else NORMAL_75)
 
@@ -200,7 +200,10 @@ GEOMETRIC_MEAN_RANK = Metric(
     source=f"{PYKEEN}; {HOYT}",
     compute=lambda ranks: exp(ranks.mean_log_rank),
     compute_expectation=lambda ranks: exp(ranks.groups.log_geometric_mean),
-    compute_variance=lambda ranks: chance.variance_of_geometric_mean_rank(ranks.groups),
+    compute_variance=lambda ranks: (  # exp(2 sum L(p)) (exp(sum L(2p) - 2 sum L(p)) - 1)
+        exp(2.0 * ranks.groups.log_geometric_mean)
+        * expm1(ranks.groups.sum(log_power_spread(ranks.groups.candidates_G, ranks.groups.share_G)))
+    ),
 )
 METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
     base_metric(

@@ -43,26 +43,21 @@ Metrics = dict[str, Value]
 EXPECTED_LIKE = RankType.REALISTIC  # the mean over the orders of ties has this type's mean rank
 
 
-@frozen(eq=False)
-class ExactSums:
-    """Weighted sums over queries, as integers over one denominator."""
+def _means(sums: Sums, layout: StatsLayout, rank_type: RankType | None) -> Means | None:
+    """Return the means of a rank type, None for those over all orders of ties; None if nothing has weight.
 
-    sums: Sums
-    layout: StatsLayout
-
-    def means(self, rank_type: RankType | None) -> Means | None:
-        """Return the means of a rank type, None for those over all orders of ties; None if nothing has weight."""
-        weight = self.sums(QUERIES)
-        if not weight:
-            return None
-        metrics = [metric for metric in self.layout.metrics if metric.over_ties is not None]
-        means = {metric.name: query_mean(self.sums, metric, rank_type or EXPECTED_LIKE) for metric in metrics}
-        for metric in self.layout.tied_metrics if rank_type is None else ():
-            units = (1 << FRACTION_BITS) // metric.denominator(FRACTION_BITS)
-            best = self.sums(f"{RankType.OPTIMISTIC.value}.{metric.name}") * units
-            below = self.sums(f"expected_below_optimistic.{metric.name}")
-            means[metric.name] = (best - below) / (weight << FRACTION_BITS)
-        return means.get
+    Sums over queries are integers, those of weighted ones over one denominator.
+    """
+    weight = sums(QUERIES)
+    if not weight:
+        return None
+    metrics = [metric for metric in layout.metrics if metric.over_ties is not None]
+    means = {metric.name: query_mean(sums, metric, rank_type or EXPECTED_LIKE) for metric in metrics}
+    for metric in layout.tied_metrics if rank_type is None else ():
+        units = (1 << FRACTION_BITS) // metric.denominator(FRACTION_BITS)
+        best = sums(f"{RankType.OPTIMISTIC.value}.{metric.name}") * units
+        means[metric.name] = (best - sums(f"expected_below_optimistic.{metric.name}")) / (weight << FRACTION_BITS)
+    return means.get
 
 
 def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Sequence[Metric] = ()) -> dict[str, Value]:
@@ -80,10 +75,10 @@ def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Seq
         )
         for rank_type in RankType
     }
-    return dict(_values(ExactSums(stats.total, stats.layout), of_types, optional))
+    return dict(_values(stats.total, stats.layout, of_types, optional))
 
 
-def all_weighted_metrics(sums: ExactSums, grouped: GroupedStats, sides: tuple[Side, ...]) -> dict[str, Value]:
+def all_weighted_metrics(sums: Sums, grouped: GroupedStats, sides: tuple[Side, ...]) -> dict[str, Value]:
     """Return `<rank type>.<metric>` -> value for queries that weigh 1 / (class): None where it is undefined.
 
     Args:
@@ -104,18 +99,18 @@ def all_weighted_metrics(sums: ExactSums, grouped: GroupedStats, sides: tuple[Si
             num_queries=int(num_G.sum()),
             is_weighted=True,
         )
-    return dict(_values(sums, of_types))
+    return dict(_values(sums, grouped.layout, of_types))
 
 
 def _values(
-    sums: ExactSums, of_types: Mapping[RankType, RankDistribution], optional: Sequence[Metric] = ()
+    sums: Sums, layout: StatsLayout, of_types: Mapping[RankType, RankDistribution], optional: Sequence[Metric] = ()
 ) -> Iterator[tuple[str, Value]]:
-    metrics = metrics_of_ranks(sums.layout.cutoffs)
+    metrics = metrics_of_ranks(layout.cutoffs)
     for rank_type, of_bins in of_types.items():
-        of_type = evolve(of_bins, means=sums.means(rank_type))
+        of_type = evolve(of_bins, means=_means(sums, layout, rank_type))
         for metric in (*metrics, *optional):
             yield f"{rank_type.value}.{metric.name}", metric.value(of_type)
-    expected = evolve(of_types[EXPECTED_LIKE], means=sums.means(None))
+    expected = evolve(of_types[EXPECTED_LIKE], means=_means(sums, layout, None))
     for metric in metrics:
         if metric.has_rank_type(EXPECTED):
             yield f"{EXPECTED}.{metric.name}", metric.value(expected)
@@ -230,31 +225,28 @@ def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
     """Return the diagnostics of the queries, by side and for both."""
     stats_of = by_label({side: groups.rank_stats(side) for side in sides}, sides)
     histograms_of = by_label({side: groups.side_histograms(side) for side in sides}, sides)
-    return {label: _diagnosis(stats, histograms_of[label]) for label, stats in stats_of.items()}
-
-
-def _diagnosis(stats: RankStats, histograms: RankHistograms) -> dict[str, object]:
-    num_queries = stats.total("num_queries")
-    candidates = histograms.num_candidates.keys
-    return {
-        "num_queries": num_queries,
-        "num_candidates": {
-            "min": int(candidates.min()) if len(candidates) else None,
-            "mean": ratio(stats.total("num_competitors") + num_queries, num_queries),
-            "max": int(candidates.max()) if len(candidates) else None,
-        },
-        "num_tied_queries": stats.total("num_tied_queries"),
-        "tied_share": ratio(stats.total("num_tied_queries"), num_queries),
-        "mean_num_ties": ratio(
-            stats.total("pessimistic.mean_rank") - stats.total("optimistic.mean_rank"), 2 * num_queries
-        ),
-        "num_queries_topped_up": stats.total("num_short_lists"),
-        "num_queries_without_competitors": num_queries - stats.total("num_competing_queries"),
-        "num_queries_outside": stats.total("num_outside"),
-        "num_copies_excluded": stats.total("num_excluded"),
-        "num_known_excluded": stats.total("known"),
-        "num_undefined_losses": stats.total("num_undefined_losses"),
-    }
+    found: dict[str, object] = {}
+    for label, stats in stats_of.items():
+        total, num_queries = stats.total, stats.total("num_queries")
+        candidates = histograms_of[label].num_candidates.keys
+        found[label] = {
+            "num_queries": num_queries,
+            "num_candidates": {
+                "min": int(candidates.min()) if len(candidates) else None,
+                "mean": ratio(total("num_competitors") + num_queries, num_queries),
+                "max": int(candidates.max()) if len(candidates) else None,
+            },
+            "num_tied_queries": total("num_tied_queries"),
+            "tied_share": ratio(total("num_tied_queries"), num_queries),
+            "mean_num_ties": ratio(total("pessimistic.mean_rank") - total("optimistic.mean_rank"), 2 * num_queries),
+            "num_queries_topped_up": total("num_short_lists"),
+            "num_queries_without_competitors": num_queries - total("num_competing_queries"),
+            "num_queries_outside": total("num_outside"),
+            "num_copies_excluded": total("num_excluded"),
+            "num_known_excluded": total("known"),
+            "num_undefined_losses": total("num_undefined_losses"),
+        }
+    return found
 
 
 # Statistics of groups of queries -> macro averages: every query key, or every relation, counts alike.
@@ -276,9 +268,8 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
         of_label = [(frequency, of_labels[label]) for frequency, of_labels in rows]
         metrics |= _metrics(label, grouped.layout, of_label, of_label)
-        exact = ExactSums(weighted_sums(grouped.layout, of_label).__getitem__, grouped.layout)
-        of_sides = tuple(side for side in sides if side.is_in(label))
-        weighted = all_weighted_metrics(exact, grouped, of_sides)
+        sums, of_sides = weighted_sums(grouped.layout, of_label), tuple(side for side in sides if side.is_in(label))
+        weighted = all_weighted_metrics(sums.__getitem__, grouped, of_sides)
         metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
     return metrics
 

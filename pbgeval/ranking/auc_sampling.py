@@ -68,8 +68,7 @@ class AucSampling:
 
     def num_scores(self, num_queries: int) -> int:
         """Return about how many scores of some queries are kept."""
-        per_query = min(self.competing_rate, 1.0) * self.longest_list + self.true_rate
-        return math.ceil(num_queries * per_query)
+        return math.ceil(num_queries * (min(self.competing_rate, 1.0) * self.longest_list + self.true_rate))
 
     def words(self, stream: DrawStream, first_row: int, num_rows: int) -> np.ndarray | None:
         """Return the words (E, words_per_row) of consecutive rows, None when every cell is kept."""
@@ -101,7 +100,6 @@ class AucSampling:
         """
         expected = self.competing_rate * list_length
         num_draws_Q = np.floor(expected + fractions(words_QW[:, COUNT_WORD])).astype(np.int64)
-        drawn_QJ = np.arange(words_QW.shape[1] - FIRST_POSITION_WORD)[None, :] < num_draws_Q[:, None]
-        query, draw = np.nonzero(drawn_QJ)
+        query, draw = np.nonzero(np.arange(words_QW.shape[1] - FIRST_POSITION_WORD)[None, :] < num_draws_Q[:, None])
         candidate = uniform_below(words_QW[query, FIRST_POSITION_WORD + draw], list_length)
         return torch.from_numpy(query), torch.from_numpy(candidate)

@@ -16,7 +16,7 @@ from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
 from pbgeval.ranking.draws import DrawStream
-from pbgeval.ranking.groups import Group, check_relations, make_group
+from pbgeval.ranking.groups import Group, check_range, make_group
 from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
@@ -56,7 +56,7 @@ def bucket_pass(
         DataError: an id out of range, a zero vector under cos, or a score that is not a number.
     """
     competition = competition or Competition()
-    check_relations(edges, origin, settings.num_relations)
+    check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
     streams, auc_words = {}, {}
     for side in settings.ends:
@@ -122,8 +122,20 @@ def count_against_partition(
             None if known is None else known[hidden].of(state.queries.edge_of_keys),
             None if in_time is None else in_time[hidden].answers,
         )
-        threads, rows_at_a_time = _threads_and_rows(group, state)
-        table = group.side(hidden).table
+        table, num_columns = group.side(hidden).table, group.side(hidden).table.embeddings_ND.shape[1]
+        threads, rows_at_a_time = (
+            BlockThreads.of_device(table.device),
+            max(BYTES_PER_RANGE // (4 * max(num_columns, 1)), 1),
+        )
+        if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
+            threads, rows_at_a_time = BlockThreads(1), table.num_rows
+        elif state.kernel is Kernel.FUSED:
+            rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
+        elif state.loss is not None:  # it is folded over whole runs of those that compete
+            runs = -(-rows_at_a_time // kernels.LOSS_CANDIDATES_PER_BLOCK)
+            rows_at_a_time = (
+                runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
+            )
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
             part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
@@ -201,20 +213,6 @@ def _state(
         state.sample = SampledCells(CellSample.by_number(*cells), settings.auc.true_is_kept(words_QW).numpy())
     state.loss = settings.loss
     return state
-
-
-def _threads_and_rows(group: Group, state: ContestState) -> tuple[BlockThreads, int]:
-    """Return the threads that count, and how many rows of the partition they count together."""
-    table = group.side(state.hidden).table
-    if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
-        return BlockThreads(1), table.num_rows
-    rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
-    if state.loss is not None:  # it is folded over whole runs of those that compete
-        runs = -(-rows_at_a_time // kernels.LOSS_CANDIDATES_PER_BLOCK)
-        rows_at_a_time = runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
-    if state.kernel is Kernel.FUSED:
-        rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
-    return BlockThreads.of_device(table.device), rows_at_a_time
 
 
 def _tally(group: Group, state: ContestState, settings: PassSettings, tally: SideTally, *, num_outside: int) -> None:

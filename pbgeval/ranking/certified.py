@@ -8,7 +8,7 @@ bound allows, else exactly. So the integers do not depend on the product, its bl
 from __future__ import annotations
 
 import torch
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 from torch import Tensor
 
 from pbgeval.ranking import blocks
@@ -43,17 +43,7 @@ def _rounded(x_Q: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
     """Round numbers in one direction."""
     rounded_Q = x_Q.to(dtype)
     short_Q = rounded_Q.double() < x_Q if towards > 0 else rounded_Q.double() > x_Q
-    next_Q = torch.nextafter(rounded_Q, torch.full_like(rounded_Q, towards))
-    return torch.where(short_Q, next_Q, rounded_Q)
-
-
-def _undecided(scores_KC: Tensor, limits: tuple[Tensor, Tensor], row_Q: Tensor, num_Q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (query, column) of the scores that lie between the limits of their query; `num_Q` is 0 where none do."""
-    open_Q = num_Q.nonzero().squeeze(1)
-    scores_OC = scores_KC[row_Q[open_Q]]
-    high_O1, low_O1 = (limit_Q[open_Q].unsqueeze(1) for limit_Q in limits)
-    at, column = ((scores_OC <= high_O1) & (scores_OC >= low_O1)).nonzero(as_tuple=True)
-    return open_Q[at], column
+    return torch.where(short_Q, torch.nextafter(rounded_Q, torch.full_like(rounded_Q, towards)), rounded_Q)
 
 
 def decide(
@@ -140,7 +130,12 @@ def count_certified(
     row_Q, true, scores_KC = queries.row_Q, queries.true, fast.scores_KC
     limits = _limits((fast.offset_K, fast.error_K), true, row_Q, scores_KC.dtype)
     counts = count(scores_KC, *limits, row_Q=row_Q, own_Q=own_Q, excluded=excluded, known=known)
-    query_P, column_P = _undecided(scores_KC, limits, row_Q, counts.raw.tied_Q)
+    # The cells between the limits of their query, which were counted as tied.
+    open_Q = counts.raw.tied_Q.nonzero().squeeze(1)
+    scores_OC = scores_KC[row_Q[open_Q]]
+    high_O1, low_O1 = (limit_Q[open_Q].unsqueeze(1) for limit_Q in limits)
+    at, column_P = ((scores_OC <= high_O1) & (scores_OC >= low_O1)).nonzero(as_tuple=True)
+    query_P = open_Q[at]
     competes_P = (column_P != own_Q[query_P]) & ~are_among(query_P, column_P, excluded, scores_KC.shape[1])
     return _decided(queries, candidates_CL, first_Q, counts, (query_P[competes_P], column_P[competes_P]), known)
 
@@ -154,14 +149,6 @@ class Bfloat16Use:
 
     num_blocks: int = 0
     num_given_up: int = 0
-
-    @property
-    def is_worth_a_try(self) -> bool:
-        return self.num_given_up <= 2 + self.num_blocks // 2
-
-    def add(self, *, given_up: bool) -> None:
-        self.num_blocks += 1
-        self.num_given_up += given_up
 
 
 def count_certified_compiled(
@@ -187,11 +174,13 @@ def count_certified_compiled(
     if not blocks.is_worth_it(candidates.rows_NL.device, num_cells):
         return None
     rows_CL = candidates.rows_NL
-    if bfloat16.is_worth_a_try and blocks.multiplies_bfloat16():
+    is_worth_a_try = bfloat16.num_given_up <= 2 + bfloat16.num_blocks // 2
+    if is_worth_a_try and blocks.multiplies_bfloat16():
         operands = operands_of(queries.prepared, candidates, in_bfloat16=True)
         if operands is not None:
             counts = _counted(queries, rows_CL, operands, own_Q, known, int(num_cells * MAX_OPEN_SHARE) + 1)
-            bfloat16.add(given_up=counts is None)
+            bfloat16.num_blocks += 1
+            bfloat16.num_given_up += counts is None
             if counts is not None:
                 return counts
     operands = operands_of(queries.prepared, candidates)
@@ -210,7 +199,9 @@ def _counted(
     counts, cells = blocks.count(
         operands.queries.rows_NW,
         operands.candidates.rows_NW,
-        _limits(operands.bounds(), queries.true, queries.row_Q, torch.float32),
+        _limits(
+            operands.kind.bounds(operands.queries, operands.candidates), queries.true, queries.row_Q, torch.float32
+        ),
         (queries.row_Q, own_Q),
         known,
         room_for_open=most_open,
@@ -236,7 +227,7 @@ def _counted_in_parts(
         if known is not None:
             here = (known[1] >= start) & (known[1] < stop)
             of_half = known[0][here], known[1][here] - start
-        half = operands.select_candidates(start, stop)
+        half = evolve(operands, candidates=operands.candidates.take(slice(start, stop)))
         total = total + _counted_in_parts(queries, candidates_CL[start:stop], half, own_Q - start, of_half)
     return total
 

@@ -114,21 +114,13 @@ def chunk_blocks(
             if chosen is None:
                 yield group, block
             else:
-                first = start // lists.chunk_size
-                part = _chosen_part(block, word, chosen[group.relation] - first)
-                if part is not None:
-                    yield group, part
+                chunks = chosen[group.relation] - start // lists.chunk_size  # numbered from the block's first
+                here = chunks[slice(*np.searchsorted(chunks, [0, block.rows_BQ.shape[0]]))]
+                if here.size:
+                    runs = np.split(here, np.flatnonzero(np.diff(here) > 1) + 1)
+                    words = tuple((word + int(run[0]) * block.num_words, len(run)) for run in runs)
+                    yield group, evolve(block, rows_BQ=block.rows_BQ[torch.from_numpy(here)], runs=words)
             word += block.rows_BQ.shape[0] * block.num_words
-
-
-def _chosen_part(block: ChunkBlock, first_word: int, chunks: np.ndarray) -> ChunkBlock | None:
-    """Return those of a block's chunks that are among `chunks`, which are numbered from its first; None: no one is."""
-    here = chunks[slice(*np.searchsorted(chunks, [0, block.rows_BQ.shape[0]]))]
-    if not here.size:
-        return None
-    runs = np.split(here, np.flatnonzero(np.diff(here) > 1) + 1)
-    words = tuple((first_word + int(run[0]) * block.num_words, len(run)) for run in runs)
-    return evolve(block, rows_BQ=block.rows_BQ[torch.from_numpy(here)], runs=words)
 
 
 def number_chunks(rel_E: np.ndarray, lists: SampledLists) -> np.ndarray:

@@ -19,7 +19,7 @@ from pbgeval.ranking.certified import Bfloat16Use
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import first_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
-from pbgeval.ranking.known_answers import KnownAnswers
+from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
 from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock, QueryEdges
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
@@ -157,8 +157,7 @@ def drawn_cells(
     parts = [np.empty((2, 0), np.int64)]
     for relation, of_relation in competing.split(rel_Q):
         query, place = auc.cells(words_QW[of_relation], competing.size(relation))
-        number_P = competing.number(relation, place.numpy())
-        parts.append(np.stack([query_Q[of_relation][query.numpy()], number_P]))
+        parts.append(np.stack([query_Q[of_relation][query.numpy()], competing.number(relation, place.numpy())]))
     return np.concatenate(parts, axis=1)
 
 
@@ -221,8 +220,7 @@ class TopCandidates:
         if not row.size:
             return
         scores = scores_KC.cpu().numpy()[row, column].astype(np.float64)
-        is_known = np.isin(row * num_columns + column, known_cells)
-        self.merge(row + first_key, scores, numbers_C[column], is_known)
+        self.merge(row + first_key, scores, numbers_C[column], np.isin(row * num_columns + column, known_cells))
 
     def merge(self, key: np.ndarray, score: np.ndarray, number: np.ndarray, known: np.ndarray) -> None:
         """Let further candidates compete, given one by one."""
@@ -234,8 +232,7 @@ class TopCandidates:
         known = np.concatenate([self.known_Kk[keys][listed], known])
         order = np.lexsort((number, -score, key))
         key, score, number, known = key[order], score[order], number[order], known[order]
-        first = np.searchsorted(key, key)
-        place = np.arange(key.size) - first
+        place = np.arange(key.size) - np.searchsorted(key, key)
         kept = place < self.k
         at = (key[kept], place[kept])
         self.score_Kk[at], self.number_Kk[at], self.known_Kk[at] = score[kept], number[kept], known[kept]
@@ -319,12 +316,9 @@ class ContestState:
     # Of a model that scores all entities for a query at once: true scores are read when a block meets candidates.
     _is_read_Q: np.ndarray | None = field(default=None, init=False)  # bool
 
-    @result.default
-    def _nothing(self) -> ContestResult:
-        num_rows = 6 if self.in_time_Q is None else 9
-        return ContestResult(torch.zeros((num_rows, self.queries.num_queries), dtype=torch.int64))
-
     def __attrs_post_init__(self) -> None:
+        num_rows = 6 if self.in_time_Q is None else 9
+        self.result = ContestResult(torch.zeros((num_rows, self.queries.num_queries), dtype=torch.int64))
         if isinstance(self.comparator, ScorerComparator) and self.comparator.by_rows is not None:
             self._is_read_Q = np.zeros(self.queries.num_queries, bool)
 
@@ -411,7 +405,9 @@ class ContestState:
         """Yield (query in the block, number) of what a time-aware filter leaves out, but for true entities."""
         assert self.in_time_Q is not None, "there is such a filter"
         competing = self.competing.numbers(block.relation)
-        for query, number in in_time.cells(self.in_time_Q[block.first : block.stop], at_a_time):
+        lists = in_time.lists(self.in_time_Q[block.first : block.stop])
+        for query, at in positions_of_lists(*lists, at_a_time):
+            number = in_time.number_P[at]
             counts = number != self.queries.true_Q[block.first + query]
             if competing is not None:
                 counts &= is_among(number, competing)
@@ -432,7 +428,14 @@ class ContestState:
             DataError: a query or true entity without a direction under cos, or a true score that is not a number.
         """
         queries = self.queries
-        for first, stop in _runs_of_one_schema(queries, *share):
+        start, end = share
+        borders = start + np.flatnonzero(np.diff(queries.schema_K[start:end], prepend=-1, append=-1))
+        runs = (
+            (at, min(at + KEYS_AT_A_TIME, last))
+            for begin, last in pairwise(borders.tolist())
+            for at in range(begin, last, KEYS_AT_A_TIME)
+        )
+        for first, stop in runs:  # of one schema each
             schema, known_K = int(queries.schema_K[first]), queries.known_K[first:stop]
             scorer, known_side = queries.contest.scorers[schema], self.hidden.other
             rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
@@ -465,9 +468,3 @@ class ContestState:
             if bad is not None:
                 raise self.nan_score(at + bad, int(true_Q[bad]))
             self.true_scores.write(at, true.packed())
-
-
-def _runs_of_one_schema(queries: ContestQueries, start: int, stop: int) -> list[tuple[int, int]]:
-    borders = start + np.flatnonzero(np.diff(queries.schema_K[start:stop], prepend=-1, append=-1))
-    runs = pairwise(borders.tolist())
-    return [(at, min(at + KEYS_AT_A_TIME, last)) for first, last in runs for at in range(first, last, KEYS_AT_A_TIME)]

@@ -88,7 +88,12 @@ class DegreeWeights:
         if not len(rows_P):
             raise DataError(f"{label}: no edge of train_paths touches it, so num_degree_negs has nothing to draw")
         degrees, place_P, num_G = np.unique(degree_P, return_inverse=True, return_counts=True)
-        weights = [_weight(degree, power) for degree in degrees.tolist()]
+        if power == int(power):
+            weights = [int(degree ** int(power)) for degree in degrees.tolist()]
+        else:
+            with localcontext(prec=50):  # decimal arithmetic is software: no two machines round it unlike
+                exponent = Decimal(repr(power))
+                weights = [round(Decimal(degree) ** exponent * FRACTION) for degree in degrees.tolist()]
         if sum(weight * number for weight, number in zip(weights, num_G.tolist(), strict=True)) >= MAX_WEIGHT:
             raise DataError(f"{label}: degree_power = {power} overflows: degrees reach {degrees[-1]}; make it smaller")
         return cls(rows_P, np.cumsum(np.array(weights, np.int64)[place_P]))
@@ -97,13 +102,6 @@ class DegreeWeights:
         """Return a row for each word, int64."""
         place = uniform_below(words, int(self.cumulative_P[-1]))
         return torch.from_numpy(self.rows_P[np.searchsorted(self.cumulative_P, place, "right")])
-
-
-def _weight(degree: int, power: float) -> int:
-    if power == int(power):
-        return int(degree ** int(power))
-    with localcontext(prec=50):  # decimal arithmetic is software: no two machines round it unlike
-        return round(Decimal(degree) ** Decimal(repr(power)) * FRACTION)
 
 
 def fractions(words: np.ndarray) -> np.ndarray:

@@ -217,10 +217,6 @@ class EdgeSample:
         totals = doubling_rounds(sum(sizes), first_units)
         return cls(tuple(population), seed, totals, make_strata(sizes, totals[0]))
 
-    def with_totals(self, round_totals: tuple[int, ...]) -> EdgeSample:
-        """Return the sample of the same strata and orders whose rounds end with other totals."""
-        return EdgeSample(self.population, self.seed, round_totals, self.strata)
-
     @property
     def num_rounds(self) -> int:
         return len(self.round_totals)
@@ -240,7 +236,17 @@ class EdgeSample:
         Costs time and memory in proportion to what the round draws from the bucket's stratum.
         """
         stratum, first, stop = self._places[path_index, bucket]
-        drawn = self._added(stratum, round_number)
+        if self._latest is None or self._latest[0] != (stratum, round_number):  # the latest positions are kept
+            before, after = self._drawn_RH[round_number - 1 : round_number + 1, stratum].tolist()
+            size = int(self._sizes_H[stratum])
+            if after - before == size:
+                added = np.arange(size, dtype=np.int64)
+            else:
+                path, its_first, _ = self.population[self.strata[stratum].start]
+                stream = DrawStream.named(f"edge sample {self.seed} order {path} {its_first.lhs} {its_first.rhs}")
+                added = np.sort(RandomOrder(stream, size).positions(before, after))
+            self._latest = (stratum, round_number), added
+        drawn = self._latest[1]  # positions in the stratum that the round adds, increasing
         start, end = np.searchsorted(drawn, [first, stop]).tolist()
         return DrawnUnits(drawn[start:end] - first, int(self._clusters_RH[round_number - 1, stratum]) + start)
 
@@ -249,17 +255,3 @@ class EdgeSample:
         added_RH = np.diff(self._drawn_RH[: round_number + 1], axis=0)
         strata_RH = np.broadcast_to(np.arange(len(self.strata)), added_RH.shape)
         return SampleDesign(np.repeat(strata_RH.ravel(), added_RH.ravel()), self._sizes_H)
-
-    def _added(self, stratum: int, round_number: int) -> np.ndarray:
-        """Return the positions in a stratum that a round adds, increasing; the latest answer is kept."""
-        if self._latest is None or self._latest[0] != (stratum, round_number):
-            start, stop = self._drawn_RH[round_number - 1 : round_number + 1, stratum].tolist()
-            size = int(self._sizes_H[stratum])
-            if stop - start == size:
-                added = np.arange(size, dtype=np.int64)
-            else:
-                path_index, bucket, _ = self.population[self.strata[stratum].start]
-                stream = DrawStream.named(f"edge sample {self.seed} order {path_index} {bucket.lhs} {bucket.rhs}")
-                added = np.sort(RandomOrder(stream, size).positions(start, stop))
-            self._latest = (stratum, round_number), added
-        return self._latest[1]

@@ -86,14 +86,12 @@ class Group:
 
     def first_number(self, side: Side) -> int:
         """Return the number of row 0 of a side's partition."""
-        if self.competition.first_number is None:
-            raise ValueError("constraints need the numbering of entities")
+        assert self.competition.first_number is not None, "constraints need the numbering of entities"
         return self.competition.first_number(self.side(side).table.entity_type, side)
 
     def degree_weights(self, side: Side) -> DegreeWeights:
         """Return what the entities of a side's partition are drawn by."""
-        if self.competition.degree_weights is None:
-            raise ValueError("draws by degree need the degrees of entities")
+        assert self.competition.degree_weights is not None, "draws by degree need the degrees of entities"
         return self.competition.degree_weights(self.side(side).table.entity_type, side)
 
     def weights(self, rows_E: Tensor) -> Tensor:
@@ -145,11 +143,6 @@ class Group:
         )
 
 
-def check_relations(edges: EdgeBlock, origin: EdgeOrigin, num_relations: int) -> None:
-    """Refuse relation ids out of range."""
-    _check_range(edges.rel, 0, num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
-
-
 def make_group(
     relation: Relation, rows_E: Tensor, edges: EdgeBlock, origin: EdgeOrigin, tables: Tables, competition: Competition
 ) -> Group:
@@ -169,21 +162,33 @@ def make_group(
                 table, features, rows_E, f"{origin.label}: dataset {name}d_data", edges.start, relation.dtype
             )
         else:
-            where = f"{origin.label}: dataset {name}"
-            _check_range(ids_E[rows_E], 0, table.num_rows, where, edges.start, table.label, rows_E)
+            check_range(
+                ids_E[rows_E], table.num_rows, f"{origin.label}: dataset {name}", edges.start, table.label, rows_E
+            )
             sides[side] = GroupSide(ids_E, table, relation.dtype)
     return Group(relation, edges, origin, sides[Side.LHS], sides[Side.RHS], competition)
 
 
-def _check_range(
-    ids_E: Tensor, low: int, high: int, where: str, start: int, of: str, rows_E: Tensor | None = None
-) -> None:
-    if not ids_E.numel() or (int(ids_E.min()) >= low and int(ids_E.max()) < high):
+def check_range(ids_E: Tensor, high: int, where: str, start: int, of: str, rows_E: Tensor | None = None) -> None:
+    """Refuse ids of edges that are out of range.
+
+    Args:
+        ids_E: of some edges.
+        high: one more than the largest id.
+        where: the file and dataset, for errors.
+        start: row of the first edge.
+        of: what the ids number, for errors.
+        rows_E: positions of the edges; None: all.
+
+    Raises:
+        DataError: an id is out of range.
+    """
+    if not ids_E.numel() or (int(ids_E.min()) >= 0 and int(ids_E.max()) < high):
         return
-    at = int(((ids_E < low) | (ids_E >= high)).nonzero()[0])
+    at = int(((ids_E < 0) | (ids_E >= high)).nonzero()[0])
     row = start + (at if rows_E is None else int(rows_E[at]))
     raise DataError(
-        f"{where}, row {row}: expected an id in {low}..{high - 1} ({of} has {high}), got {int(ids_E[at])}; "
+        f"{where}, row {row}: expected an id in 0..{high - 1} ({of} has {high}), got {int(ids_E[at])}; "
         "the edges and the entity counts do not belong together"
     )
 
@@ -235,8 +240,7 @@ def first_nan(
     if not comparator.multiplies:
         return _first(torch.isnan(scores_BQC))
     num_queries, dimension = query_BQD.shape[1:]
-    num_candidates = candidate_BCD.shape[1]
-    rows = max(NUMBERS_AT_A_TIME // (num_candidates + dimension), 1)
+    rows = max(NUMBERS_AT_A_TIME // (candidate_BCD.shape[1] + dimension), 1)
     chunks = max(rows // num_queries, 1)
     for chunk in range(0, scores_BQC.shape[0], chunks):
         for row in range(0, num_queries, rows):

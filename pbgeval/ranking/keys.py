@@ -8,6 +8,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.notation import Side, distinct, sort_distinct
+from pbgeval.stats.keyed_sums import first_of_each
 
 # Codes -> their positions in a sorted array of codes, by a hash table: a few reads where bisection makes twenty.
 #
@@ -51,17 +52,15 @@ class KeyTable:
         """Return the position of each int64 code, int64 (E,), -1 where it is absent."""
         index_E = np.full(len(codes_E), -1, np.int64)
         for start in range(0, len(codes_E) if len(self.codes_K) else 0, ROWS_AT_ONCE):
-            self._look_up(codes_E[start : start + ROWS_AT_ONCE], index_E[start : start + ROWS_AT_ONCE])
+            codes_n, index_n = (of_E[start : start + ROWS_AT_ONCE] for of_E in (codes_E, index_E))
+            at = _home_cells(codes_n, len(self.cells))
+            index_n[:], goes_on = self._probe(codes_n, at)
+            rows = goes_on
+            while len(rows):
+                codes_n, at = codes_n[goes_on], (at[goes_on] + 1) & (len(self.cells) - 1)
+                index_n[rows], goes_on = self._probe(codes_n, at)
+                rows = rows[goes_on]
         return index_E
-
-    def _look_up(self, codes_E: np.ndarray, index_E: np.ndarray) -> None:
-        at = _home_cells(codes_E, len(self.cells))
-        index_E[:], goes_on = self._probe(codes_E, at)
-        rows = goes_on
-        while len(rows):
-            codes_E, at = codes_E[goes_on], (at[goes_on] + 1) & (len(self.cells) - 1)
-            index_E[rows], goes_on = self._probe(codes_E, at)
-            rows = rows[goes_on]
 
     def _probe(self, codes_E: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the position of each code that is in its cell, else -1; and the rows that have to look further."""
@@ -161,11 +160,9 @@ class CodeCounts:
     @classmethod
     def of_codes(cls, codes: np.ndarray) -> CodeCounts:
         """Count int64 codes; the array is sorted in place."""
-        if not len(codes):
-            return cls.zero()
         codes.sort()
-        begins = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
-        return cls(codes[begins], np.diff(np.r_[begins, len(codes)]))
+        codes_G, starts_G = first_of_each(codes)
+        return cls(codes_G, np.diff(starts_G, append=len(codes)))
 
     @classmethod
     def zeros(cls, codes: np.ndarray) -> CodeCounts:

@@ -125,11 +125,6 @@ class KnownAnswers:
         key = np.repeat(np.arange(keys_U.size), length_U)
         return KnownAnswers(key, self.number_P[concatenated_ranges(first_U, length_U)])
 
-    def cells(self, keys_U: np.ndarray, at_a_time: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (place, number) of all answers of some keys (see `select`), places ascending, so many at a time."""
-        for place, at in positions_of_lists(*self.lists(keys_U), at_a_time):
-            yield place, self.number_P[at]
-
     def lists(self, keys_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where the answers of each of some keys begin, and how many they are."""
         first_U = np.searchsorted(self.key_P, keys_U)

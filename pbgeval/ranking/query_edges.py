@@ -307,8 +307,7 @@ class GatheredVectors:
     def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
         """Return the vectors of entities at one side of a relation's edges, (n, D)."""
         entity_type = scorer.entity_type(side)
-        at = np.searchsorted(self.numbers[entity_type], ids)
-        rows_ND = self.rows[entity_type].take(torch.from_numpy(at))
+        rows_ND = self.rows[entity_type].take(torch.from_numpy(np.searchsorted(self.numbers[entity_type], ids)))
         return self.tables.table(entity_type, 0, rows_ND).range_of_rows(0, len(ids), self.tables.dtype)
 
     def unrankable(

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import numpy as np
 import torch
-from attrs import field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.ranking import blocks, fused
@@ -78,8 +78,7 @@ def rank(
         numbers_C, of_relation_CD = all_numbers_C, prepared_CD
         if rows.size < prepared_rows.size:
             numbers_C = first_number + rows
-            at = torch.from_numpy(np.searchsorted(prepared_rows, rows))
-            of_relation_CD = prepared_CD[at.to(prepared_CD.device)]
+            of_relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
         if not numbers_C.size:
             continue
         width = _width(state, of_relation_CD, len(queries), threads)
@@ -120,11 +119,10 @@ def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: B
     if state.kernel.keeps_scores or state.kernel is Kernel.FUSED or threads.num_threads == 1:
         return most
     runs = -(-TASKS_PER_THREAD * threads.num_threads // num_blocks)  # fewer where few blocks leave threads idle
-    columns = -(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME
-    return min(columns, most)
+    return min(-(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME, most)
 
 
-@frozen(eq=False)
+@define(eq=False)
 class RangeWork:
     """The candidates of a range that compete in some blocks' queries, in runs of a width, and what those share."""
 
@@ -141,30 +139,19 @@ class RangeWork:
     duplicates: DuplicateRows | None = field(init=False)  # None: ranks are certified
     cells: CellSample | None = field(init=False)  # that are read from blocks of scores, by query
 
-    @certified.default
-    def _certified(self) -> tuple[PreparedRows, ...]:
+    def __attrs_post_init__(self) -> None:
         comparator, runs = self.state.certified, torch.split(self.prepared_CD, self.width)
-        return () if comparator is None else tuple(PreparedRows(comparator, run, of_queries=False) for run in runs)
-
-    @largest.default
-    def _largest(self) -> tuple[float, ...]:
-        return tuple(map(largest, torch.split(self.prepared_CD, self.width)))
-
-    @known_of.default
-    def _known_of(self) -> KnownByBlock | None:
-        if self.known is None:
-            return None
-        known = self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key)
-        return KnownByBlock.arrange(known, self.numbers_C, self.width)
-
-    @duplicates.default
-    def _duplicates(self) -> DuplicateRows | None:
-        return DuplicateRows.from_rows(self.prepared_CD) if self.state.certified is None else None
-
-    @cells.default
-    def _cells(self) -> CellSample | None:
-        sample = self.state.sample
-        return sample.cells.within(self.numbers_C) if sample is not None and _reads_cells(self.state) else None
+        self.certified, self.duplicates, self.known_of, self.cells = (), None, None, None
+        if comparator is None:
+            self.duplicates = DuplicateRows.from_rows(self.prepared_CD)
+        else:
+            self.certified = tuple(PreparedRows(comparator, run, of_queries=False) for run in runs)
+        self.largest = tuple(map(largest, runs))
+        if self.known is not None:
+            known = self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key)
+            self.known_of = KnownByBlock.arrange(known, self.numbers_C, self.width)
+        if self.state.sample is not None and _reads_cells(self.state):
+            self.cells = self.state.sample.cells.within(self.numbers_C)
 
     @property
     def device(self) -> torch.device:
@@ -292,8 +279,7 @@ def _duplicates_tie(
     is_duplicate_Q[first_query] = score_P == kernel_Q[first_query]
     is_known = np.zeros(query.shape, bool)
     if work.known is not None:
-        key = work.state.queries.key_Q[rows.block.first + query]
-        is_known = work.known.are_known(key, work.numbers_C[column])
+        is_known = work.known.are_known(work.state.queries.key_Q[rows.block.first + query], work.numbers_C[column])
 
     def correction(query: np.ndarray) -> RankCounts:
         tied_Q = torch.from_numpy(np.bincount(query, minlength=true_Q.numel())).to(work.device) * is_duplicate_Q

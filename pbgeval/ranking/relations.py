@@ -82,7 +82,14 @@ class CompetingRelations:
             candidate_CD = scorer.candidates(Side.REL, torch.from_numpy(self.ids).to(lhs_QD).unsqueeze(1))
             return scorer.comparator.scores(query_QD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
         if self._rows_CF is None:
-            return torch.stack(list(self._one_by_one(lhs_QD, rhs_QD)), dim=1)
+            found = []
+            for at, relation in enumerate(self.ids.tolist()):  # as the scores of true entities are computed
+                one = self.scorers[0 if len(self.scorers) == 1 else at]
+                assert isinstance(one, RelationScorer), "models that score by number are asked for all at once"
+                rel_Q = torch.full((len(lhs_QD),), relation) if one.dynamic else None
+                query_QD = one.queries(Side.RHS, lhs_QD, rel_Q)
+                found.append(one.comparator.pbg_true_scores(query_QD, one.candidates(Side.RHS, rhs_QD)))
+            return torch.stack(found, dim=1)
         fixed_QD, acted_QD = (rhs_QD, lhs_QD) if scorer.dynamic else (lhs_QD, rhs_QD)
         query_1QF = check_finite(_query(scorer, fixed_QD, acted_QD)).unsqueeze(0)
         rows_1CF = self._rows_CF.unsqueeze(0)
@@ -91,15 +98,6 @@ class CompetingRelations:
         if bad is not None:
             scores_1QC[bad] = torch.nan
         return scores_1QC[0]
-
-    def _one_by_one(self, lhs_QD: Tensor, rhs_QD: Tensor) -> Iterator[Tensor]:
-        """Yield the scores (Q,) with each relation, as those of true entities are computed."""
-        for at, relation in enumerate(self.ids.tolist()):
-            scorer = self.scorers[0 if len(self.scorers) == 1 else at]
-            assert isinstance(scorer, RelationScorer), "models that score by number are asked for all at once"
-            rel_Q = torch.full((len(lhs_QD),), relation) if scorer.dynamic else None
-            query_QD = scorer.queries(Side.RHS, lhs_QD, rel_Q)
-            yield scorer.comparator.pbg_true_scores(query_QD, scorer.candidates(Side.RHS, rhs_QD))
 
 
 def _query(scorer: RelationScorer, fixed_QD: Tensor, acted_QD: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
+from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.ranks import QueryCounts
 
 # Queries and lists of candidates -> the cells that are special: known answers, copies of true entities.
@@ -71,8 +72,7 @@ def _listed(
     order = np.argsort(codes)
     sorted_codes, code_P = codes[order], query_P // num_queries * width + answer_P
     low_P, high_P = np.searchsorted(sorted_codes, code_P), np.searchsorted(sorted_codes, code_P, "right")
-    at = concatenated_ranges(low_P, high_P - low_P)
-    return np.repeat(query_P, high_P - low_P), order[at] % list_length
+    return np.repeat(query_P, high_P - low_P), order[concatenated_ranges(low_P, high_P - low_P)] % list_length
 
 
 # True entities and lists of candidates -> the cells where a candidate is the true entity again.
@@ -94,12 +94,23 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     """
     num_queries = true_BQ.shape[1]
     entries_BM = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
-    chunk, identity, entry = _repeated_entries(entries_BM)
+
+    # The entries whose value occurs again in their chunk, by chunk and value: an entry's position is in its low bits.
+    position_bits = max(entries_BM.shape[1] - 1, 1).bit_length()
+    packed_BM = (entries_BM << position_bits) | np.arange(entries_BM.shape[1], dtype=np.int64)
+    packed_BM.sort(axis=1)
+    values_BM = packed_BM >> position_bits
+    equal_BM = values_BM[:, 1:] == values_BM[:, :-1]
+    repeated_BM = np.zeros(entries_BM.shape, bool)
+    repeated_BM[:, 1:] = equal_BM
+    repeated_BM[:, :-1] |= equal_BM
+    chunk, at = np.nonzero(repeated_BM)
+    identity, entry = values_BM[chunk, at], packed_BM[chunk, at] & ((1 << position_bits) - 1)
 
     # Runs of equal entries of one chunk: every query of a run against every other member that is a candidate.
-    begins = np.flatnonzero(np.r_[True, (chunk[1:] != chunk[:-1]) | (identity[1:] != identity[:-1])][: len(chunk)])
-    lengths = np.diff(np.r_[begins, len(chunk)])
-    begin_of, length_of = np.repeat(begins, lengths), np.repeat(lengths, lengths)
+    starts = np.flatnonzero(begins(chunk, identity))
+    lengths = np.diff(starts, append=len(chunk))
+    begin_of, length_of = np.repeat(starts, lengths), np.repeat(lengths, lengths)
     queries = np.flatnonzero(entry < num_queries)
     begin_of, length_of = begin_of[queries], length_of[queries]
     query_member = np.repeat(queries, length_of)
@@ -109,21 +120,6 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     query = (chunk[query_member] * num_queries + entry[query_member])[kept]
     order = np.argsort(query, kind="stable")
     return torch.from_numpy(query[order]), torch.from_numpy(candidate[kept][order])
-
-
-def _repeated_entries(entries_BM: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (row, value, position) of the entries whose value occurs again in their row, ordered by row and value."""
-    num_entries = entries_BM.shape[1]
-    position_bits = max(num_entries - 1, 1).bit_length()
-    packed_BM = (entries_BM << position_bits) | np.arange(num_entries, dtype=np.int64)
-    packed_BM.sort(axis=1)
-    values_BM = packed_BM >> position_bits
-    equal_BM = values_BM[:, 1:] == values_BM[:, :-1]
-    repeated_BM = np.zeros(entries_BM.shape, bool)
-    repeated_BM[:, 1:] = equal_BM
-    repeated_BM[:, :-1] |= equal_BM
-    row, at = np.nonzero(repeated_BM)
-    return row, values_BM[row, at], packed_BM[row, at] & ((1 << position_bits) - 1)
 
 
 # Queries -> how many entities of the bucket's partition might compete in them, of which sampled lists draw some.
@@ -147,8 +143,7 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     known_Q = np.zeros_like(all_Q)
     if known is not None:
         # Each key's answers are counted once, however many queries it has; then a query's own is taken off.
-        key_Q = known[hidden].key_E[rows_Q.numpy()]
-        keys, first_Q, key_of_Q = np.unique(key_Q, return_index=True, return_inverse=True)
+        keys, first_Q, key_of_Q = np.unique(known[hidden].key_E[rows_Q.numpy()], return_index=True, return_inverse=True)
         answers = known[hidden].answers.select(keys)
         competes_P = group.may_compete(hidden, rel_Q[first_Q][answers.key_P], answers.number_P)
         num_answers = np.bincount(answers.key_P[competes_P], minlength=len(keys))
@@ -338,8 +333,7 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
     own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
     if certified is None:
         true_Q, scores_QC = _scores(part, query_BQD, candidate_BCD)
-        known = _to(part.known, scores_QC.device)
-        counts = count(scores_QC, true_Q, own_Q=own_Q, excluded=part.excluded, known=known)
+        counts = count(scores_QC, true_Q, own_Q=own_Q, excluded=part.excluded, known=_to(part.known, scores_QC.device))
         if part.in_time is not None:
             query, candidate = _to(part.in_time, scores_QC.device)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
@@ -350,7 +344,14 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
         counts = chunks.count(own_Q, part.known, part.excluded)
         if part.in_time is not None:
             counts = evolve(counts, in_time=chunks.count(own_Q, part.in_time, part.excluded).known)
-    loss_Q = None if settings.loss is None else _losses(part, settings, counts, true_Q, scores_QC)
+    loss_Q = None
+    if settings.loss is not None:
+        fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
+        fold.fold(scores_QC, _joined(part.with_own(part.excluded), part.known))
+        lengths_Q = counts.filtered.num_competitors_Q
+        if settings.pbg_semantics:
+            lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
+        loss_Q = fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
     if part.sampled is None:
         return counts, true_Q, _all_competing(part, scores_QC), loss_Q
     cells = _to(part.sampled, scores_QC.device)
@@ -401,16 +402,6 @@ def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, 
         known_QC[part.known] = True
         known = known_QC[competes_QC]
     return scores_QC[competes_QC.to(scores_QC.device)], competes_QC.nonzero()[:, 0], known
-
-
-def _losses(part: ChunkPart, settings: PassSettings, counts: QueryCounts, true_Q: Tensor, scores_QC: Tensor) -> Tensor:
-    assert settings.loss is not None, "the caller has asked"
-    fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
-    fold.fold(scores_QC, _joined(part.with_own(part.excluded), part.known))
-    lengths_Q = counts.filtered.num_competitors_Q
-    if settings.pbg_semantics:
-        lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
-    return fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
 
 
 # A whole block of chunks -> what is found about its queries, by the loop that also gathers; where that serves.
@@ -501,8 +492,7 @@ def count_sampled(
             else:
                 known_BQD = _rows(group, known, group.side(known).ids_E[part.rows_BQ])
             query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
-            candidate_BCD = group.candidates(hidden, rows[hidden], part.ids_BC)
-            scored = score_chunks(part, query_BQD, candidate_BCD, settings)
+            scored = score_chunks(part, query_BQD, group.candidates(hidden, rows[hidden], part.ids_BC), settings)
             _tally(part, candidates, start, tallies[hidden], scored)
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import torch
 from attrs import evolve, frozen
 
 from pbgeval.notation import ENDS, EntityNumbering, Side
 from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, check_codes_fit, key_codes
+from pbgeval.stats.keyed_sums import packed, unpacked
 
 _FREQUENCY_BITS = 42  # a frequency and its entity type in one code: 2^42 edges, 2^21 types
 
@@ -100,21 +102,14 @@ class SlotCounts:
 
     def pack(self) -> np.ndarray:
         """Return these counts as one int64 array that `add_packed` reads."""
-        parts = [self.edges_SR.ravel(), self.keys_SR.ravel()]
-        for counted in self.counted:
-            parts += [np.array([len(counted.codes)]), counted.codes, counted.counts]
-        return np.concatenate(parts)
+        counted = [array for of in self.counted for array in (of.codes, of.counts)]
+        return packed([self.edges_SR.ravel(), self.keys_SR.ravel(), *counted]).numpy()
 
-    def add_packed(self, packed: np.ndarray) -> SlotCounts:
+    def add_packed(self, counts: np.ndarray) -> SlotCounts:
         """Add the packed counts of another worker."""
-        tables, rest = np.split(packed, [self.edges_SR.size + self.keys_SR.size])
-        edges_SR, keys_SR = tables.reshape(2, *self.edges_SR.shape)
-        counted = []
-        for _ in self.counted:
-            length = int(rest[0])
-            counted.append(CodeCounts(rest[1 : 1 + length], rest[1 + length : 1 + 2 * length]))
-            rest = rest[1 + 2 * length :]
-        return self + SlotCounts(edges_SR, keys_SR, tuple(counted), self.entity_types)
+        edges, keys, *rest = unpacked(torch.from_numpy(counts))
+        edges_SR, keys_SR = (of_SR.reshape(self.edges_SR.shape) for of_SR in (edges, keys))
+        return self + SlotCounts(edges_SR, keys_SR, tuple(map(CodeCounts, rest[::2], rest[1::2])), self.entity_types)
 
     def relation_frequency(self) -> np.ndarray:
         """Return the number of training edges of each relation, int64 (R,)."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from pbgeval.metrics.taxonomy import Taxonomy, TypeGain, TypePairs
 from pbgeval.notation import distinct, is_among
 from pbgeval.ranking.query_edges import ContestQueries
+from pbgeval.stats.keyed_sums import begins
 
 # Scored candidates with gains -> what NDCG at k needs of each key, the same for any order of blocks.
 #
@@ -60,7 +61,7 @@ class GainLevels:
         gain_nG = np.concatenate([self.gain_KkG[keys][listed_Kk], gain_nG])
         order = np.lexsort((-score, key))
         key, score = key[order], score[order]
-        starts = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]) | (score[1:] != score[:-1])])
+        starts = np.flatnonzero(begins(key, score))
         key, score = key[starts], score[starts]
         count = np.add.reduceat(count[order], starts)
         gain_nG = np.add.reduceat(gain_nG[order], starts, axis=0)
@@ -81,8 +82,7 @@ class GainLevels:
     def merge_packed(self, packed: np.ndarray) -> None:
         """Add levels that `packed` made, one after the other."""
         table = packed.reshape(-1, 3 + self.num_gains)
-        score = np.ascontiguousarray(table[:, 1]).view(np.float64)
-        self.merge(table[:, 0], score, table[:, 2], table[:, 3:])
+        self.merge(table[:, 0], np.ascontiguousarray(table[:, 1]).view(np.float64), table[:, 2], table[:, 3:])
 
 
 FRACTION_BITS = 40  # of gains, at most 1: 2^22 tied candidates add up
@@ -135,8 +135,7 @@ class TypeTruth:
         key_L = np.flatnonzero(is_among(queries.rel_K, relations))
         asks_Q = is_among(queries.key_Q, key_L)
         codes = distinct(queries.key_Q[asks_Q] * num_entities + queries.true_Q[asks_Q])  # repeated edges count once
-        first_L = np.searchsorted(codes, key_L * num_entities)
-        return cls(entities, key_L, first_L, codes % num_entities, num_entities)
+        return cls(entities, key_L, np.searchsorted(codes, key_L * num_entities), codes % num_entities, num_entities)
 
     @property
     def num_keys(self) -> int:
@@ -153,7 +152,8 @@ class TypeTruth:
         return self.entities.types(self.true_n)
 
     @cached_property
-    def _code_n(self) -> np.ndarray:
+    def code_n(self) -> np.ndarray:
+        """Row of `key_L` x `num_entities` + entity of `true_n`, int64, ascending."""
         row_n: np.ndarray = np.repeat(np.arange(self.num_keys), self.stop_L - self.first_L)
         code_n: np.ndarray = row_n * self.num_entities + self.true_n
         return code_n
@@ -161,10 +161,6 @@ class TypeTruth:
     @cached_property
     def _pairs(self) -> TypePairs:
         return self.entities.taxonomy.pairs(self.type_n[self.type_n >= 0].tolist())
-
-    def are_true(self, row_P: np.ndarray, number_P: np.ndarray) -> np.ndarray:
-        """Tell of each (row of `key_L`, entity) whether it is a true answer, bool."""
-        return is_among(row_P * self.num_entities + number_P, self._code_n)
 
     def distances(self, row_P: np.ndarray, number_P: np.ndarray) -> np.ndarray:
         """Return the distance of each entity of the nearest true type of a row of `key_L`, int64; -1: infinite."""
@@ -229,7 +225,7 @@ class TypeGains:
             row, column = (index.cpu().numpy() for index in known)
             asks = is_among(row, row_l)
             row, column = np.searchsorted(row_l, row[asks]), column[asks]
-            is_other = ~self.truth.are_true(first + row, numbers_C[column])
+            is_other = ~is_among((first + row) * self.truth.num_entities + numbers_C[column], self.truth.code_n)
             out = row[is_other], column[is_other]
             distance = self.truth.distances(first + out[0], numbers_C[out[1]])
             np.add.at(self.excluded_LH, (first + out[0][distance >= 0], distance[distance >= 0]), 1)

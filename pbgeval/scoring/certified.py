@@ -272,8 +272,7 @@ class CertifiedComparator:
             q_NL, c_NL = q_NL[..., :-1], c_NL[..., :-1]
         squares_N = (q_NL - c_NL).square().sum(-1)
         lengths_N = squares_N.sqrt() if self.has_root else squares_N
-        scores_N = added_N - lengths_N
-        return scores_N, num_terms * UNIT * 1.001 * (lengths_N + added_N.abs())
+        return added_N - lengths_N, num_terms * UNIT * 1.001 * (lengths_N + added_N.abs())
 
     def pair_scores_in_float64(
         self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]
@@ -291,8 +290,7 @@ class CertifiedComparator:
         if found is None:
             return self.scores_in_float64(query_KL.index_select(0, row_P), candidate_CL.index_select(0, column_P))
         sum_P, magnitude_P = found
-        error_P = (candidate_CL.shape[-1] + 8) * UNIT * 1.001 * magnitude_P
-        return -sum_P if self.is_distance else sum_P, error_P
+        return -sum_P if self.is_distance else sum_P, (candidate_CL.shape[-1] + 8) * UNIT * 1.001 * magnitude_P
 
     def signs(self, query_PL: Tensor, candidate_PL: Tensor, true_PL: Tensor) -> np.ndarray:
         """Compare candidates with true entities exactly: 1 higher, 0 tied, -1 lower.
@@ -330,5 +328,4 @@ class CertifiedComparator:
 def _rounded(blocks: Sequence[Tensor]) -> Tensor:
     """Join column blocks and round them, once; 0.0 and -0.0 become one."""
     joined_NL = blocks[0] if len(blocks) == 1 else torch.cat(list(blocks), dim=-1)
-    rows_NL = joined_NL.float() + 0.0
-    return check_finite(rows_NL)
+    return check_finite(joined_NL.float() + 0.0)

@@ -47,19 +47,17 @@ class ColumnSums:
         rows = max(1, CELLS_AT_A_TIME // num_candidates)
         for batch, row in itertools.product(range(0, num_products, batches), range(0, num_queries, rows)):
             part = slice(batch, batch + batches), slice(row, row + rows)
-            self._add_terms(query_BQD[part].unsqueeze(2), candidate_BCD[part[0]].unsqueeze(1), sums_BQC[part])
+            query_BQ1D, candidate_B1CD = query_BQD[part].unsqueeze(2), candidate_BCD[part[0]].unsqueeze(1)
+            num_terms, sums_bqC = dimension // self.columns_per_term, sums_BQC[part]
+            for at in range(num_terms):
+                columns = range(at, num_terms * self.columns_per_term, num_terms)
+                sums_bqC += self.term([query_BQ1D[..., column] - candidate_B1CD[..., column] for column in columns])
         return sums_BQC.neg_()
 
     def _is_worth_compiling(self, query_BQD: Tensor, num_candidates: int) -> bool:
         if query_BQD.device.type != "cpu" or query_BQD.dtype not in (torch.float32, torch.float64):
             return False
         return (self.loop.is_loaded or query_BQD.numel() * num_candidates >= JIT_MIN_TERMS) and is_installed()
-
-    def _add_terms(self, query_BQ1D: Tensor, candidate_B1CD: Tensor, sums_BQC: Tensor) -> None:
-        num_terms = query_BQ1D.shape[-1] // self.columns_per_term
-        for at in range(num_terms):
-            columns = range(at, num_terms * self.columns_per_term, num_terms)
-            sums_BQC += self.term([query_BQ1D[..., column] - candidate_B1CD[..., column] for column in columns])
 
 
 def _modulus_of(parts: list[Tensor]) -> Tensor:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 import torch
-from attrs import astuple, define, evolve, field, frozen
+from attrs import astuple, define, field, frozen
 from torch import Tensor
 
 from pbgeval.scoring.certified import CertifiedComparator, squared_lengths
@@ -213,16 +213,10 @@ class PreparedRows:
     of_queries: bool
     _operands: dict[torch.dtype | None, Operand] = field(factory=dict, init=False)
 
-    def multiplied_in(self, dtype: torch.dtype) -> Operand:
-        """Return what a product in a type of numbers multiplies."""
-        return self._operand(dtype, FloatProduct(self.comparator, dtype))
-
-    def on_grid(self) -> Operand:
-        """Return what a product on grids multiplies."""
-        return self._operand(None, GridProduct(self.comparator))
-
-    def _operand(self, dtype: torch.dtype | None, kind: FloatProduct | GridProduct) -> Operand:
+    def operand(self, dtype: torch.dtype | None) -> Operand:
+        """Return what a product in a type of numbers multiplies; None: one on grids."""
         if dtype not in self._operands:
+            kind = GridProduct(self.comparator) if dtype is None else FloatProduct(self.comparator, dtype)
             self._operands[dtype] = kind.operand(self.rows_NL, of_queries=self.of_queries)
         return self._operands[dtype]
 
@@ -236,10 +230,10 @@ def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool
         values: whether the scores must be values, to be reported.
     """
     if values:
-        return GridProduct(queries.comparator).scores(queries.on_grid(), candidates.on_grid())
+        return GridProduct(queries.comparator).scores(queries.operand(None), candidates.operand(None))
     operands = operands_of(queries, candidates)
     if operands is None:
-        rows = queries.multiplied_in(torch.float64), candidates.multiplied_in(torch.float64)
+        rows = queries.operand(torch.float64), candidates.operand(torch.float64)
         operands = Operands(FloatProduct(queries.comparator, torch.float64), *rows)
     return operands.kind.scores(operands.queries, operands.candidates)
 
@@ -252,14 +246,6 @@ class Operands:
     queries: Operand
     candidates: Operand
 
-    def bounds(self) -> tuple[Tensor, Tensor]:
-        """Return offset and error (..., K) of the products."""
-        return self.kind.bounds(self.queries, self.candidates)
-
-    def select_candidates(self, start: int, stop: int) -> Operands:
-        """Return those of consecutive candidates; without batches."""
-        return evolve(self, candidates=self.candidates.take(slice(start, stop)))
-
 
 def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16: bool = False) -> Operands | None:
     """Return what a product multiplies, None where its scores cannot be trusted."""
@@ -267,7 +253,7 @@ def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16:
     kind = FloatProduct(queries.comparator, dtype)
     if not kind.supports():
         return None
-    rows = queries.multiplied_in(dtype), candidates.multiplied_in(dtype)
+    rows = queries.operand(dtype), candidates.operand(dtype)
     return Operands(kind, *rows) if kind.is_safe(*rows) else None
 
 

@@ -8,7 +8,6 @@ of ours (rotate, swapped_diagonal, projected_translation), other systems' models
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -28,8 +27,8 @@ Parameters = Mapping[str, Tensor]
 Transform = Callable[[Tensor, Tensor], Tensor]  # rows (E, D) and a matrix (F, D) -> matrix @ x for each row x
 
 
-class Operator(ABC):
-    """A transformation of entity vectors that depends on the relation."""
+class Operator:
+    """A transformation of entity vectors that depends on the relation; of itself none: rows stay as they are."""
 
     parts: ClassVar[Mapping[str, tuple[int, ...]]] = {}  # axes of each parameter: 1 is the dimension, 2 half of it
     acts_on_both_sides = False  # of relations that are not dynamic: on lhs rows too, by `apply_to_lhs`
@@ -38,9 +37,9 @@ class Operator(ABC):
         """Return the shape of each parameter of one relation."""
         return {name: tuple(dimension // part for part in parts) for name, parts in self.parts.items()}
 
-    @abstractmethod
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         """Return the transformed rows (E, D); `rel_E` is None when the parameters are those of one relation."""
+        return x_ED
 
     def prepared(self, parameters: Parameters) -> Parameters:
         """Return what `apply` takes, made of the parameters as a checkpoint has them; of one type of numbers."""
@@ -71,13 +70,6 @@ def _of_rows(parameter: Tensor, rel_E: Tensor | None) -> Tensor:
     if rel_E is None:
         return parameter
     return parameter.index_select(0, rel_E.flatten()).view(*rel_E.shape, *parameter.shape[1:])
-
-
-class Identity(Operator):
-    """x."""
-
-    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        return x_ED
 
 
 class Diagonal(Operator):
@@ -183,8 +175,7 @@ class ComplexDiagonal(Operator):
         return product_ED
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
-        conjugate = {"real": parameters["real"], "imag": -parameters["imag"]}
-        return self.apply(conjugate, q_ED, None)
+        return self.apply({"real": parameters["real"], "imag": -parameters["imag"]}, q_ED, None)
 
     def features(self, q_ED: Tensor, x_ED: Tensor) -> Mapping[str, Tensor]:
         (a_EH, b_EH), (c_EH, d_EH) = (x.chunk(2, dim=-1) for x in (q_ED, x_ED))
@@ -237,7 +228,7 @@ class ProjectedTranslation(Linear):
 
 
 OPERATORS: dict[str, Operator] = {
-    "none": Identity(),
+    "none": Operator(),
     "diagonal": Diagonal(),
     "translation": Translation(),
     "linear": Linear(),

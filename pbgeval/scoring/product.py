@@ -165,8 +165,7 @@ def paired_product(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         _pad_rows(x_QD[None], num_products * grain).view(num_products, grain, dimension)
         for x_QD in (query_QD, candidate_QD)
     )
-    scores_BGG = product(query_BGD, candidate_BGD)
-    return scores_BGG.diagonal(dim1=1, dim2=2).reshape(-1)[:num_queries]
+    return product(query_BGD, candidate_BGD).diagonal(dim1=1, dim2=2).reshape(-1)[:num_queries]
 
 
 def transform(x_ED: Tensor, matrix_FD: Tensor) -> Tensor:

@@ -100,8 +100,7 @@ class GroupedStats:
         arrays = unpacked(tensor)
         for name in arrays:
             (side, width), keys, sums = (next(arrays) for _ in range(3))
-            of_name = bytes(name).decode()
-            self._append(of_name, Side(int(side)), KeyedSums(keys, sums.reshape(-1, width)))
+            self._append(bytes(name).decode(), Side(int(side)), KeyedSums(keys, sums.reshape(-1, width)))
 
     def _append(self, name: str, side: Side, table: KeyedSums) -> None:
         if not len(table.keys):

@@ -70,9 +70,7 @@ def begins(*columns: np.ndarray) -> np.ndarray:
 
 def first_of_each(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct keys of some in order, and the position of the first of each."""
-    is_first = np.ones(len(keys), bool)
-    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
-    starts_G = np.flatnonzero(is_first)
+    starts_G = np.flatnonzero(begins(keys))
     return keys[starts_G], starts_G
 
 

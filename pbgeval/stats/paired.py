@@ -79,8 +79,7 @@ class PairedKeys:
 
     def add(self, group_Q: np.ndarray, key_Q: np.ndarray, change_MQ: np.ndarray) -> None:
         """Add queries; the key determines the group."""
-        rows = np.concatenate([np.ones((1, len(group_Q)), np.int64), change_MQ])
-        self._pending.append((group_Q, key_Q, rows))
+        self._pending.append((group_Q, key_Q, np.concatenate([np.ones((1, len(group_Q)), np.int64), change_MQ])))
         self._num_pending += len(group_Q)
         if self._num_pending > max(_PENDING_ROWS, self._num_whole):
             self._join()
@@ -204,7 +203,10 @@ class PairedSums:
         """Add the edges of a block that are ranked."""
         if not len(edges.group_E):
             return
-        self._grow(int(edges.group_E.max()) + 1)
+        more = max(int(edges.group_E.max()) + 1 - len(self._tables["num_S"]), 0)
+        for name, table in self._tables.items() if more else ():
+            self._tables[name] = np.concatenate([table, np.zeros((more, *table.shape[1:]), table.dtype)])
+        self._num_differing_MG = np.pad(self._num_differing_MG, ((0, 0), (0, more)))
         order, starts = runs_of(edges.group_E, edges.unit_E)
         group_U = edges.group_E[order[starts]]
         at = np.flatnonzero(np.diff(group_U, prepend=-1))  # where each group's units start
@@ -212,15 +214,19 @@ class PairedSums:
         size_SU = np.stack([summed(side.is_ranked_E[order].astype(np.int64), starts) for side in edges.sides])
         change_SMU = np.stack([summed(side.change_ME[:, order], starts) for side in edges.sides])
         value_SMU = np.stack([summed(side.value_ME[:, order], starts) for side in edges.sides])
-        for name, values in {"num_S": size_SU, "value_SM": value_SMU, "change_SM": change_SMU}.items():
-            self._put(name, group_G, summed(values, at))
         change_MU: np.ndarray = change_SMU.sum(0).astype(np.float64)
         size_float_SU: np.ndarray = size_SU.astype(np.float64)
         has_queries_U = np.logical_or.reduce(size_SU > 0, axis=0)
-        self._put("num_units", group_G, summed(np.asarray(has_queries_U, np.float64), at))
-        self._put("square_M", group_G, summed(change_MU * change_MU, at))
-        self._put("size_SS", group_G, summed(size_float_SU[:, None] * size_float_SU[None], at))
-        self._put("size_change_SM", group_G, summed(size_float_SU[:, None] * change_MU[None], at))
+        for name, values in {
+            "num_S": size_SU,
+            "value_SM": value_SMU,
+            "change_SM": change_SMU,
+            "num_units": np.asarray(has_queries_U, np.float64),
+            "square_M": change_MU * change_MU,
+            "size_SS": size_float_SU[:, None] * size_float_SU[None],
+            "size_change_SM": size_float_SU[:, None] * change_MU[None],
+        }.items():
+            self._tables[name][group_G] += np.moveaxis(summed(values, at), -1, 0)
         for number, side in enumerate(edges.sides):
             self._add_cells(number, side, edges)
         self._keep_few(edges)
@@ -248,25 +254,14 @@ class PairedSums:
     def _keep_few(self, edges: PairedEdges) -> None:
         """Keep the edges that differ in a metric while a group has but few of them."""
         for metric in range(self.num_metrics):
-            differs_E = np.logical_or.reduce([side.change_ME[metric] != 0 for side in edges.sides])
-            at = np.flatnonzero(differs_E)
-            counts_G = np.bincount(edges.group_E[at], minlength=self._num_differing_MG.shape[1])
-            self._num_differing_MG[metric] += counts_G
+            at = np.flatnonzero(np.logical_or.reduce([side.change_ME[metric] != 0 for side in edges.sides]))
+            self._num_differing_MG[metric] += np.bincount(edges.group_E[at], minlength=self._num_differing_MG.shape[1])
             at = at[self._num_differing_MG[metric, edges.group_E[at]] <= MAX_FLIPPED]
             for number, side in enumerate(edges.sides):
                 here = at[side.is_ranked_E[at]]
                 key_Q = (here + self._num_edges).view(np.uint64) if side.key_E is None else side.key_E[here]
                 columns = [edges.group_E[here], edges.unit_E[here] + self._num_units, np.full(len(here), number)]
                 self._few[metric].append(np.stack([*columns, key_Q.view(np.int64), side.change_ME[metric, here]]))
-
-    def _grow(self, num_groups: int) -> None:
-        more = max(num_groups - len(self._tables["num_S"]), 0)
-        for name, table in self._tables.items() if more else ():
-            self._tables[name] = np.concatenate([table, np.zeros((more, *table.shape[1:]), table.dtype)])
-        self._num_differing_MG = np.pad(self._num_differing_MG, ((0, 0), (0, more)))
-
-    def _put(self, name: str, group_G: np.ndarray, values: np.ndarray) -> None:
-        self._tables[name][group_G] += np.moveaxis(values, -1, 0)
 
 
 @define(eq=False)
@@ -278,21 +273,17 @@ class PairedStats:
     with_keys: bool
     all: PairedSums = field(init=False)
     by_group: PairedSums = field(init=False)
-    _keys: list[PairedKeys] = field(init=False)
+    keys: list[PairedKeys] = field(init=False)  # of each side; none without keys
 
     def __attrs_post_init__(self) -> None:
         self.all, self.by_group = (PairedSums(self.num_metrics, self.num_sides) for _ in range(2))
-        self._keys = [PairedKeys(self.num_metrics) for _ in range(self.num_sides if self.with_keys else 0)]
+        self.keys = [PairedKeys(self.num_metrics) for _ in range(self.num_sides if self.with_keys else 0)]
 
     def add(self, edges: PairedEdges) -> None:
         """Add a block, in the order of the files."""
         self.all.add(evolve(edges, group_E=np.zeros_like(edges.group_E)))
         self.by_group.add(edges)
-        for table, side in zip(self._keys, edges.sides, strict=False):
+        for table, side in zip(self.keys, edges.sides, strict=False):
             if side.key_E is not None:
                 ranked = np.flatnonzero(side.is_ranked_E)
                 table.add(edges.group_E[ranked], side.key_E[ranked], side.change_ME[:, ranked])
-
-    def key_sums(self) -> tuple[KeySums, ...]:
-        """Return the sums by key of each side; none without keys."""
-        return tuple(table.sums() for table in self._keys)

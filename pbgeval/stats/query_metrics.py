@@ -87,11 +87,6 @@ def fixed_point(values: Tensor, bits: int) -> Tensor:
     return torch.round(values * 2.0**bits).to(torch.int64)
 
 
-def _share_beaten(doubled_Q: Tensor, num_competitors_Q: Tensor) -> Tensor:
-    shares_Q = 1.0 - (doubled_Q - 2).double() / (2 * num_competitors_Q).clamp(min=1)
-    return shares_Q.masked_fill_(num_competitors_Q == 0, 0.0)
-
-
 MEAN_RANK = QueryMetric(
     "mean_rank",
     -1,
@@ -118,8 +113,15 @@ ADJUSTED_MEAN_RANK_INDEX = QueryMetric(  # twice the share of all competitors th
     rest_of=MEAN_RANK,
     of_rank_alone=False,
 )
-QUERY_AUC = QueryMetric(  # ties one half
-    "query_auc", 1, _share_beaten, per=COMPETING_QUERIES, rank_type=RankType.REALISTIC, of_rank_alone=False
+QUERY_AUC = QueryMetric(  # the mean share of competitors that are beaten, ties one half
+    "query_auc",
+    1,
+    lambda doubled_Q, num_competitors_Q: (
+        1.0 - (doubled_Q - 2).double() / (2 * num_competitors_Q).clamp(min=1)
+    ).masked_fill_(num_competitors_Q == 0, 0.0),
+    per=COMPETING_QUERIES,
+    rank_type=RankType.REALISTIC,
+    of_rank_alone=False,
 )
 
 

@@ -107,8 +107,7 @@ class RankStats:
         times, repeated = None, counts.repeated
         if repeated is not None:
             counts, times = repeated.counts, repeated.times_D
-        num_queries = counts.better_Q.numel()
-        sums = sum_groups(layout, counts, np.zeros(min(num_queries, 1), np.int64), times).sum(0)
+        sums = sum_groups(layout, counts, np.zeros(min(counts.better_Q.numel(), 1), np.int64), times).sum(0)
         further = {"num_short_lists": num_short_lists, "num_excluded": num_excluded, "num_outside": num_outside}
         if known_Q is not None:
             further |= {name: int(part_Q.sum()) for name, part_Q in _limbs("known", known_Q).items()}
@@ -161,18 +160,7 @@ def sum_groups(
     columns |= _limbs(QUERY_AUC.name, QUERY_AUC.numerators(counts, RankType.REALISTIC, FRACTION_BITS))
     for name, values_Q in columns.items():
         table_GF[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
-    _put_rank_sums(table_GF, layout, counts, starts_G, times_Q)
-    return table_GF
-
-
-def _put_rank_sums(
-    table_GF: np.ndarray,
-    layout: StatsLayout,
-    counts: RankCounts,
-    starts_G: np.ndarray,
-    times_Q: np.ndarray | None,
-) -> None:
-    """Set the columns of all rank types. They differ by the tied queries alone, of which there are few."""
+    # The columns of the rank types differ by the tied queries alone, of which there are few.
     rows_T = (counts.tied_Q > 0).nonzero().squeeze(1)
     tied, times_T = counts.select(rows_T), None if times_Q is None else times_Q[rows_T.numpy()]
     num_tied_G = _sums(counts.tied_Q > 0, starts_G)
@@ -184,9 +172,10 @@ def _put_rank_sums(
         for part, limbs_T in _limbs(f"expected_below_optimistic.{name}", below_T).items():
             table_GF[has_ties, layout.index[part]] = _sums(limbs_T, starts_of_tied, times_T)
     for rank_type in RankType:
-        columns = [layout.index[f"{rank_type.value}.{name}"] for name in names]
-        table_GF[:, columns] = untied_GR
-        table_GF[has_ties[:, None], columns] += _rank_sums(layout, tied, rank_type, starts_of_tied, times_T)[1]
+        places = [layout.index[f"{rank_type.value}.{name}"] for name in names]
+        table_GF[:, places] = untied_GR
+        table_GF[has_ties[:, None], places] += _rank_sums(layout, tied, rank_type, starts_of_tied, times_T)[1]
+    return table_GF
 
 
 def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from pbgeval import evaluate, load_config
 from pbgeval.inputs import partitions as memory
@@ -309,7 +309,7 @@ def test_intervals_of_rounds_that_stop_at_a_target_cover_the_exact_value_of_a_re
         planned = EdgeSample.of_rounds(model.population, seed)
         numbers = [1]
         while True:
-            rounds = planned.with_totals(tuple(planned.round_totals[at - 1] for at in numbers))
+            rounds = evolve(planned, round_totals=tuple(planned.round_totals[at - 1] for at in numbers))
             level = round_level(numbers[-1])
             queries, design = queries_of(model.counts, rounds, len(numbers)), rounds.design(len(numbers))
             interval = sample_intervals(queries, design, list(ENDS), (1,), keys=[MRR], level=level)[MRR]

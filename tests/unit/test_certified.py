@@ -72,7 +72,7 @@ def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> Fas
         return fast_scores(queries, candidates, values=kind == "grid")
     dtype = {"float32": torch.float32, "float64": torch.float64}[kind]
     product = FloatProduct(queries.comparator, dtype)
-    operands = queries.multiplied_in(dtype), candidates.multiplied_in(dtype)
+    operands = queries.operand(dtype), candidates.operand(dtype)
     unsafe = dtype is torch.float32 and (queries.comparator.has_root or not product.is_safe(*operands))
     return None if unsafe else product.scores(*operands)
 
@@ -170,7 +170,9 @@ def test_values_have_the_same_bits_for_any_order_of_sums():
             every_KC = fast_scores(queries, candidates, values=True).scores_KC
             kind = GridProduct(comparator)
             for column in (0, 8, 299):
-                one_K1 = kind.scores(queries.on_grid(), candidates.on_grid().take(torch.tensor([column]))).scores_KC
+                one_K1 = kind.scores(
+                    queries.operand(None), candidates.operand(None).take(torch.tensor([column]))
+                ).scores_KC
                 pairs_K = values_of_pairs(comparator, query_KL, candidate_CL[column].expand(37, -1))
                 assert torch.equal(every_KC[:, column : column + 1], one_K1)
                 assert torch.equal(every_KC[:, column], pairs_K)
@@ -197,7 +199,7 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
         assert operands.kind.in_bfloat16
         assert torch.bfloat16 is operands.queries.rows_NW.dtype
         scores_KC = compiled_blocks.multiplied(operands.queries.rows_NW, operands.candidates.rows_NW)
-        offset_K, error_K = operands.bounds()
+        offset_K, error_K = operands.kind.bounds(operands.queries, operands.candidates)
         q_KL, c_CL = query_KL[:, :-1].double(), block_CL.double()
         exact_KC = -torch.cdist(q_KL, c_CL, compute_mode="donot_use_mm_for_euclid_dist").square()
         if not comparator.is_distance:
