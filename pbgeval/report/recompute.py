@@ -467,7 +467,8 @@ def _read_answers(
         at, edges = _edges_in(run, kept, rows, hidden, places, columns["num_candidates"] > 0)
         of = {name: values[at] for name, values in columns.items()}
         schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
-        partitions = [facts.partition_of(name, hidden, rows.bucket) for name in facts.types(hidden)]
+        sizes = [facts.num_partitions[name] for name in facts.types(hidden)]
+        partitions = [rows.bucket.partition_of(hidden, size) for size in sizes]
         partition_E, tied = np.array(partitions)[schema_E], of["tied"] - of["excluded_tied"]
         seen = {} if counts is None else counts.of(hidden, rows.bucket, edges)
         tables.append(
