@@ -256,7 +256,12 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
                 outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
         return _conclude(outcome, output, work) if team.rank_in_team == 0 else None
     except EvalError as error:
-        raise _end_of(error, output, work) from None
+        if not isinstance(error, IncompleteError):
+            output.release()
+            raise error from None
+        left = _what_is_left(work)
+        _keep_or_release(output)
+        raise IncompleteError(*error.faults, left) from None
 
 
 def _default_workers(work: Work) -> int:
@@ -291,16 +296,6 @@ def _keep_or_release(output: OutputDirectory) -> None:
         output.suspend()
     else:
         output.release()
-
-
-def _end_of(error: EvalError, output: OutputDirectory, work: Work) -> EvalError:
-    """Leave the directory after a fault, and say what is left to do if the run can go on."""
-    if not isinstance(error, IncompleteError):
-        output.release()
-        return error
-    left = _what_is_left(work)
-    _keep_or_release(output)
-    return IncompleteError(*error.faults, left)
 
 
 def _conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:

@@ -92,6 +92,10 @@ def make_protocol(inputs: Inputs) -> Protocol:
     )
     sweeps = CandidatePolicy.ALL.value in inputs.candidates
     sides = enabled_sides(config)
+    latest = None if config.known_until is None else 0
+    windows: list[TimeWindow | None] = [None if latest is None else TimeWindow(None, latest)]
+    if config.time_window is not None:
+        windows.append(TimeWindow(config.time_window, config.time_window if latest is None else latest))
     return Protocol(
         lists=lists,
         sides=sides,
@@ -106,20 +110,12 @@ def make_protocol(inputs: Inputs) -> Protocol:
         ),
         sweeps=sweeps,
         filtered=config.filtered,
-        time_windows=_time_windows(config),
+        time_windows=tuple(windows),
         counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns))
         or (config.num_degree_negs > 0 and CandidatePolicy.SAMPLED.value in inputs.candidates),
         counts_keys=counts_keys(inputs),
         saves_ranks=_saves_ranks(inputs, len(sides)),
     )
-
-
-def _time_windows(config: EvalConfig) -> tuple[TimeWindow | None, ...]:
-    latest = None if config.known_until is None else 0
-    windows: list[TimeWindow | None] = [None if latest is None else TimeWindow(None, latest)]
-    if config.time_window is not None:
-        windows.append(TimeWindow(config.time_window, config.time_window if latest is None else latest))
-    return tuple(windows)
 
 
 def counts_keys(inputs: Inputs) -> bool:

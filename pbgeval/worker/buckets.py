@@ -11,7 +11,6 @@ from functools import reduce
 from operator import add, attrgetter
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import torch
@@ -132,12 +131,26 @@ class InterimReport:
             IncompleteError: another run has taken over.
             OutputError: it cannot be written.
         """
-        if self.context.team.rank_in_team == 0 and self._pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND):
-            with self._pace.counted():
-                self._read()
-                work = self.context.work
-                # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
-                write_incomplete(work.output, work.provenance, self._facts(), self.context.journal.journal.check)
+        if self.context.team.rank_in_team != 0 or not self._pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND):
+            return
+        work, config = self.context.work, self.context.inputs.config
+        with self._pace.counted():
+            self._read()
+            groups = self._record.headline
+            auc = AucSample(all_true=work.protocol.auc.true_rate >= 1, all_competing=work.protocol.auc.exact)
+            pools, with_loss = SortedPools.from_groups(groups, auc), config.compute_loss
+            summary = summarise(groups, pools, work.protocol.sides, config.selection, with_loss=with_loss)
+            facts = {
+                "filter": "filtered" if work.protocol.filtered else "raw",
+                "headline": config.headline,
+                "num_edges": summary.num_edges,
+                "num_queries": summary.num_queries,
+                "metrics": summary.metrics,
+                "intervals": summary.intervals,
+                "progress": {"units_done": len(self._done), "units": len(work.protocol.units)},
+            }
+            # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
+            write_incomplete(work.output, work.provenance, facts, self.context.journal.journal.check)
 
     def _read(self) -> None:
         """Add the entries that have come since the last time."""
@@ -151,22 +164,6 @@ class InterimReport:
             if not share_names(self._done, entry.units) and all(unit.startswith(part) for unit in entry.units):
                 self._done += entry.units
                 self._record.add_packed(entry.arrays)
-
-    def _facts(self) -> dict[str, Any]:
-        protocol, config = self.context.work.protocol, self.context.inputs.config
-        groups = self._record.headline
-        auc = AucSample(all_true=protocol.auc.true_rate >= 1, all_competing=protocol.auc.exact)
-        pools, with_loss = SortedPools.from_groups(groups, auc), config.compute_loss
-        summary = summarise(groups, pools, protocol.sides, config.selection, with_loss=with_loss)
-        return {
-            "filter": "filtered" if protocol.filtered else "raw",
-            "headline": config.headline,
-            "num_edges": summary.num_edges,
-            "num_queries": summary.num_queries,
-            "metrics": summary.metrics,
-            "intervals": summary.intervals,
-            "progress": {"units_done": len(self._done), "units": len(protocol.units)},
-        }
 
 
 EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides only in which order units are handed out

@@ -77,8 +77,20 @@ def do_work(work: Work, team: Team) -> Outcome:
             return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
         finally:
             work.observer.finished()
-        facts = _facts(kernels, found.num_loads, context)
-        facts_of_workers = team.gather_objects({**facts, "peak_memory_bytes": peak_memory_bytes()})
+        certified = context.relations[0].scorer.certified
+        facts: dict[str, Any] = {} if certified is None else {"certified": certified.tally.as_dict()}
+        facts |= {
+            "host": host_name(),
+            "device": str(context.device),
+            "threads": kernels.num_threads,
+            "block_rule": kernels.rule.value,
+            "kernels": kernels.fingerprint,
+            "self_check_passed": kernels.passed,
+            "partition_loads": found.num_loads,
+            "seconds": context.time_use.seconds,
+            "peak_memory_bytes": peak_memory_bytes(),
+        }
+        facts_of_workers = team.gather_objects(facts)
         if team.rank_in_team != 0:
             return Outcome()
         return Outcome(report=_report(work, record, found, facts_of_workers))
@@ -117,23 +129,6 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         time_use=TimeUse(),
     )
     return context, kernels
-
-
-def _facts(kernels: KernelReport, num_loads: int, context: WorkerContext) -> dict[str, Any]:
-    """Return what the report says about one worker."""
-    certified = context.relations[0].scorer.certified
-    decided = {} if certified is None else {"certified": certified.tally.as_dict()}
-    return {
-        **decided,
-        "host": host_name(),
-        "device": str(context.device),
-        "threads": kernels.num_threads,
-        "block_rule": kernels.rule.value,
-        "kernels": kernels.fingerprint,
-        "self_check_passed": kernels.passed,
-        "partition_loads": num_loads,
-        "seconds": context.time_use.seconds,
-    }
 
 
 def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
