@@ -270,10 +270,8 @@ class Hdf5Dataset:
                 chunks = self._dataset.chunks
                 num_chunks = math.prod(-(-length // rows) for length, rows in zip(self.shape, chunks, strict=True))
                 self._check_stored(num_chunks, self._dataset.id.get_num_chunks(), "chunks")
-                num_bytes, stored = (
-                    num_chunks * math.prod(chunks) * kind.get_size(),
-                    self._dataset.id.get_storage_size(),
-                )
+                num_bytes = num_chunks * math.prod(chunks) * kind.get_size()
+                stored = self._dataset.id.get_storage_size()
                 self._check_size(num_bytes, stored if properties.get_nfilters() else max(stored, num_bytes))
 
     def _check_stored(self, expected: int, found: int, unit: str) -> None:
@@ -318,13 +316,12 @@ class Hdf5Dataset:
             with ExitStack() as opened:
                 file, depth = attrs.evolve(self.file, others=opened), self.file.depth + 1
                 found = file.other(source.file_name, f"dataset {self.name}", depth).require(source.dset_name)
-            shape, needed = (
-                found.shape or (),
-                source.src_space.get_simple_extent_dims(),
-            )  # up to the last value, or more
-            covers = len(needed) == len(shape) and all(map(le, needed, shape))
+            shape = found.shape or ()
             if source.src_space.get_select_type() == h5py.h5s.SEL_ALL:
                 covers = math.prod(shape) >= source.vspace.get_select_npoints()
+            else:
+                needed = source.src_space.get_simple_extent_dims()  # up to the last value that is taken, or more
+                covers = len(needed) == len(shape) and all(map(le, needed, shape))
             if not covers:
                 raise StorageError(
                     f"{self._where}: expected a source of more rows in {one_line(place)}, found shape {found.shape};"
