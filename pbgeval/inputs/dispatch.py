@@ -99,11 +99,6 @@ Needs = Callable[[Bucket], Partitions]
 Step = list[Bucket]  # buckets between a band and one more partition
 
 
-def best_order(buckets: Iterable[Bucket], needs: Needs) -> list[Bucket]:
-    """Return the buckets in the order that loads the fewest partitions when only those in hand are held."""
-    return list(chain.from_iterable(best_walk(buckets, needs)))
-
-
 def best_walk(buckets: Iterable[Bucket], needs: Needs, room: int = 0, width: int | None = None) -> list[Step]:
     """Return the walk over all buckets that loads the fewest partitions.
 
@@ -362,10 +357,14 @@ class PartitionCache:
 
         What was read ahead is held from then on if the unit needs it, or dropped if nothing will.
         """
-        needed = self.queue.plan.needs[index]
+        plan = self.queue.plan
+        needed = plan.needs[index]
         if needed <= self.held:
             return []
-        uses, place = self._uses_at(index)
+        stripe = next((stripe for stripe in plan.stripes if index in stripe), range(0))  # of none, nothing follows
+        if stripe not in self._uses:
+            self._uses[stripe] = Uses(plan.needs[stripe.start : stripe.stop])
+        uses, place = self._uses[stripe], index - stripe.start
         if self.ahead is not None and (self.ahead in needed or uses.next_use(self.ahead, place) == float("inf")):
             evict(self.held, needed | {self.ahead}, self.room, uses, place)
             self.held.add(self.ahead)
@@ -375,16 +374,6 @@ class PartitionCache:
         self.held.update(missing)
         self._complete_until = 0
         return missing
-
-    def _uses_at(self, index: int) -> tuple[Uses, int]:
-        """Return the uses of the stripe of a unit, and its place there; one that is in no stripe stands alone."""
-        plan = self.queue.plan
-        stripe = next((stripe for stripe in plan.stripes if index in stripe), None)
-        if stripe is None:
-            return Uses(), 0
-        if stripe not in self._uses:
-            self._uses[stripe] = Uses(plan.needs[stripe.start : stripe.stop])
-        return self._uses[stripe], index - stripe.start
 
     def read_ahead(self) -> Partition | None:
         """Return the next partition that this worker's stripe will need, to be read from now on; None if there is none.
