@@ -21,7 +21,7 @@ from pbgeval.cluster.liveness import Counters
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.errors import OutputError
 from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
-from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
+from pbgeval.inputs.partitions import PartitionHolder, check_held, plan_room
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import WorkUnit
@@ -183,14 +183,14 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
     watch = team.watch(prefix)
     context.work.observer.phase("scoring")
     with context.collectively(watch):
-        plan, room = _plan(context, done)
+        plan, room, reads_ahead = _plan(context, done)
         progress = BucketProgress(plan.units, team, prefix, lambda unit: context.evaluated.num_between(*unit))
         journal.take(record.add_packed)
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
         claim_next = time_use.spent_on(QUEUE)(queue.claim_next)
-        holding = PartitionCache(queue, room.partitions)
+        holding = PartitionCache(queue, room)
         tables = context.inputs, context.global_embeddings, context.device
-        with closing(PartitionHolder(*tables, holding, room.one_more)) as partitions:
+        with closing(PartitionHolder(*tables, holding, reads_ahead)) as partitions:
             while (index := claim_next()) is not None:
                 unit, begun = plan.units[index], time.perf_counter()
                 with time_use.spent_on(WRITING):
@@ -214,8 +214,8 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
     return SweepSummary(partitions.num_loads, classes)
 
 
-def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, PartitionRoom]:
-    """Plan the units that are not done, and how many partitions a worker holds: the same on every worker."""
+def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, int, bool]:
+    """Plan the units left, how many partitions a worker holds, and whether it reads ahead: alike on every worker."""
     inputs, numbering = context.inputs, context.numberer.numbering
     sizes = [source.num_bytes for source in inputs.embeddings.values()]
     needed = [len(inputs.partitions_needed(bucket)) for bucket in {unit.bucket for unit in context.work.protocol.units}]
@@ -230,7 +230,7 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
             len(sizes),
             context.held_bytes,
         )
-    room = min(context.team.gather_objects(own_room))
+    room, reads_ahead = min(context.team.gather_objects(own_room))
     # Those of which the sample drew an edge: a sample is the same on every worker, and so is the plan.
     units = [
         unit
@@ -238,10 +238,8 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
         if context.evaluated.num_between(*unit) and unit_name(unit) not in done
     ]
     load_cost = EDGES_PER_ROW_LOADED * numbering.num_entities / max(len(numbering.slots), 1)
-    plan = make_dispatch_plan(
-        units, inputs.partitions_needed, context.team.size, room=room.partitions, load_cost=load_cost
-    )
-    return plan, room
+    plan = make_dispatch_plan(units, inputs.partitions_needed, context.team.size, room=room, load_cost=load_cost)
+    return plan, room, reads_ahead
 
 
 @define(eq=False)
