@@ -131,11 +131,11 @@ def _of_mpi(environment: Environment) -> GroupPlace | None:
         hydra = "MPI_LOCALRANKID" in environment
         local = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS") if hydra else ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE")
         launchers.append(["mpiexec", "PMI_RANK", "PMI_SIZE", *local, environment.get("PMI_JOBID", "")])
-    for how, rank, size, local_rank, local_size, job in launchers:
-        if _has_all(environment, rank, size) and _number(environment, size) != 1:
-            break
-    else:
+    groups = (of for of in launchers if _has_all(environment, of[1], of[2]) and _number(environment, of[2]) != 1)
+    found = next(groups, None)
+    if found is None:
         return None
+    how, rank, size, local_rank, local_size, job = found
     address = environment.get("MASTER_ADDR", "")
     if not address:
         if _number(environment, local_size, default=0) != _number(environment, size):

@@ -52,20 +52,6 @@ class Sampling:
         """The level of the intervals after the latest round, by its number in the plan: skipped rounds change none."""
         return round_level(self.rounds[-1]) if self.with_target else 0.95
 
-    def rows_of_round(self, context: WorkerContext) -> EvaluatedRows:
-        """Return the rows that the latest round adds."""
-        chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
-        sample = self.sample
-        for path_index, bucket, file in context.inputs.files:
-            drawn = sample.draw(path_index, bucket, sample.num_rounds)
-            units, clusters = drawn.units_U, drawn.first_cluster + np.arange(len(drawn.units_U))
-            if self.by_chunk:
-                chosen[path_index, bucket] = _rows_of_chunks(context, file, units, clusters)
-            else:
-                rows = kept_rows(context.numberer, file)
-                chosen[path_index, bucket] = RowsOfBucket(units if rows is None else rows[units], clusters, {})
-        return EvaluatedRows(context.inputs.restrictions, chosen)
-
 
 def plan_sampling(context: WorkerContext) -> Sampling | None:
     """Decide on the sample; None where all edges are evaluated. Every worker takes part."""
@@ -180,17 +166,27 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
 
 def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
     """Make the folder that workers share in the latest round; return the context with the rows to evaluate."""
+    sample = sampling.sample
     with context.collectively():
         # All of it comes to worker 0, however many workers there are.
         edges_per_unit = context.settings.lists.chunk_size if sampling.by_chunk else 1
-        num_edges = min(sampling.sample.round_totals[-1] * edges_per_unit, context.inputs.num_edges)
+        num_edges = min(sample.round_totals[-1] * edges_per_unit, context.inputs.num_edges)
         num_queries = num_edges * len(context.settings.sides)
         num_scores = context.settings.auc.num_scores(num_queries)
         limit, filtered = context.inputs.config.max_memory_bytes, context.work.protocol.filtered
         held = check_sample(limit, resident_bytes(), num_queries, num_scores, filtered=filtered)
         if context.team.rank_in_team == 0:
             context.scratch.make()
-        return evolve(context, evaluated=sampling.rows_of_round(context), held_bytes=held)
+        chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
+        for path_index, bucket, file in context.inputs.files:
+            drawn = sample.draw(path_index, bucket, sample.num_rounds)  # what the latest round adds
+            units, clusters = drawn.units_U, drawn.first_cluster + np.arange(len(drawn.units_U))
+            if sampling.by_chunk:
+                chosen[path_index, bucket] = _rows_of_chunks(context, file, units, clusters)
+            else:
+                rows = kept_rows(context.numberer, file)
+                chosen[path_index, bucket] = RowsOfBucket(units if rows is None else rows[units], clusters, {})
+        return evolve(context, evaluated=EvaluatedRows(context.inputs.restrictions, chosen), held_bytes=held)
 
 
 def _next_round(context: WorkerContext, record: Record, sampling: Sampling) -> int | None:
