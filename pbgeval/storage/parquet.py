@@ -43,10 +43,6 @@ class ParquetRows:
     dimension: int
     first: int = 0
 
-    @property
-    def num_bytes(self) -> int:
-        return self.num_rows * self.dimension * torch.float32.itemsize
-
     def part(self, start: int, stop: int) -> ParquetRows:
         return evolve(self, first=self.first + start, num_rows=stop - start)
 

@@ -36,6 +36,7 @@ from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import RankStats, query_mean
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.checkpoint import num_bytes_of
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions, degree_weights, group_classes, query_dimensions
 from pbgeval.worker.journal import Pace, share_names
@@ -217,7 +218,7 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
 def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, int, bool]:
     """Plan the units left, how many partitions a worker holds, and whether it reads ahead: alike on every worker."""
     inputs, numbering = context.inputs, context.numberer.numbering
-    sizes = [source.num_bytes for source in inputs.embeddings.values()]
+    sizes = [num_bytes_of(source) for source in inputs.embeddings.values()]
     needed = [len(inputs.partitions_needed(bucket)) for bucket in {unit.bucket for unit in context.work.protocol.units}]
     on_host = context.device.type == "cpu"  # partitions on a GPU take none of the host's memory
     with context.collectively():
