@@ -273,13 +273,17 @@ class UnitQueue:
                     self._stripe, self._all_begun = None, True
             if self._stripe is None:
                 self._stripe = self._stripe_to_join()
-            if self._stripe is not None:
-                index = self._claim_from(self._stripe)
-            else:
-                index = self.plan.first_small + self._add("small", 1) - 1
-                if index >= len(self.plan.units):
+            if self._stripe is None:
+                index, stop = self.plan.first_small + self._add("small", 1) - 1, len(self.plan.units)
+                if index >= stop:
                     return None
-            if index is not None:
+            else:
+                number, stripe = self._stripe, self.plan.stripes[self._stripe]
+                index, stop = stripe.start + self._add(f"stripe/{number}", 1) - 1, stripe.stop
+                if index >= stop - 1:  # nothing is left of it
+                    self._stripe = None
+                    self._used_up.add(number)
+            if index < stop:
                 self._last = index
                 return index
 
@@ -288,15 +292,6 @@ class UnitQueue:
         if self._stripe is None or self._last is None:
             return range(0)
         return range(self._last + 1, self.plan.stripes[self._stripe].stop)
-
-    def _claim_from(self, number: int) -> int | None:
-        """Claim a unit of a stripe, None if it is used up; leave a stripe of which nothing is left."""
-        stripe = self.plan.stripes[number]
-        index = stripe.start + self._add(f"stripe/{number}", 1) - 1
-        if index >= stripe.stop - 1:
-            self._stripe = None
-            self._used_up.add(number)
-        return index if index < stripe.stop else None
 
     def _stripe_to_join(self) -> int | None:
         """Return a stripe that others have begun and not used up, None if none is worth it.

@@ -7,7 +7,8 @@
     NumberRows   no vectors: each entity is its number, for models that are asked for scores by number
 
 All have what `checkpoint.EmbeddingFile` has: `num_rows`, `dimension`, `load` (all rows, not checked for NaN),
-`read_rows` (a copy of some: memory follows the range) and `fingerprint`, a short text that changes when the rows do. So readers of partitions see no difference. `part` cuts partitions from a table on the fly.
+`read_rows` (a copy of some: memory follows the range) and `fingerprint`, a short text that changes when the rows do.
+So readers of partitions see no difference. `part` cuts partitions from a table on the fly.
 """
 
 from __future__ import annotations
