@@ -63,26 +63,23 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
         key = "sample_edges" if config.sample_edges is not None else "target_error"
         raise ConfigError(f"{key}: needs entity ids, but an entity type is featurized; remove the key")
     by_chunk = "sampled" in context.inputs.candidates
-    with context.collectively():
-        own = [
-            (path_index, bucket, _num_units(context, file, by_chunk=by_chunk))
-            for path_index, bucket, file in context.team.share([*context.inputs.files])
-        ]
-    population = sorted(part for of_worker in context.team.gather_objects(own) for part in of_worker)
     edges_per_unit = context.settings.lists.chunk_size if by_chunk else 1
+    own = []
+    with context.collectively():
+        for path_index, bucket, file in context.team.share([*context.inputs.files]):
+            if by_chunk:
+                groups = (rows_E for _, of_window in _windows(context, file) for rows_E in of_window)
+                num_units = sum(_num_chunks(rows_E, edges_per_unit) for rows_E in groups)
+            else:
+                rows = kept_rows(context.numberer, file)
+                num_units = file.num_edges if rows is None else len(rows)
+            own.append((path_index, bucket, num_units))
+    population = sorted(part for of_worker in context.team.gather_objects(own) for part in of_worker)
     if config.sample_edges is not None:
         num_draws = math.ceil(config.sample_edges / edges_per_unit)
         return Sampling(EdgeSample.of_size(population, num_draws, config.seed), by_chunk, with_target=False)
     first_units = math.ceil(FIRST_ROUND_EDGES / edges_per_unit)
     return Sampling(EdgeSample.of_rounds(population, config.seed, first_units), by_chunk, with_target=True)
-
-
-def _num_units(context: WorkerContext, file: EdgeSource, *, by_chunk: bool) -> int:
-    if by_chunk:
-        size = context.settings.lists.chunk_size
-        return sum(_num_chunks(rows_E, size) for _, groups in _windows(context, file) for rows_E in groups)
-    rows = kept_rows(context.numberer, file)
-    return file.num_edges if rows is None else len(rows)
 
 
 def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
