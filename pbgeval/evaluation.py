@@ -247,7 +247,11 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
 
 def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Report | None:
     """Do this worker's part, or start local workers and wait for them; return the report on worker 0."""
-    num_workers = 1 if is_worker_of_a_group() else launch.workers or _default_workers(work)
+    # By default as many as the cores, the config and the work allow: units, or parts of the candidates.
+    num_parts = work.inputs.numbering.num_entities // ROWS_PER_PROCESS + 1
+    num_shares = num_parts if work.protocol.sweeps else len(work.protocol.units)
+    default = max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
+    num_workers = 1 if is_worker_of_a_group() else launch.workers or default
     try:
         with nullcontext() if is_worker_of_a_group() else ended_by_signals():
             if num_workers == 1:
@@ -256,14 +260,12 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
                 outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
         return _conclude(outcome, output, work) if team.rank_in_team == 0 else None
     except EvalError as error:
-        raise _end_of(error, output, work) from None
-
-
-def _default_workers(work: Work) -> int:
-    """Return how many processes the cores, the config and the work allow: units, or parts of the candidates."""
-    num_parts = work.inputs.numbering.num_entities // ROWS_PER_PROCESS + 1
-    num_shares = num_parts if work.protocol.sweeps else len(work.protocol.units)
-    return max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
+        if not isinstance(error, IncompleteError):
+            output.release()
+            raise error from None
+        left = _what_is_left(work)
+        _keep_or_release(output)
+        raise IncompleteError(*error.faults, left) from None
 
 
 def _what_is_left(work: Work) -> str:
@@ -291,16 +293,6 @@ def _keep_or_release(output: OutputDirectory) -> None:
         output.suspend()
     else:
         output.release()
-
-
-def _end_of(error: EvalError, output: OutputDirectory, work: Work) -> EvalError:
-    """Leave the directory after a fault, and say what is left to do if the run can go on."""
-    if not isinstance(error, IncompleteError):
-        output.release()
-        return error
-    left = _what_is_left(work)
-    _keep_or_release(output)
-    return IncompleteError(*error.faults, left)
 
 
 def _conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:

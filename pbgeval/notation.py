@@ -62,8 +62,9 @@ class Bucket(NamedTuple):
     lhs: int  # partition of the left side
     rhs: int  # partition of the right side
 
-    def partition(self, side: Side) -> int:
-        return side.pick(self.lhs, self.rhs)
+    def partition_of(self, side: Side, num_partitions: int) -> int:
+        """Return the partition of a type with so many; a type with one is in partition 0 of any bucket."""
+        return side.pick(self.lhs, self.rhs) if num_partitions > 1 else 0
 
 
 class WorkUnit(NamedTuple):

@@ -28,6 +28,7 @@ from pbgeval.inputs.dispatch import Partition, make_dispatch_plan
 from pbgeval.inputs.opening import Inputs, open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import Bucket, WorkUnit
+from pbgeval.storage.checkpoint import num_bytes_of
 from pbgeval.worker.buckets import unit_name
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -127,7 +128,7 @@ def _evaluate(config: Path, edges: Path, workers: int) -> Run:
 
 def _limit(config: Path) -> str:
     """Return a max_memory that leaves room for the partitions of a bucket, and one more."""
-    largest = max(source.num_bytes for source in _inputs(config).embeddings.values())
+    largest = max(num_bytes_of(source) for source in _inputs(config).embeddings.values())
     return f"{1200 + (ROOM + 1) * largest // 10**6}MB"
 
 

@@ -83,7 +83,10 @@ class Journal:
             OutputError: the file cannot be written (a full disk).
         """
         self.check()
-        narrow = [_narrow(array) for array in arrays]
+        narrow = []  # in the smallest type that holds all values, little-endian
+        for array in arrays:
+            least = min(int(array.min(initial=0)), -1 - int(array.max(initial=0)))
+            narrow.append(array.astype(np.min_scalar_type(least).newbyteorder("<")))
         payload = [array.data.cast("B") for array in narrow if array.size]
         described = [[array.dtype.str, len(array)] for array in narrow]
         header = json.dumps({"digest": self.digest, "units": list(units), "arrays": described}).encode() + b"\n"
@@ -136,9 +139,3 @@ class Journal:
         self.check()
         line = {"time": round(time.time(), 3), "event": event, "writer": self.writer, **facts}
         append_line(self.folder / f"log-{self.writer}.jsonl", json.dumps(line))
-
-
-def _narrow(array: np.ndarray) -> np.ndarray:
-    """Return integers, or bools, in the smallest type that holds them all, little-endian."""
-    least = min(int(array.min(initial=0)), -1 - int(array.max(initial=0)))
-    return array.astype(np.min_scalar_type(least).newbyteorder("<"))

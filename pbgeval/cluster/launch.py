@@ -198,7 +198,9 @@ def _run(
     launcher: Connection | None,
 ) -> dict[int, Any]:
     """Start workers, wait for all, and leave none behind."""
-    port = _free_port()
+    with socket.socket() as free:
+        free.bind((LOOPBACK, 0))
+        port = free.getsockname()[1]
     started: list[tuple[BaseProcess, Connection]] = []
     try:
         for rank in range(num_workers):
@@ -305,9 +307,3 @@ def _explained(rank: int, process: BaseProcess) -> BaseException:
         f"worker {rank} ended with status {status} before its work began; a script that calls evaluate must do so "
         'under `if __name__ == "__main__":`, because workers import it, or use workers=1'
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind((LOOPBACK, 0))
-        return int(found.getsockname()[1])

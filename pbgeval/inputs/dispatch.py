@@ -99,11 +99,6 @@ Needs = Callable[[Bucket], Partitions]
 Step = list[Bucket]  # buckets between a band and one more partition
 
 
-def best_order(buckets: Iterable[Bucket], needs: Needs) -> list[Bucket]:
-    """Return the buckets in the order that loads the fewest partitions when only those in hand are held."""
-    return list(chain.from_iterable(best_walk(buckets, needs)))
-
-
 def best_walk(buckets: Iterable[Bucket], needs: Needs, room: int = 0, width: int | None = None) -> list[Step]:
     """Return the walk over all buckets that loads the fewest partitions.
 
@@ -278,13 +273,17 @@ class UnitQueue:
                     self._stripe, self._all_begun = None, True
             if self._stripe is None:
                 self._stripe = self._stripe_to_join()
-            if self._stripe is not None:
-                index = self._claim_from(self._stripe)
-            else:
-                index = self.plan.first_small + self._add("small", 1) - 1
-                if index >= len(self.plan.units):
+            if self._stripe is None:
+                index, stop = self.plan.first_small + self._add("small", 1) - 1, len(self.plan.units)
+                if index >= stop:
                     return None
-            if index is not None:
+            else:
+                number, stripe = self._stripe, self.plan.stripes[self._stripe]
+                index, stop = stripe.start + self._add(f"stripe/{number}", 1) - 1, stripe.stop
+                if index >= stop - 1:  # nothing is left of it
+                    self._stripe = None
+                    self._used_up.add(number)
+            if index < stop:
                 self._last = index
                 return index
 
@@ -293,15 +292,6 @@ class UnitQueue:
         if self._stripe is None or self._last is None:
             return range(0)
         return range(self._last + 1, self.plan.stripes[self._stripe].stop)
-
-    def _claim_from(self, number: int) -> int | None:
-        """Claim a unit of a stripe, None if it is used up; leave a stripe of which nothing is left."""
-        stripe = self.plan.stripes[number]
-        index = stripe.start + self._add(f"stripe/{number}", 1) - 1
-        if index >= stripe.stop - 1:
-            self._stripe = None
-            self._used_up.add(number)
-        return index if index < stripe.stop else None
 
     def _stripe_to_join(self) -> int | None:
         """Return a stripe that others have begun and not used up, None if none is worth it.
@@ -362,10 +352,14 @@ class PartitionCache:
 
         What was read ahead is held from then on if the unit needs it, or dropped if nothing will.
         """
-        needed = self.queue.plan.needs[index]
+        plan = self.queue.plan
+        needed = plan.needs[index]
         if needed <= self.held:
             return []
-        uses, place = self._uses_at(index)
+        stripe = next((stripe for stripe in plan.stripes if index in stripe), range(0))  # of none, nothing follows
+        if stripe not in self._uses:
+            self._uses[stripe] = Uses(plan.needs[stripe.start : stripe.stop])
+        uses, place = self._uses[stripe], index - stripe.start
         if self.ahead is not None and (self.ahead in needed or uses.next_use(self.ahead, place) == float("inf")):
             evict(self.held, needed | {self.ahead}, self.room, uses, place)
             self.held.add(self.ahead)
@@ -375,16 +369,6 @@ class PartitionCache:
         self.held.update(missing)
         self._complete_until = 0
         return missing
-
-    def _uses_at(self, index: int) -> tuple[Uses, int]:
-        """Return the uses of the stripe of a unit, and its place there; one that is in no stripe stands alone."""
-        plan = self.queue.plan
-        stripe = next((stripe for stripe in plan.stripes if index in stripe), None)
-        if stripe is None:
-            return Uses(), 0
-        if stripe not in self._uses:
-            self._uses[stripe] = Uses(plan.needs[stripe.start : stripe.stop])
-        return self._uses[stripe], index - stripe.start
 
     def read_ahead(self) -> Partition | None:
         """Return the next partition that this worker's stripe will need, to be read from now on; None if there is none.

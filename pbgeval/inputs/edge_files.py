@@ -57,36 +57,29 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
     if not paths:
         yield config
         return
-    with temporary_folder() as labels, _buckets_of(paths, config, output, observer, labels) as split:
-        yield split
-
-
-@contextmanager
-def _buckets_of(
-    paths: list[Path], config: EvalConfig, output: Path | None, observer: Observer, labels: Path
-) -> Iterator[EvalConfig]:
     store = ((output or DEFAULT_OUTPUTS) / IMPORTED).absolute()
     absent = [place for place in (store, *store.parents) if not place.exists()]
     earlier = (
         [] if output is None or absent else [place.name for place in store.iterdir() if _MADE.fullmatch(place.name)]
     )
     others = [] if output is None else [output.absolute().parent / IMPORTED]
-    files, folder_of = _plan(config, paths, [store, *others], labels)
-    if files.of_folder and output is not None and output.exists() and not output.is_dir():
-        raise OutputError(f"{output}: this is a file, not a directory; choose another output")
-    try:
-        if files.of_folder:
-            _split(files, config.max_memory_bytes, observer)
-        _look_at_unknown(files, folder_of, observer)
-        of_path = {str(path): str(folder / path.name) for path, folder in folder_of.items()}
-        yield with_edge_paths(config, lambda path: of_path.get(path, path), dictionary_path=None, edge_columns=None)
-    except EvalError as error:
-        if not isinstance(error, IncompleteError):
-            _remove_made(store, [folder.name for folder in files.of_folder])
-            for place in absent:  # innermost first
-                if place.is_dir() and not any(place.iterdir()):
-                    place.rmdir()
-        raise
+    with temporary_folder() as labels:
+        files, folder_of = _plan(config, paths, [store, *others], labels)
+        if files.of_folder and output is not None and output.exists() and not output.is_dir():
+            raise OutputError(f"{output}: this is a file, not a directory; choose another output")
+        try:
+            if files.of_folder:
+                _split(files, config.max_memory_bytes, observer)
+            _look_at_unknown(files, folder_of, observer)
+            of_path = {str(path): str(folder / path.name) for path, folder in folder_of.items()}
+            yield with_edge_paths(config, lambda path: of_path.get(path, path), dictionary_path=None, edge_columns=None)
+        except EvalError as error:
+            if not isinstance(error, IncompleteError):
+                _remove_made(store, [folder.name for folder in files.of_folder])
+                for place in absent:  # innermost first
+                    if place.is_dir() and not any(place.iterdir()):
+                        place.rmdir()
+            raise
     used = {folder.name for folder in folder_of.values()}
     _remove_made(store, [name for name in earlier if name not in used])  # of earlier versions of the files
 
@@ -169,7 +162,14 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
     }
     if config.dynamic_relations:
         (pair,) = types.values()
-        return Dictionary(folder, files, RelationTypes(other=pair), _dynamic_names(files, inputs), sizes, rows)
+        named = read_relation_names(files)
+        if named is None or len(named) != inputs.num_relations:
+            found = "no such file" if named is None else f"{len(named)} names"
+            raise StorageError(
+                f"{files / 'dynamic_rel_names.json'}: {found}; edges by name need the names of all "
+                f"{inputs.num_relations} relations: set dictionary_path to their folder"
+            )
+        return Dictionary(folder, files, RelationTypes(other=pair), tuple(named), sizes, rows)
     if len(types) < len(config.relations):
         names = [relation.name for relation in config.relations]
         again = sorted({name for name in names if names.count(name) > 1})
@@ -193,18 +193,6 @@ def _rows(model: EmbeddingModel, entity_types: list[str]) -> dict[str, str]:
         each = "" if table.num_rows == model.num_relations else ", two of each relation"
         said["relation"] = f"{path_of(table)} has {table.num_rows:,} rows{each}: ids 0 to {model.num_relations - 1}"
     return said
-
-
-def _dynamic_names(folder: Path, inputs: Inputs) -> tuple[str, ...]:
-    path = folder / "dynamic_rel_names.json"
-    names = read_relation_names(folder)
-    if names is None or len(names) != inputs.num_relations:
-        found = "no such file" if names is None else f"{len(names)} names"
-        raise StorageError(
-            f"{path}: {found}; edges by name need the names of all {inputs.num_relations} relations: set "
-            "dictionary_path to their folder"
-        )
-    return tuple(names)
 
 
 def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:

@@ -203,6 +203,11 @@ def _whole_chunks(file: EdgeSource, rows: int) -> int:
     return -(-rows // file.rows_per_chunk) * file.rows_per_chunk
 
 
+def numbered_files(numberer: EdgeNumberer, files: Iterable[EdgeSource]) -> Iterator[EdgeColumns]:
+    """Read whole files as numbered edges, block by block."""
+    return numbered_blocks(numberer, (part for file in files for part in parts_of_file(file)))
+
+
 def numbered_blocks(numberer: EdgeNumberer, parts: Iterable[tuple[EdgeSource, int, int]]) -> Iterator[EdgeColumns]:
     """Read parts of files as numbered edges."""
     for file, start, stop in parts:

@@ -317,7 +317,13 @@ class _Entities:
                 for row, name in enumerate(known):
                     if name in wanted:
                         places[name].append(first + row)
-        nearest = self._nearest(sorted(wanted - places.keys())[:MAX_NEAREST])
+        unknown = sorted(wanted - places.keys())[:MAX_NEAREST]
+        close: dict[str, list[str]] = defaultdict(list)  # the nearest known names to each unknown one
+        for _, known in entity_names(self.entity_path, self.numbering) if unknown else ():
+            for name in unknown:
+                similar = [other for other in known if abs(len(other) - len(name)) <= 2][:_MAX_COMPARED]
+                close[name] += difflib.get_close_matches(name, similar, n=1)
+        nearest = {name: difflib.get_close_matches(name, near, n=1)[0] for name, near in close.items() if near}
         faults: list[str] = []
         found: dict[str, np.ndarray] = {}
         for key, names in lists.items():
@@ -365,12 +371,3 @@ class _Entities:
             f"unknown entity {name!r}; expected the name or type:partition:row of an entity of a type that relations "
             f"use ({used})"
         )
-
-    def _nearest(self, unknown: Sequence[str]) -> dict[str, str]:
-        """Return the nearest known name to each unknown one that has a near one."""
-        close: dict[str, list[str]] = defaultdict(list)
-        for _, names in entity_names(self.entity_path, self.numbering) if unknown else ():
-            for name in unknown:
-                similar = [known for known in names if abs(len(known) - len(name)) <= 2][:_MAX_COMPARED]
-                close[name] += difflib.get_close_matches(name, similar, n=1)
-        return {name: difflib.get_close_matches(name, found, n=1)[0] for name, found in close.items() if found}

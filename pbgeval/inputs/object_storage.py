@@ -70,7 +70,10 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
             places = {key: local_of.get(path, path) for key, path in places.items()}
             yield with_edge_paths(config, lambda path: local_of.get(path, path), **places)
     except EvalError as error:
-        raise type(error)(*(_with_urls(fault, local_of) for fault in error.faults)) from error
+        faults = error.faults
+        for url, local in local_of.items():  # what the user knows in place of what stands for it
+            faults = tuple(fault.replace(local, url.rstrip("/")) for fault in faults)
+        raise type(error)(*map(without_secrets, faults)) from error
 
 
 def urls_of(config: EvalConfig) -> list[str]:
@@ -83,13 +86,6 @@ def _name(url: str) -> str:
     """Return what a URL's copy is called, which results show."""
     name = without_secrets(url).rstrip("/").rpartition("/")[2]
     return name if name.strip(".") else "objects"
-
-
-def _with_urls(fault: str, local_of: dict[str, str]) -> str:
-    """Name in a fault what the user knows: a URL in place of what stands for it."""
-    for url, local in local_of.items():
-        fault = fault.replace(local, url.rstrip("/"))
-    return without_secrets(fault)
 
 
 def _copy(config: EvalConfig, local_of: dict[str, str], folder: Path, read_in_place: bool) -> None:

@@ -106,8 +106,8 @@ class Inputs:
         return read_relations(self.config, self.checkpoint_version, self.num_relations, device)
 
     def partition_of(self, entity_type: str, side: Side, bucket: Bucket) -> int:
-        """Return the partition of a type in a bucket; a type with one partition is in partition 0 of any bucket."""
-        return bucket.partition(side) if self.config.entities[entity_type].num_partitions > 1 else 0
+        """Return the partition of a type in a bucket."""
+        return bucket.partition_of(side, self.config.entities[entity_type].num_partitions)
 
     def partitions_at(self, side: Side, bucket: Bucket) -> list[tuple[str, int]]:
         """Return (entity type, partition) at a side of the bucket's edges, of each relation of the config."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from attrs import define, field, frozen
@@ -115,13 +115,6 @@ class MemoryPlan:
     block_threads: int = 1 << 10  # at most so many blocks of scores at once
 
 
-class PartitionRoom(NamedTuple):
-    """For how many partitions a worker has memory."""
-
-    partitions: int
-    one_more: bool  # to read ahead into
-
-
 def plan_room(
     limit: int | None,
     resident: int,
@@ -130,7 +123,7 @@ def plan_room(
     fewest: int,
     most: int,
     held: int = 0,
-) -> PartitionRoom:
+) -> tuple[int, bool]:
     """Choose how many partitions a worker keeps.
 
     Args:
@@ -142,6 +135,9 @@ def plan_room(
         most: partitions that there are.
         held: bytes that the run holds beside partitions and units.
 
+    Returns:
+        For how many partitions there is memory, and whether there is for one more, to read ahead into.
+
     Raises:
         ConfigError: the limit is too small for the partitions of a bucket.
     """
@@ -152,7 +148,7 @@ def plan_room(
         )
     free = available // 2 if limit is None else int(limit / SLACK) - resident - held - BYTES_OF_UNITS
     places = free // max(partition_bytes, 1)
-    return PartitionRoom(max(fewest, min(places - 1, most)), one_more=places > fewest)
+    return max(fewest, min(places - 1, most)), places > fewest
 
 
 def plan_memory(

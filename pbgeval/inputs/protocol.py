@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple
 
 from attrs import frozen
@@ -11,9 +12,9 @@ from attrs import frozen
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig
 from pbgeval.config.schema import TRAINING_BREAKDOWNS
-from pbgeval.inputs.dispatch import best_order
+from pbgeval.inputs.dispatch import best_walk
 from pbgeval.inputs.opening import Inputs, enabled_sides
-from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, slice_units, window_units
+from pbgeval.notation import EntityNumbering, Side, WorkUnit, slice_units, window_units
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.known_answers import TimeWindow
@@ -92,6 +93,10 @@ def make_protocol(inputs: Inputs) -> Protocol:
     )
     sweeps = CandidatePolicy.ALL.value in inputs.candidates
     sides = enabled_sides(config)
+    latest = None if config.known_until is None else 0
+    windows: list[TimeWindow | None] = [None if latest is None else TimeWindow(None, latest)]
+    if config.time_window is not None:
+        windows.append(TimeWindow(config.time_window, config.time_window if latest is None else latest))
     return Protocol(
         lists=lists,
         sides=sides,
@@ -106,20 +111,12 @@ def make_protocol(inputs: Inputs) -> Protocol:
         ),
         sweeps=sweeps,
         filtered=config.filtered,
-        time_windows=_time_windows(config),
+        time_windows=tuple(windows),
         counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns))
         or (config.num_degree_negs > 0 and CandidatePolicy.SAMPLED.value in inputs.candidates),
         counts_keys=counts_keys(inputs),
         saves_ranks=_saves_ranks(inputs, len(sides)),
     )
-
-
-def _time_windows(config: EvalConfig) -> tuple[TimeWindow | None, ...]:
-    latest = None if config.known_until is None else 0
-    windows: list[TimeWindow | None] = [None if latest is None else TimeWindow(None, latest)]
-    if config.time_window is not None:
-        windows.append(TimeWindow(config.time_window, config.time_window if latest is None else latest))
-    return tuple(windows)
 
 
 def counts_keys(inputs: Inputs) -> bool:
@@ -186,7 +183,7 @@ def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
     buckets = {bucket for files in inputs.buckets for bucket in files}
     # Without lists there are no chunks to keep whole: smaller units, since each row meets a whole partition.
     window_rows = lists.window_rows() if CandidatePolicy.SAMPLED.value in inputs.candidates else ROWS_PER_PARTITION_UNIT
-    for bucket in best_order(buckets, inputs.partitions_needed):
+    for bucket in chain.from_iterable(best_walk(buckets, inputs.partitions_needed)):
         for path_index, files in enumerate(inputs.buckets):
             if bucket in files:
                 num_edges = files[bucket].num_edges
@@ -202,6 +199,8 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
     if not inputs.config.selection.needs_pools:
         return AucSampling.of_nothing()
     longest_sampled = lists.longest_list if CandidatePolicy.SAMPLED.value in inputs.candidates else 0
+    ranges = [inputs.numbering.range_of_type(name) for name in inputs.config.used_entity_types]
+    largest_type = max(stop - first for first, stop in ranges)
     num_cells = longest_list = 0
     for path_index, files in enumerate(inputs.buckets):
         for bucket, file in files.items():
@@ -209,8 +208,11 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
             if CandidatePolicy.PARTITION.value in inputs.candidates:
                 sizes = [inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)]
                 longest = max(longest, *sizes)
-            if CandidatePolicy.ALL.value in inputs.candidates:
-                longest = max(longest, _longest_of_all(inputs, path_index, bucket))
+            if CandidatePolicy.ALL.value in inputs.candidates and inputs.candidate_files:
+                given = inputs.candidate_files[path_index].get(bucket)
+                longest = max([longest, *(given.num_candidates.values() if given is not None else ())])
+            elif CandidatePolicy.ALL.value in inputs.candidates:
+                longest = max(longest, largest_type)
             num_cells += file.num_edges * longest * len(sides)
             longest_list = max(longest_list, longest)
     num_queries = inputs.num_edges * len(sides)
@@ -218,12 +220,3 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
     if nominal is not None and nominal < inputs.num_edges:  # of a sample fewer cells exist, and more are compared
         num_cells, num_queries = -(-num_cells * nominal // inputs.num_edges), nominal * len(sides)
     return AucSampling.of_size(num_cells, num_queries, longest_list)
-
-
-def _longest_of_all(inputs: Inputs, path_index: int, bucket: Bucket) -> int:
-    """Return the most that compete in a query of a bucket: the largest type, or the longest list that is given."""
-    if inputs.candidate_files:
-        given = inputs.candidate_files[path_index].get(bucket)
-        return max(given.num_candidates.values()) if given is not None else 0
-    ranges = [inputs.numbering.range_of_type(name) for name in inputs.config.used_entity_types]
-    return max(stop - first for first, stop in ranges)

@@ -107,15 +107,6 @@ def _digest_of_model(inputs: Inputs) -> object:
     return fingerprint(model) if model.exists() else None
 
 
-def _digest_of_groups(inputs: Inputs) -> str | None:
-    """Return a digest of the groups of relations by which a breakdown is made, None if none is."""
-    if "groups" not in inputs.config.breakdowns:
-        return None
-    groups = relation_groups(inputs.config, inputs.num_relations)
-    canonical = json.dumps({name: ids.tolist() for name, ids in groups.items()}, sort_keys=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
 def provenance_of(inputs: Inputs) -> dict[str, Any]:
     """Return the settings that determine the result, and a digest of the content of every file that can change it.
 
@@ -124,9 +115,14 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
     settings = numeric_settings(inputs.config)
     if inputs.scorer is not None:  # which is no product of rows
         settings["comparator"] = "scorer"
+    groups: str | None = None
+    if "groups" in inputs.config.breakdowns:
+        of_groups = relation_groups(inputs.config, inputs.num_relations)
+        canonical = json.dumps({name: ids.tolist() for name, ids in of_groups.items()}, sort_keys=True)
+        groups = hashlib.sha256(canonical.encode()).hexdigest()
     data = {
         "restrictions": inputs.restrictions.digest,
-        "relation_groups": _digest_of_groups(inputs),
+        "relation_groups": groups,
         "candidates": [
             {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
             for files in inputs.candidate_files

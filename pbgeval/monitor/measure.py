@@ -265,7 +265,7 @@ def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, table
 
 def _tables(schema: ModelSchema, bucket: Bucket, model: Model) -> Tables:
     ends = [(side.pick(of.lhs, of.rhs), side) for of in schema.relations for side in ENDS]
-    places = {(name, side): (name, schema.partition_of(name, side, bucket)) for name, side in ends}
+    places = {(name, side): (name, bucket.partition_of(side, schema.num_partitions[name])) for name, side in ends}
     checked = {place: _table(schema, *place, model) for place in dict.fromkeys(places.values())}
     return {end: checked[place] for end, place in places.items()}
 
@@ -392,7 +392,7 @@ class Visit:
         begun = time.perf_counter()
         try:
             schema, model = self.protocol.schema, self.model
-            first = schema.partition_of(schema.relations[0].lhs, Side.LHS, self.bucket)
+            first = self.bucket.partition_of(Side.LHS, schema.num_partitions[schema.relations[0].lhs])
             device = model.embeddings(schema.relations[0].lhs, first).device
             precision = full_precision(of_autocast=not isinstance(model, ScoredModel))
             with threads_put_back(), precision, torch.no_grad():  # the trainer's settings of torch stay as they are

@@ -75,15 +75,14 @@ class ModelSchema:
             max(self.num_partitions[relation.rhs] for relation in self.relations),
         )
 
-    def partition_of(self, entity_type: str, side: Side, bucket: Bucket) -> int:
-        """Return the partition of a type in a bucket; a type with one partition is in partition 0 of any bucket."""
-        return bucket.partition(side) if self.num_partitions[entity_type] > 1 else 0
-
     def ends(self, bucket: Bucket) -> list[EndTypes]:
         """Return what the rows of each relation's edges mean in a bucket."""
         return [
             EndTypes(
-                of.lhs, self.partition_of(of.lhs, Side.LHS, bucket), of.rhs, self.partition_of(of.rhs, Side.RHS, bucket)
+                of.lhs,
+                bucket.partition_of(Side.LHS, self.num_partitions[of.lhs]),
+                of.rhs,
+                bucket.partition_of(Side.RHS, self.num_partitions[of.rhs]),
             )
             for of in self.relations
         ]

@@ -113,7 +113,9 @@ class PairedRuns:
             words = [crc32(repr(places).encode()) for places in facts.places(hidden, rows.bucket)]
             place_E = np.array(words, np.uint64)[np.zeros_like(edges.rel_n) if facts.dynamic else edges.rel_n]
             return mixed(mixed(mixed(place_E) ^ edges.lhs_n.astype(np.uint64)) ^ edges.rhs_n.astype(np.uint64))
-        partitions = np.array([facts.partition_of(name, known, rows.bucket) for name in facts.types(known)])
+        partitions = np.array(
+            [rows.bucket.partition_of(known, facts.num_partitions[name]) for name in facts.types(known)]
+        )
         partition_E = partitions[0] if facts.dynamic else partitions[edges.rel_n]
         place_E = edges.rel_n.astype(np.uint64) << _ROW_BITS | edges.entity(known).astype(np.uint64)
         return mixed(mixed(place_E) ^ np.asarray(partition_E).astype(np.uint64))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, reduce
 from operator import add
-from typing import Any, Protocol
+from typing import Any
 
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
+from torch import Tensor
 
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS, GroupClasses, breakdown_rows
@@ -24,11 +25,13 @@ from pbgeval.metrics.summary import (
     summarise,
 )
 from pbgeval.notation import Bucket, Side
+from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import HistogramRows, digest_of
 from pbgeval.report.report import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Report
 from pbgeval.stats.grouped import RELATION, GroupedStats
-from pbgeval.stats.groups import GroupStats, TypeStats
+from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, TypeStats
 from pbgeval.stats.rank_stats import RankStats, rank_metrics
+from pbgeval.stats.ranks import RankCounts
 
 # Statistics of queries for types -> their part of `metrics.json` and of relations.csv.
 
@@ -92,15 +95,69 @@ def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dic
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
 
 
-class Results(Protocol):
-    """Merged statistics of all workers."""
+@define
+class Results:
+    """The statistics of what has been found or read so far."""
 
     raw: GroupStats
     filtered: GroupStats | None  # None: nothing is filtered
-    in_time: GroupStats | None  # None: no time-aware filter
-    grouped: GroupedStats
-    raw_types: TypeStats | None  # None: nobody asks for types of a hierarchy
-    filtered_types: TypeStats | None  # None: no types, or nothing is filtered
+    grouped: GroupedStats  # of filtered figures where there are any: by relation, by frequency of the query key, ...
+    raw_types: TypeStats | None = None  # of queries for types of a hierarchy, where there are any
+    filtered_types: TypeStats | None = None  # None: no types, or nothing is filtered
+    in_time: GroupStats | None = None  # None: no time-aware filter
+
+    @property
+    def headline(self) -> GroupStats:
+        """The statistics of the headline's figures: filtered where there are any."""
+        return self.raw if self.filtered is None else self.filtered
+
+    def headline_counts(self, result: SideResult) -> RankCounts:
+        """Return the counts that the headline's figures are made of."""
+        return result.counts.raw if self.filtered is None else result.counts.filtered
+
+    def add(self, key: GroupKey, result: SideResult, dimensions: Mapping[str, Tensor]) -> RankStats:
+        """Add the queries of one side of some edges of a bucket.
+
+        Args:
+            key: edge path, bucket and side.
+            result: what was found.
+            dimensions: group of each query, in the order of the result, by name of the dimension.
+
+        Returns:
+            The sums of the headline's figures: filtered where there are any.
+        """
+        headline_counts, raw_counts = self.headline_counts(result), result.counts.raw
+        headline = self._stats(self.raw, key, result, raw_counts, result.raw_pool, with_loss=self.filtered is None)
+        if self.filtered is not None:
+            headline = self._stats(self.filtered, key, result, headline_counts, result.filtered_pool, with_loss=True)
+        if self.in_time is not None:
+            self._stats(self.in_time, key, result, result.counts.time_filtered, ScorePool(), with_loss=False)
+        for name, group_Q in dimensions.items():
+            self.grouped.add(name, key.side, group_Q, headline_counts)
+        return headline
+
+    @staticmethod
+    def _stats(
+        groups: GroupStats,
+        key: GroupKey,
+        result: SideResult,
+        counts: RankCounts,
+        pool: ScorePool,
+        *,
+        with_loss: bool,
+    ) -> RankStats:
+        stats = RankStats.from_queries(
+            groups.layout,
+            counts,
+            num_short_lists=result.num_short_lists,
+            num_excluded=result.num_excluded,
+            num_outside=result.num_outside,
+            known_Q=result.counts.known.num_competitors_Q if counts is not result.counts.raw else None,
+        )
+        if with_loss and result.loss_Q is not None:
+            stats = stats.with_losses(result.loss_Q)
+        groups.add(key, stats, counts, pool)
+        return stats
 
 
 @frozen(eq=False)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import Attribute, define, evolve, field, frozen
+from attrs import Attribute, evolve, field, frozen
 from attrs.converters import optional
 
 from pbgeval.errors import OutputError
@@ -33,14 +33,15 @@ from pbgeval.metrics.topk_metrics import TOPK_METRICS, AnswerPlaces, TopkSums
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.ranking.known_answers import key_frequency, repeated_keys
-from pbgeval.report.document import ReportContext, make_report
+from pbgeval.ranking.tally import SideResult
+from pbgeval.report.document import ReportContext, Results, make_report
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import MAX_ROWS, Places, RowRange, RunFacts, SavedRun, TrainingCounts, in_places
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
-from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, TypeStats
+from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.query_metrics import ratio
-from pbgeval.stats.rank_stats import RankStats, StatsLayout, by_label
+from pbgeval.stats.rank_stats import StatsLayout, by_label
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, QueryCounts, RankCounts
 from pbgeval.storage.edges import EdgeFiles, fingerprints_of
 from pbgeval.storage.row_files import open_query_file
@@ -168,46 +169,20 @@ class ReportQuery:
                 )
 
 
-@define
-class SavedStats:
-    """What has been read so far; pools of scores stay empty, losses zero."""
+def _result_of(columns: Mapping[str, np.ndarray], num_outside: int) -> SideResult:
+    """Return what ranks files say of some ranked queries of one side; pools of scores stay empty, losses zero.
 
-    raw: GroupStats
-    filtered: GroupStats | None  # None: known answers compete
-    grouped: GroupedStats  # of filtered figures where there are any
-    raw_types: TypeStats | None = None  # ranks do not tell the places of other types
-    filtered_types: TypeStats | None = None
-    in_time: GroupStats | None = None  # nor what a time-aware filter leaves out
-
-    def add(
-        self,
-        key: GroupKey,
-        columns: Mapping[str, np.ndarray],
-        *,
-        num_outside: int,
-        dimensions: Mapping[str, np.ndarray],
-    ) -> None:
-        """Add ranked queries of one side of some edges of a bucket.
-
-        Args:
-            key: edge path, bucket and side.
-            columns: those of `storage.row_files.RANK_COLUMNS`, int64 (Q,); `num_candidates` is positive.
-            num_outside: further queries of this side, which are not ranked.
-            dimensions: group of each query, int64 (Q,), by name of the dimension.
-        """
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in columns.items()}
-        found = QueryCounts(
-            RankCounts(tensors["better"], tensors["tied"], tensors["num_candidates"] - 1),
-            RankCounts(tensors["excluded_better"], tensors["excluded_tied"], tensors["num_excluded"]),
-        )
-        parts: list[tuple[GroupStats, RankCounts, torch.Tensor | None]] = [(self.raw, found.raw, None)]
-        if self.filtered is not None:
-            parts.append((self.filtered, found.filtered, found.known.num_competitors_Q))
-        for groups, counts, known_Q in parts:
-            stats = RankStats.from_queries(groups.layout, counts, num_outside=num_outside, known_Q=known_Q)
-            groups.add(key, stats, counts, ScorePool())
-        for name, group_Q in dimensions.items():
-            self.grouped.add(name, key.side, torch.from_numpy(np.ascontiguousarray(group_Q)), parts[-1][1])
+    Args:
+        columns: those of `storage.row_files.RANK_COLUMNS`, int64 (Q,); `num_candidates` is positive.
+        num_outside: further queries of this side, which are not ranked.
+    """
+    of = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in columns.items()}
+    counts = QueryCounts(
+        RankCounts(of["better"], of["tied"], of["num_candidates"] - 1),
+        RankCounts(of["excluded_better"], of["excluded_tied"], of["num_excluded"]),
+    )
+    rows_Q = torch.arange(len(of["better"]))
+    return SideResult(rows_Q, counts, ScorePool(), ScorePool(), num_outside=num_outside)
 
 
 def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -> Report:
@@ -269,7 +244,7 @@ def _recompute(
     keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in facts.sides]
     layout = StatsLayout(facts.hits_at if query.hits_at is None else query.hits_at)
     raw, of_known = (GroupStats.zero(layout, keys) for _ in range(2))
-    stats = SavedStats(raw, of_known if filtered else None, GroupedStats(layout))
+    stats = Results(raw, of_known if filtered else None, GroupedStats(layout))
     kept = _Kept.ask(run, query.keep) if query.keep is not None else None
     if training and counts is None:
         counts = TrainingCounts.count(run, training, {})
@@ -383,7 +358,7 @@ def _edges_in(
     return at, edges.select(at)
 
 
-def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None, popularity: TrainingCounts | None) -> None:
+def _add_all(run: SavedRun, stats: Results, kept: _Kept | None, popularity: TrainingCounts | None) -> None:
     """Add the queries of all edges that count."""
     frequencies = None if run.edges is None or run.facts.featurized else _KeyTables.count(run, kept)
     for rows in run.row_ranges():
@@ -403,15 +378,12 @@ def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None, popularity: T
                     if popularity is not None and side is not Side.REL:  # it is of entities
                         for name, count_Q in popularity.of(side, rows.bucket, of_queries).items():
                             dimensions |= popularity_groups(name, count_Q, frequency_Q)
-            stats.add(
-                GroupKey(rows.path_index, rows.bucket, side),
-                {name: values[at] for name, values in of_side.items()},
-                num_outside=int(counts_E.sum()) - len(at),
-                dimensions=dimensions,
-            )
+            found = _result_of({name: values[at] for name, values in of_side.items()}, int(counts_E.sum()) - len(at))
+            groups = {name: torch.from_numpy(np.ascontiguousarray(group_Q)) for name, group_Q in dimensions.items()}
+            stats.add(GroupKey(rows.path_index, rows.bucket, side), found, groups)
 
 
-def _context(report: Report, query: ReportQuery, run: SavedRun, stats: SavedStats) -> ReportContext:
+def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) -> ReportContext:
     facts, num_relations = run.facts, run.facts.num_relations
     if num_relations is None:
         num_relations = max(stats.grouped.rows(RELATION), default=-1) + 1
@@ -467,7 +439,8 @@ def _read_answers(
         at, edges = _edges_in(run, kept, rows, hidden, places, columns["num_candidates"] > 0)
         of = {name: values[at] for name, values in columns.items()}
         schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
-        partitions = [facts.partition_of(name, hidden, rows.bucket) for name in facts.types(hidden)]
+        sizes = [facts.num_partitions[name] for name in facts.types(hidden)]
+        partitions = [rows.bucket.partition_of(hidden, size) for size in sizes]
         partition_E, tied = np.array(partitions)[schema_E], of["tied"] - of["excluded_tied"]
         seen = {} if counts is None else counts.of(hidden, rows.bucket, edges)
         tables.append(

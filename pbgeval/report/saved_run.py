@@ -114,16 +114,15 @@ class RunFacts:
         """Return the type at a side of each relation of the config: of all of them where they are dynamic."""
         return [side.pick(*schema) for schema in self.schemas]
 
-    def partition_of(self, entity_type: str, side: Side, bucket: Bucket) -> int:
-        """Return the partition of a type in a bucket; a type with one partition is in partition 0 of any bucket."""
-        return bucket.partition(side) if self.num_partitions[entity_type] > 1 else 0
-
     def places(self, hidden: Side, bucket: Bucket) -> list[Places]:
         """Return type and partition of the known entities of each relation of the config, in a bucket."""
         ends = ENDS if hidden is Side.REL else (hidden.other,)
         return [
-            tuple((side.pick(*schema), self.partition_of(side.pick(*schema), side, bucket)) for side in ends)
-            for schema in self.schemas
+            tuple(
+                (name, bucket.partition_of(side, self.num_partitions[name]))
+                for side, name in zip(ends, names, strict=True)
+            )
+            for names in zip(*map(self.types, ends), strict=True)
         ]
 
     @property
@@ -400,7 +399,8 @@ class TrainingCounts:
                     self.degrees[slot].count(codes % MAX_ROWS)
 
     def _slots(self, side: Side, bucket: Bucket) -> set[tuple[str, int]]:
-        return {(name, self.facts.partition_of(name, side, bucket)) for name in self.facts.types(side)}
+        sizes = self.facts.num_partitions
+        return {(name, bucket.partition_of(side, sizes[name])) for name in self.facts.types(side)}
 
     def _codes(self, slot: tuple[str, int], side: Side, edges: EdgeColumns) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of the edges whose entity at a side is of a slot's type, and their half-links."""

@@ -6,9 +6,9 @@
     TensorRows   a table in memory
     NumberRows   no vectors: each entity is its number, for models that are asked for scores by number
 
-All have what `checkpoint.EmbeddingFile` has: `num_rows`, `dimension`, `num_bytes` of what `load` returns (all rows, not
-checked for NaN), `read_rows` (a copy of some: memory follows the range) and `fingerprint`, a short text that changes
-when the rows do. So readers of partitions see no difference. `part` cuts partitions from a table on the fly.
+All have what `checkpoint.EmbeddingFile` has: `num_rows`, `dimension`, `load` (all rows, not checked for NaN),
+`read_rows` (a copy of some: memory follows the range) and `fingerprint`, a short text that changes when the rows do.
+So readers of partitions see no difference. `part` cuts partitions from a table on the fly.
 """
 
 from __future__ import annotations
@@ -52,10 +52,6 @@ class MappedRows:
     columns: int  # as the file has them
     dtype: str = "<f4"  # numpy's name, or BFLOAT16
     dimension: int = field(default=Factory(lambda self: self.columns, takes_self=True))  # columns of what is read
-
-    @property
-    def num_bytes(self) -> int:
-        return self.num_rows * self.dimension * torch.float32.itemsize
 
     def part(self, start: int, stop: int) -> MappedRows:
         row_bytes = self.columns * np.dtype(self.dtype).itemsize
@@ -122,10 +118,6 @@ class TensorRows:
     def dimension(self) -> int:
         return self.rows_ND.shape[1]
 
-    @property
-    def num_bytes(self) -> int:
-        return self.rows_ND.numel() * self.rows_ND.element_size()
-
     def part(self, start: int, stop: int) -> TensorRows:
         return TensorRows(self.rows_ND[start:stop])
 
@@ -146,10 +138,6 @@ class NumberRows:
     first: int
     num_rows: int
     dimension: int = field(default=1, init=False)
-
-    @property
-    def num_bytes(self) -> int:
-        return self.num_rows * torch.float64.itemsize
 
     def part(self, start: int, stop: int) -> NumberRows:
         return NumberRows(self.first + start, stop - start)
@@ -182,10 +170,6 @@ class ShardedRows:
     dimension: int
     first: int = 0  # of the shards' rows
     unit_norm: int = 0  # 1 or 2: each row is divided by its norm, as torch's `normalize` does
-
-    @property
-    def num_bytes(self) -> int:
-        return self.num_rows * self.dimension * torch.float32.itemsize
 
     def part(self, start: int, stop: int) -> ShardedRows:
         return evolve(self, first=self.first + start, num_rows=stop - start)

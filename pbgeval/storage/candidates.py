@@ -56,7 +56,7 @@ class CandidateFile:
             if side in self.with_partition:
                 partitions_EK = _read_rows(file, f"{side.label}_partition", shape, row_E)
             else:
-                partitions_EK = np.full_like(ids_EK, self.bucket.partition(side))
+                partitions_EK = np.full_like(ids_EK, side.pick(*self.bucket))
         counts_T = np.array([len(partitions) for partitions in sizes], np.int64)
         sizes_TP = np.array([*zip_longest(*sizes, fillvalue=0)], np.int64).T
         partitions_EK[counts_T[type_E] == 1] = 0

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pbgeval.errors import MismatchError, StorageError
-from pbgeval.storage.arrays import ALIGNMENT_BYTES, MappedRows, Table
+from pbgeval.storage.arrays import ALIGNMENT_BYTES, MappedRows, NumberRows, Table, TensorRows
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import listed, one_line, read_small_text
@@ -62,11 +62,6 @@ class EmbeddingFile:
     dimension: int
     is_mapped: bool  # `load` maps the file, unless there is an object; else it reads a copy
     of: RemoteObject | None = None  # is read in place of the file
-
-    @property
-    def num_bytes(self) -> int:
-        """Return the bytes of what `load` returns."""
-        return self.num_rows * self.dimension * torch.float32.itemsize
 
     def load(self) -> Tensor:
         """Return the embeddings, float32 (num_rows, dimension); not checked for NaN.
@@ -116,6 +111,13 @@ class EmbeddingFile:
 
 
 PartitionRows: TypeAlias = EmbeddingFile | Table  # the vectors of one partition's entities
+
+
+def num_bytes_of(rows: PartitionRows) -> int:
+    """Return the bytes of what `load` returns."""
+    dtype = rows.rows_ND.dtype if isinstance(rows, TensorRows) else torch.float32
+    dtype = torch.float64 if isinstance(rows, NumberRows) else dtype
+    return rows.num_rows * rows.dimension * dtype.itemsize
 
 
 def open_embeddings(

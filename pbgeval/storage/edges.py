@@ -398,21 +398,20 @@ class Edges:
         for key, (label, of_key) in arrays.items():
             if isinstance(of_key, np.ndarray | Tensor) and of_key.ndim == 2:
                 raise DataError(f"{label}: expected a list of arrays, got one array; write [array]")
-            labels = [f"{label} {index}" if index else label for index in range(len(of_key))]
-            named[key] = {name: _edges_of_array(array, name) for name, array in zip(labels, of_key, strict=True)}
+            named[key] = {}
+            for index, edges in enumerate(of_key):
+                name = f"{label} {index}" if index else label
+                array_E3 = edges.detach().cpu().numpy() if isinstance(edges, Tensor) else np.asarray(edges)
+                if not array_E3.size:
+                    array_E3 = np.empty((0, 4), np.int64)
+                has_time = _check_array(array_E3, name)
+                named[key][name] = ArrayEdges(Path(name), array_E3.shape[0], array_E3, has_time=has_time)
         return named
 
 
 def fingerprints_of(files: EdgeFiles) -> dict[str, str]:
     """Return a short text for each bucket that changes when its edges do."""
     return {f"{bucket.lhs}_{bucket.rhs}": file.fingerprint() for bucket, file in sorted(files.items())}
-
-
-def _edges_of_array(edges: Array, label: str) -> ArrayEdges:
-    array_E3 = edges.detach().cpu().numpy() if isinstance(edges, Tensor) else np.asarray(edges)
-    if not array_E3.size:
-        array_E3 = np.empty((0, 4), np.int64)
-    return ArrayEdges(Path(label), array_E3.shape[0], array_E3, has_time=_check_array(array_E3, label))
 
 
 def edges_of_file(path: Path) -> ArrayEdges:

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from operator import le
 from pathlib import Path
 from typing import IO, Any
 
@@ -266,14 +267,12 @@ class Hdf5Dataset:
                 self._check_stored(num_bytes, self._dataset.id.get_storage_size(), "bytes")
                 self._check_size(num_bytes, self._dataset.id.get_offset() + num_bytes)
             else:
-                self._check_chunks(kind.get_size(), self._dataset.chunks, properties.get_nfilters() > 0)
-
-    def _check_chunks(self, item_bytes: int, chunks: tuple[int, ...], is_filtered: bool) -> None:
-        assert self.shape is not None
-        num_chunks = math.prod(-(-length // rows) for length, rows in zip(self.shape, chunks, strict=True))
-        self._check_stored(num_chunks, self._dataset.id.get_num_chunks(), "chunks")
-        num_bytes, stored = num_chunks * math.prod(chunks) * item_bytes, self._dataset.id.get_storage_size()
-        self._check_size(num_bytes, stored if is_filtered else max(stored, num_bytes))
+                chunks = self._dataset.chunks
+                num_chunks = math.prod(-(-length // rows) for length, rows in zip(self.shape, chunks, strict=True))
+                self._check_stored(num_chunks, self._dataset.id.get_num_chunks(), "chunks")
+                num_bytes = num_chunks * math.prod(chunks) * kind.get_size()
+                stored = self._dataset.id.get_storage_size()
+                self._check_size(num_bytes, stored if properties.get_nfilters() else max(stored, num_bytes))
 
     def _check_stored(self, expected: int, found: int, unit: str) -> None:
         if found < expected:
@@ -317,7 +316,13 @@ class Hdf5Dataset:
             with ExitStack() as opened:
                 file, depth = attrs.evolve(self.file, others=opened), self.file.depth + 1
                 found = file.other(source.file_name, f"dataset {self.name}", depth).require(source.dset_name)
-            if not _covers(found.shape or (), source):
+            shape = found.shape or ()
+            if source.src_space.get_select_type() == h5py.h5s.SEL_ALL:
+                covers = math.prod(shape) >= source.vspace.get_select_npoints()
+            else:
+                needed = source.src_space.get_simple_extent_dims()  # up to the last value that is taken, or more
+                covers = len(needed) == len(shape) and all(map(le, needed, shape))
+            if not covers:
                 raise StorageError(
                     f"{self._where}: expected a source of more rows in {one_line(place)}, found shape {found.shape};"
                     " write the file again"
@@ -342,14 +347,6 @@ class Hdf5Dataset:
 
     def _faults(self, rows: str = "") -> AbstractContextManager[None]:
         return _faults(self.file.path, f"dataset {one_line(self.name)}{rows}")
-
-
-def _covers(shape: tuple[int, ...], source: h5py.VDSmap) -> bool:
-    """Check that a source has all rows that a virtual dataset takes from it."""
-    if source.src_space.get_select_type() == h5py.h5s.SEL_ALL:
-        return bool(math.prod(shape) >= source.vspace.get_select_npoints())
-    needed = source.src_space.get_simple_extent_dims()  # up to the last value that is taken, or more
-    return len(needed) == len(shape) and all(least <= length for least, length in zip(needed, shape, strict=True))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pbgeval.errors import StorageError
 from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoint_version
 from pbgeval.storage.edges import bucket_of_name, find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
-from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
+from pbgeval.storage.hdf5 import open_hdf5
 from pbgeval.storage.text import did_you_mean, listed, partitions, plural
 
 _EMBEDDINGS = re.compile(r"embeddings_(.+)_(0|[1-9][0-9]*)\.v([0-9]+)\.h5")
@@ -99,25 +99,22 @@ def _describe_bucket(path: Path) -> Description:
     ]
     names = ["lhs", "rel", "rhs", *(["weight"] if file.has_weight else [])]
     with open_hdf5(path) as opened:
-        lines += [(name, _describe_column(opened.require(name))) for name in names]
+        for name in names:
+            dataset = opened.require(name)
+            chunks = dataset.rows_per_chunk
+            layout = "not chunked" if chunks is None else f"stored in chunks of {plural(chunks, 'row')}"
+            layout += f" with {dataset.compression}" if dataset.compression else ""
+            bounds: list[float | int] = []
+            for start in range(0, dataset.num_rows, _ROWS_AT_A_TIME):
+                values = np.empty(min(_ROWS_AT_A_TIME, dataset.num_rows - start), dataset.dtype)
+                dataset.read_into(values, start)
+                bounds += [values.min().item(), values.max().item()]
+            span = f"{min(bounds)} to {max(bounds)}" if bounds else "no rows"
+            lines.append((name, f"{span}, {dataset.dtype}, {layout}"))
     block = file.read(0, min(_SHOWN_ROWS, file.num_edges))
     columns = block.lhs.tolist(), block.rel.tolist(), block.rhs.tolist()
     rows = [f"left {lhs}, relation {rel}, right {rhs}" for lhs, rel, rhs in zip(*columns, strict=True)]
     return lines + [(f"row {number}", row) for number, row in enumerate(rows)]
-
-
-def _describe_column(dataset: Hdf5Dataset) -> str:
-    """Describe type, layout and range of a column, reading a block of rows at a time."""
-    chunks = dataset.rows_per_chunk
-    layout = "not chunked" if chunks is None else f"stored in chunks of {plural(chunks, 'row')}"
-    layout += f" with {dataset.compression}" if dataset.compression else ""
-    bounds: list[float | int] = []
-    for start in range(0, dataset.num_rows, _ROWS_AT_A_TIME):
-        rows = np.empty(min(_ROWS_AT_A_TIME, dataset.num_rows - start), dataset.dtype)
-        dataset.read_into(rows, start)
-        bounds += [rows.min().item(), rows.max().item()]
-    span = f"{min(bounds)} to {max(bounds)}" if bounds else "no rows"
-    return f"{span}, {dataset.dtype}, {layout}"
 
 
 def _describe_entities(path: Path) -> Description:

@@ -66,7 +66,15 @@ def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameter
         parameters = ModelParameters(path=path, operators={}, global_embeddings={})
         not_finite: list[str] = []
         for name, dataset in datasets.items():
-            value = _read_parameter(dataset)
+            if dataset.dtype.kind != "f" or dataset.shape is None:
+                raise StorageError(
+                    f"{dataset.file.path}: dataset {one_line(dataset.name)}: expected floating-point numbers, found"
+                    f" {one_line(dataset.dtype)}; write the file again as float32"
+                )
+            values = np.empty(dataset.shape, dataset.dtype)
+            dataset.read_into(values)
+            with np.errstate(over="ignore"):  # becomes infinite, and is refused as such
+                value = torch.from_numpy(np.array(values, dtype=np.float32))
             _file_away(parameters, name, dataset, value)
             wrong = torch.nonzero(~torch.isfinite(value))
             if len(wrong):
@@ -141,18 +149,6 @@ def global_embedding(model: ModelParameters | None, entity_type: str, dimension:
             f" the config says {(dimension,)}; check dimension"
         )
     return found
-
-
-def _read_parameter(dataset: Hdf5Dataset) -> Tensor:
-    if dataset.dtype.kind != "f" or dataset.shape is None:
-        raise StorageError(
-            f"{dataset.file.path}: dataset {one_line(dataset.name)}: expected floating-point numbers, found"
-            f" {one_line(dataset.dtype)}; write the file again as float32"
-        )
-    values = np.empty(dataset.shape, dataset.dtype)
-    dataset.read_into(values)
-    with np.errstate(over="ignore"):  # becomes infinite, and is refused as such
-        return torch.from_numpy(np.array(values, dtype=np.float32))
 
 
 def _file_away(parameters: ModelParameters, name: str, dataset: Hdf5Dataset, value: Tensor) -> None:

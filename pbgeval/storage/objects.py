@@ -270,40 +270,35 @@ def object_faults(url: str) -> Iterator[None]:
 
 @contextmanager
 def _located(url: str) -> Iterator[tuple[Any, str]]:
-    """Yield the file system of a URL and the path in it, within `object_faults`."""
+    """Yield the file system of a URL for the environment as it is now, and the path in it, within `object_faults`.
+
+    fsspec caches file systems by their arguments, but S3 takes its endpoint and credentials from the environment:
+    without this, a variable that is corrected in the same process would have no effect.
+    """
     with object_faults(url):
-        yield _file_system(url)
+        from fsspec.core import url_to_fs  # here: only URLs need it
+
+        if url.startswith("file://") and not url.startswith("file:///"):
+            raise StorageError(f"{url}: expected an absolute path: file:///folder")
+        if url.startswith(("http://", "https://")):  # whose listings have neither sizes nor versions
+            raise StorageError(f"{without_secrets(url, url)}: copy it here; URLs are s3://, gs://, abfs:// or file:///")
+        try:
+            system, path = url_to_fs(url)
+        except (ValueError, TypeError) as error:  # no such kind, or one that needs more than a URL
+            text = without_secrets(f"{url}: this URL cannot be used: {one_line(error)}", url)
+            raise StorageError(f"{text}; use s3://, gs://, abfs:// or file:///") from error
+        kind, environment = type(system), dict(os.environ)
+        if _environment_of.setdefault(kind, environment) != environment:
+            _environment_of[kind] = environment
+            kind.clear_instance_cache()
+            system, path = url_to_fs(url)
+        yield system, str(path)
 
 
 def _errors_of_libraries(*others: type[Exception]) -> tuple[type[Exception], ...]:
     """Return those of the libraries that have been imported, and others."""
     loaded = ((sys.modules.get(module), name) for module, name in _LIBRARY_ERRORS)
     return (*others, *(getattr(module, name) for module, name in loaded if module is not None))
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL for the environment as it is now, and the path in it.
-
-    fsspec caches file systems by their arguments, but S3 takes its endpoint and credentials from the environment:
-    without this, a variable that is corrected in the same process would have no effect.
-    """
-    from fsspec.core import url_to_fs  # here: only URLs need it
-
-    if url.startswith("file://") and not url.startswith("file:///"):
-        raise StorageError(f"{url}: expected an absolute path: file:///folder")
-    if url.startswith(("http://", "https://")):  # whose listings have neither sizes nor versions
-        raise StorageError(f"{without_secrets(url, url)}: copy it here; URLs are s3://, gs://, abfs:// or file:///")
-    try:
-        system, path = url_to_fs(url)
-    except (ValueError, TypeError) as error:  # no such kind, or one that needs more than a URL
-        text = without_secrets(f"{url}: this URL cannot be used: {one_line(error)}", url)
-        raise StorageError(f"{text}; use s3://, gs://, abfs:// or file:///") from error
-    kind, environment = type(system), dict(os.environ)
-    if _environment_of.setdefault(kind, environment) != environment:
-        _environment_of[kind] = environment
-        kind.clear_instance_cache()
-        system, path = url_to_fs(url)
-    return system, str(path)
 
 
 def _object(url: str, info: Mapping[str, Any]) -> RemoteObject:

@@ -43,10 +43,6 @@ class ParquetRows:
     dimension: int
     first: int = 0
 
-    @property
-    def num_bytes(self) -> int:
-        return self.num_rows * self.dimension * torch.float32.itemsize
-
     def part(self, start: int, stop: int) -> ParquetRows:
         return evolve(self, first=self.first + start, num_rows=stop - start)
 
@@ -84,11 +80,8 @@ def parquet_files(path: Path, pattern: str = "*.parquet") -> tuple[Path, ...]:
         return (path,)
     names = [str(found.relative_to(path)) for found in path.glob(pattern)]
     given = [name for name in names if not any(part[0] in "._" for part in name.split(os.sep))]
-    return tuple(path / name for name in sorted(sorted(given), key=_by_numbers))
-
-
-def _by_numbers(name: str) -> list[str | int]:
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+    given.sort(key=lambda name: ([int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)], name))
+    return tuple(path / name for name in given)
 
 
 def parquet_rows(paths: Sequence[Path], column: str | None = None) -> ParquetRows:

@@ -97,8 +97,7 @@ def _ends(
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return type, partition and row of each edge's entity on a side."""
     types = vocabulary.types_of(side, rel_E)
-    own = bucket.partition(side)
-    partitions = [own if vocabulary.num_partitions[name] > 1 else 0 for name in types]
+    partitions = [bucket.partition_of(side, vocabulary.num_partitions[name]) for name in types]
     return types, np.array(partitions, np.int64), ids_E
 
 

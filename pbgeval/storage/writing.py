@@ -203,7 +203,13 @@ def private_folder(path: Path, siblings: str) -> Iterator[bool]:
         OutputError: it cannot be made or locked, or is another user's.
     """
     for other in path.parent.glob(siblings):
-        _remove_left_over(other)
+        descriptor = _open_own_folder(other)
+        if descriptor is None:
+            continue
+        with _closed(descriptor), suppress(OSError):  # somebody uses it, or this file system cannot tell
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.listdir(descriptor):  # an empty one may just be in the making, and stays
+                shutil.rmtree(other, ignore_errors=True)
     with ExitStack() as at_end:
         with output_faults(path, "make this folder"):
             made = False
@@ -229,17 +235,6 @@ def _open_own_folder(path: Path) -> int | None:
         return descriptor
     os.close(descriptor)
     return None
-
-
-def _remove_left_over(path: Path) -> None:
-    """Remove a private folder that no process has locked; an empty one may just be in the making, and stays."""
-    descriptor = _open_own_folder(path)
-    if descriptor is None:
-        return
-    with _closed(descriptor), suppress(OSError):  # somebody uses it, or this file system cannot tell
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.listdir(descriptor):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

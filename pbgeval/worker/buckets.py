@@ -11,7 +11,6 @@ from functools import reduce
 from operator import add, attrgetter
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from pbgeval.cluster.liveness import Counters
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.errors import OutputError
 from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
-from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
+from pbgeval.inputs.partitions import PartitionHolder, check_held, plan_room
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import WorkUnit
@@ -37,6 +36,7 @@ from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import RankStats, query_mean
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.checkpoint import num_bytes_of
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions, degree_weights, group_classes, query_dimensions
 from pbgeval.worker.journal import Pace, share_names
@@ -132,12 +132,26 @@ class InterimReport:
             IncompleteError: another run has taken over.
             OutputError: it cannot be written.
         """
-        if self.context.team.rank_in_team == 0 and self._pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND):
-            with self._pace.counted():
-                self._read()
-                work = self.context.work
-                # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
-                write_incomplete(work.output, work.provenance, self._facts(), self.context.journal.journal.check)
+        if self.context.team.rank_in_team != 0 or not self._pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND):
+            return
+        work, config = self.context.work, self.context.inputs.config
+        with self._pace.counted():
+            self._read()
+            groups = self._record.headline
+            auc = AucSample(all_true=work.protocol.auc.true_rate >= 1, all_competing=work.protocol.auc.exact)
+            pools, with_loss = SortedPools.from_groups(groups, auc), config.compute_loss
+            summary = summarise(groups, pools, work.protocol.sides, config.selection, with_loss=with_loss)
+            facts = {
+                "filter": "filtered" if work.protocol.filtered else "raw",
+                "headline": config.headline,
+                "num_edges": summary.num_edges,
+                "num_queries": summary.num_queries,
+                "metrics": summary.metrics,
+                "intervals": summary.intervals,
+                "progress": {"units_done": len(self._done), "units": len(work.protocol.units)},
+            }
+            # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
+            write_incomplete(work.output, work.provenance, facts, self.context.journal.journal.check)
 
     def _read(self) -> None:
         """Add the entries that have come since the last time."""
@@ -151,22 +165,6 @@ class InterimReport:
             if not share_names(self._done, entry.units) and all(unit.startswith(part) for unit in entry.units):
                 self._done += entry.units
                 self._record.add_packed(entry.arrays)
-
-    def _facts(self) -> dict[str, Any]:
-        protocol, config = self.context.work.protocol, self.context.inputs.config
-        groups = self._record.headline
-        auc = AucSample(all_true=protocol.auc.true_rate >= 1, all_competing=protocol.auc.exact)
-        pools, with_loss = SortedPools.from_groups(groups, auc), config.compute_loss
-        summary = summarise(groups, pools, protocol.sides, config.selection, with_loss=with_loss)
-        return {
-            "filter": "filtered" if protocol.filtered else "raw",
-            "headline": config.headline,
-            "num_edges": summary.num_edges,
-            "num_queries": summary.num_queries,
-            "metrics": summary.metrics,
-            "intervals": summary.intervals,
-            "progress": {"units_done": len(self._done), "units": len(protocol.units)},
-        }
 
 
 EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides only in which order units are handed out
@@ -186,14 +184,14 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
     watch = team.watch(prefix)
     context.work.observer.phase("scoring")
     with context.collectively(watch):
-        plan, room = _plan(context, done)
+        plan, room, reads_ahead = _plan(context, done)
         progress = BucketProgress(plan.units, team, prefix, lambda unit: context.evaluated.num_between(*unit))
         journal.take(record.add_packed)
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
         claim_next = time_use.spent_on(QUEUE)(queue.claim_next)
-        holding = PartitionCache(queue, room.partitions)
+        holding = PartitionCache(queue, room)
         tables = context.inputs, context.global_embeddings, context.device
-        with closing(PartitionHolder(*tables, holding, room.one_more)) as partitions:
+        with closing(PartitionHolder(*tables, holding, reads_ahead)) as partitions:
             while (index := claim_next()) is not None:
                 unit, begun = plan.units[index], time.perf_counter()
                 with time_use.spent_on(WRITING):
@@ -217,10 +215,10 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
     return SweepSummary(partitions.num_loads, classes)
 
 
-def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, PartitionRoom]:
-    """Plan the units that are not done, and how many partitions a worker holds: the same on every worker."""
+def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, int, bool]:
+    """Plan the units left, how many partitions a worker holds, and whether it reads ahead: alike on every worker."""
     inputs, numbering = context.inputs, context.numberer.numbering
-    sizes = [source.num_bytes for source in inputs.embeddings.values()]
+    sizes = [num_bytes_of(source) for source in inputs.embeddings.values()]
     needed = [len(inputs.partitions_needed(bucket)) for bucket in {unit.bucket for unit in context.work.protocol.units}]
     on_host = context.device.type == "cpu"  # partitions on a GPU take none of the host's memory
     with context.collectively():
@@ -233,7 +231,7 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
             len(sizes),
             context.held_bytes,
         )
-    room = min(context.team.gather_objects(own_room))
+    room, reads_ahead = min(context.team.gather_objects(own_room))
     # Those of which the sample drew an edge: a sample is the same on every worker, and so is the plan.
     units = [
         unit
@@ -241,10 +239,8 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
         if context.evaluated.num_between(*unit) and unit_name(unit) not in done
     ]
     load_cost = EDGES_PER_ROW_LOADED * numbering.num_entities / max(len(numbering.slots), 1)
-    plan = make_dispatch_plan(
-        units, inputs.partitions_needed, context.team.size, room=room.partitions, load_cost=load_cost
-    )
-    return plan, room
+    plan = make_dispatch_plan(units, inputs.partitions_needed, context.team.size, room=room, load_cost=load_cost)
+    return plan, room, reads_ahead
 
 
 @define(eq=False)

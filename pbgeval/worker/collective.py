@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,7 @@ from pbgeval.cluster.team import Team
 from pbgeval.errors import EvalError, IncompleteError, OutputError, StorageError
 
 _MORE_MEMORY = "expected enough memory (set max_memory, or use fewer --workers)"
+_OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
 
 
 @contextmanager
@@ -32,9 +34,14 @@ def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
     try:
         yield
     except EvalError as error:
-        faults, passes = error.faults, _may_pass(error)
+        faults, cause = error.faults, error.__cause__
+        # Nothing is wrong with the run where a disk is full or a file has gone for now. HDF5 reports damaged data as
+        # an error of the system too, but without its number.
+        is_of_system = isinstance(cause, OSError) and cause.errno is not None
+        passes = isinstance(error, IncompleteError | OutputError) or (isinstance(error, StorageError) and is_of_system)
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        is_named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+        if not (is_named or _OUT_OF_MEMORY.search(str(error))):
             raise
         found = str(error).partition("\n")[0] or type(error).__name__
         faults = (f"worker {team.rank_in_team}: {_MORE_MEMORY}, got: {found}",)
@@ -46,18 +53,3 @@ def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
     all_faults = dict.fromkeys(fault for of_worker, _ in of_workers for fault in of_worker)
     if all_faults:
         raise (IncompleteError if all(passing for _, passing in of_workers) else EvalError)(*all_faults)
-
-
-def _may_pass(error: EvalError) -> bool:
-    """Whether nothing is wrong with the run, so that it can go on later: a full disk, a file that has gone for now."""
-    cause = error.__cause__
-    # HDF5 reports damaged data as an error of the system too, but without its number.
-    is_of_system = isinstance(cause, OSError) and cause.errno is not None
-    return isinstance(error, IncompleteError | OutputError) or (isinstance(error, StorageError) and is_of_system)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether the system, torch on the CPU or torch on a GPU had no more memory to give."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return any(words in str(error) for words in ("can't allocate memory", "not enough memory", "out of memory"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from attrs import define, field
 
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file, shares_of_files
 from pbgeval.notation import Side, distinct
@@ -57,26 +56,6 @@ TRAINING_ROWS_AT_A_TIME = 1 << 16  # few, so that `max_memory` is kept whatever 
 SIEVE_CELLS = 1 << 22  # bytes; a power of two
 
 
-@define(eq=False)
-class _Seen:
-    """Marks which of some entities edges name."""
-
-    entities: np.ndarray  # int64, sorted
-    is_seen: np.ndarray = field(init=False)  # of each entity, bool
-    _cells: np.ndarray = field(init=False)  # bool, by the last bits of a number: most other numbers need no search
-    _table: KeyTable = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.is_seen, self._cells = np.zeros(len(self.entities), bool), np.zeros(SIEVE_CELLS, bool)
-        self._cells[self.entities & (SIEVE_CELLS - 1)] = True
-        self._table = KeyTable.of_codes(self.entities)
-
-    def feed(self, number_n: np.ndarray) -> None:
-        """Mark those of the entities that are among some numbers."""
-        index = self._table.index_of(number_n[self._cells[number_n & (SIEVE_CELLS - 1)]])
-        self.is_seen[index[index >= 0]] = True
-
-
 def diagnose_edges(context: WorkerContext) -> dict[str, int | None] | None:
     """Count what the evaluated edges share; every worker takes part.
 
@@ -115,7 +94,9 @@ def _in_training(
     """Tell which distinct edges and which of some entities training edges name, bool; None if they were not read."""
     if not context.inputs.config.train_paths:
         return None, None
-    seen, is_leaked_U = _Seen(entities), np.zeros(len(codes_U), bool)
+    is_leaked_U, is_seen = np.zeros(len(codes_U), bool), np.zeros(len(entities), bool)
+    table, cells = KeyTable.of_codes(entities), np.zeros(SIEVE_CELLS, bool)
+    cells[entities & (SIEVE_CELLS - 1)] = True  # by the last bits: most other numbers need no search
 
     def mark(_: Side, key_P: np.ndarray, answer_P: np.ndarray, *_times: np.ndarray) -> None:
         codes_P = key_P * keys.num_entities + answer_P
@@ -127,8 +108,9 @@ def _in_training(
         parts = shares_of_files(context.inputs.training_buckets, context.team, TRAINING_ROWS_AT_A_TIME)
         for block in numbered_blocks(context.numberer, parts):
             join.feed(block)
-            seen.feed(block.lhs_n)
-            seen.feed(block.rhs_n)
-    found = context.team.gather_objects((is_leaked_U, seen.is_seen))
+            for number_n in (block.lhs_n, block.rhs_n):
+                index = table.index_of(number_n[cells[number_n & (SIEVE_CELLS - 1)]])
+                is_seen[index[index >= 0]] = True
+    found = context.team.gather_objects((is_leaked_U, is_seen))
     of_edges, of_entities = zip(*found, strict=True)
     return np.logical_or.reduce(of_edges), np.logical_or.reduce(of_entities)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.inputs.edges import numbered_blocks, parts_of_file
+from pbgeval.inputs.edges import numbered_files
 from pbgeval.inputs.names import relation_groups, relation_labels
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import ENDS, Side, distinct
@@ -83,10 +82,17 @@ def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCount
     with context.collectively():
         own = total
         for side, slot in context.team.share([*product(ENDS, range(len(numbering.slots)))]):
+            entity_type, partition = numbering.slots[slot]
+            files = [
+                file
+                for buckets in context.inputs.training_buckets
+                for bucket, file in sorted(buckets.items())
+                if context.inputs.partition_of(entity_type, side, bucket) == partition
+            ]
             own = own + SlotCounts.of_slot(
                 side,
                 slot,
-                _training_blocks(context, side, slot),
+                numbered_files(context.numberer, files),
                 numbering=numbering,
                 num_relations=context.inputs.num_relations,
                 evaluated=evaluated,
@@ -94,15 +100,6 @@ def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCount
     for packed in context.team.gather_objects(own.pack()):
         total = total.add_packed(packed)
     return total
-
-
-def _training_blocks(context: WorkerContext, side: Side, slot: int) -> Iterator[EdgeColumns]:
-    """Read the training edges that may touch a slot."""
-    entity_type, partition = context.numberer.numbering.slots[slot]
-    for buckets in context.inputs.training_buckets:
-        for bucket, file in sorted(buckets.items()):
-            if context.inputs.partition_of(entity_type, side, bucket) == partition:
-                yield from numbered_blocks(context.numberer, parts_of_file(file))
 
 
 def degree_weights(context: WorkerContext, training: SlotCounts | None) -> dict[tuple[str, int], DegreeWeights]:

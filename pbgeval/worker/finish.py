@@ -101,25 +101,25 @@ def finish(
     `relations` ranks edges whose relation is hidden, where it is in some queries.
     """
     merge_results(context, states)
-    record_types(context, record, states, sets)
-    block = edges.columns
-    for side in context.settings.sides:
-        of_side = [one for one in states if one.hidden is side]
-        for one in of_side:
-            _record_competitors(context, record, edges, one)
-        ranked_edges = relations if side is Side.REL else _ranked_edges(context, edges, of_side, side, sets)
-        assert ranked_edges is not None, "relations are hidden"
-        num_entities = edges.numbering.num_entities
-        repeated = repeated_keys(side, [block], num_entities)
-        for key, start, stop in _share(context, edges, side):
-            result = ranked_edges(key, start, stop)
-            ranked = start + result.rows_Q.numpy()
-            of_ranked, frequency_Q = block.select(ranked), None
-            if context.evaluated.sample is None:  # one that may still grow is counted at the end
-                frequency_Q = key_frequency(repeated, side, of_ranked, num_entities)
-            groups = dimensions.groups_of(side, of_ranked, frequency_Q)
-            add_side(context, record, files, key, edges.row_E[ranked], of_ranked, result, groups)
-            write_best(edges, of_side, key, start, stop, files)
+    num_entities = edges.numbering.num_entities
+    with context.collectively():
+        record_types(context, record, states, sets)
+        for side in context.settings.sides:
+            of_side = [one for one in states if one.hidden is side]
+            for one in of_side:
+                _record_competitors(context, record, edges, one)
+            ranked_edges = relations if side is Side.REL else _ranked_edges(context, edges, of_side, side, sets)
+            assert ranked_edges is not None, "relations are hidden"
+            repeated = repeated_keys(side, [edges.columns], num_entities)
+            for key, start, stop in _share(context, edges, side):
+                result = ranked_edges(key, start, stop)
+                ranked = start + result.rows_Q.numpy()
+                of_ranked, frequency_Q = edges.columns.select(ranked), None
+                if context.evaluated.sample is None:  # one that may still grow is counted at the end
+                    frequency_Q = key_frequency(repeated, side, of_ranked, num_entities)
+                groups = dimensions.groups_of(side, of_ranked, frequency_Q)
+                add_side(context, record, files, key, edges.row_E[ranked], of_ranked, result, groups)
+                write_best(edges, of_side, key, start, stop, files)
 
 
 def _ranked_edges(

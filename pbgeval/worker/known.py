@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from attrs import define, field
 
-from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, parts_of_file, shares_of_files
+from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, numbered_files, parts_of_file, shares_of_files
 from pbgeval.notation import ENDS, Bucket, Side, distinct
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import (
@@ -149,7 +149,7 @@ class KnownOfBuckets:
         inputs, numberer = self.context.inputs, self.context.numberer
         codes: dict[Side, list[np.ndarray]] = {side: [np.empty(0, np.int64)] for side in self.context.settings.sides}
         evaluated = [files[bucket] for files in inputs.buckets if bucket in files]
-        for block in self._blocks(evaluated):
+        for block in numbered_files(numberer, evaluated):
             for side, parts in codes.items():
                 parts.append(distinct(numberer.key_codes(side, block)))
         keys = {
@@ -164,7 +164,7 @@ class KnownOfBuckets:
             for other, file in sorted(buckets.items())
             if any(ends == others for ends, others in zip(places, self._places(other), strict=True))
         ]
-        filters = _join(self.context, keys, lambda: self._blocks(evaluated), self._blocks(met))
+        filters = _join(self.context, keys, lambda: numbered_files(numberer, evaluated), numbered_files(numberer, met))
         return [
             {side: (of_side, self._answers(one.store, side, bucket)) for side, of_side in one.of_side.items()}
             for one in filters
@@ -180,10 +180,6 @@ class KnownOfBuckets:
         key_P, row_P = (np.concatenate(of) for of in zip(*((of.key_P, of.number_P) for of in of_slots), strict=True))
         order = np.lexsort((row_P, key_P))
         return KnownAnswers(key_P[order], row_P[order])
-
-    def _blocks(self, files: list[EdgeSource]) -> Iterator[EdgeColumns]:
-        for file in files:
-            yield from numbered_blocks(self.context.numberer, parts_of_file(file))
 
 
 # All evaluated edges -> how often each query key occurs among them, looked up bucket by bucket.

@@ -18,8 +18,9 @@ from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import Side
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.tally import SideResult
+from pbgeval.report.document import Results
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
-from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, TypeStats
+from pbgeval.stats.groups import GroupKey, GroupStats
 from pbgeval.stats.rank_stats import RankStats
 from pbgeval.stats.ranks import RankCounts
 from pbgeval.worker.context import WorkerContext
@@ -126,78 +127,18 @@ class DrawTable(RowTable):
 
 
 @define
-class Record:
-    """What has been found so far."""
+class Record(Results):
+    """What a worker has found so far."""
 
-    raw: GroupStats
-    filtered: GroupStats | None  # None: nothing is filtered
-    grouped: GroupedStats  # of filtered figures where there are any: by relation, by frequency of the query key, ...
-    sample: SampleTable
-    draws: DrawTable
-    raw_types: TypeStats | None = None  # of queries for types, where there are any
-    filtered_types: TypeStats | None = None
-    in_time: GroupStats | None = None  # None: no time-aware filter
+    sample: SampleTable = field(factory=SampleTable)
+    draws: DrawTable = field(factory=DrawTable)
 
     @classmethod
     def empty(cls, protocol: Protocol) -> Record:
         asked = (True, protocol.filtered, protocol.in_time)
         raw, filtered, in_time = (GroupStats.zero(protocol.layout, protocol.groups) if of else None for of in asked)
         assert raw is not None, "it is always asked for"
-        return cls(raw, filtered, GroupedStats(protocol.layout), SampleTable(), DrawTable(), in_time=in_time)
-
-    def add(self, key: GroupKey, result: SideResult, dimensions: Mapping[str, Tensor]) -> RankStats:
-        """Add the queries of one side of some edges of a bucket.
-
-        Args:
-            key: edge path, bucket and side.
-            result: what was found.
-            dimensions: group of each query, in the order of the result, by name of the dimension.
-
-        Returns:
-            The sums of the headline's figures: filtered where there are any.
-        """
-        headline_counts, raw_counts = self.headline_counts(result), result.counts.raw
-        headline = self._stats(self.raw, key, result, raw_counts, result.raw_pool, with_loss=self.filtered is None)
-        if self.filtered is not None:
-            headline = self._stats(self.filtered, key, result, headline_counts, result.filtered_pool, with_loss=True)
-        if self.in_time is not None:
-            self._stats(self.in_time, key, result, result.counts.time_filtered, ScorePool(), with_loss=False)
-        self.draws.add(key.side, result)
-        for name, group_Q in dimensions.items():
-            self.grouped.add(name, key.side, group_Q, headline_counts)
-        return headline
-
-    @property
-    def headline(self) -> GroupStats:
-        """The statistics of the headline's figures: filtered where there are any."""
-        return self.raw if self.filtered is None else self.filtered
-
-    def headline_counts(self, result: SideResult) -> RankCounts:
-        """Return the counts that the headline's figures are made of."""
-        return result.counts.raw if self.filtered is None else result.counts.filtered
-
-    @staticmethod
-    def _stats(
-        groups: GroupStats,
-        key: GroupKey,
-        result: SideResult,
-        counts: RankCounts,
-        pool: ScorePool,
-        *,
-        with_loss: bool,
-    ) -> RankStats:
-        stats = RankStats.from_queries(
-            groups.layout,
-            counts,
-            num_short_lists=result.num_short_lists,
-            num_excluded=result.num_excluded,
-            num_outside=result.num_outside,
-            known_Q=result.counts.known.num_competitors_Q if counts is not result.counts.raw else None,
-        )
-        if with_loss and result.loss_Q is not None:
-            stats = stats.with_losses(result.loss_Q)
-        groups.add(key, stats, counts, pool)
-        return stats
+        return cls(raw, filtered, GroupedStats(protocol.layout), in_time=in_time)
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of int64 (n,), for `add_packed`."""
@@ -263,6 +204,7 @@ def add_side(
         The sums of the headline's figures.
     """
     headline = record.add(key, result, groups)
+    record.draws.add(key.side, result)
     files.write_counts(key, row_Q, result.counts)
     sampled = context.evaluated.drawn(key.path_index, key.bucket)
     if sampled is not None:

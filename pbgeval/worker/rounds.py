@@ -52,20 +52,6 @@ class Sampling:
         """The level of the intervals after the latest round, by its number in the plan: skipped rounds change none."""
         return round_level(self.rounds[-1]) if self.with_target else 0.95
 
-    def rows_of_round(self, context: WorkerContext) -> EvaluatedRows:
-        """Return the rows that the latest round adds."""
-        chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
-        sample = self.sample
-        for path_index, bucket, file in context.inputs.files:
-            drawn = sample.draw(path_index, bucket, sample.num_rounds)
-            units, clusters = drawn.units_U, drawn.first_cluster + np.arange(len(drawn.units_U))
-            if self.by_chunk:
-                chosen[path_index, bucket] = _rows_of_chunks(context, file, units, clusters)
-            else:
-                rows = kept_rows(context.numberer, file)
-                chosen[path_index, bucket] = RowsOfBucket(units if rows is None else rows[units], clusters, {})
-        return EvaluatedRows(context.inputs.restrictions, chosen)
-
 
 def plan_sampling(context: WorkerContext) -> Sampling | None:
     """Decide on the sample; None where all edges are evaluated. Every worker takes part."""
@@ -77,26 +63,23 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
         key = "sample_edges" if config.sample_edges is not None else "target_error"
         raise ConfigError(f"{key}: needs entity ids, but an entity type is featurized; remove the key")
     by_chunk = "sampled" in context.inputs.candidates
-    with context.collectively():
-        own = [
-            (path_index, bucket, _num_units(context, file, by_chunk=by_chunk))
-            for path_index, bucket, file in context.team.share([*context.inputs.files])
-        ]
-    population = sorted(part for of_worker in context.team.gather_objects(own) for part in of_worker)
     edges_per_unit = context.settings.lists.chunk_size if by_chunk else 1
+    own = []
+    with context.collectively():
+        for path_index, bucket, file in context.team.share([*context.inputs.files]):
+            if by_chunk:
+                groups = (rows_E for _, of_window in _windows(context, file) for rows_E in of_window)
+                num_units = sum(_num_chunks(rows_E, edges_per_unit) for rows_E in groups)
+            else:
+                rows = kept_rows(context.numberer, file)
+                num_units = file.num_edges if rows is None else len(rows)
+            own.append((path_index, bucket, num_units))
+    population = sorted(part for of_worker in context.team.gather_objects(own) for part in of_worker)
     if config.sample_edges is not None:
         num_draws = math.ceil(config.sample_edges / edges_per_unit)
         return Sampling(EdgeSample.of_size(population, num_draws, config.seed), by_chunk, with_target=False)
     first_units = math.ceil(FIRST_ROUND_EDGES / edges_per_unit)
     return Sampling(EdgeSample.of_rounds(population, config.seed, first_units), by_chunk, with_target=True)
-
-
-def _num_units(context: WorkerContext, file: EdgeSource, *, by_chunk: bool) -> int:
-    if by_chunk:
-        size = context.settings.lists.chunk_size
-        return sum(_num_chunks(rows_E, size) for _, groups in _windows(context, file) for rows_E in groups)
-    rows = kept_rows(context.numberer, file)
-    return file.num_edges if rows is None else len(rows)
 
 
 def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
@@ -180,17 +163,27 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
 
 def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
     """Make the folder that workers share in the latest round; return the context with the rows to evaluate."""
+    sample = sampling.sample
     with context.collectively():
         # All of it comes to worker 0, however many workers there are.
         edges_per_unit = context.settings.lists.chunk_size if sampling.by_chunk else 1
-        num_edges = min(sampling.sample.round_totals[-1] * edges_per_unit, context.inputs.num_edges)
+        num_edges = min(sample.round_totals[-1] * edges_per_unit, context.inputs.num_edges)
         num_queries = num_edges * len(context.settings.sides)
         num_scores = context.settings.auc.num_scores(num_queries)
         limit, filtered = context.inputs.config.max_memory_bytes, context.work.protocol.filtered
         held = check_sample(limit, resident_bytes(), num_queries, num_scores, filtered=filtered)
         if context.team.rank_in_team == 0:
             context.scratch.make()
-        return evolve(context, evaluated=sampling.rows_of_round(context), held_bytes=held)
+        chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
+        for path_index, bucket, file in context.inputs.files:
+            drawn = sample.draw(path_index, bucket, sample.num_rounds)  # what the latest round adds
+            units, clusters = drawn.units_U, drawn.first_cluster + np.arange(len(drawn.units_U))
+            if sampling.by_chunk:
+                chosen[path_index, bucket] = _rows_of_chunks(context, file, units, clusters)
+            else:
+                rows = kept_rows(context.numberer, file)
+                chosen[path_index, bucket] = RowsOfBucket(units if rows is None else rows[units], clusters, {})
+        return evolve(context, evaluated=EvaluatedRows(context.inputs.restrictions, chosen), held_bytes=held)
 
 
 def _next_round(context: WorkerContext, record: Record, sampling: Sampling) -> int | None:

@@ -60,7 +60,12 @@ def do_work(work: Work, team: Team) -> Outcome:
                 context, kernels = _set_up(work, team)
             with collectively(team):
                 if team.rank_in_team == 0:
-                    _begin_scratch(work, context)
+                    # Make the folder that workers share, without what an earlier group left there.
+                    work.claim.check()
+                    remove_scratch(work.scratch_path)
+                    make_folder(context.scratch.path)
+                    make_folder(work.journal_path)
+                    write_atomically(context.scratch.path / LEASE, team.nonce, check=work.claim.check)
             record = Record.empty(work.protocol)
             try:
                 found = do_rounds(context, record)
@@ -72,8 +77,20 @@ def do_work(work: Work, team: Team) -> Outcome:
             return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
         finally:
             work.observer.finished()
-        facts = _facts(kernels, found.num_loads, context)
-        facts_of_workers = team.gather_objects({**facts, "peak_memory_bytes": peak_memory_bytes()})
+        certified = context.relations[0].scorer.certified
+        facts: dict[str, Any] = {} if certified is None else {"certified": certified.tally.as_dict()}
+        facts |= {
+            "host": host_name(),
+            "device": str(context.device),
+            "threads": kernels.num_threads,
+            "block_rule": kernels.rule.value,
+            "kernels": kernels.fingerprint,
+            "self_check_passed": kernels.passed,
+            "partition_loads": found.num_loads,
+            "seconds": context.time_use.seconds,
+            "peak_memory_bytes": peak_memory_bytes(),
+        }
+        facts_of_workers = team.gather_objects(facts)
         if team.rank_in_team != 0:
             return Outcome()
         return Outcome(report=_report(work, record, found, facts_of_workers))
@@ -112,38 +129,6 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         time_use=TimeUse(),
     )
     return context, kernels
-
-
-def _begin_scratch(work: Work, context: WorkerContext) -> None:
-    """Make the folder that workers share, without what an earlier group left there."""
-    work.claim.check()
-    remove_scratch(work.scratch_path)
-    make_folder(context.scratch.path)
-    make_folder(context.journal.journal.folder)
-    write_atomically(context.scratch.path / LEASE, context.team.nonce, check=work.claim.check)
-
-
-def _facts(kernels: KernelReport, num_loads: int, context: WorkerContext) -> dict[str, Any]:
-    """Return what the report says about one worker."""
-    certified = context.relations[0].scorer.certified
-    decided = {} if certified is None else {"certified": certified.tally.as_dict()}
-    return {
-        **decided,
-        "host": host_name(),
-        "device": str(context.device),
-        "threads": kernels.num_threads,
-        "block_rule": kernels.rule.value,
-        "kernels": kernels.fingerprint,
-        "self_check_passed": kernels.passed,
-        "partition_loads": num_loads,
-        "seconds": context.time_use.seconds,
-    }
-
-
-def _decided(facts_of_workers: list[dict[str, Any]]) -> dict[str, int]:
-    """Return how many candidates the fast products of all workers left open, and how they were decided."""
-    tallies = [facts.pop("certified") for facts in facts_of_workers]
-    return {name: sum(tally[name] for tally in tallies) for name in ("in_float64", "exactly")}
 
 
 def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
@@ -197,13 +182,16 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
         selection=config.selection,
         drawn=drawn if config.selection.estimates else None,
     )
+    # How many candidates the fast products of all workers left open, and how they were decided.
+    tallies = [facts.pop("certified") for facts in facts_of_workers if certified]
+    decided = {name: sum(tally[name] for tally in tallies) for name in ("in_float64", "exactly")}
     model = _from_output(work, [config.model or config.checkpoint_path])
     run = {
         "version": __version__,
         "num_workers": len(facts_of_workers),
         "workers": facts_of_workers,
         "reproducible": alike,
-        **({"certified": _decided(facts_of_workers)} if certified else {}),
+        **({"certified": decided} if certified else {}),
         **({"edge_paths": _from_output(work, config.edge_paths)} if protocol.saves_ranks else {}),
         **({"model_path": model[0]} if model else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),

@@ -40,7 +40,7 @@ from pbgeval.ranking.contest_state import (
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.kernels import Kernel, choose_kernel, load_compiled
 from pbgeval.ranking.keys import QueryKeys, mixed_bits
-from pbgeval.ranking.known_answers import KnownAnswers, KnownFilter, KnownPairs
+from pbgeval.ranking.known_answers import KnownAnswers, KnownFilter
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
     ContestQueries,
@@ -134,8 +134,6 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         with context.collectively():
             cells, one.sample = read_given(context, edges, one.queries, number, ranges, plan.pairs_bytes)
         given.append(cells)
-    _prepare(context, states)
-    context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
     dimensions = query_dimensions(context, distinct(np.concatenate([edges.lhs_E, edges.rhs_E])))
     relations = None
@@ -280,12 +278,6 @@ def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[Cand
         yield table
 
 
-def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
-    with context.collectively():
-        for one in states:
-            one.prepare(context.team.part(one.queries.num_keys))
-
-
 def _rank(
     context: WorkerContext,
     edges: QueryEdges,
@@ -297,6 +289,10 @@ def _rank(
     ranges: list[CandidateRange],
 ) -> None:
     """The second sweep: every worker streams its part of the candidates past all queries."""
+    with context.collectively():
+        for one in states:
+            one.prepare(context.team.part(one.queries.num_keys))
+    context.work.observer.phase("scoring")
     journal, numbering = context.journal, edges.numbering
     results, watch = _SweepResults(context, states), context.team.watch(journal.part)
     threads = BlockThreads.of_device(context.device, plan.block_threads)
@@ -320,7 +316,9 @@ def _rank(
                     table = next(tables)
                 for number in asked:
                     one = states[number]
-                    known, in_time, *_ = *(_in_range(pairs[one.hidden], part, first) for pairs in of_slot), None, None
+                    of_part = (pairs[one.hidden].in_rows(part.start, part.stop) for pairs in of_slot)
+                    of_filters = (KnownAnswers(of.key_P, of.number_P + first) for of in of_part)
+                    known, in_time, *_ = *of_filters, None, None
                     if known is not None:
                         known = known.select(keys_of[number])
                     if given:
@@ -368,12 +366,6 @@ class _SweepResults:
         self.add([array for one in self.states for array in one.result.pack()])
         for one, total in zip(self.states, self._total, strict=True):
             one.result = total
-
-
-def _in_range(pairs: KnownPairs, part: CandidateRange, first_number: int) -> KnownAnswers:
-    """Return the answers in a range of a slot, by number."""
-    of_range = pairs.in_rows(part.start, part.stop)
-    return KnownAnswers(of_range.key_P, of_range.number_P + first_number)
 
 
 # Files of given candidates -> the cells (query, candidate) of each contest, by the slot of the candidate.

@@ -88,7 +88,7 @@ def expected_queries(
                             )
                         values.append(value_of(difference.metric, better, tied, comparison.rank_type))
                     is_user = dynamic or rel[row] != (3 if hidden is Side.RHS else 2)  # tags are in one partition
-                    known = (hidden.other.pick(lhs, rhs)[row], bucket.partition(hidden.other) if is_user else 0)
+                    known = (hidden.other.pick(lhs, rhs)[row], hidden.other.pick(*bucket) if is_user else 0)
                     its_unit = units.setdefault(chunk, unit + len(units))
                     found.append((rel[row], Query(hidden.label, edge_number, its_unit, (rel[row], known), *values)))
             edge_number += 1

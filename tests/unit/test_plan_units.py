@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pbgeval.inputs.dispatch import best_order, equal_parts, num_loads
+from pbgeval.inputs.dispatch import best_walk, equal_parts, num_loads
 from pbgeval.notation import Bucket, WorkUnit
 
 
@@ -25,7 +25,8 @@ def test_loads_are_counted_when_only_one_buckets_partitions_are_held():
 def test_rows_are_walked_up_and_down_where_the_sides_are_unlike():
     grid = [Bucket(lhs, rhs) for lhs in range(2) for rhs in range(3)]
 
-    order = best_order(grid, lambda bucket: frozenset({("l", bucket.lhs), ("r", bucket.rhs)}))
+    walk = best_walk(grid, lambda bucket: frozenset({("l", bucket.lhs), ("r", bucket.rhs)}))
+    order = [bucket for step in walk for bucket in step]
 
     assert 2 + 2 + 1 + 2 == num_loads(
         list(map(lambda bucket: frozenset({("l", bucket.lhs), ("r", bucket.rhs)}), order)), 0
