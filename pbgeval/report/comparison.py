@@ -21,7 +21,7 @@ from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
-from pbgeval.report.report import Report, interval_line
+from pbgeval.report.report import Report, interval_line, json_text
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, unbroken
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
@@ -59,8 +59,7 @@ class PairedRuns:
         lists = self.lists
         for rows in self.a.row_ranges(None if lists is None else self._window_rows):
             counts = {side: self._counts(rows, side) for side in self.sides}
-            ranked_E = np.logical_or.reduce([of["num_candidates"] > 0 for of, _ in counts.values()])
-            at = np.flatnonzero(ranked_E)
+            at = np.flatnonzero(np.logical_or.reduce([of["num_candidates"] > 0 for of, _ in counts.values()]))
             if not len(at):
                 continue
             edges = None if self.a.edges is None else self.a.read_edges(rows).select(at)
@@ -410,8 +409,7 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
         told = f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered"
         faults.append(f"{told}: use --filter raw")
     if faults:
-        both = f"{runs[1].folder}: cannot be compared with {runs[0].folder}"
-        raise OutputError(*(f"{both}: {fault}" for fault in faults))
+        raise OutputError(*(f"{runs[1].folder}: cannot be compared with {runs[0].folder}: {fault}" for fault in faults))
     return filtered
 
 
@@ -423,8 +421,7 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
             raise ConfigError(f"edge_paths: expected {expected}, in the order of the runs, got {len(given)}")
         return tuple(map(Path, given))
     for report in reports:
-        noted = report.run.get("edge_paths") or ()
-        found = tuple((report.path or Path()) / path for path in noted)
+        found = tuple((report.path or Path()) / path for path in report.run.get("edge_paths") or ())
         if len(found) == expected and all(path.exists() for path in found):
             return found
     raise OutputError(
@@ -540,14 +537,9 @@ def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             yield {**names, **asdict(difference)}
 
 
-def to_json(comparison: Comparison) -> str:
-    """Return all of it; what is undefined is null."""
-    return json.dumps(comparison.to_dict(), sort_keys=True, indent=2, allow_nan=False) + "\n"
-
-
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {
     "text": lambda comparison: unbroken(comparison_tables(comparison)),
-    "json": to_json,
+    "json": lambda comparison: json_text(comparison.to_dict()),  # what is undefined is null
     "csv": lambda comparison: to_csv(_csv_rows(comparison)),
     "md": lambda comparison: "\n".join(
         f"{escape_markdown(table.title)}\n\n{to_markdown(table, left='---')}\n"

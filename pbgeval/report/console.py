@@ -77,10 +77,10 @@ class ConsoleObserver(Observer):
         elif bucket is not None and not _is_terminal():
             # Lines of several workers may swap on their way here: one worker's shares alone never step back.
             share = f"; {100 * done // max(total, 1)}% done" if self._is_first and self._is_last else ""
-            edges = plural(bucket.num_edges, "edge")
             self._line(
-                f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {edges} in "
-                f"{bucket.seconds:.1f} s, {bucket.num_edges / max(bucket.seconds, 1e-9):,.0f} edges/s, "
+                f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): "
+                f"{plural(bucket.num_edges, 'edge')} in {bucket.seconds:.1f} s, "
+                f"{bucket.num_edges / max(bucket.seconds, 1e-9):,.0f} edges/s, "
                 f"MRR {bucket.mean_reciprocal_rank or 0.0:.4f}{share}"
             )
 

@@ -6,7 +6,6 @@ A metric that lists of entities do not tell is null in `metrics`; `intervals` ha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from pbgeval.models.topk import TopK, TopKFilter
 from pbgeval.notation import ENDS
 from pbgeval.report.figures import final_table
 from pbgeval.report.output import digest_of
-from pbgeval.report.report import SCHEMA_VERSION, Report
+from pbgeval.report.report import SCHEMA_VERSION, Report, json_text
 from pbgeval.report.tables import DataTable
 from pbgeval.version import __version__
 
@@ -116,7 +115,7 @@ def type_table(result: TypeNdcg, protocol: TypeProtocol) -> DataTable:
 
 def type_document(result: TypeNdcg, protocol: TypeProtocol) -> str:
     """Return the same as JSON, with the value of each query (null: it has none)."""
-    document: dict[str, Any] = {
+    document = {
         "schema_version": 1,
         "gain": protocol.gain.value,
         "base": protocol.base,
@@ -129,4 +128,4 @@ def type_document(result: TypeNdcg, protocol: TypeProtocol) -> str:
             for at, query in enumerate(result.queries)
         },
     }
-    return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+    return json_text(document)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -90,9 +90,6 @@ from pbgeval.storage.row_files import find_ranks
 from pbgeval.storage.text import is_url, plural, without_secrets
 from pbgeval.storage.writing import output_faults, write_atomically
 from pbgeval.version import __version__
-
-if TYPE_CHECKING:
-    pass
 
 DEFAULT_METRIC = "mrr"
 WARNINGS = "Before you quote these figures"
@@ -375,10 +372,11 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
                 charts = share_chart(ranks, headline), cumulative_chart(ranks, headline)
                 sections.append(Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)]))
             sections += _buckets(report, metric)
-            for table in breakdowns_of(report):
-                sections.append(Section(table.anchor, table.title, [table], sortable=True, layout="wide"))
-            popularity = popularity_of(document)
-            sections.append(Section("popularity", POPULARITY_TITLE, popularity, layout="wide"))
+            sections += [
+                Section(table.anchor, table.title, [table], sortable=True, layout="wide")
+                for table in breakdowns_of(report)
+            ]
+            sections.append(Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"))
             sections.append(Section("top-k", "First k candidates", topk_of(document), layout="wide"))
             soundness = _with_rows(diagnostics_of(document), edges_of(document))
             sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
@@ -534,10 +532,9 @@ def publish(
 
 
 def _yaml(entry: Mapping[str, object], indent: str) -> str:
-    lines = []
-    for key, value in entry.items():
-        if isinstance(value, Mapping):
-            lines.append(f"{indent}{key}:\n{_yaml(value, indent + '  ')}")
-        else:
-            lines.append(f"{indent}{key}: {json.dumps(value)}\n")
-    return "".join(lines)
+    return "".join(
+        f"{indent}{key}:\n{_yaml(value, indent + '  ')}"
+        if isinstance(value, Mapping)
+        else f"{indent}{key}: {json.dumps(value)}\n"
+        for key, value in entry.items()
+    )

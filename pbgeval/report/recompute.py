@@ -243,7 +243,8 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
     popularity, topk_metrics = POPULARITY in settings["breakdowns"], settings.get(TOPK_METRICS, False)
     if not (popularity or topk_metrics):
         return report
-    run, found = SavedRun.of_files(report, edges), {}
+    files = {(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()}
+    run, found = evolve(SavedRun.open(report, None), edges=files), {}
     length = settings["save_topk"] if topk_metrics else None
     lists = None if length is None else _Recommended.read(run, length)
     counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
@@ -252,8 +253,7 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
         found[POPULARITY] = _recompute(report, query, run, training, counts).document[POPULARITY]
     if topk_metrics:
         recommended = None if lists is None else lists.section(run.facts.ends, counts)
-        section = _topk_section(run, None, counts, run.facts.hits_at)
-        found[TOPK_METRICS] = {**section, "recommended": recommended}
+        found[TOPK_METRICS] = {**_topk_section(run, None, counts, run.facts.hits_at), "recommended": recommended}
     return evolve(report, document={**report.document, **found})
 
 
@@ -366,8 +366,9 @@ class _KeyTables:
         for places in dict.fromkeys(of_schemas):
             at = np.flatnonzero(in_places(of_schemas, places, edges.rel_n))
             if at.size:
-                repeated = self.tables[hidden, places]
-                frequency_E[at] = key_frequency(repeated, hidden, edges.select(at), _num_rows(hidden))
+                frequency_E[at] = key_frequency(
+                    self.tables[hidden, places], hidden, edges.select(at), _num_rows(hidden)
+                )
         return frequency_E
 
 

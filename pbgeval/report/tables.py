@@ -225,8 +225,7 @@ def to_latex(table: DataTable) -> str:
 
 def escape_markdown(text: str) -> str:
     """Return text that Markdown shows as it is, on one line and within a cell."""
-    plain = one_line(text)
-    return _IN_MARKDOWN.sub(r"\\\g<0>", plain).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _IN_MARKDOWN.sub(r"\\\g<0>", one_line(text)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def escape_latex(text: str) -> str:
