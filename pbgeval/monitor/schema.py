@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from attrs import field, frozen
@@ -33,25 +33,15 @@ class MonitoredRelation:
     all_negs: bool = False  # its edges are ranked among all entities of the bucket's partition, as in PBG
 
 
-def _as_tuple(relations: Iterable[MonitoredRelation]) -> tuple[MonitoredRelation, ...]:
-    return tuple(relations)
-
-
-@frozen
-class EndTypes:
-    """What an edge's two rows mean: entity types and partitions (0 where a type has one)."""
-
-    lhs: str
-    lhs_partition: int
-    rhs: str
-    rhs_partition: int
+# What an edge's two rows mean: the left type and its partition, the right type and its partition (0 where it has one)
+EndTypes: TypeAlias = tuple[str, int, str, int]
 
 
 @frozen
 class ModelSchema:
     """What does not change in training."""
 
-    relations: tuple[MonitoredRelation, ...] = field(converter=_as_tuple)  # one, if they are dynamic
+    relations: tuple[MonitoredRelation, ...] = field(converter=tuple)  # one, if they are dynamic
     num_partitions: Mapping[str, int]  # of each entity type
     comparator: str  # dot, cos, l2 or squared_l2
     num_dynamic_relations: int | None = None  # None: relations are not dynamic
@@ -82,9 +72,7 @@ class ModelSchema:
     def ends(self, bucket: Bucket) -> list[EndTypes]:
         """Return what the rows of each relation's edges mean in a bucket."""
         return [
-            EndTypes(
-                of.lhs, self.partition_of(of.lhs, Side.LHS, bucket), of.rhs, self.partition_of(of.rhs, Side.RHS, bucket)
-            )
+            (of.lhs, self.partition_of(of.lhs, Side.LHS, bucket), of.rhs, self.partition_of(of.rhs, Side.RHS, bucket))
             for of in self.relations
         ]
 
@@ -213,7 +201,8 @@ def hash_edges(
 
 def _word(prefix: str, ends: EndTypes) -> int:
     # Types are any text, so each is preceded by its length.
-    name = f"{prefix} {len(ends.lhs)}:{ends.lhs} {ends.lhs_partition} {len(ends.rhs)}:{ends.rhs} {ends.rhs_partition}"
+    lhs, lhs_partition, rhs, rhs_partition = ends
+    name = f"{prefix} {len(lhs)}:{lhs} {lhs_partition} {len(rhs)}:{rhs} {rhs_partition}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 

@@ -19,7 +19,7 @@ from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.schema import EndTypes, hash_edges, held_out_rows, sample_of_rest, threshold_of
 from pbgeval.notation import Bucket
 
-TYPES = [EndTypes("user", 0, "user", 1), EndTypes("user", 0, "tag", 0)]
+TYPES = [("user", 0, "user", 1), ("user", 0, "tag", 0)]
 SCHEMA = ModelSchema(
     [MonitoredRelation("knows", "user", "user"), MonitoredRelation("has", "user", "tag")], {"user": 3, "tag": 1}, "dot"
 )
@@ -38,8 +38,8 @@ def mixed(word: int) -> int:
 
 def reference_hash(seed: int, ends: EndTypes, edge: tuple[int, int, int]) -> int:
     lhs, rel, rhs = edge
-    name = f"pbgeval holdout {seed} {len(ends.lhs)}:{ends.lhs} {ends.lhs_partition} "
-    name += f"{len(ends.rhs)}:{ends.rhs} {ends.rhs_partition}"
+    left, left_partition, right, right_partition = ends
+    name = f"pbgeval holdout {seed} {len(left)}:{left} {left_partition} {len(right)}:{right} {right_partition}"
     state = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
     for number in (rel, lhs, rhs):
         state = mixed(((state ^ number) + 0x9E3779B97F4A7C15) & MASK)
