@@ -275,8 +275,9 @@ class _Again:
         self.observer.step(f"ranking {changes.get('sample_edges', self.num_edges):,} edges again {how}")
         num_edges, differing = 0, dict[tuple[Any, ...], str]()
         with temporary_folder() as folder:
-            output = folder / "again"
-            report = evaluate(config, output=output, workers=self.workers, device=self.device, observer=self.observer)
+            report = evaluate(
+                config, output=folder / "again", workers=self.workers, device=self.device, observer=self.observer
+            )
             again = SavedRun.open(report, None)
             for rows in again.row_ranges():
                 looked_E = self._looked_at(rows, drawn)

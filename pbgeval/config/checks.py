@@ -200,8 +200,7 @@ def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
-    sampled = (index for index, of in enumerate(config.relations) if config.candidates_of(of) == "sampled")
-    index = next(sampled, None)
+    index = next((index for index, of in enumerate(config.relations) if config.candidates_of(of) == "sampled"), None)
     is_wrong = index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0
     message = (
         f"relations[{index}] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs are both"

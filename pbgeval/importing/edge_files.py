@@ -107,8 +107,7 @@ class ParquetEdges:
             described = engine.run_unguarded(f"DESCRIBE SELECT * FROM {self.source}")
         except duckdb.Error as error:
             raise self.fault(error) from error
-        found = [str(row[0]) for row in described]
-        _check_columns(f"{self.path}: expected columns", columns, found, self.form)
+        _check_columns(f"{self.path}: expected columns", columns, [str(row[0]) for row in described], self.form)
 
     def place_of(self, row: int) -> str:
         """Name a row for a message."""
@@ -151,8 +150,7 @@ class TextEdges:
         compression = "gzip" if magic.startswith(GZIP) else "zstd" if magic == ZSTD else "none"
         check_compressed(path, magic)  # the engine takes some that were cut off, or damaged, for whole
         if form.names is None:
-            columns = tuple(f"c{at}" for at in range(len(form.order)))
-            return cls(path, compression, columns, has_header=False, form=form)
+            return cls(path, compression, tuple(f"c{at}" for at in range(len(form.order))), has_header=False, form=form)
         lines = cls(path, compression, ("line",), has_header=False, form=form)
         try:
             first = engine.run_unguarded(f"SELECT line FROM {lines._source(_NO_DELIMITER, '')} LIMIT 1")

@@ -96,11 +96,12 @@ class Engine:
 
     def run_unguarded(self, query: str) -> list[tuple[Any, ...]]:
         """Execute a statement that reads the user's files; the caller handles errors in them."""
-
-        def tell_progress() -> None:
-            self.observer.advanced(min(max(self._connection.query_progress(), 0) / 100, 1))
-
-        with repeated(tell_progress, _POLL_SECONDS), _interruptible():
+        with (
+            repeated(
+                lambda: self.observer.advanced(min(max(self._connection.query_progress(), 0) / 100, 1)), _POLL_SECONDS
+            ),
+            _interruptible(),
+        ):
             return self._connection.execute(query).fetchall()
 
     def row(self, query: str) -> tuple[Any, ...]:

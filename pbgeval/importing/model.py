@@ -243,8 +243,9 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
         num_edges, skipped = import_edges(path, folder / name, form, num_partitions)
         lines.append(f"{folder / name}: {plural(num_edges, 'edge')} of {path}")
         if skipped.num_edges:
-            left_out = plural(skipped.num_edges, "edge")
-            lines.append(f"{folder / name / UNKNOWN}: {left_out} skipped ({skipped.unknown_names})")
+            lines.append(
+                f"{folder / name / UNKNOWN}: {plural(skipped.num_edges, 'edge')} skipped ({skipped.unknown_names})"
+            )
     write_dictionary(model, folder / "entity", num_partitions)
     parameters = model.parameters()
     operators = {(0, side): of_side for side, of_side in parameters.items()}
@@ -305,8 +306,7 @@ def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, ent
         start, stop = part_of(num_entities, index, num_partitions)
         of_part = None if names is None else itertools.islice(names, stop - start)
         checkpoint_files.write_entities(path, entity_type, index, stop - start, of_part)
-    num_dynamic = model.num_relations if model.dynamic else None
-    checkpoint_files.write_relations(path, num_dynamic, model.relation_names())
+    checkpoint_files.write_relations(path, model.num_relations if model.dynamic else None, model.relation_names())
 
 
 def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_partitions: int) -> str:

@@ -125,8 +125,7 @@ def place_edges(
 def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, numbers: Sequence[str]) -> int:
     """Write `placed` as files; memory follows a block of rows, and one file is open at a time."""
     counts = dict(engine.run("SELECT bucket, count(*) FROM placed GROUP BY bucket"))
-    largest = max(max(parts) for parts in sizes.values())
-    integer = np.dtype(np.int32 if largest <= _LARGEST_INT32 else np.int64)
+    integer = np.dtype(np.int32 if max(map(max, sizes.values())) <= _LARGEST_INT32 else np.int64)
     dtypes = dict.fromkeys(("lhs", "rel", "rhs"), integer) | {name: _NUMBERS[name] for name in numbers}
     written = 0
     current, file, row = -1, None, 0

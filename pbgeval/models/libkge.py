@@ -52,8 +52,7 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
             f"{path}: expected a checkpoint of LibKGE with 'model' and 'config', found {found}; of other systems, say "
             "in model_options how the model scores"
         )
-    options = _options(path, checkpoint["config"])
-    name, formula = _formula(path, options)
+    name, formula = _formula(path, _options(path, checkpoint["config"]))
     saved = checkpoint["model"]
     parameters = saved[0] if isinstance(saved, tuple) and saved else saved
     if not isinstance(parameters, Mapping):
@@ -90,8 +89,9 @@ def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
         own = _section(own, "base_model")
         name = _word(own.get("type"))
     if name not in KINDS:
-        known = ", ".join([*KINDS, RECIPROCAL[0]])
-        raise StorageError(f"{path}: config: model: expected one of {known}, found {name!r}")
+        raise StorageError(
+            f"{path}: config: model: expected one of {', '.join([*KINDS, RECIPROCAL[0]])}, found {name!r}"
+        )
     norm = 1
     if name in ("transe", "rotate"):
         found = own.get("l_norm", _section(options, name).get("l_norm"))

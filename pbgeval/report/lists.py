@@ -43,7 +43,7 @@ def topk_report(
         headline: the rank type that stands for the result.
         cutoffs: of hits.
     """
-    labelled = {**{side.label: topk.select_side(side) for side in ENDS}, "both": topk.ranks}
+    labelled = {**{side.label: topk.ranks.select(topk.hidden_Q == side.value) for side in ENDS}, "both": topk.ranks}
     found = {
         f"{label}.{name}": value
         for label, ranks in labelled.items()
