@@ -78,11 +78,8 @@ class SequentialTest:
         if num_different and not self.honest:
             return False
         evidence = (num_edges - num_different) * math.log((1 - self.share) / (1 - self.honest))
-        if num_different:
-            evidence += num_different * math.log(self.share / self.honest)
-        if abs(evidence) < math.log(1 / self.error):
-            return None
-        return evidence < 0
+        evidence += num_different * math.log(self.share / self.honest) if num_different else 0.0
+        return None if abs(evidence) < math.log(1 / self.error) else evidence < 0
 
 
 def verify(
@@ -138,9 +135,8 @@ def verify(
     num_wanted = again.num_edges if is_fixed else test.first_look
     while True:
         num_edges, num_different, fault = again.look(num_wanted, seed)
-        can_be_true = test.decide(num_edges, num_different)
-        if is_fixed or num_wanted >= again.num_edges:  # there is no more to see
-            can_be_true = num_different <= honest * num_edges
+        is_last = is_fixed or num_wanted >= again.num_edges  # there is no more to see
+        can_be_true = num_different <= honest * num_edges if is_last else test.decide(num_edges, num_different)
         if can_be_true is not None:
             return Verification(num_figures, num_edges, num_different, seed, None if can_be_true else fault)
         num_wanted *= 2

@@ -52,7 +52,13 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
             f"{path}: expected a checkpoint of LibKGE with 'model' and 'config', found {found}; of other systems, say "
             "in model_options how the model scores"
         )
-    name, formula = _formula(path, _options(path, checkpoint["config"]))
+    config = checkpoint["config"]  # an object of LibKGE's, what stands in for it, or a plain dict
+    if not isinstance(config, Mapping):
+        config = config.state if isinstance(config, StandIn) else getattr(config, "__dict__", None)
+    options = config.get("options", config) if isinstance(config, Mapping) else None
+    if not isinstance(options, Mapping) or not isinstance(options.get("model"), str):
+        raise StorageError(f"{path}: config: expected LibKGE's options with a model, found {one_line(type(config))}")
+    name, formula = _formula(path, options)
     saved = checkpoint["model"]
     parameters = saved[0] if isinstance(saved, tuple) and saved else saved
     if not isinstance(parameters, Mapping):
@@ -69,16 +75,6 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
     formula.check(str(path), entities.dimension, relations.dimension, relations.num_rows)
     labels = [existing_file(path.parent, name) for name in ("entity_ids.del", "relation_ids.del")]
     return of_one_type(str(path), "libkge", formula, entities, {"relations": relations}, *labels)
-
-
-def _options(path: Path, config: object) -> Mapping[str, Any]:
-    """Return the options of a config, a stand-in for LibKGE's object or a plain dict."""
-    if not isinstance(config, Mapping):
-        config = config.state if isinstance(config, StandIn) else getattr(config, "__dict__", None)
-    options = config.get("options", config) if isinstance(config, Mapping) else None
-    if not isinstance(options, Mapping) or not isinstance(options.get("model"), str):
-        raise StorageError(f"{path}: config: expected LibKGE's options with a model, found {one_line(type(config))}")
-    return options
 
 
 def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:

@@ -25,7 +25,7 @@ from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
 from pbgeval.notation import ENDS, Bucket, Side, slice_units, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, group_by_relation
+from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, SampledLists, group_by_relation
 from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables
 from pbgeval.scoring.block_scorer import RowScorer, Scorer, ScorerComparator, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.comparators import Comparator
@@ -173,13 +173,11 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: EdgeBlock) -> tuple[np.nda
     window = protocol.lists.window_rows() if not protocol.lists.pbg_semantics else max(edges.num_edges, 1)
     for start in range(0, edges.num_edges, window):
         rows_E = torch.arange(start, min(start + window, edges.num_edges))
-        groups = [(0, rows_E)]
-        if not protocol.schema.dynamic:
-            groups = [(group.relation, group.rows_E) for group in group_by_relation(edges.rel, rows_E)]
-        for relation, group_E in groups:
-            shares = 1 if protocol.schema.relations[relation].all_negs else protocol.lists.chunk_size
-            chunk_E = np.arange(len(group_E)) // shares + before
-            orders.append(group_E.numpy())
+        groups = [RelationGroup(0, rows_E)] if protocol.schema.dynamic else group_by_relation(edges.rel, rows_E)
+        for group in groups:
+            shares = 1 if protocol.schema.relations[group.relation].all_negs else protocol.lists.chunk_size
+            chunk_E = np.arange(len(group.rows_E)) // shares + before
+            orders.append(group.rows_E.numpy())
             chunks.append(chunk_E)
             before = int(chunk_E[-1]) + 1
     return np.concatenate(orders), np.concatenate(chunks)
@@ -225,9 +223,8 @@ def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, table
     """Return an operator's parameters, checked."""
     of = schema.relations[index]
     dimension = tables[side.pick(of.lhs, of.rhs), side].embeddings_ND.shape[1]
-    shapes = OPERATORS[of.operator].shapes(dimension)
-    if schema.num_dynamic_relations is not None:
-        shapes = {name: (schema.num_dynamic_relations, *shape) for name, shape in shapes.items()}
+    leading = () if schema.num_dynamic_relations is None else (schema.num_dynamic_relations,)
+    shapes = {name: (*leading, *shape) for name, shape in OPERATORS[of.operator].shapes(dimension).items()}
     given = model.operator_parameters(index, side) if shapes else {}
     where = f"operator '{of.operator}' of relation '{of.name}' on the {side.pick('lhs', 'rhs')}"
     parameters = {}

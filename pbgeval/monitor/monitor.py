@@ -46,7 +46,7 @@ from pbgeval.monitor.records import (
     file_of_worker,
     read_history,
 )
-from pbgeval.monitor.schema import Model, ModelSchema, hash_edges, held_out_rows, sample_of_rest, threshold_of
+from pbgeval.monitor.schema import Model, ModelSchema, hash_edges, sample_of_rest, threshold_of
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.chunks import SampledLists
 from pbgeval.ranking.settings import LossSettings
@@ -273,8 +273,8 @@ class Monitor:
             empty = _bucket_edges(columns, none)
             return Split(edges, _taken(edges, none), None, none, empty, empty)
         hash_E = hash_edges(self.seed, self.schema.ends(place), *columns)
-        held_out = held_out_rows(hash_E, self.threshold)
-        training = np.flatnonzero(hash_E >= np.uint64(self.threshold))
+        is_held_out_E = hash_E < np.uint64(self.threshold)
+        held_out, training = np.flatnonzero(is_held_out_E), np.flatnonzero(~is_held_out_E)
         sampled = sample_of_rest(hash_E, self.threshold, len(held_out)) if self._compares else none
         measured, compared = (_bucket_edges(columns, rows) for rows in (held_out, sampled))
         where = (edge_path, edge_chunk, place)

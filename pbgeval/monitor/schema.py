@@ -215,11 +215,6 @@ def mixed(words: np.ndarray) -> np.ndarray:
     return mixed_words
 
 
-def held_out_rows(hash_E: np.ndarray, threshold: int) -> np.ndarray:
-    """Return the positions of the edges that are held out, int64, ascending."""
-    return np.flatnonzero(hash_E < np.uint64(threshold))
-
-
 def sample_of_rest(hash_E: np.ndarray, threshold: int, num_edges: int) -> np.ndarray:
     """Return the positions, ascending, of as many edges as asked for that are not held out: those next by hash.
 

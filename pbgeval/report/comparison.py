@@ -82,9 +82,8 @@ class PairedRuns:
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
         of_a, of_b = (run.read_counts(rows, side) for run in (self.a, self.b))
-        same = {"num_candidates": "ranked among as many candidates"}
-        if self.filtered:
-            same["num_excluded"] = "with as many known answers among them"
+        known = {"num_excluded": "with as many known answers among them"} if self.filtered else {}
+        same = {"num_candidates": "ranked among as many candidates", **known}
         for name, what in same.items():
             unlike = np.flatnonzero(of_a[name] != of_b[name])
             if len(unlike):
@@ -488,8 +487,7 @@ def difference_tiles(comparison: Comparison) -> list[Tile]:
         a, b, difference, interval = _cells(of, _decimals([of]))
         better = "B" if of.difference * of.direction > 0 else "A"
         told = f"{better} is significantly better" if of.is_significant else "no significant difference"
-        if of.p_holm is not None:
-            told += f" (p {_probability(of.p_holm)}, corrected for all metrics)"
+        told += "" if of.p_holm is None else f" (p {_probability(of.p_holm)}, corrected for all metrics)"
         interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
         title = metric_title(of.metric) + (" (lower is better)" if of.direction < 0 else "")
         tiles.append(Tile(title, difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told)))

@@ -461,9 +461,11 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     ties, candidates = diagnosis["mean_num_ties"], diagnosis["num_candidates"]["mean"]
     if ties and ties > MUCH_TIED * (candidates - 1):
         best, worst = (metrics.get(f"both.{of_type}.mean_reciprocal_rank") for of_type in ("optimistic", "pessimistic"))
-        so = ""  # where the report does not have it
-        if best is not None and worst is not None:
-            so = f", so tie-breaking alone moves MRR from {worst:.4f} (pessimistic) to {best:.4f} (optimistic)"
+        so = (
+            ""  # where the report does not have it
+            if best is None or worst is None
+            else f", so tie-breaking alone moves MRR from {worst:.4f} (pessimistic) to {best:.4f} (optimistic)"
+        )
         warnings.append(
             f"on average {ties:.4g} of {candidates:.4g} candidates have exactly the score of the true entity{so}. "
             "Usual causes are untrained entities, a collapsed model, and scores that saturate or are clamped or rounded"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pbgeval import ModelSchema, MonitoredRelation
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.monitor.monitor import Monitor
-from pbgeval.monitor.schema import EndTypes, hash_edges, held_out_rows, sample_of_rest, threshold_of
+from pbgeval.monitor.schema import EndTypes, hash_edges, sample_of_rest, threshold_of
 from pbgeval.notation import Bucket
 
 TYPES = [("user", 0, "user", 1), ("user", 0, "tag", 0)]
@@ -143,7 +143,6 @@ def test_the_sample_of_training_edges_is_the_next_by_hash(hashes: list[int], thr
     expected = sorted((word, row) for row, word in enumerate(hashes) if word >= threshold)[:num_edges]
 
     assert sorted(row for _, row in expected) == sample_of_rest(hash_E, threshold, num_edges).tolist()
-    assert [row for row, word in enumerate(hashes) if word < threshold] == held_out_rows(hash_E, threshold).tolist()
 
 
 @pytest.mark.parametrize("kind", ["tensor", "array", "tensors", "arrays", "int32"])
