@@ -174,9 +174,6 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
         is_wrong = config.bias and _dimension(config, name) == 1
         message = f"the bias takes one dimension, but entities[{name!r}] has only one; set it to False"
         yield from refuse(("bias",), (is_wrong, message, *_dimension_paths(config, name)))
-
-
-def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
     takes_halves = config.comparator in COMPARATORS and COMPARATORS[config.comparator].of_complex_numbers
     for index, relation in enumerate(config.relations):
         lhs, rhs = _dimension(config, relation.lhs), _dimension(config, relation.rhs)
@@ -307,7 +304,6 @@ CHECKS: tuple[Check, ...] = (
         "disable_lhs_negs",
     ),
     _dimensions,
-    _relation_dimensions,
     # which candidates compete
     rule(
         "batch_size",

@@ -45,11 +45,6 @@ class SkippedEdges:
     num_edges: int = 0
     occurrences: Counter[tuple[str, str]] = field(factory=Counter)  # of (kind, label)
 
-    def add(self, unknown: Sequence[tuple[str, str]]) -> None:
-        """Count an edge; `unknown` has the letter of the column and the label."""
-        self.num_edges += 1
-        self.occurrences.update(("relation" if letter == "r" else "entity", label) for letter, label in unknown)
-
     @property
     def unknown_names(self) -> str:
         """Which labels are unknown, in words."""
@@ -104,7 +99,10 @@ class EdgeForm:
             of_edge = list(zip(self.order, columns, ids, strict=False))
             unknown = [(letter, label) for letter, label, known in of_edge if known is not None and label not in known]
             if unknown and self.skip_unknown:
-                skipped.add(unknown)
+                skipped.num_edges += 1
+                skipped.occurrences.update(
+                    ("relation" if letter == "r" else "entity", label) for letter, label in unknown
+                )
                 return None
             return [_id(path, number, *of) for of in zip(columns, ids, strict=False)]
 

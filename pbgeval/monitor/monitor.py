@@ -467,8 +467,7 @@ class Monitor:
             before, after = (figures.get(f"{prefix}mean_reciprocal_rank") for figures in (ours.before, ours.after))
             if not ours.diverged and before is not None and after is not None:
                 place = (key.edge_path, key.edge_chunk, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs)
-                num_queries = int(ours.after[f"{prefix}count"] or 0)
-                visits.setdefault(key, {})[place] = BucketVisit(num_queries, before, after)
+                visits.setdefault(key, {})[place] = BucketVisit(int(ours.after[f"{prefix}count"] or 0), before, after)
         for key, record in {record.key: record for record in history.passes}.items():
             if record.details is not None:
                 self._remember(PastPass(key, record.details, visits.get(key, {})))

@@ -77,26 +77,29 @@ class ModelSchema:
         ]
 
     def __attrs_post_init__(self) -> None:
-        faults = []
-        if not self.relations or (self.dynamic and len(self.relations) > 1):
-            faults.append(
+        rows = [
+            (
+                not self.relations or (self.dynamic and len(self.relations) > 1),
                 f"relations: expected {'one, as they are dynamic' if self.dynamic else 'some'}, "
-                f"got {len(self.relations)}"
-            )
-        if self.comparator not in COMPARATORS:
-            faults.append(f"comparator: expected one of {', '.join(COMPARATORS)}, got {self.comparator!r}")
+                f"got {len(self.relations)}",
+            ),
+            (
+                self.comparator not in COMPARATORS,
+                f"comparator: expected one of {', '.join(COMPARATORS)}, got {self.comparator!r}",
+            ),
+        ]
         for relation in self.relations:
-            if relation.operator not in OPERATORS:
-                faults.append(
-                    f"relation '{relation.name}': expected an operator of {', '.join(OPERATORS)}, "
-                    f"got {relation.operator!r}"
+            expected = f"expected an operator of {', '.join(OPERATORS)}, got {relation.operator!r}"
+            rows.append((relation.operator not in OPERATORS, f"relation '{relation.name}': {expected}"))
+            rows += [
+                (
+                    self.num_partitions.get(entity_type, 0) < 1,
+                    f"num_partitions: expected those of entity type '{entity_type}' of relation "
+                    f"'{relation.name}', at least 1, got {self.num_partitions.get(entity_type)}",
                 )
-            faults += [
-                f"num_partitions: expected those of entity type '{entity_type}' of relation "
-                f"'{relation.name}', at least 1, got {self.num_partitions.get(entity_type)}"
                 for entity_type in (relation.lhs, relation.rhs)
-                if self.num_partitions.get(entity_type, 0) < 1
             ]
+        faults = [message for is_wrong, message in rows if is_wrong]
         if faults:
             raise ConfigError(*faults)
 

@@ -444,7 +444,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
     )
     decimals = _decimals(comparison.differences)
     rows = [
-        (metric_title(of.metric), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
+        (short_title(f"both.{of.metric}"), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
         for of in comparison.differences
     ]
     tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, anchor="all-metrics")]
@@ -462,7 +462,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         ]
         rest = len(comparison.relations) - len(shown)
         note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all." if rest else ""
-        title = f"{metric_title(comparison.differences[at].metric)} by relation"
+        title = f"{short_title(f'both.{comparison.differences[at].metric}')} by relation"
         heads = ("relation", "queries", *_COLUMNS, "p (Holm)")
         tables.append(DataTable(title, heads, rows, note, "relation-differences"))
     return tables
@@ -489,14 +489,9 @@ def difference_tiles(comparison: Comparison) -> list[Tile]:
         told = f"{better} is significantly better" if of.is_significant else "no significant difference"
         told += "" if of.p_holm is None else f" (p {_probability(of.p_holm)}, corrected for all metrics)"
         interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
-        title = metric_title(of.metric) + (" (lower is better)" if of.direction < 0 else "")
+        title = short_title(f"both.{of.metric}") + (" (lower is better)" if of.direction < 0 else "")
         tiles.append(Tile(title, difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told)))
     return tiles
-
-
-def metric_title(metric: str) -> str:
-    """Return what a metric is called in tables."""
-    return short_title(f"both.{metric}")
 
 
 def _decimals(rows: Sequence[Difference]) -> dict[int, int]:

@@ -327,8 +327,8 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
         titles = (short_title(key) if key in usual else key.replace("_", " ") for key in shown)
         table = DataTable(name.replace("_", " "), tuple(titles), cells, kinds=kinds)
     note = f"The first {MAX_PRINTED} of {len(rows):,} rows; to_pandas() has all." if len(rows) > MAX_PRINTED else ""
-    kinds_of = zip(table.columns, table.kinds, strict=True)
-    others = [name for name, kind in kinds_of if kind == "r" and name not in _PRINTED]
+    columns = zip(table.columns, table.kinds, strict=True)
+    others = [name for name, kind in columns if kind == "r" and name not in _PRINTED]
     table = evolve(table, rows=table.rows[:MAX_PRINTED], note=note)
     return without(table, others if len(table.columns) > MAX_COLUMNS_PRINTED else ())
 

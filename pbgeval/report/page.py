@@ -37,7 +37,6 @@ from pbgeval.report.comparison import (
     Comparison,
     comparison_tables,
     difference_tiles,
-    metric_title,
     relations_to_show,
 )
 from pbgeval.report.figures import (
@@ -57,6 +56,7 @@ from pbgeval.report.figures import (
     name_of,
     origin_of,
     popularity_of,
+    short_title,
     ties_of,
     tiles_of,
     topk_of,
@@ -319,7 +319,7 @@ def comparison_page(comparison: Comparison) -> Page:
         at, relations = relations_to_show(comparison)
         drawn = [(of.relation, of.differences[at]) for of in relations]
         drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
-        shown.append(difference_chart(metric_title(comparison.differences[at].metric), drawn))
+        shown.append(difference_chart(short_title(f"both.{comparison.differences[at].metric}"), drawn))
         sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
     runs = [
         ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a))),
@@ -347,8 +347,7 @@ def _visits(curves: Curves) -> Section:
 
 def _verdict(curves: Curves) -> Notice:
     fits_ill = curves.overfits or curves.fits_training_edges_far_better
-    is_good = curves.passes[-1].verdict in ("vanished", "shrinking") and not fits_ill
-    return Notice(verdicts_of(curves), is_good)
+    return Notice(verdicts_of(curves), curves.passes[-1].verdict in ("vanished", "shrinking") and not fits_ill)
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:

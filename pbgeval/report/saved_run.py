@@ -166,8 +166,7 @@ class SavedRun:
                 "again"
             ) from error
         ranks = _open_ranks(report.path, facts)
-        edges = None if edge_paths is None else _open_edges(edge_paths, facts, ranks)
-        return cls(report.path, facts, ranks, edges)
+        return cls(report.path, facts, ranks, None if edge_paths is None else _open_edges(edge_paths, facts, ranks))
 
     def open_training(self, paths: Sequence[Path]) -> Sequence[EdgeFiles]:
         """Open the headers of training edges: those of the run, if it had any.

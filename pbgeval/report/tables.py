@@ -169,8 +169,7 @@ def to_terminal(table: DataTable) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    is_wide = len(table.columns) > MAX_BORDERED
-    shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)) if is_wide else Table()
+    shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)) if len(table.columns) > MAX_BORDERED else Table()
     for title, kind in zip(table.columns, table.kinds, strict=True):
         whole = kind == "r" or title in table.unbroken
         shown.add_column(Text(title), justify="left" if kind == "l" else "right", no_wrap=whole, overflow="fold")
