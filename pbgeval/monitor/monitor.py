@@ -220,14 +220,14 @@ class Monitor:
         loss = None if loss_fn is None else LossSettings(loss_fn, margin)
         self._protocol = MonitorProtocol(schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), loss)
         self._compares, self._team = compare_with_training, team or Team()
-        self._warn = warn or LOGGER.warning
+        self.worker, self.num_workers = self._team.rank_in_team, self._team.size
+        self._warn, self._warned = warn or LOGGER.warning, set[str]()
         self._test, self._past = GapTest(alarm_rate, tolerance), list[PastPass]()  # in order
         self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
         self._held_out: dict[tuple[int, int, Bucket], tuple[EdgeBlock, EdgeBlock]] = {}  # and training edges
         self._followed: dict[tuple[int, int, Bucket], Followed] = {}
         self._key: PassKey | None = None  # of the pass in hand
         self._sums, self._next_index = self._no_sums(), 0
-        self._warned: set[str] = set()
         if self.is_on and output is not None:
             self._resume(Path(output))
 
@@ -235,16 +235,6 @@ class Monitor:
     def is_on(self) -> bool:
         """Whether anything is held out."""
         return self.threshold > 0
-
-    @property
-    def worker(self) -> int:
-        """Which of its team's workers this monitor is of."""
-        return self._team.rank_in_team
-
-    @property
-    def num_workers(self) -> int:
-        """How many workers its team has."""
-        return self._team.size
 
     def split(self, edges: E, bucket: tuple[int, int], *, edge_path: int = 0, edge_chunk: int = 0) -> Split[E]:
         """Split a bucket's edges in those to train on and those held out, which `watch` then measures.
@@ -314,14 +304,14 @@ class Monitor:
         if edges is None:
             raise ConfigError(f"bucket {tuple(place)}: expected Monitor.split of its edges before Monitor.watch")
         if self._key not in (None, key):
-            if self._team.size > 1:
+            if self.num_workers > 1:
                 raise ConfigError(f"expected Monitor.end_pass of {self._key} on all workers before {key} begins")
             self._close()
         if self._key is None:
             self._rewind(key)
         self._key = key
         followed = self._followed.get((edge_path, edge_chunk, place))
-        if self._team.size > 1 and followed is not None and followed.epoch != epoch - 1:
+        if self.num_workers > 1 and followed is not None and followed.epoch != epoch - 1:
             followed = None  # another worker has visited the bucket since
         return Visit(key, place, *edges, model, self._protocol, self._finish, followed)
 

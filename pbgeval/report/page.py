@@ -305,8 +305,8 @@ def comparison_page(comparison: Comparison) -> Page:
     title = f"{models[1]} compared with {models[0]}" + (f" on {data}" if data else "")
     evaluated = (comparison.a_model, comparison.b_model)
     tags = [f"{side}: {of} ({what})" for side, of, what in zip("AB", folders, evaluated, strict=True)]
-    tags += [f"{comparison.num_queries:,} queries", f"{comparison.rank_type} ranks"]
-    tags.insert(3, "filtered" if comparison.filter == "filtered" else "unfiltered")
+    filtered = "filtered" if comparison.filter == "filtered" else "unfiltered"
+    tags += [f"{comparison.num_queries:,} queries", filtered, f"{comparison.rank_type} ranks"]
     whole, *by_relation = comparison_tables(comparison)
     note = (
         "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
@@ -371,14 +371,16 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
                 charts = share_chart(ranks, headline), cumulative_chart(ranks, headline)
                 sections.append(Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)]))
             sections += _buckets(report, metric)
-            sections += [
-                Section(table.anchor, table.title, [table], sortable=True, layout="wide")
-                for table in breakdowns_of(report)
-            ]
-            sections.append(Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"))
-            sections.append(Section("top-k", "First k candidates", topk_of(document), layout="wide"))
             soundness = _with_rows(diagnostics_of(document), edges_of(document))
-            sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
+            sections += [
+                *(
+                    Section(table.anchor, table.title, [table], sortable=True, layout="wide")
+                    for table in breakdowns_of(report)
+                ),
+                Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"),
+                Section("top-k", "First k candidates", topk_of(document), layout="wide"),
+                Section("soundness", "Candidates, ties and leakage", soundness),
+            ]
     return [*sections, Section("origin", "Provenance", (), _with_rows(*origin_of(report, meanings)))]
 
 
@@ -516,8 +518,7 @@ def publish(
         **({} if source is None else {"source": {"url": source, "name": "pbgeval result"}}),
         "notes": "; ".join(filter(None, told)),
     }
-    notes = [table.note, f"{key}: {interval}." if interval else ""]
-    notes += [f"{capital(caution)}." if caution else ""]
+    notes = [table.note, f"{key}: {interval}." if interval else "", f"{capital(caution)}." if caution else ""]
     parts = ["## Evaluation", f"{capital(title)}. {MARK}", to_markdown(table), *map(escape_markdown, notes)]
     card = "\n\n".join(filter(None, parts)) + "\n"
     texts = {folder / RESULTS / f"{task}.yaml": f"# {MARK}\n- {_yaml(entry, '  ')[2:]}", folder / CARD: card}
