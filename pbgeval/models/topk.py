@@ -29,7 +29,6 @@ _COUNTS = (
     *("num_missing", "num_not_evaluated", "num_absent", "num_empty"),
     *("num_known_listed", "num_tied_with_last"),
 )
-_EDGES_AT_A_TIME = 1 << 18
 _HALF = 32  # bits of a code: (relation, known entity) is a key, (number of the key, entity) an answer to it
 
 

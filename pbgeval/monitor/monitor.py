@@ -130,7 +130,6 @@ class Split(Generic[E]):
     held_out: E
     training_rows: np.ndarray | None = field(repr=False)  # int64, ascending positions; None: all
     held_out_rows: np.ndarray = field(repr=False)
-    held_out_edges: EdgeBlock = field(repr=False)
     sampled_edges: EdgeBlock = field(repr=False)  # as many training edges, for comparison
 
     def __iter__(self) -> Iterator[E]:
@@ -260,8 +259,7 @@ class Monitor:
             )
         columns, none = _columns(edges), np.empty(0, np.int64)
         if not self.is_on:  # nothing is copied
-            empty = _bucket_edges(columns, none)
-            return Split(edges, _taken(edges, none), None, none, empty, empty)
+            return Split(edges, _taken(edges, none), None, none, _bucket_edges(columns, none))
         hash_E = hash_edges(self.seed, self.schema.ends(place), *columns)
         is_held_out_E = hash_E < np.uint64(self.threshold)
         held_out, training = np.flatnonzero(is_held_out_E), np.flatnonzero(~is_held_out_E)
@@ -272,7 +270,7 @@ class Monitor:
         if not all(map(torch.equal, (before.lhs, before.rel, before.rhs), (measured.lhs, measured.rel, measured.rhs))):
             self._followed.pop(where, None)  # other edges than the last time cannot be compared with those
         self._held_out[where] = measured, compared
-        return Split(_taken(edges, training), _taken(edges, held_out), training, held_out, measured, compared)
+        return Split(_taken(edges, training), _taken(edges, held_out), training, held_out, compared)
 
     def watch(
         self, epoch: int, bucket: tuple[int, int], model: Model, *, edge_path: int = 0, edge_chunk: int = 0
