@@ -192,7 +192,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     teeth: dict[tuple[int, ...], list[tuple[int, float, float]]] = {}
     counts: dict[tuple[int, ...], int] = {}
     for number, (key, visits) in enumerate(history.passes_of_visits.items()):
-        measured, record = _bucket_visits(visits, metric), records.get(key)
+        of_buckets, record = _bucket_visits(visits, metric), records.get(key)
         verdict = verdicts.get(key, "too_early")
         details = (None if record is None else record.details) or PassDetails(verdict=verdict)
         gap_errors = {name: of.standard_error for name, of in details.gap.items()}
@@ -200,8 +200,8 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
         rows.append(
             PassRow(
                 key,
-                _mean([(visit.num_queries, visit.before) for visit in measured.values()]),
-                _mean([(visit.num_queries, visit.after) for visit in measured.values()]),
+                _mean([(visit.num_queries, visit.before) for visit in of_buckets.values()]),
+                _mean([(visit.num_queries, visit.after) for visit in of_buckets.values()]),
                 _of_both(details.training or {}, metric),
                 _of_both(gap_errors, metric),
                 details.verdict,
@@ -209,7 +209,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
                 _of_both(generalization_errors, metric),
             )
         )
-        for bucket, visit in measured.items():
+        for bucket, visit in of_buckets.items():
             if visit.num_queries:
                 place = (key.edge_path, key.edge_chunk, *bucket)
                 counts[place] = visit.num_queries // 2

@@ -521,8 +521,9 @@ def name_of(report: Report) -> str:
 
 def tiles_of(report: Report) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
-    document, intervals, tiles = report.document, report.intervals, []
+    document, tiles = report.document, []
     metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
+    intervals = document.get("intervals") or {}  # an unfinished run has none
     keys = [f"{headline}.{name}" for name in LARGE if f"both.{headline}.{name}" in metrics]
     keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(LARGE)]
     for key in keys:
