@@ -78,8 +78,7 @@ def import_model(
 
     last_of = {name: paths[-1] for name, paths in _named_files(edges).items()}
     files = EdgeFiles(last_of, edge_columns, entities, relations, skip_unknown=unknown == "skip")
-    opened = open_model(model, trust_pickle=trust_pickle)
-    for line in write(opened, output, partitions, files):
+    for line in write(open_model(model, trust_pickle=trust_pickle), output, partitions, files):
         print(printable(line))
 
 

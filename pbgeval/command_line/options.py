@@ -123,8 +123,9 @@ def _misplaced(
     foreign = [flag for flag in given if flag not in taken]
     if foreign:
         return ConfigError(f"{foreign[0]} is not an option of {ctx.command_path} {rest[0]}; leave it out")
-    instead = shlex.join([*rest, *before])
-    return ConfigError(f"{given[0]} must follow the command {rest[0]}: {ctx.command_path} {instead}")
+    return ConfigError(
+        f"{given[0]} must follow the command {rest[0]}: {ctx.command_path} {shlex.join([*rest, *before])}"
+    )
 
 
 def local_path(text: str) -> Path:

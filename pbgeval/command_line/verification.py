@@ -78,11 +78,8 @@ class SequentialTest:
         if num_different and not self.honest:
             return False
         evidence = (num_edges - num_different) * math.log((1 - self.share) / (1 - self.honest))
-        if num_different:
-            evidence += num_different * math.log(self.share / self.honest)
-        if abs(evidence) < math.log(1 / self.error):
-            return None
-        return evidence < 0
+        evidence += num_different * math.log(self.share / self.honest) if num_different else 0.0
+        return None if abs(evidence) < math.log(1 / self.error) else evidence < 0
 
 
 def verify(
@@ -138,9 +135,8 @@ def verify(
     num_wanted = again.num_edges if is_fixed else test.first_look
     while True:
         num_edges, num_different, fault = again.look(num_wanted, seed)
-        can_be_true = test.decide(num_edges, num_different)
-        if is_fixed or num_wanted >= again.num_edges:  # there is no more to see
-            can_be_true = num_different <= honest * num_edges
+        is_last = is_fixed or num_wanted >= again.num_edges  # there is no more to see
+        can_be_true = num_different <= honest * num_edges if is_last else test.decide(num_edges, num_different)
         if can_be_true is not None:
             return Verification(num_figures, num_edges, num_different, seed, None if can_be_true else fault)
         num_wanted *= 2
@@ -275,8 +271,9 @@ class _Again:
         self.observer.step(f"ranking {changes.get('sample_edges', self.num_edges):,} edges again {how}")
         num_edges, differing = 0, dict[tuple[Any, ...], str]()
         with temporary_folder() as folder:
-            output = folder / "again"
-            report = evaluate(config, output=output, workers=self.workers, device=self.device, observer=self.observer)
+            report = evaluate(
+                config, output=folder / "again", workers=self.workers, device=self.device, observer=self.observer
+            )
             again = SavedRun.open(report, None)
             for rows in again.row_ranges():
                 looked_E = self._looked_at(rows, drawn)

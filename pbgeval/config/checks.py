@@ -174,9 +174,6 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
         is_wrong = config.bias and _dimension(config, name) == 1
         message = f"the bias takes one dimension, but entities[{name!r}] has only one; set it to False"
         yield from refuse(("bias",), (is_wrong, message, *_dimension_paths(config, name)))
-
-
-def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
     takes_halves = config.comparator in COMPARATORS and COMPARATORS[config.comparator].of_complex_numbers
     for index, relation in enumerate(config.relations):
         lhs, rhs = _dimension(config, relation.lhs), _dimension(config, relation.rhs)
@@ -200,8 +197,7 @@ def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
-    sampled = (index for index, of in enumerate(config.relations) if config.candidates_of(of) == "sampled")
-    index = next(sampled, None)
+    index = next((index for index, of in enumerate(config.relations) if config.candidates_of(of) == "sampled"), None)
     is_wrong = index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0
     message = (
         f"relations[{index}] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs are both"
@@ -308,7 +304,6 @@ CHECKS: tuple[Check, ...] = (
         "disable_lhs_negs",
     ),
     _dimensions,
-    _relation_dimensions,
     # which candidates compete
     rule(
         "batch_size",

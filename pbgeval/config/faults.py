@@ -42,8 +42,12 @@ class Fault:
     involved: tuple[KeyPath, ...] = ()  # other keys whose values make it a fault
 
     def __str__(self) -> str:
-        """Write the place, then the message."""
-        return f"{render_path(self.path)}: {self.message}"
+        """Write the place, as `entities['user'].num_partitions` or `relations[1].operator`, then the message."""
+        parts = (
+            f"[{part!r}]" if isinstance(part, int) or (at == 1 and self.path[0] == "entities") else f".{part}"
+            for at, part in enumerate(self.path)
+        )
+        return f"{''.join(parts).removeprefix('.')}: {self.message}"
 
 
 Check: TypeAlias = Callable[[EvalConfig], Iterator[Fault]]
@@ -98,15 +102,6 @@ def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *invo
     return check
 
 
-def render_path(path: KeyPath) -> str:
-    """Write a place as in `entities['user'].num_partitions` or `relations[1].operator`."""
-    parts = (
-        f"[{part!r}]" if isinstance(part, int) or (position == 1 and path[0] == "entities") else f".{part}"
-        for position, part in enumerate(path)
-    )
-    return "".join(parts).removeprefix(".")
-
-
 def is_within(path: KeyPath, outer: KeyPath) -> bool:
     """Check whether `path` is `outer` or lies inside it."""
     return path[: len(outer)] == outer
@@ -119,8 +114,7 @@ def show(value: object) -> str:
 
 def wrong_type(expected: str, value: object) -> str:
     """Return the message for a value of the wrong type."""
-    found = show(value) if value is None else f"{show(value)} ({type(value).__name__})"
-    return f"expected {expected}, got {found}"
+    return f"expected {expected}, got {show(value)}{'' if value is None else f' ({type(value).__name__})'}"
 
 
 def not_one_of(choices: Iterable[str], value: object) -> str:

@@ -429,8 +429,8 @@ def check_config(
         for key, what in in_memory.items()
         if getattr(config, key)
     ]
-    others = [*missing, *twice, *of_model]
-    lines = [" ".join(str(fault).split()) for fault in structurer.all_faults(resolved, others)]
+    faults = structurer.all_faults(resolved, [*missing, *twice, *of_model])
+    lines = [" ".join(str(fault).split()) for fault in faults]
     if lines:
         raise ConfigError(*lines)
     return attrs.evolve(resolved, name=config.name, ignored=config.ignored)
@@ -455,8 +455,7 @@ def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
     function, value, copied = run_python_file(source, content)
     is_ours = function == FUNCTIONS[0]
     if not isinstance(value, EvalConfig if is_ours else dict):
-        expected = "an EvalConfig" if is_ours else "a dict"
-        raise ConfigError(f"{source.name}: {function}(): {wrong_type(expected, value)}")
+        raise ConfigError(f"{source.name}: {function}(): {wrong_type('an EvalConfig' if is_ours else 'a dict', value)}")
     return copied, is_ours
 
 

@@ -102,9 +102,8 @@ def unknown_key(key: object, known: Iterable[str]) -> str:
     training = difflib.get_close_matches(snake_case, TRAINING_KEYS, n=1, cutoff=0.8)
     if close := difflib.get_close_matches(snake_case, names, n=1) or training:
         return f"unknown key; did you mean {close[0]!r}?"
-    if len(names) <= 8:
-        return f"unknown key; the keys here are {', '.join(names)}"
-    return "unknown key; kgeval-dist --help-config lists all keys"
+    few = f"the keys here are {', '.join(names)}"
+    return f"unknown key; {few if len(names) <= 8 else 'kgeval-dist --help-config lists all keys'}"
 
 
 def checks_names(schema: type[attrs.AttrsInstance]) -> type[attrs.AttrsInstance]:

@@ -152,8 +152,7 @@ def number_relations(engine: Engine, names: Sequence[str], types: RelationTypes)
         missing = [name for name in names if name not in known]
         raise StorageError(f"{types.path}: the types of {listed(missing)} are missing; add them")
     lhs, rhs = (np.array([types.entity_types.index(pair[side]) for pair in pairs]) for side in (0, 1))
-    columns = {"name": np.array(names, object), "id": np.arange(len(names)), "lhs": lhs, "rhs": rhs}
-    engine.insert("relations", columns)
+    engine.insert("relations", {"name": np.array(names, object), "id": np.arange(len(names)), "lhs": lhs, "rhs": rhs})
 
 
 def make_entities(engine: Engine, tables: Sequence[str], types: RelationTypes, partitioning: Partitioning) -> Sizes:

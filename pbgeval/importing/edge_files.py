@@ -71,13 +71,6 @@ class ColumnForm:
         return {ours: theirs for ours, theirs in given if theirs or ours != "weight" or len(self.names) == 4}
 
 
-def _check_columns(expected: str, columns: Sequence[str], found: Sequence[str], form: ColumnForm) -> None:
-    if not set(columns) <= set(found):
-        raise StorageError(
-            f"{expected} {listed(columns)}, found {listed(found)}; name them with {form.flag} HEAD,RELATION,TAIL"
-        )
-
-
 # A Parquet file of edges -> what the engine reads, and what is wrong with it.
 
 PARQUET_MAGIC = b"PAR1"
@@ -95,11 +88,11 @@ class ParquetEdges:
         """What stands after FROM."""
         return f"read_parquet({file_literal(self.path)}, hive_partitioning = false)"
 
-    def check(self, engine: Engine, columns: Sequence[str]) -> None:
-        """Refuse a file that lacks columns, or is damaged.
+    def read_columns(self, engine: Engine) -> tuple[str, Sequence[str]]:
+        """Return what a message expects of the columns, and which there are.
 
         Raises:
-            StorageError: it is.
+            StorageError: the file is damaged.
         """
         import duckdb
 
@@ -107,8 +100,7 @@ class ParquetEdges:
             described = engine.run_unguarded(f"DESCRIBE SELECT * FROM {self.source}")
         except duckdb.Error as error:
             raise self.fault(error) from error
-        found = [str(row[0]) for row in described]
-        _check_columns(f"{self.path}: expected columns", columns, found, self.form)
+        return f"{self.path}: expected columns", [str(row[0]) for row in described]
 
     def place_of(self, row: int) -> str:
         """Name a row for a message."""
@@ -151,8 +143,7 @@ class TextEdges:
         compression = "gzip" if magic.startswith(GZIP) else "zstd" if magic == ZSTD else "none"
         check_compressed(path, magic)  # the engine takes some that were cut off, or damaged, for whole
         if form.names is None:
-            columns = tuple(f"c{at}" for at in range(len(form.order)))
-            return cls(path, compression, columns, has_header=False, form=form)
+            return cls(path, compression, tuple(f"c{at}" for at in range(len(form.order))), has_header=False, form=form)
         lines = cls(path, compression, ("line",), has_header=False, form=form)
         try:
             first = engine.run_unguarded(f"SELECT line FROM {lines._source(_NO_DELIMITER, '')} LIMIT 1")
@@ -182,13 +173,9 @@ class TextEdges:
             f"strict_mode = true, compression = {quoted(self.compression)}, hive_partitioning = false)"
         )
 
-    def check(self, engine: Engine, columns: Sequence[str]) -> None:
-        """Refuse a file whose header lacks columns.
-
-        Raises:
-            StorageError: it does.
-        """
-        _check_columns(f"{self.path}:1: expected a header with columns", columns, self.columns, self.form)
+    def read_columns(self, engine: Engine) -> tuple[str, Sequence[str]]:
+        """Return what a message expects of the columns, and which there are."""
+        return f"{self.path}:1: expected a header with columns", self.columns
 
     def place_of(self, row: int) -> str:
         """Name a row for a message: by its line, where the file can be read once more."""
@@ -218,9 +205,11 @@ class TextEdges:
         return StorageError(f"{self.path}{f':{at[1]}' if at else ''}: {fault}")
 
     def _ragged(self, line: int, expected: int, found: int) -> StorageError:
-        advice = f"set {self.form.flag} to the columns of the file"
-        if found == 1 and not self.is_csv:
-            advice = "columns must be separated by tabs; name the file .csv if commas separate them"
+        advice = (
+            "columns must be separated by tabs; name the file .csv if commas separate them"
+            if found == 1 and not self.is_csv
+            else f"set {self.form.flag} to the columns of the file"
+        )
         columns = f"{expected} columns separated by {'commas' if self.is_csv else 'tabs'}"
         return StorageError(f"{self.path}:{line}: expected {columns}, found {found}; {advice}")
 
@@ -261,10 +250,14 @@ def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
     opened: OpenedFile = ParquetEdges(path, form) if magic == PARQUET_MAGIC else TextEdges.of(engine, path, form, magic)
     if path.suffix in (".parquet", ".pq") and magic != PARQUET_MAGIC:
         raise StorageError(f"{path}: not a Parquet file, or not complete")
-    given = form.chosen()
-    if magic == PARQUET_MAGIC and form.names is None:
-        given = {name: name for name in form.columns}
-    opened.check(engine, list(given.values()))
+    has_our_names = magic == PARQUET_MAGIC and form.names is None
+    given = {name: name for name in form.columns} if has_our_names else form.chosen()
+    expected, found = opened.read_columns(engine)
+    if not set(given.values()) <= set(found):
+        raise StorageError(
+            f"{expected} {listed(list(given.values()))}, found {listed(found)}; name them with {form.flag} "
+            "HEAD,RELATION,TAIL"
+        )
     chosen = ", ".join(_converted(ours, theirs) for ours, theirs in given.items())
     types = ", ".join(f"{name} {TYPES.get(name, 'VARCHAR')}" for name in form.columns)
     engine.run(f"CREATE TABLE IF NOT EXISTS {table} ({types})")
@@ -273,7 +266,15 @@ def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
     num_edges = engine.num_rows(table) - before
     if not num_edges:
         raise DataError(_EMPTY.format(path))
-    _check_values(engine, table, before, opened, form)
+    empty = {name: (f"coalesce({name}, '') = ''", f"{name} is empty") for name in ("lhs", "rel", "rhs")}
+    wrong = empty | {
+        "weight": ("weight IS NULL OR NOT isfinite(weight)", "the weight is not a finite number"),
+        "time": ("time IS NULL", "the time is not an integer from 0 to 2^63 - 1"),
+    }
+    for condition, fault in (wrong[name] for name in form.columns):  # in the first such row
+        row = engine.row(f"SELECT min(rowid) FROM {table} WHERE rowid >= {before} AND ({condition})")[0]
+        if row is not None:
+            raise DataError(f"{opened.place_of(int(row) - before)}: {fault}")
     return num_edges
 
 
@@ -297,16 +298,3 @@ def _read(engine: Engine, query: str, opened: OpenedFile) -> None:
             with engine.faults():
                 raise error from None
         raise opened.fault(error) from error
-
-
-def _check_values(engine: Engine, table: str, first: int, opened: OpenedFile, form: ColumnForm) -> None:
-    """Refuse the first row whose values are no edge."""
-    empty = {name: (f"coalesce({name}, '') = ''", f"{name} is empty") for name in ("lhs", "rel", "rhs")}
-    wrong = empty | {
-        "weight": ("weight IS NULL OR NOT isfinite(weight)", "the weight is not a finite number"),
-        "time": ("time IS NULL", "the time is not an integer from 0 to 2^63 - 1"),
-    }
-    for condition, fault in (wrong[name] for name in form.columns):
-        row = engine.row(f"SELECT min(rowid) FROM {table} WHERE rowid >= {first} AND ({condition})")[0]
-        if row is not None:
-            raise DataError(f"{opened.place_of(int(row) - first)}: {fault}")

@@ -62,6 +62,7 @@ class Engine:
             ) from None
         with self.faults():
             self.folder.mkdir(parents=True, exist_ok=True)
+            allowed = self.memory_bytes
             # Nothing is fetched from anywhere: what is not built into the library is not used.
             options: dict[str, Any] = {
                 "autoinstall_known_extensions": False,
@@ -69,9 +70,8 @@ class Engine:
                 "temp_directory": str(self.folder / "spilled"),
                 "preserve_insertion_order": True,  # rows keep the order of their file
                 "threads": num_cores(),
+                **({} if allowed is None else {"memory_limit": f"{int(ENGINE_SHARE * allowed)}B"}),
             }
-            if self.memory_bytes is not None:
-                options["memory_limit"] = f"{int(ENGINE_SHARE * self.memory_bytes)}B"
             self._connection = duckdb.connect(str(self.folder / "tables.duckdb"), config=options)
             self._connection.execute("SET enable_progress_bar = false")
         return self
@@ -96,11 +96,12 @@ class Engine:
 
     def run_unguarded(self, query: str) -> list[tuple[Any, ...]]:
         """Execute a statement that reads the user's files; the caller handles errors in them."""
-
-        def tell_progress() -> None:
-            self.observer.advanced(min(max(self._connection.query_progress(), 0) / 100, 1))
-
-        with repeated(tell_progress, _POLL_SECONDS), _interruptible():
+        with (
+            repeated(
+                lambda: self.observer.advanced(min(max(self._connection.query_progress(), 0) / 100, 1)), _POLL_SECONDS
+            ),
+            _interruptible(),
+        ):
             return self._connection.execute(query).fetchall()
 
     def row(self, query: str) -> tuple[Any, ...]:

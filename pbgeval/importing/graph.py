@@ -72,7 +72,17 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
         with Engine(target / _SCRATCH, memory_bytes, observer) as engine:
             sizes, imported = _import(engine, files, target, observer)
         remove_folder(target / _SCRATCH)
-        write_atomically(target / _COUNTS, _json(_document(files, sizes, imported)))
+        settings = asdict(files.partitioning) if files.dictionary is None else {"entities": str(files.dictionary)}
+        document = {
+            "edges": {
+                name: {"files": [str(path) for path in files.edges[name]]} | counts.to_dict()
+                for name, counts in imported.items()
+            },
+            "entities": sizes,
+            "partitioning": settings,
+            "dictionary_of": list(files.dictionary_of or files.edges) if files.dictionary is None else [],
+        }
+        write_atomically(target / _COUNTS, _json(document))
     return _lines(files, folder, sizes, imported)
 
 
@@ -125,19 +135,6 @@ def _json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
-def _document(files: GraphFiles, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> dict[str, Any]:
-    settings = asdict(files.partitioning) if files.dictionary is None else {"entities": str(files.dictionary)}
-    return {
-        "edges": {
-            name: {"files": [str(path) for path in files.edges[name]]} | counts.to_dict()
-            for name, counts in imported.items()
-        },
-        "entities": sizes,
-        "partitioning": settings,
-        "dictionary_of": list(files.dictionary_of or files.edges) if files.dictionary is None else [],
-    }
-
-
 def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> list[str]:
     of = files.dictionary or folder / "entity"
     lines = [
@@ -149,8 +146,9 @@ def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str,
         repeated = f", {counts.num_repeated:,} of them duplicates" if counts.num_repeated else ""
         lines.append(f"{folder / name}: {edges} in {buckets}{repeated}")
         if counts.num_left_out:
-            left_out = plural(counts.num_left_out, "edge")
-            lines.append(f"{folder / name / UNKNOWN}: {left_out} skipped ({counts.unknown_names})")
+            lines.append(
+                f"{folder / name / UNKNOWN}: {plural(counts.num_left_out, 'edge')} skipped ({counts.unknown_names})"
+            )
     return lines
 
 
@@ -206,7 +204,13 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
             types, sizes = read_dictionaries(
                 engine, dictionary.files, dictionary.types, dictionary.relations, dictionary.folder
             )
-            _check_sizes(dictionary, sizes)
+            for entity_type, expected in dictionary.sizes.items():
+                if list(expected) != sizes[entity_type]:  # the rows of another graph would be those of other vectors
+                    raise StorageError(
+                        f"{dictionary.folder}: names of {listed(list(map(str, sizes[entity_type])))} entities of type "
+                        f"{entity_type} (by partition), but the checkpoint has {listed(list(map(str, expected)))} "
+                        "vectors; set dictionary_path to the names of this checkpoint"
+                    )
             for folder, path in files.of_folder.items():
                 observer.step(f"reading {path}")
                 load_edges(engine, "edges", path, files.form)
@@ -244,14 +248,3 @@ def is_made(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return not folder.is_symlink() and isinstance(found, dict) and {"num_buckets", "num_left_out"} <= found.keys()
-
-
-def _check_sizes(dictionary: Dictionary, found: Sizes) -> None:
-    """Refuse dictionaries of another graph: their rows would be those of other vectors."""
-    for entity_type, expected in dictionary.sizes.items():
-        if list(expected) != found[entity_type]:
-            raise StorageError(
-                f"{dictionary.folder}: names of {listed(list(map(str, found[entity_type])))} entities of type "
-                f"{entity_type} (by partition), but the checkpoint has {listed(list(map(str, expected)))} vectors; "
-                "set dictionary_path to the names of this checkpoint"
-            )

@@ -45,11 +45,6 @@ class SkippedEdges:
     num_edges: int = 0
     occurrences: Counter[tuple[str, str]] = field(factory=Counter)  # of (kind, label)
 
-    def add(self, unknown: Sequence[tuple[str, str]]) -> None:
-        """Count an edge; `unknown` has the letter of the column and the label."""
-        self.num_edges += 1
-        self.occurrences.update(("relation" if letter == "r" else "entity", label) for letter, label in unknown)
-
     @property
     def unknown_names(self) -> str:
         """Which labels are unknown, in words."""
@@ -104,7 +99,10 @@ class EdgeForm:
             of_edge = list(zip(self.order, columns, ids, strict=False))
             unknown = [(letter, label) for letter, label, known in of_edge if known is not None and label not in known]
             if unknown and self.skip_unknown:
-                skipped.add(unknown)
+                skipped.num_edges += 1
+                skipped.occurrences.update(
+                    ("relation" if letter == "r" else "entity", label) for letter, label in unknown
+                )
                 return None
             return [_id(path, number, *of) for of in zip(columns, ids, strict=False)]
 
@@ -243,8 +241,9 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
         num_edges, skipped = import_edges(path, folder / name, form, num_partitions)
         lines.append(f"{folder / name}: {plural(num_edges, 'edge')} of {path}")
         if skipped.num_edges:
-            left_out = plural(skipped.num_edges, "edge")
-            lines.append(f"{folder / name / UNKNOWN}: {left_out} skipped ({skipped.unknown_names})")
+            lines.append(
+                f"{folder / name / UNKNOWN}: {plural(skipped.num_edges, 'edge')} skipped ({skipped.unknown_names})"
+            )
     write_dictionary(model, folder / "entity", num_partitions)
     parameters = model.parameters()
     operators = {(0, side): of_side for side, of_side in parameters.items()}
@@ -305,16 +304,14 @@ def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, ent
         start, stop = part_of(num_entities, index, num_partitions)
         of_part = None if names is None else itertools.islice(names, stop - start)
         checkpoint_files.write_entities(path, entity_type, index, stop - start, of_part)
-    num_dynamic = model.num_relations if model.dynamic else None
-    checkpoint_files.write_relations(path, num_dynamic, model.relation_names())
+    checkpoint_files.write_relations(path, model.num_relations if model.dynamic else None, model.relation_names())
 
 
 def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_partitions: int) -> str:
     """Return a config file; its paths are relative to it."""
     formula = model.formula
-    names = [ENTITY_TYPE]
-    if not model.dynamic:
-        names = list(model.relation_names() or [f"rel{index}" for index in range(model.num_relations)])
+    numbered = [f"rel{index}" for index in range(model.num_relations)]
+    names = [ENTITY_TYPE] if model.dynamic else model.relation_names() or numbered
     settings = {
         "entity_path": "entity",
         "checkpoint_path": "checkpoint",

@@ -125,8 +125,7 @@ def place_edges(
 def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, numbers: Sequence[str]) -> int:
     """Write `placed` as files; memory follows a block of rows, and one file is open at a time."""
     counts = dict(engine.run("SELECT bucket, count(*) FROM placed GROUP BY bucket"))
-    largest = max(max(parts) for parts in sizes.values())
-    integer = np.dtype(np.int32 if largest <= _LARGEST_INT32 else np.int64)
+    integer = np.dtype(np.int32 if max(map(max, sizes.values())) <= _LARGEST_INT32 else np.int64)
     dtypes = dict.fromkeys(("lhs", "rel", "rhs"), integer) | {name: _NUMBERS[name] for name in numbers}
     written = 0
     current, file, row = -1, None, 0
@@ -199,7 +198,13 @@ def refuse_unknown(
         raise DataError(
             f"{few} ids that the model lacks ({counts.unknown_names}, for example {example}): {known.rows[kind]}"
         )
-    near = [] if engine is None else _nearest_name(engine, "relations" if kind == "relation" else "entities", name)
+    near: list[tuple[str]] = []
+    if engine is not None:
+        likeness = f"jaro_winkler_similarity(name, {quoted(name)})"
+        near = engine.run(
+            f"SELECT name FROM {'relations' if kind == 'relation' else 'entities'} WHERE {likeness} >= {MIN_LIKENESS} "
+            f"ORDER BY {likeness} DESC, name LIMIT 1"
+        )
     hint = "".join(f"; did you mean {one_line(near_name)!r}?" for (near_name,) in near)
     lacking = f"{counts.unknown_names}, for example {example}{hint}"
     raise DataError(f"{few} names that are not in {known.folder} ({lacking}); {known.advice}")
@@ -214,14 +219,6 @@ def _first_unknown(buckets: Path) -> tuple[tuple[str, str], str]:
     what, _, entity_type = kind.partition(":")
     of_type = f" of type {entity_type}" if entity_type else ""
     return (kind, name), f"{what} {one_line(name)!r}{of_type}"
-
-
-def _nearest_name(engine: Engine, table: str, name: str) -> list[tuple[str]]:
-    """Return the row of the name in a table of the dictionary that is most like another, if one is close."""
-    likeness = f"jaro_winkler_similarity(name, {quoted(name)})"
-    return engine.run(
-        f"SELECT name FROM {table} WHERE {likeness} >= {MIN_LIKENESS} ORDER BY {likeness} DESC, name LIMIT 1"
-    )
 
 
 def unknown_lines(rows: Iterable[tuple[str, str, int]]) -> Iterator[str]:

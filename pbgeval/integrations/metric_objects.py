@@ -285,7 +285,14 @@ class TopKMetric:
             raise DataError(f"edge_label_index: expected pairs, got {len(user_E)} users and {len(item_E)} items")
         if user_E.size and not 0 <= user_E.min() <= user_E.max() < len(items_Uk):
             raise DataError(f"edge_label_index: expected rows of pred_index_mat, 0 to {len(items_Uk) - 1}")
-        self._check_items(items_Uk, item_E)
+        most = np.iinfo(np.int64).max if self.num_items is None else self.num_items - 1
+        for name, of, least in (("pred_index_mat", items_Uk, -1), ("edge_label_index", item_E, 0)):
+            if of.size and not least <= of.min() <= of.max() <= most:
+                raise DataError(f"{name}: expected items from {least} to {most}, got {of.min()} to {of.max()}")
+        sorted_Uk = np.sort(items_Uk, axis=1)
+        is_repeated_U = ((sorted_Uk[:, 1:] == sorted_Uk[:, :-1]) & (sorted_Uk[:, 1:] >= 0)).any(axis=1)
+        if is_repeated_U.any():
+            raise DataError(f"pred_index_mat: row {int(np.argmax(is_repeated_U))} recommends an item twice")
         items = distinct(np.append(items_Uk, item_E))  # their places, as ids can be any integers
         width = len(items) + 1
         right_E = distinct(user_E * width + np.searchsorted(items, item_E))
@@ -315,16 +322,6 @@ class TopKMetric:
         if self.num_items is not None:
             found["coverage"] = ratio(int(np.any(recommended, axis=0).sum()), self.num_items)
         return found
-
-    def _check_items(self, items_Uk: np.ndarray, item_E: np.ndarray) -> None:
-        most = np.iinfo(np.int64).max if self.num_items is None else self.num_items - 1
-        for name, of, least in (("pred_index_mat", items_Uk, -1), ("edge_label_index", item_E, 0)):
-            if of.size and not least <= of.min() <= of.max() <= most:
-                raise DataError(f"{name}: expected items from {least} to {most}, got {of.min()} to {of.max()}")
-        sorted_Uk = np.sort(items_Uk, axis=1)
-        is_repeated_U = ((sorted_Uk[:, 1:] == sorted_Uk[:, :-1]) & (sorted_Uk[:, 1:] >= 0)).any(axis=1)
-        if is_repeated_U.any():
-            raise DataError(f"pred_index_mat: row {int(np.argmax(is_repeated_U))} recommends an item twice")
 
 
 def _integers(name: str, values: Numbers, ndim: int) -> np.ndarray:

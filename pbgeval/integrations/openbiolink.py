@@ -170,8 +170,7 @@ class EdgeRanks:
 
     def metrics(self, side: Side | None = None) -> RankMetrics:
         """Return every metric of every rank type: of the queries that hide a side, or of both sides pooled."""
-        parts = [self.of_side[one] for one in ([side] if side else ENDS)]
-        counts = RankCounts.concatenate(parts)
+        counts = RankCounts.concatenate([self.of_side[one] for one in ([side] if side else ENDS)])
         optimistic_Q = 1 + counts.better_Q
         return from_ranks(optimistic_Q, optimistic_Q + counts.tied_Q, 1 + counts.num_competitors_Q)
 

@@ -173,8 +173,9 @@ class RankBasedEvaluator:
         if mode is not None and num_entities is None:
             raise DataError("mapped_triples: an inductive model needs a triples factory of its mode")
         model = model if device is None else model.to(device)
-        limits = {"num_entities": num_entities, "batch_size": batch_size, "slice_size": slice_size}
-        scorer = pykeen_scorer(model, mode=mode, **limits)
+        scorer = pykeen_scorer(
+            model, num_entities=num_entities, batch_size=batch_size, slice_size=slice_size, mode=mode
+        )
         edges = self._edges(mapped_triples, filters, _as_list(training))
         restrictions = {
             "restrict_entities": _names(restrict_entities_to, mapped_triples, "entity_to_id", "all:0:"),
@@ -264,8 +265,9 @@ def _names(chosen: Collection[int | str] | None, triples: Triples, id_map: str, 
 def _hidden(targets: Collection[str]) -> dict[str, bool]:
     wanted = set(targets) - {Side.REL.label}
     if not wanted or not wanted <= {side.label for side in ENDS}:
-        found = sorted(map(str, targets))
-        raise ConfigError(f"targets: expected head or tail, or both, and if wanted relation, got {found}")
+        raise ConfigError(
+            f"targets: expected head or tail, or both, and if wanted relation, got {sorted(map(str, targets))}"
+        )
     return {
         "disable_lhs_negs": "head" not in targets,
         "disable_rhs_negs": "tail" not in targets,

@@ -90,8 +90,7 @@ def hold_out(
     schema = ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=factory.real_num_relations)
     monitor = Monitor(schema, output, **settings)
     training, _ = monitor.split(factory.mapped_triples, BUCKET)
-    callback = MonitorTrainingCallback(monitor, len(training))
-    return factory.clone_and_exchange_triples(training), callback
+    return factory.clone_and_exchange_triples(training), MonitorTrainingCallback(monitor, len(training))
 
 
 class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not installed where types are checked
@@ -160,8 +159,7 @@ class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN 
         if self._scored is None or self._scored[0] is not self.model:
             scorer = pykeen_scorer(self.model)
             some = PredictionScorer(self.model, scorer.num_entities, scorer.num_relations, scorer.device)
-            all_entities = self.monitor.schema.relations[0].all_negs
-            self._scored = (self.model, ScoredModel(scorer if all_entities else some))
+            self._scored = (self.model, ScoredModel(scorer if self.monitor.schema.relations[0].all_negs else some))
         return self._scored[1]
 
 

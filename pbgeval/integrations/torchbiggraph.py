@@ -141,9 +141,8 @@ class TrainerModel:
         return {name.removesuffix("s"): parameter for name, parameter in operator.named_parameters()}
 
     def global_embedding(self, entity_type: str) -> Tensor | None:
-        if self.model.global_embs is None:
-            return None
-        return cast("Tensor", self.model.global_embs[self.model.EMB_PREFIX + entity_type])
+        vectors = self.model.global_embs
+        return None if vectors is None else cast("Tensor", vectors[self.model.EMB_PREFIX + entity_type])
 
 
 @define(eq=False)

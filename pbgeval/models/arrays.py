@@ -266,8 +266,9 @@ def relation_types_of(where: str, options: Mapping[str, Any], types: Sequence[st
             raise StorageError(f"{where}: relation_types: expected [name, left type, right type], got {one_line(one)}")
         unknown = [name for name in one[1:] if name not in types]
         if unknown:
-            what = f"{unknown[0]} is none of the entity types {listed(list(types))}"
-            raise StorageError(f"{where}: relation_types: {what}")
+            raise StorageError(
+                f"{where}: relation_types: {unknown[0]} is none of the entity types {listed(list(types))}"
+            )
         relations.append((one[0], one[1], one[2]))
     return tuple(relations)
 

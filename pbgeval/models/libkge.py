@@ -52,7 +52,12 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
             f"{path}: expected a checkpoint of LibKGE with 'model' and 'config', found {found}; of other systems, say "
             "in model_options how the model scores"
         )
-    options = _options(path, checkpoint["config"])
+    config = checkpoint["config"]  # an object of LibKGE's, what stands in for it, or a plain dict
+    if not isinstance(config, Mapping):
+        config = config.state if isinstance(config, StandIn) else getattr(config, "__dict__", None)
+    options = config.get("options", config) if isinstance(config, Mapping) else None
+    if not isinstance(options, Mapping) or not isinstance(options.get("model"), str):
+        raise StorageError(f"{path}: config: expected LibKGE's options with a model, found {one_line(type(config))}")
     name, formula = _formula(path, options)
     saved = checkpoint["model"]
     parameters = saved[0] if isinstance(saved, tuple) and saved else saved
@@ -72,16 +77,6 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
     return of_one_type(str(path), "libkge", formula, entities, {"relations": relations}, *labels)
 
 
-def _options(path: Path, config: object) -> Mapping[str, Any]:
-    """Return the options of a config, a stand-in for LibKGE's object or a plain dict."""
-    if not isinstance(config, Mapping):
-        config = config.state if isinstance(config, StandIn) else getattr(config, "__dict__", None)
-    options = config.get("options", config) if isinstance(config, Mapping) else None
-    if not isinstance(options, Mapping) or not isinstance(options.get("model"), str):
-        raise StorageError(f"{path}: config: expected LibKGE's options with a model, found {one_line(type(config))}")
-    return options
-
-
 def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
     """Return the model's name and how it scores."""
     name: str = options["model"]
@@ -90,8 +85,9 @@ def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
         own = _section(own, "base_model")
         name = _word(own.get("type"))
     if name not in KINDS:
-        known = ", ".join([*KINDS, RECIPROCAL[0]])
-        raise StorageError(f"{path}: config: model: expected one of {known}, found {name!r}")
+        raise StorageError(
+            f"{path}: config: model: expected one of {', '.join([*KINDS, RECIPROCAL[0]])}, found {name!r}"
+        )
     norm = 1
     if name in ("transe", "rotate"):
         found = own.get("l_norm", _section(options, name).get("l_norm"))

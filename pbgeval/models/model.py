@@ -65,9 +65,7 @@ class EmbeddingModel:
 
     def tables_of(self, entity_types: Sequence[str]) -> Mapping[str, Table]:
         """Return the tables by a config's entity types; a single table takes any name."""
-        if len(self.tables) == 1:
-            return dict.fromkeys(entity_types, self.entities)
-        return {name: self.tables[name] for name in entity_types}
+        return {name: self.entities if len(self.tables) == 1 else self.tables[name] for name in entity_types}
 
     def entity_names(self, entity_type: str | None = None) -> Iterator[str] | None:
         """Return the names of the entities in order, read lazily; None if there are none."""

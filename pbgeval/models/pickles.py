@@ -137,8 +137,7 @@ class _Unpickler(pickle._Unpickler):  # in Python: the compiled one makes room f
         found = getattr(torch, name, None) if module == "torch" else None
         if isinstance(found, torch.dtype | torch.layout) or found is torch.Size:
             return found
-        named = f"{module}.{name}"
-        return _CALLED_OF_PICKLES.get(named) or _StandInType(name, (StandIn,), {})
+        return _CALLED_OF_PICKLES.get(f"{module}.{name}") or _StandInType(name, (StandIn,), {})
 
 
 def read_pickle(path: Path) -> object:
@@ -203,8 +202,7 @@ def stored_rows(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None
         raise StorageError(
             f"{path}: expected a tensor of vectors (bfloat16, float16, float32 or float64), found {found}"
         )
-    offset = stored_at(path, tensor, piece)
-    return MappedRows(path, offset, tensor.shape[0], math.prod(tensor.shape[1:]), dtype)
+    return MappedRows(path, stored_at(path, tensor, piece), tensor.shape[0], math.prod(tensor.shape[1:]), dtype)
 
 
 def stored_at(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) -> int:

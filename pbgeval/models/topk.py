@@ -29,7 +29,6 @@ _COUNTS = (
     *("num_missing", "num_not_evaluated", "num_absent", "num_empty"),
     *("num_known_listed", "num_tied_with_last"),
 )
-_EDGES_AT_A_TIME = 1 << 18
 _HALF = 32  # bits of a code: (relation, known entity) is a key, (number of the key, entity) an answer to it
 
 
@@ -60,10 +59,6 @@ class TopK:
     num_edges: int  # evaluated
     num_entities: int
     counts: Mapping[str, int]  # of what a reader must know
-
-    def select_side(self, side: Side) -> ListedRanks:
-        """Return the ranks of the queries that hide one side."""
-        return self.ranks.select(self.hidden_Q == side.value)
 
 
 def read_topk(
@@ -97,10 +92,7 @@ def read_topk(
         StorageError: a file cannot be read, or a line is of the wrong form; says which.
         DataError: there is nothing to rank, or an edge comes more often than it is evaluated.
     """
-    edges = _EvaluatedEdges(test, entities)
-    for path in known:
-        edges.add_known(path)
-    table = _QueryTable(TopKFilter(filtering), TopKTies(ties), edges)
+    table = _QueryTable(TopKFilter(filtering), TopKTies(ties), _EvaluatedEdges(test, known, entities))
     for block in ranked_edges(ranking):
         table.add(block)
     if not table.parts:
@@ -115,7 +107,7 @@ def _refuse_name(where: object, label: str) -> StorageError:
 class _EvaluatedEdges:
     """The edges that are ranked, and the known answers of their queries."""
 
-    def __init__(self, path: Path, entities: Path | None) -> None:
+    def __init__(self, path: Path, known: Iterable[Path], entities: Path | None) -> None:
         self.is_closed = entities is not None  # only names in the file of entities are allowed
         # Of that file, or of all files: memory grows with the names in a ranking file.
         self.entity_ids: dict[str, int] = defaultdict(count().__next__)
@@ -140,6 +132,8 @@ class _EvaluatedEdges:
         self.code_U, first_U = np.unique(code_E[self.edge_E], return_index=True)
         self.first_U = np.append(first_U, self.num_edges)
         self.met_U = np.zeros_like(self.code_U)  # how often each has been ranked
+        for further in known:
+            self._add_answers(self._blocks(further, is_evaluated=False))
 
     def ids_of(self, labels: Sequence[str]) -> Integers:
         """Return the number of each label; -1 if the file of entities lacks it."""
@@ -160,10 +154,6 @@ class _EvaluatedEdges:
             else:
                 relation_E = [relations.get(relation, -1) for relation in labels]
             yield ends_E2[:, 0], np.array(relation_E, np.int64), ends_E2[:, 1]
-
-    def add_known(self, path: Path) -> None:
-        """Add a file of known edges."""
-        self._add_answers(self._blocks(path, is_evaluated=False))
 
     def _add_answers(self, blocks: Iterable[tuple[Integers, ...]]) -> None:
         found = {side: [codes] for side, codes in self.answers.items()}
@@ -207,8 +197,7 @@ class _EvaluatedEdges:
             for second in range(first + 1, len(words))
         ]
         columns = np.array(triples, np.int64).reshape(-1, 3).T
-        is_evaluated = _places(self.code_U, self.codes(Side.LHS, *columns)) >= 0
-        return list(compress(triples, is_evaluated))
+        return list(compress(triples, _places(self.code_U, self.codes(Side.LHS, *columns)) >= 0))
 
 
 def _places(sorted_n: Integers, wanted_n: Integers) -> Integers:

@@ -23,8 +23,7 @@ def read_type_lists(path: Path) -> dict[str, list[str]]:
         StorageError: the file cannot be read, or is in neither form, or has a query twice; says where.
     """
     lists: dict[str, list[str]] = {}
-    entries = _of_json(path) if path.suffixes[-1:] == [".json"] else _of_lines(path)
-    for where, query, types in entries:
+    for where, query, types in _of_json(path) if path.suffixes[-1:] == [".json"] else _of_lines(path):
         if query in lists:
             raise StorageError(f"{where}: expected each query once, found '{query}' again; put its types in one list")
         lists[query] = types

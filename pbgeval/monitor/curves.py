@@ -19,7 +19,6 @@ from pbgeval.monitor.records import (
     History,
     PassDetails,
     PassKey,
-    PassRecord,
     Values,
     VisitRecord,
     read_history,
@@ -193,8 +192,24 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     teeth: dict[tuple[int, ...], list[tuple[int, float, float]]] = {}
     counts: dict[tuple[int, ...], int] = {}
     for number, (key, visits) in enumerate(history.passes_of_visits.items()):
-        rows.append(_row(key, visits, records.get(key), verdicts.get(key, "too_early"), metric))
-        for bucket, visit in _bucket_visits(visits, metric).items():
+        of_buckets, record = _bucket_visits(visits, metric), records.get(key)
+        verdict = verdicts.get(key, "too_early")
+        details = (None if record is None else record.details) or PassDetails(verdict=verdict)
+        gap_errors = {name: of.standard_error for name, of in details.gap.items()}
+        generalization_errors = {name: of.standard_error for name, of in details.generalization.items()}
+        rows.append(
+            PassRow(
+                key,
+                _mean([(visit.num_queries, visit.before) for visit in of_buckets.values()]),
+                _mean([(visit.num_queries, visit.after) for visit in of_buckets.values()]),
+                _of_both(details.training or {}, metric),
+                _of_both(gap_errors, metric),
+                details.verdict,
+                sum(visit.details is not None and visit.details.diverged for visit in visits),
+                _of_both(generalization_errors, metric),
+            )
+        )
+        for bucket, visit in of_buckets.items():
             if visit.num_queries:
                 place = (key.edge_path, key.edge_chunk, *bucket)
                 counts[place] = visit.num_queries // 2
@@ -207,21 +222,6 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()}, counts)
 
 
-def _row(key: PassKey, visits: Sequence[VisitRecord], record: PassRecord | None, verdict: str, metric: str) -> PassRow:
-    measured = _bucket_visits(visits, metric).values()
-    details = (None if record is None else record.details) or PassDetails(verdict=verdict)
-    return PassRow(
-        key,
-        _mean([(visit.num_queries, visit.before) for visit in measured]),
-        _mean([(visit.num_queries, visit.after) for visit in measured]),
-        _of_both(details.training or {}, metric),
-        _of_both({name: gap.standard_error for name, gap in details.gap.items()}, metric),
-        details.verdict,
-        sum(visit.details is not None and visit.details.diverged for visit in visits),
-        _of_both({name: difference.standard_error for name, difference in details.generalization.items()}, metric),
-    )
-
-
 def _mean(values: Sequence[tuple[int, float]]) -> float | None:
     """Average over queries: a bucket counts as much as it has of them."""
     total = sum(count for count, _ in values)
@@ -230,9 +230,8 @@ def _mean(values: Sequence[tuple[int, float]]) -> float | None:
 
 def _of_both(values: Values, metric: str) -> float | None:
     """Return the figure of PBG's name (of pessimistic ranks), or of the rank type that there is."""
-    keys = [metric, f"both.{metric}"]
-    if metric in PBG_NAMES:
-        keys = [f"both.{kind}.{PBG_NAMES[metric]}" for kind in ("pessimistic", "realistic", "optimistic")]
+    of_ranks = [f"both.{kind}.{PBG_NAMES.get(metric)}" for kind in ("pessimistic", "realistic", "optimistic")]
+    keys = of_ranks if metric in PBG_NAMES else [metric, f"both.{metric}"]
     return next((float(value) for value in map(values.get, keys) if value is not None), None)
 
 

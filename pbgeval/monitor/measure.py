@@ -25,7 +25,7 @@ from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
 from pbgeval.notation import ENDS, Bucket, Side, slice_units, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, group_by_relation
+from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, SampledLists, group_by_relation
 from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables
 from pbgeval.scoring.block_scorer import RowScorer, Scorer, ScorerComparator, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.comparators import Comparator
@@ -91,27 +91,6 @@ class ScoredModel:
 AUC_CELLS_PER_QUERY = 4  # competitors' scores whose sample gives the `auc` of PBG's lines
 
 
-@frozen(eq=False)
-class MeasuredEdges:
-    """Some edges of a bucket, in order."""
-
-    lhs: Tensor  # int64 (E)
-    rel: Tensor
-    rhs: Tensor
-
-    @property
-    def num_edges(self) -> int:
-        return self.rel.numel()
-
-    def equals(self, other: MeasuredEdges) -> bool:
-        """Tell whether the edges are the same, in the same order."""
-        return all(map(torch.equal, (self.lhs, self.rel, self.rhs), (other.lhs, other.rel, other.rhs)))
-
-    def rows(self, start: int, stop: int) -> EdgeBlock:
-        """Return consecutive edges as a pass takes rows of a bucket file."""
-        return EdgeBlock(start, self.lhs[start:stop], self.rel[start:stop], self.rhs[start:stop])
-
-
 @frozen
 class MonitorProtocol:
     """How held-out edges are ranked: all that can change a number."""
@@ -134,9 +113,7 @@ class Measurement:
     chunk_E: np.ndarray
 
 
-def measure(
-    protocol: MonitorProtocol, edges: MeasuredEdges, edge_path: int, bucket: Bucket, model: Model
-) -> Measurement:
+def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket: Bucket, model: Model) -> Measurement:
     """Rank all edges.
 
     Raises:
@@ -153,7 +130,9 @@ def measure(
     lists = protocol.lists
     cut = slice_units(0, bucket, edges.num_edges, 1) if lists.pbg_semantics else None
     for unit in cut or window_units(0, bucket, edges.num_edges, lists.window_rows()):
-        for side, result in bucket_pass(edges.rows(unit.start, unit.stop), origin, tables, settings).items():
+        rows = slice(unit.start, unit.stop)
+        block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
+        for side, result in bucket_pass(block, origin, tables, settings).items():
             raw = result.counts.raw
             of_side = RankStats.from_queries(protocol.layout, raw)
             stats[side] += of_side if result.loss_Q is None else of_side.with_losses(result.loss_Q)
@@ -167,7 +146,7 @@ def measure(
     return Measurement(phase, values, chunk_E)
 
 
-def _check_ids(schema: ModelSchema, edges: MeasuredEdges, bucket: Bucket, tables: Tables) -> None:
+def _check_ids(schema: ModelSchema, edges: EdgeBlock, bucket: Bucket, tables: Tables) -> None:
     """Refuse ids out of range by the edge: which row it was in the trainer's own edges is not known here."""
     rel_E, known_E = edges.rel, edges.rel.clamp(0, len(schema.relations) - 1)  # of dynamic relations the only one
     limits = {"rel": (rel_E, torch.full_like(rel_E, schema.num_relations))}
@@ -185,7 +164,7 @@ def _check_ids(schema: ModelSchema, edges: MeasuredEdges, bucket: Bucket, tables
             )
 
 
-def chunks_of_edges(protocol: MonitorProtocol, edges: MeasuredEdges) -> tuple[np.ndarray, np.ndarray]:
+def chunks_of_edges(protocol: MonitorProtocol, edges: EdgeBlock) -> tuple[np.ndarray, np.ndarray]:
     """Return an order of the edges in which those that share their negatives are neighbours, and their chunks in it.
 
     An edge that is ranked among whole partitions shares no draws: it is a chunk of its own.
@@ -194,13 +173,11 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: MeasuredEdges) -> tuple[np
     window = protocol.lists.window_rows() if not protocol.lists.pbg_semantics else max(edges.num_edges, 1)
     for start in range(0, edges.num_edges, window):
         rows_E = torch.arange(start, min(start + window, edges.num_edges))
-        groups = [(0, rows_E)]
-        if not protocol.schema.dynamic:
-            groups = [(group.relation, group.rows_E) for group in group_by_relation(edges.rel, rows_E)]
-        for relation, group_E in groups:
-            shares = 1 if protocol.schema.relations[relation].all_negs else protocol.lists.chunk_size
-            chunk_E = np.arange(len(group_E)) // shares + before
-            orders.append(group_E.numpy())
+        groups = [RelationGroup(0, rows_E)] if protocol.schema.dynamic else group_by_relation(edges.rel, rows_E)
+        for group in groups:
+            shares = 1 if protocol.schema.relations[group.relation].all_negs else protocol.lists.chunk_size
+            chunk_E = np.arange(len(group.rows_E)) // shares + before
+            orders.append(group.rows_E.numpy())
             chunks.append(chunk_E)
             before = int(chunk_E[-1]) + 1
     return np.concatenate(orders), np.concatenate(chunks)
@@ -246,9 +223,8 @@ def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, table
     """Return an operator's parameters, checked."""
     of = schema.relations[index]
     dimension = tables[side.pick(of.lhs, of.rhs), side].embeddings_ND.shape[1]
-    shapes = OPERATORS[of.operator].shapes(dimension)
-    if schema.num_dynamic_relations is not None:
-        shapes = {name: (schema.num_dynamic_relations, *shape) for name, shape in shapes.items()}
+    leading = () if schema.num_dynamic_relations is None else (schema.num_dynamic_relations,)
+    shapes = {name: (*leading, *shape) for name, shape in OPERATORS[of.operator].shapes(dimension).items()}
     given = model.operator_parameters(index, side) if shapes else {}
     where = f"operator '{of.operator}' of relation '{of.name}' on the {side.pick('lhs', 'rhs')}"
     parameters = {}
@@ -288,34 +264,6 @@ def _table(schema: ModelSchema, name: str, partition: int, model: Model) -> Enti
 # One visit to a bucket: its held-out edges are measured when its training begins and when it ends.
 
 
-def visit_sums(
-    protocol: MonitorProtocol,
-    before: Measurement,
-    after: Measurement,
-    training: Measurement | None,
-    so_far: Followed | None,
-    epoch: int,
-) -> tuple[PassSums, Followed]:
-    """Return what a visit adds to its pass, and what the next visit to the same edges is compared with.
-
-    Args:
-        protocol: by which was measured.
-        before: the held-out edges.
-        after: the same.
-        training: training edges after the visit; None: not measured.
-        so_far: what this worker knows from visits before; None: nothing.
-        epoch: of the visit.
-    """
-    zero, chunk_E = PhaseSums.zero(protocol.layout, protocol.sides), after.chunk_E
-    phases = (before.phase, after.phase, zero if training is None else training.phase)
-    followed = Followed.then(so_far, epoch, before.values.values_EM[:, 0], after.values.values_EM[:, 0])
-    clusters = [ClusterSums.from_values(after.values - before.values, chunk_E), ClusterSums.zero(), ClusterSums.zero()]
-    if followed.num_teeth >= MIN_TEETH:
-        smoothed = [after.values.with_reciprocal_ranks(of) for of in (followed.gained_E, followed.lost_E)]
-        clusters[1:] = [ClusterSums.from_values(of, chunk_E) for of in smoothed]
-    return PassSums.from_visit(phases, clusters, protocol.headline), followed
-
-
 @frozen(eq=False)
 class Followed:
     """Reciprocal ranks of a bucket's held-out edges over the visits so far, 12 bytes an edge.
@@ -351,8 +299,8 @@ class Visit:
 
     key: PassKey
     bucket: Bucket
-    held_out: MeasuredEdges
-    sample: MeasuredEdges  # training edges for comparison
+    held_out: EdgeBlock
+    sample: EdgeBlock  # training edges for comparison
     model: Model
     protocol: MonitorProtocol
     finished: Callable[[Visit], None]  # is told of a visit that has come to its end
@@ -376,17 +324,24 @@ class Visit:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is not None:
             return
-        after = self._measure(self.held_out)
-        training = self._measure(self.sample)
-        if self._before is not None and after is not None:
+        before, after, training = self._before, self._measure(self.held_out), self._measure(self.sample)
+        if before is not None and after is not None:
             begun = time.perf_counter()
-            self.sums, self.followed = visit_sums(
-                self.protocol, self._before, after, training, self.followed, self.key.epoch
-            )
+            protocol, values = self.protocol, after.values
+            zero = PhaseSums.zero(protocol.layout, protocol.sides)
+            phases = (before.phase, after.phase, zero if training is None else training.phase)
+            reciprocal_ranks = before.values.values_EM[:, 0], values.values_EM[:, 0]
+            self.followed = followed = Followed.then(self.followed, self.key.epoch, *reciprocal_ranks)
+            changes = [values - before.values]
+            if followed.num_teeth >= MIN_TEETH:
+                changes += [values.with_reciprocal_ranks(of) for of in (followed.gained_E, followed.lost_E)]
+            clusters = [ClusterSums.from_values(of, after.chunk_E) for of in changes]
+            clusters += [ClusterSums.zero()] * (3 - len(clusters))  # edges that have not been followed for long
+            self.sums = PassSums.from_visit(phases, clusters, protocol.headline)
             self.seconds += time.perf_counter() - begun
         self.finished(self)
 
-    def _measure(self, edges: MeasuredEdges) -> Measurement | None:
+    def _measure(self, edges: EdgeBlock) -> Measurement | None:
         if not edges.num_edges or self.reason is not None:
             return None
         begun = time.perf_counter()

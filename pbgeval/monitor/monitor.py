@@ -30,7 +30,7 @@ from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, rank_metrics
-from pbgeval.monitor.measure import Followed, MeasuredEdges, MonitorProtocol, Visit
+from pbgeval.monitor.measure import Followed, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, BucketVisit, GapTest, PassSums, Verdict
 from pbgeval.monitor.records import (
     LOGGER,
@@ -46,7 +46,7 @@ from pbgeval.monitor.records import (
     file_of_worker,
     read_history,
 )
-from pbgeval.monitor.schema import EndTypes, Model, ModelSchema, hash_edges, held_out_rows, sample_of_rest, threshold_of
+from pbgeval.monitor.schema import Model, ModelSchema, hash_edges, sample_of_rest, threshold_of
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.chunks import SampledLists
 from pbgeval.ranking.settings import LossSettings
@@ -54,6 +54,7 @@ from pbgeval.scoring.loss import LOSSES
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.text import plural
 
 # Visits of a pass, on any number of workers -> its summary, and whether the gap persists.
@@ -71,8 +72,7 @@ class PastPass:
 
     def figures(self, when: str) -> Values:
         """Return the figures `before` or `after`; a pass with a visit that diverged has none to compare."""
-        phases = {"before": self.details.before, "after": self.details.after}
-        return {} if self.details.num_diverged else phases[when]
+        return {} if self.details.num_diverged else {"before": self.details.before, "after": self.details.after}[when]
 
 
 # Figures of one pass after the other -> whether training may end.
@@ -130,37 +130,10 @@ class Split(Generic[E]):
     held_out: E
     training_rows: np.ndarray | None = field(repr=False)  # int64, ascending positions; None: all
     held_out_rows: np.ndarray = field(repr=False)
-    held_out_edges: MeasuredEdges = field(repr=False)
-    sampled_edges: MeasuredEdges = field(repr=False)  # as many training edges, for comparison
+    sampled_edges: EdgeBlock = field(repr=False)  # as many training edges, for comparison
 
     def __iter__(self) -> Iterator[E]:
         return iter((self.training, self.held_out))
-
-
-def split_edges(edges: E, ends: list[EndTypes], seed: int, threshold: int, *, sample_training: bool) -> Split[E]:
-    """Split some edges of a bucket.
-
-    Args:
-        edges: in either form; nothing is copied if nothing is held out.
-        ends: of each relation (see `hash_edges`).
-        seed: of the holdout.
-        threshold: hashes below it are held out.
-        sample_training: whether as many training edges are kept for comparison.
-
-    Raises:
-        DataError: edges of another form.
-    """
-    columns = _columns(edges)
-    none = np.empty(0, np.int64)
-    if threshold == 0:
-        empty = _bucket_edges(columns, none)
-        return Split(edges, _taken(edges, none), None, none, empty, empty)
-    hash_E = hash_edges(seed, ends, *columns)
-    held_out = held_out_rows(hash_E, threshold)
-    training = np.flatnonzero(hash_E >= np.uint64(threshold))
-    sampled = sample_of_rest(hash_E, threshold, len(held_out)) if sample_training else none
-    parts = [_bucket_edges(columns, rows) for rows in (held_out, sampled)]
-    return Split(_taken(edges, training), _taken(edges, held_out), training, held_out, *parts)
 
 
 def _columns(edges: Any) -> list[np.ndarray]:  # noqa: ANN401 - what a user hands in
@@ -188,9 +161,9 @@ def _taken(edges: Any, rows: np.ndarray) -> Any:  # noqa: ANN401 - the same form
     return type(edges)(_taken(part if isinstance(part, Tensor) else np.asarray(part), rows) for part in edges)
 
 
-def _bucket_edges(columns: list[np.ndarray], rows: np.ndarray) -> MeasuredEdges:
+def _bucket_edges(columns: list[np.ndarray], rows: np.ndarray) -> EdgeBlock:
     lhs, rel, rhs = (torch.from_numpy(column[rows]) for column in columns)
-    return MeasuredEdges(lhs, rel, rhs)
+    return EdgeBlock(0, lhs, rel, rhs)
 
 
 class Monitor:
@@ -246,14 +219,14 @@ class Monitor:
         loss = None if loss_fn is None else LossSettings(loss_fn, margin)
         self._protocol = MonitorProtocol(schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), loss)
         self._compares, self._team = compare_with_training, team or Team()
-        self._warn = warn or LOGGER.warning
+        self.worker, self.num_workers = self._team.rank_in_team, self._team.size
+        self._warn, self._warned = warn or LOGGER.warning, set[str]()
         self._test, self._past = GapTest(alarm_rate, tolerance), list[PastPass]()  # in order
         self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
-        self._held_out: dict[tuple[int, int, Bucket], tuple[MeasuredEdges, MeasuredEdges]] = {}  # and training edges
+        self._held_out: dict[tuple[int, int, Bucket], tuple[EdgeBlock, EdgeBlock]] = {}  # and training edges
         self._followed: dict[tuple[int, int, Bucket], Followed] = {}
         self._key: PassKey | None = None  # of the pass in hand
         self._sums, self._next_index = self._no_sums(), 0
-        self._warned: set[str] = set()
         if self.is_on and output is not None:
             self._resume(Path(output))
 
@@ -261,16 +234,6 @@ class Monitor:
     def is_on(self) -> bool:
         """Whether anything is held out."""
         return self.threshold > 0
-
-    @property
-    def worker(self) -> int:
-        """Which of its team's workers this monitor is of."""
-        return self._team.rank_in_team
-
-    @property
-    def num_workers(self) -> int:
-        """How many workers its team has."""
-        return self._team.size
 
     def split(self, edges: E, bucket: tuple[int, int], *, edge_path: int = 0, edge_chunk: int = 0) -> Split[E]:
         """Split a bucket's edges in those to train on and those held out, which `watch` then measures.
@@ -294,14 +257,20 @@ class Monitor:
             raise DataError(
                 f"bucket {tuple(place)}: expected partitions below {tuple(self.schema.grid)}, as num_partitions says"
             )
-        ends = self.schema.ends(place)
-        split = split_edges(edges, ends, self.seed, self.threshold, sample_training=self._compares)
-        if self.is_on:  # other edges than the last time cannot be compared with those
-            where = (edge_path, edge_chunk, place)
-            if where in self._held_out and not self._held_out[where][0].equals(split.held_out_edges):
-                self._followed.pop(where, None)
-            self._held_out[where] = split.held_out_edges, split.sampled_edges
-        return split
+        columns, none = _columns(edges), np.empty(0, np.int64)
+        if not self.is_on:  # nothing is copied
+            return Split(edges, _taken(edges, none), None, none, _bucket_edges(columns, none))
+        hash_E = hash_edges(self.seed, self.schema.ends(place), *columns)
+        is_held_out_E = hash_E < np.uint64(self.threshold)
+        held_out, training = np.flatnonzero(is_held_out_E), np.flatnonzero(~is_held_out_E)
+        sampled = sample_of_rest(hash_E, self.threshold, len(held_out)) if self._compares else none
+        measured, compared = (_bucket_edges(columns, rows) for rows in (held_out, sampled))
+        where = (edge_path, edge_chunk, place)
+        before, _ = self._held_out.get(where, (measured, None))
+        if not all(map(torch.equal, (before.lhs, before.rel, before.rhs), (measured.lhs, measured.rel, measured.rhs))):
+            self._followed.pop(where, None)  # other edges than the last time cannot be compared with those
+        self._held_out[where] = measured, compared
+        return Split(_taken(edges, training), _taken(edges, held_out), training, held_out, compared)
 
     def watch(
         self, epoch: int, bucket: tuple[int, int], model: Model, *, edge_path: int = 0, edge_chunk: int = 0
@@ -325,7 +294,7 @@ class Monitor:
         key, place = PassKey(epoch, edge_path, edge_chunk), _bucket(bucket)
         if not self.is_on:
             none = torch.empty(0, dtype=torch.int64)
-            nothing = MeasuredEdges(none, none, none)
+            nothing = EdgeBlock(0, none, none, none)
             return Visit(key, place, nothing, nothing, model, self._protocol, lambda visit: None)
         if isinstance(model, Mapping):
             raise DataError("model: pass ModelTensors(tables, operators) or ScoredModel(scorer), not a dictionary")
@@ -333,14 +302,14 @@ class Monitor:
         if edges is None:
             raise ConfigError(f"bucket {tuple(place)}: expected Monitor.split of its edges before Monitor.watch")
         if self._key not in (None, key):
-            if self._team.size > 1:
+            if self.num_workers > 1:
                 raise ConfigError(f"expected Monitor.end_pass of {self._key} on all workers before {key} begins")
             self._close()
         if self._key is None:
             self._rewind(key)
         self._key = key
         followed = self._followed.get((edge_path, edge_chunk, place))
-        if self._team.size > 1 and followed is not None and followed.epoch != epoch - 1:
+        if self.num_workers > 1 and followed is not None and followed.epoch != epoch - 1:
             followed = None  # another worker has visited the bucket since
         return Visit(key, place, *edges, model, self._protocol, self._finish, followed)
 
@@ -384,8 +353,7 @@ class Monitor:
         Raises:
             ConfigError: no such metric, or an argument out of range.
         """
-        figures = [past.figures("after") for past in self._past]
-        best = best_pass(figures, metric, self.headline.value, relative_delta)
+        best = best_pass([past.figures("after") for past in self._past], metric, self.headline.value, relative_delta)
         return None if best is None else self._past[best].key.epoch
 
     def _finish(self, visit: Visit) -> None:
@@ -487,8 +455,7 @@ class Monitor:
             before, after = (figures.get(f"{prefix}mean_reciprocal_rank") for figures in (ours.before, ours.after))
             if not ours.diverged and before is not None and after is not None:
                 place = (key.edge_path, key.edge_chunk, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs)
-                num_queries = int(ours.after[f"{prefix}count"] or 0)
-                visits.setdefault(key, {})[place] = BucketVisit(num_queries, before, after)
+                visits.setdefault(key, {})[place] = BucketVisit(int(ours.after[f"{prefix}count"] or 0), before, after)
         for key, record in {record.key: record for record in history.passes}.items():
             if record.details is not None:
                 self._remember(PastPass(key, record.details, visits.get(key, {})))

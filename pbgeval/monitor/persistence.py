@@ -431,8 +431,9 @@ class PassSums:
         found: list[BucketVisit | None] = []
         for _, diverged, queries, *limbs in self.buckets.tolist():
             sums = (low + (high << LIMB_BITS) for low, high in (limbs[:2], limbs[2:]))
-            is_measured = queries and not diverged
             found.append(
-                BucketVisit(queries, *(of / (queries << FRACTION_BITS) for of in sums)) if is_measured else None
+                None
+                if diverged or not queries
+                else BucketVisit(queries, *(of / (queries << FRACTION_BITS) for of in sums))
             )
         return found

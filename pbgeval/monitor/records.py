@@ -163,12 +163,20 @@ def _ours(details: VisitDetails | PassDetails | None) -> dict[str, Any]:
     return {} if details is None else {OURS: {"version": VERSION, **asdict(details)}}
 
 
-def record_of(line: Mapping[str, Any]) -> VisitRecord | PassRecord:
-    """Return the record of a parsed line, PBG's or ours; keys that are not known are passed over.
+def _record_of(text: str) -> VisitRecord | PassRecord:
+    """Return the record of a line, PBG's or ours; keys that are not known are passed over.
 
     Raises:
-        MalformedError: it has not the keys of a record.
+        MalformedError: it is no JSON, or has not the keys of a record.
     """
+    try:
+        line = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise MalformedError(f"it is cut off or no JSON ({error.msg} at character {error.pos + 1})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
+        raise MalformedError(f"it is no JSON that can be read ({error})") from error
+    if not isinstance(line, dict):
+        raise MalformedError(f"expected a JSON object, got {type(line).__name__}")
     try:
         key, index = PassKey(*(int(line[name]) for name in KEYS)), int(line["index"])
         if AVERAGE in line:
@@ -325,24 +333,12 @@ def _records(file: Path, warn: Callable[[str], None]) -> list[VisitRecord | Pass
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     for number, line in lines:
         try:
-            records.append(record_of(_parsed(line)))
+            records.append(_record_of(line))
         except MalformedError as error:
             warn(f"{file}: line {number} is passed over: {error}")
     if lines and not records:
         raise StorageError(f"{file}: expected a record of training per line, as PyTorch-BigGraph writes them, got none")
     return records
-
-
-def _parsed(line: str) -> dict[str, object]:
-    try:
-        parsed = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise MalformedError(f"it is cut off or no JSON ({error.msg} at character {error.pos + 1})") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
-        raise MalformedError(f"it is no JSON that can be read ({error})") from error
-    if not isinstance(parsed, dict):
-        raise MalformedError(f"expected a JSON object, got {type(parsed).__name__}")
-    return parsed
 
 
 # Records -> named values, each at a step.

@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from attrs import field, frozen
@@ -37,14 +37,8 @@ def _as_tuple(relations: Iterable[MonitoredRelation]) -> tuple[MonitoredRelation
     return tuple(relations)
 
 
-@frozen
-class EndTypes:
-    """What an edge's two rows mean: entity types and partitions (0 where a type has one)."""
-
-    lhs: str
-    lhs_partition: int
-    rhs: str
-    rhs_partition: int
+# What an edge's two rows mean: the left type and its partition, the right type and its partition (0 where it has one)
+EndTypes: TypeAlias = tuple[str, int, str, int]
 
 
 @frozen
@@ -78,7 +72,7 @@ class ModelSchema:
     def ends(self, bucket: Bucket) -> list[EndTypes]:
         """Return what the rows of each relation's edges mean in a bucket."""
         return [
-            EndTypes(
+            (
                 of.lhs,
                 bucket.partition_of(Side.LHS, self.num_partitions[of.lhs]),
                 of.rhs,
@@ -88,26 +82,29 @@ class ModelSchema:
         ]
 
     def __attrs_post_init__(self) -> None:
-        faults = []
-        if not self.relations or (self.dynamic and len(self.relations) > 1):
-            faults.append(
+        rows = [
+            (
+                not self.relations or (self.dynamic and len(self.relations) > 1),
                 f"relations: expected {'one, as they are dynamic' if self.dynamic else 'some'}, "
-                f"got {len(self.relations)}"
-            )
-        if self.comparator not in COMPARATORS:
-            faults.append(f"comparator: expected one of {', '.join(COMPARATORS)}, got {self.comparator!r}")
+                f"got {len(self.relations)}",
+            ),
+            (
+                self.comparator not in COMPARATORS,
+                f"comparator: expected one of {', '.join(COMPARATORS)}, got {self.comparator!r}",
+            ),
+        ]
         for relation in self.relations:
-            if relation.operator not in OPERATORS:
-                faults.append(
-                    f"relation '{relation.name}': expected an operator of {', '.join(OPERATORS)}, "
-                    f"got {relation.operator!r}"
+            expected = f"expected an operator of {', '.join(OPERATORS)}, got {relation.operator!r}"
+            rows.append((relation.operator not in OPERATORS, f"relation '{relation.name}': {expected}"))
+            rows += [
+                (
+                    self.num_partitions.get(entity_type, 0) < 1,
+                    f"num_partitions: expected those of entity type '{entity_type}' of relation "
+                    f"'{relation.name}', at least 1, got {self.num_partitions.get(entity_type)}",
                 )
-            faults += [
-                f"num_partitions: expected those of entity type '{entity_type}' of relation "
-                f"'{relation.name}', at least 1, got {self.num_partitions.get(entity_type)}"
                 for entity_type in (relation.lhs, relation.rhs)
-                if self.num_partitions.get(entity_type, 0) < 1
             ]
+        faults = [message for is_wrong, message in rows if is_wrong]
         if faults:
             raise ConfigError(*faults)
 
@@ -212,7 +209,8 @@ def hash_edges(
 
 def _word(prefix: str, ends: EndTypes) -> int:
     # Types are any text, so each is preceded by its length.
-    name = f"{prefix} {len(ends.lhs)}:{ends.lhs} {ends.lhs_partition} {len(ends.rhs)}:{ends.rhs} {ends.rhs_partition}"
+    lhs, lhs_partition, rhs, rhs_partition = ends
+    name = f"{prefix} {len(lhs)}:{lhs} {lhs_partition} {len(rhs)}:{rhs} {rhs_partition}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
@@ -223,11 +221,6 @@ def mixed(words: np.ndarray) -> np.ndarray:
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed_words: np.ndarray = words ^ (words >> np.uint64(31))
     return mixed_words
-
-
-def held_out_rows(hash_E: np.ndarray, threshold: int) -> np.ndarray:
-    """Return the positions of the edges that are held out, int64, ascending."""
-    return np.flatnonzero(hash_E < np.uint64(threshold))
 
 
 def sample_of_rest(hash_E: np.ndarray, threshold: int, num_edges: int) -> np.ndarray:

@@ -164,8 +164,7 @@ def ranks_by_side(rows: Iterable[Row], rank_type: str) -> list[SideRanks]:
 
 def bin_edges(sides: Sequence[SideRanks]) -> list[int]:
     """Return powers of two from 1 to the first above the highest rank: bins of equal width on a logarithmic axis."""
-    highest = max(int(of.rank_K[-1]) for of in sides)
-    return [1 << power for power in range(1 + highest.bit_length())]
+    return [1 << power for power in range(1 + max(int(of.rank_K[-1]) for of in sides).bit_length())]
 
 
 def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:

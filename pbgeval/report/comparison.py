@@ -21,7 +21,7 @@ from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
-from pbgeval.report.report import Report, interval_line
+from pbgeval.report.report import Report, interval_line, json_text
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, unbroken
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
@@ -59,8 +59,7 @@ class PairedRuns:
         lists = self.lists
         for rows in self.a.row_ranges(None if lists is None else self._window_rows):
             counts = {side: self._counts(rows, side) for side in self.sides}
-            ranked_E = np.logical_or.reduce([of["num_candidates"] > 0 for of, _ in counts.values()])
-            at = np.flatnonzero(ranked_E)
+            at = np.flatnonzero(np.logical_or.reduce([of["num_candidates"] > 0 for of, _ in counts.values()]))
             if not len(at):
                 continue
             edges = None if self.a.edges is None else self.a.read_edges(rows).select(at)
@@ -83,9 +82,8 @@ class PairedRuns:
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
         of_a, of_b = (run.read_counts(rows, side) for run in (self.a, self.b))
-        same = {"num_candidates": "ranked among as many candidates"}
-        if self.filtered:
-            same["num_excluded"] = "with as many known answers among them"
+        known = {"num_excluded": "with as many known answers among them"} if self.filtered else {}
+        same = {"num_candidates": "ranked among as many candidates", **known}
         for name, what in same.items():
             unlike = np.flatnonzero(of_a[name] != of_b[name])
             if len(unlike):
@@ -412,8 +410,7 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
         told = f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered"
         faults.append(f"{told}: use --filter raw")
     if faults:
-        both = f"{runs[1].folder}: cannot be compared with {runs[0].folder}"
-        raise OutputError(*(f"{both}: {fault}" for fault in faults))
+        raise OutputError(*(f"{runs[1].folder}: cannot be compared with {runs[0].folder}: {fault}" for fault in faults))
     return filtered
 
 
@@ -425,8 +422,7 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
             raise ConfigError(f"edge_paths: expected {expected}, in the order of the runs, got {len(given)}")
         return tuple(map(Path, given))
     for report in reports:
-        noted = report.run.get("edge_paths") or ()
-        found = tuple((report.path or Path()) / path for path in noted)
+        found = tuple((report.path or Path()) / path for path in report.run.get("edge_paths") or ())
         if len(found) == expected and all(path.exists() for path in found):
             return found
     raise OutputError(
@@ -450,7 +446,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
     )
     decimals = _decimals(comparison.differences)
     rows = [
-        (metric_title(of.metric), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
+        (short_title(f"both.{of.metric}"), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
         for of in comparison.differences
     ]
     tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, anchor="all-metrics")]
@@ -468,7 +464,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         ]
         rest = len(comparison.relations) - len(shown)
         note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all." if rest else ""
-        title = f"{metric_title(comparison.differences[at].metric)} by relation"
+        title = f"{short_title(f'both.{comparison.differences[at].metric}')} by relation"
         heads = ("relation", "queries", *_COLUMNS, "p (Holm)")
         tables.append(DataTable(title, heads, rows, note, "relation-differences"))
     return tables
@@ -493,17 +489,11 @@ def difference_tiles(comparison: Comparison) -> list[Tile]:
         a, b, difference, interval = _cells(of, _decimals([of]))
         better = "B" if of.difference * of.direction > 0 else "A"
         told = f"{better} is significantly better" if of.is_significant else "no significant difference"
-        if of.p_holm is not None:
-            told += f" (p {_probability(of.p_holm)}, corrected for all metrics)"
+        told += "" if of.p_holm is None else f" (p {_probability(of.p_holm)}, corrected for all metrics)"
         interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
-        title = metric_title(of.metric) + (" (lower is better)" if of.direction < 0 else "")
+        title = short_title(f"both.{of.metric}") + (" (lower is better)" if of.direction < 0 else "")
         tiles.append(Tile(title, difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told)))
     return tiles
-
-
-def metric_title(metric: str) -> str:
-    """Return what a metric is called in tables."""
-    return short_title(f"both.{metric}")
 
 
 def _decimals(rows: Sequence[Difference]) -> dict[int, int]:
@@ -542,14 +532,9 @@ def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             yield {**names, **asdict(difference)}
 
 
-def to_json(comparison: Comparison) -> str:
-    """Return all of it; what is undefined is null."""
-    return json.dumps(comparison.to_dict(), sort_keys=True, indent=2, allow_nan=False) + "\n"
-
-
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {
     "text": lambda comparison: unbroken(comparison_tables(comparison)),
-    "json": to_json,
+    "json": lambda comparison: json_text(comparison.to_dict()),  # what is undefined is null
     "csv": lambda comparison: to_csv(_csv_rows(comparison)),
     "md": lambda comparison: "\n".join(
         f"{escape_markdown(table.title)}\n\n{to_markdown(table, left='---')}\n"

@@ -33,15 +33,12 @@ class ConsoleObserver(Observer):
         """Print a warning; the same one, of a second evaluation, only once."""
         if message not in self._warned:
             self._warned.add(message)
-            self._line(f"warning: {message}")
-
-    def note(self, message: str) -> None:
-        self._line(message)
+            self.note(f"warning: {message}")
 
     def step(self, title: str) -> None:
         self._begin(printable(title), 1)
         if self._bar is None:
-            self._line(title)
+            self.note(title)
 
     def advanced(self, share: float) -> None:
         self._show(share)
@@ -77,10 +74,10 @@ class ConsoleObserver(Observer):
         elif bucket is not None and not _is_terminal():
             # Lines of several workers may swap on their way here: one worker's shares alone never step back.
             share = f"; {100 * done // max(total, 1)}% done" if self._is_first and self._is_last else ""
-            edges = plural(bucket.num_edges, "edge")
-            self._line(
-                f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {edges} in "
-                f"{bucket.seconds:.1f} s, {bucket.num_edges / max(bucket.seconds, 1e-9):,.0f} edges/s, "
+            self.note(
+                f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): "
+                f"{plural(bucket.num_edges, 'edge')} in {bucket.seconds:.1f} s, "
+                f"{bucket.num_edges / max(bucket.seconds, 1e-9):,.0f} edges/s, "
                 f"MRR {bucket.mean_reciprocal_rank or 0.0:.4f}{share}"
             )
 
@@ -92,7 +89,7 @@ class ConsoleObserver(Observer):
         earlier, self._tenth = self._tenth, int(10 * share)
         if self._is_first and self._tenth > earlier and not _is_terminal():
             percent = f"{10 * self._tenth}%: " if self._is_last else ""
-            self._line(f"{percent}all queries scored against {done:,} of {total:,} entities")
+            self.note(f"{percent}all queries scored against {done:,} of {total:,} entities")
 
     def finished(self) -> None:
         """Leave the last bar as it is, full where the work has ended well."""
@@ -125,10 +122,11 @@ class ConsoleObserver(Observer):
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[-1], completed=done, **fields)
 
-    def _line(self, text: str) -> None:
+    def note(self, message: str) -> None:
+        """Print a line."""
         if not self.quiet:
             clear = CLEAR_LINE if self._bar is None and _is_terminal() else ""
-            self._write(f"{clear}{printable(text)}\n")  # one write, so that lines of several workers do not mix
+            self._write(f"{clear}{printable(message)}\n")  # one write, so that lines of several workers do not mix
 
     def _write(self, text: str) -> None:
         if sys.stderr is None:  # closed before we were started

@@ -123,9 +123,7 @@ def _at_cutoffs(keys: Collection[str], prefix: str, name: str) -> dict[str, str]
 
 def number(key: str, value: float) -> str:
     """Return a metric as text: counts in full, ranks and losses with two decimals, all others with four."""
-    if isinstance(value, int):
-        return f"{value:,}"
-    return rounded(value, 2 if key.endswith(("mean_rank", "loss")) else 4)
+    return f"{value:,}" if isinstance(value, int) else rounded(value, 2 if key.endswith(("mean_rank", "loss")) else 4)
 
 
 def text_of(key: str, value: float | None) -> str:
@@ -188,10 +186,9 @@ def estimates_by_side(document: Mapping[str, Any]) -> list[DataTable]:
         return []
     metrics, intervals, headline = section["metrics"], section["intervals"], document["headline"]
     sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
-    names = dict.fromkeys(key.partition(".")[2] for key in metrics)
     rows = [
         (short_title(f"both.{name}"), *(_with_error(metrics, intervals, f"{side}.{name}") for side in sides))
-        for name in names
+        for name in dict.fromkeys(key.partition(".")[2] for key in metrics)
         if name.startswith(f"{headline}.") or "." not in name
     ]
     note = f"Estimated for all entities of the partition from uniform draws, not measured. {ESTIMATED}"
@@ -282,7 +279,11 @@ def breakdowns_of(report: Report) -> list[DataTable]:
 
 
 def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
-    groups = _telling(name, rows)
+    # Columns of groups that are worth their width: neither one value in all rows, nor the ids of distinct names
+    num_values = {group: len({row[group] for row in rows}) for group in GROUP_COLUMNS[name] if group in rows[0]}
+    first, *others = num_values
+    useless = {"relation_id"} if first == "relation" and num_values[first] == len(rows) else set()
+    groups = [first, *(group for group in others if num_values[group] > 1 and group not in useless)]
     count = f"both.{headline}.count"
     wanted = [
         count,
@@ -310,14 +311,6 @@ def _cell(column: str, value: Any) -> str:  # noqa: ANN401 (a name or a figure)
     return str(value) if column in _HEADS or isinstance(value, str) else text_of(column, value)
 
 
-def _telling(breakdown: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns worth their width: neither one value in all rows, nor the ids of names that are distinct."""
-    num_values = {name: len({row[name] for row in rows}) for name in GROUP_COLUMNS[breakdown] if name in rows[0]}
-    first, *others = num_values
-    useless = {"relation_id"} if first == "relation" and num_values[first] == len(rows) else set()
-    return [first, *(name for name in others if num_values[name] > 1 and name not in useless)]
-
-
 def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
     """Return the first rows of a report's table, in the columns that are worth their width."""
     of_breakdowns = {file.removesuffix(".csv"): breakdown for breakdown, file in BREAKDOWN_FILES.items()}
@@ -334,8 +327,8 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
         titles = (short_title(key) if key in usual else key.replace("_", " ") for key in shown)
         table = DataTable(name.replace("_", " "), tuple(titles), cells, kinds=kinds)
     note = f"The first {MAX_PRINTED} of {len(rows):,} rows; to_pandas() has all." if len(rows) > MAX_PRINTED else ""
-    kinds_of = zip(table.columns, table.kinds, strict=True)
-    others = [name for name, kind in kinds_of if kind == "r" and name not in _PRINTED]
+    columns = zip(table.columns, table.kinds, strict=True)
+    others = [name for name, kind in columns if kind == "r" and name not in _PRINTED]
     table = evolve(table, rows=table.rows[:MAX_PRINTED], note=note)
     return without(table, others if len(table.columns) > MAX_COLUMNS_PRINTED else ())
 
@@ -471,9 +464,7 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN4
 
 
 def _leaf(value: Any) -> str:  # noqa: ANN401 (any JSON)
-    if isinstance(value, str):
-        return value
-    return "none" if value in (None, {}) else json.dumps(value)
+    return value if isinstance(value, str) else "none" if value in (None, {}) else json.dumps(value)
 
 
 # What stands above everything else: what was evaluated, under which conditions, and the figures in large type
@@ -531,8 +522,8 @@ def name_of(report: Report) -> str:
 def tiles_of(report: Report) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
     document, tiles = report.document, []
-    metrics, intervals = document.get("metrics") or {}, document.get("intervals") or {}
-    headline = document["headline"] if "metrics" in document else ""
+    metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
+    intervals = document.get("intervals") or {}  # an unfinished run has none
     keys = [f"{headline}.{name}" for name in LARGE if f"both.{headline}.{name}" in metrics]
     keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(LARGE)]
     for key in keys:

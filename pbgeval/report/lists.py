@@ -6,7 +6,6 @@ A metric that lists of entities do not tell is null in `metrics`; `intervals` ha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from pbgeval.models.topk import TopK, TopKFilter
 from pbgeval.notation import ENDS
 from pbgeval.report.figures import final_table
 from pbgeval.report.output import digest_of
-from pbgeval.report.report import SCHEMA_VERSION, Report
+from pbgeval.report.report import SCHEMA_VERSION, Report, json_text
 from pbgeval.report.tables import DataTable
 from pbgeval.version import __version__
 
@@ -44,7 +43,7 @@ def topk_report(
         headline: the rank type that stands for the result.
         cutoffs: of hits.
     """
-    labelled = {**{side.label: topk.select_side(side) for side in ENDS}, "both": topk.ranks}
+    labelled = {**{side.label: topk.ranks.select(topk.hidden_Q == side.value) for side in ENDS}, "both": topk.ranks}
     found = {
         f"{label}.{name}": value
         for label, ranks in labelled.items()
@@ -116,7 +115,7 @@ def type_table(result: TypeNdcg, protocol: TypeProtocol) -> DataTable:
 
 def type_document(result: TypeNdcg, protocol: TypeProtocol) -> str:
     """Return the same as JSON, with the value of each query (null: it has none)."""
-    document: dict[str, Any] = {
+    document = {
         "schema_version": 1,
         "gain": protocol.gain.value,
         "base": protocol.base,
@@ -129,4 +128,4 @@ def type_document(result: TypeNdcg, protocol: TypeProtocol) -> str:
             for at, query in enumerate(result.queries)
         },
     }
-    return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+    return json_text(document)

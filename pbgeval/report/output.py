@@ -481,10 +481,8 @@ class OutputDirectory:
         line = line_of(*result_line(report, self.path.absolute().name))
         write_atomically(self.path / LINES, f"{line}\n", check=self.owner.check)
         logs = [path.read_bytes().splitlines() for path in (self.path / JOURNAL).glob("log-*.jsonl")]
-        units = [
-            line for lines in logs for line in lines if line.endswith(b"}")
-        ]  # a writer may have been ended in a line
-        units.sort(key=lambda line: json.loads(line)["time"])
+        whole = (line for lines in logs for line in lines if line.endswith(b"}"))  # a writer may have ended in a line
+        units = sorted(whole, key=lambda line: json.loads(line)["time"])
         write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in units), check=self.owner.check)
         per_edge = [name for name in files_below(self.path, FOLDERS) if _PER_EDGE.fullmatch(name)]
         self.list_files({METRICS, RUN, LINES, UNIT_LOG, FILES, *tables, *per_edge})
@@ -509,8 +507,7 @@ class OutputDirectory:
             IncompleteError: another run has taken over.
             OutputError: the list cannot be written.
         """
-        lines = sorted(self._files_listed() | set(names))
-        text = "".join(f"{line}\n" for line in lines)
+        text = "".join(f"{line}\n" for line in sorted(self._files_listed() | set(names)))
         write_atomically(self.path / FILES, text.encode("utf-8", "surrogateescape"), check=self.owner.check)
 
 

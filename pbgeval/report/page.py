@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -37,7 +37,6 @@ from pbgeval.report.comparison import (
     Comparison,
     comparison_tables,
     difference_tiles,
-    metric_title,
     relations_to_show,
 )
 from pbgeval.report.figures import (
@@ -57,6 +56,7 @@ from pbgeval.report.figures import (
     name_of,
     origin_of,
     popularity_of,
+    short_title,
     ties_of,
     tiles_of,
     topk_of,
@@ -90,9 +90,6 @@ from pbgeval.storage.row_files import find_ranks
 from pbgeval.storage.text import is_url, plural, without_secrets
 from pbgeval.storage.writing import output_faults, write_atomically
 from pbgeval.version import __version__
-
-if TYPE_CHECKING:
-    pass
 
 DEFAULT_METRIC = "mrr"
 WARNINGS = "Before you quote these figures"
@@ -308,8 +305,8 @@ def comparison_page(comparison: Comparison) -> Page:
     title = f"{models[1]} compared with {models[0]}" + (f" on {data}" if data else "")
     evaluated = (comparison.a_model, comparison.b_model)
     tags = [f"{side}: {of} ({what})" for side, of, what in zip("AB", folders, evaluated, strict=True)]
-    tags += [f"{comparison.num_queries:,} queries", f"{comparison.rank_type} ranks"]
-    tags.insert(3, "filtered" if comparison.filter == "filtered" else "unfiltered")
+    filtered = "filtered" if comparison.filter == "filtered" else "unfiltered"
+    tags += [f"{comparison.num_queries:,} queries", filtered, f"{comparison.rank_type} ranks"]
     whole, *by_relation = comparison_tables(comparison)
     note = (
         "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
@@ -322,7 +319,7 @@ def comparison_page(comparison: Comparison) -> Page:
         at, relations = relations_to_show(comparison)
         drawn = [(of.relation, of.differences[at]) for of in relations]
         drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
-        shown.append(difference_chart(metric_title(comparison.differences[at].metric), drawn))
+        shown.append(difference_chart(short_title(f"both.{comparison.differences[at].metric}"), drawn))
         sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
     runs = [
         ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a))),
@@ -350,8 +347,7 @@ def _visits(curves: Curves) -> Section:
 
 def _verdict(curves: Curves) -> Notice:
     fits_ill = curves.overfits or curves.fits_training_edges_far_better
-    is_good = curves.passes[-1].verdict in ("vanished", "shrinking") and not fits_ill
-    return Notice(verdicts_of(curves), is_good)
+    return Notice(verdicts_of(curves), curves.passes[-1].verdict in ("vanished", "shrinking") and not fits_ill)
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:
@@ -375,13 +371,16 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
                 charts = share_chart(ranks, headline), cumulative_chart(ranks, headline)
                 sections.append(Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)]))
             sections += _buckets(report, metric)
-            for table in breakdowns_of(report):
-                sections.append(Section(table.anchor, table.title, [table], sortable=True, layout="wide"))
-            popularity = popularity_of(document)
-            sections.append(Section("popularity", POPULARITY_TITLE, popularity, layout="wide"))
-            sections.append(Section("top-k", "First k candidates", topk_of(document), layout="wide"))
             soundness = _with_rows(diagnostics_of(document), edges_of(document))
-            sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
+            sections += [
+                *(
+                    Section(table.anchor, table.title, [table], sortable=True, layout="wide")
+                    for table in breakdowns_of(report)
+                ),
+                Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"),
+                Section("top-k", "First k candidates", topk_of(document), layout="wide"),
+                Section("soundness", "Candidates, ties and leakage", soundness),
+            ]
     return [*sections, Section("origin", "Provenance", (), _with_rows(*origin_of(report, meanings)))]
 
 
@@ -519,8 +518,7 @@ def publish(
         **({} if source is None else {"source": {"url": source, "name": "pbgeval result"}}),
         "notes": "; ".join(filter(None, told)),
     }
-    notes = [table.note, f"{key}: {interval}." if interval else ""]
-    notes += [f"{capital(caution)}." if caution else ""]
+    notes = [table.note, f"{key}: {interval}." if interval else "", f"{capital(caution)}." if caution else ""]
     parts = ["## Evaluation", f"{capital(title)}. {MARK}", to_markdown(table), *map(escape_markdown, notes)]
     card = "\n\n".join(filter(None, parts)) + "\n"
     texts = {folder / RESULTS / f"{task}.yaml": f"# {MARK}\n- {_yaml(entry, '  ')[2:]}", folder / CARD: card}
@@ -534,10 +532,9 @@ def publish(
 
 
 def _yaml(entry: Mapping[str, object], indent: str) -> str:
-    lines = []
-    for key, value in entry.items():
-        if isinstance(value, Mapping):
-            lines.append(f"{indent}{key}:\n{_yaml(value, indent + '  ')}")
-        else:
-            lines.append(f"{indent}{key}: {json.dumps(value)}\n")
-    return "".join(lines)
+    return "".join(
+        f"{indent}{key}:\n{_yaml(value, indent + '  ')}"
+        if isinstance(value, Mapping)
+        else f"{indent}{key}: {json.dumps(value)}\n"
+        for key, value in entry.items()
+    )

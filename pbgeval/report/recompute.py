@@ -64,12 +64,6 @@ def _cutoffs(hits_at: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(map(int, set(given))))
 
 
-def _headline(name: str) -> str:
-    if name not in RANK_TYPE_SYNONYMS:
-        raise ValueError(f"headline: expected {' or '.join(RANK_TYPE_SYNONYMS)}, got {name!r}")
-    return RANK_TYPE_SYNONYMS[name].value
-
-
 def _folders(paths: Sequence[str | PathLike[str]]) -> tuple[Path, ...]:
     if isinstance(paths, str | PathLike):
         raise ValueError(f"edge_paths, train_paths: expected a list of folders, got {str(paths)!r}; add brackets")
@@ -94,7 +88,7 @@ class ReportQuery:
 
     hits_at: tuple[int, ...] | None = field(default=None, converter=optional(_cutoffs))
     filter: str | None = None
-    headline: str | None = field(default=None, converter=optional(_headline))
+    headline: str | None = None
     edge_paths: tuple[Path, ...] | None = field(default=None, converter=optional(_folders))
     train_paths: tuple[Path, ...] | None = field(default=None, converter=optional(_folders))
     keep: Keep | None = None
@@ -104,23 +98,30 @@ class ReportQuery:
     topk_metrics: bool = False
 
     def __attrs_post_init__(self) -> None:
-        if self.filter not in (None, "raw", "filtered"):
-            raise ValueError(f"filter: expected 'raw' or 'filtered', got {self.filter!r}")
         expected = " or ".join(BREAKDOWNS)
-        for name in self.breakdowns:
-            if name not in (*BREAKDOWN_FILES, POPULARITY):
-                raise ValueError(f"breakdowns: expected {expected}, got {name!r}")
-            if name not in BREAKDOWNS:
-                counts = "groups edges by time" if name == TIME else "counts training edges"
-                raise ValueError(
-                    f"breakdowns: {name!r} {counts}, which the output directory does not hold: expected {expected}; "
-                    "evaluate with it in breakdowns"
-                )
         popularity, groups = (name in self.breakdowns for name in (POPULARITY, "groups"))
         lacks_edges, has_training = self.edge_paths is None, self.train_paths is not None
         needed = "needs edge_paths, as ranks files do not hold the edges"
         names = ", ".join(map(repr, self.breakdowns[:1]))
         faults = [
+            (
+                self.headline not in (None, *RANK_TYPE_SYNONYMS),
+                f"headline: expected {' or '.join(RANK_TYPE_SYNONYMS)}, got {self.headline!r}",
+            ),
+            (
+                self.filter not in (None, "raw", "filtered"),
+                f"filter: expected 'raw' or 'filtered', got {self.filter!r}",
+            ),
+            *(
+                (
+                    name not in BREAKDOWNS,
+                    f"breakdowns: {name!r} {'groups edges by time' if name == TIME else 'counts training edges'}, "
+                    f"which the output directory does not hold: expected {expected}; evaluate with it in breakdowns"
+                    if name in (*BREAKDOWN_FILES,)
+                    else f"breakdowns: expected {expected}, got {name!r}",
+                )
+                for name in self.breakdowns
+            ),
             (self.keep is not None and lacks_edges, f"keep: {needed}; give the evaluated ones"),
             (names and lacks_edges, f"breakdowns: {names} {needed}"),
             (
@@ -218,7 +219,8 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
     popularity, topk_metrics = POPULARITY in settings["breakdowns"], settings.get(TOPK_METRICS, False)
     if not (popularity or topk_metrics):
         return report
-    run, found = SavedRun.of_files(report, edges), {}
+    files = {(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()}
+    run, found = evolve(SavedRun.open(report, None), edges=files), {}
     length = settings["save_topk"] if topk_metrics else None
     lists = None if length is None else _Recommended.read(run, length)
     counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
@@ -227,8 +229,7 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
         found[POPULARITY] = _recompute(report, query, run, training, counts).document[POPULARITY]
     if topk_metrics:
         recommended = None if lists is None else lists.section(run.facts.ends, counts)
-        section = _topk_section(run, None, counts, run.facts.hits_at)
-        found[TOPK_METRICS] = {**section, "recommended": recommended}
+        found[TOPK_METRICS] = {**_topk_section(run, None, counts, run.facts.hits_at), "recommended": recommended}
     return evolve(report, document={**report.document, **found})
 
 
@@ -341,8 +342,9 @@ class _KeyTables:
         for places in dict.fromkeys(of_schemas):
             at = np.flatnonzero(in_places(of_schemas, places, edges.rel_n))
             if at.size:
-                repeated = self.tables[hidden, places]
-                frequency_E[at] = key_frequency(repeated, hidden, edges.select(at), _num_rows(hidden))
+                frequency_E[at] = key_frequency(
+                    self.tables[hidden, places], hidden, edges.select(at), _num_rows(hidden)
+                )
         return frequency_E
 
 
@@ -399,7 +401,7 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
         sides=facts.sides,
         auc_sample=AucSample(all_true=True, all_competing=True),  # of no scores: pooled AUCs are None
         with_loss=False,
-        headline=query.headline or facts.headline,
+        headline=facts.headline if query.headline is None else RANK_TYPE_SYNONYMS[query.headline].value,
         with_macro=run.edges is not None and not facts.featurized,
         breakdowns=tuple(dict.fromkeys(query.breakdowns)),
         classes=GroupClasses(

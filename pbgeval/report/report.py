@@ -250,8 +250,9 @@ class Report:
             near = BREAKDOWN_FILES.get(name, name).removesuffix(".csv")
             near = near if near in self.rows else next(iter(get_close_matches(name, self.tables, n=1)), "")
             hint = f"; did you mean {near!r}?" if near else ""
-            expected = ", ".join(self.tables) or "none"
-            raise OutputError(f"no table {name!r} in this report: expected one of {expected}{hint}")
+            raise OutputError(
+                f"no table {name!r} in this report: expected one of {', '.join(self.tables) or 'none'}{hint}"
+            )
         rows = self.rows[name]
         return Table(rows, partial(self._made("figures").rows_table, name, rows, self.document["headline"]))
 
@@ -263,9 +264,8 @@ class Report:
     def shown(self) -> list[DataTable]:
         """Return the tables that are printed: the headline metrics and the sections that were asked for."""
         figures = self._made("figures")
-        estimates = figures.estimates_by_side(self.document)
-        sections = [*estimates, *figures.popularity_of(self.document), *figures.topk_of(self.document)]
-        return [figures.final_table(self), *sections]
+        shown = [figures.final_table(self), *figures.estimates_by_side(self.document)]
+        return [*shown, *figures.popularity_of(self.document), *figures.topk_of(self.document)]
 
     def _with_warnings(self) -> list[DataTable]:
         first, *others = self.shown()
@@ -273,9 +273,8 @@ class Report:
         return [evolve(first, note="\n".join(filter(None, (first.note, *warnings)))), *others]
 
     def __repr__(self) -> str:
-        if "metrics" not in self.document:
-            return "a report without figures yet"
-        return "\n\n".join(map(to_text, self._with_warnings()))
+        has_figures = "metrics" in self.document
+        return "\n\n".join(map(to_text, self._with_warnings())) if has_figures else "a report without figures yet"
 
     def __rich__(self) -> Group:
         from rich.console import Group
@@ -427,8 +426,9 @@ def _check_kinds(path: Path, document: Mapping[str, Any]) -> None:
         if not (isinstance(of_key, dict) and all(isinstance(value, int | float | None) for value in of_key.values()))
     ]
     if wrong or not isinstance(document["provenance"].get("digest"), str):
-        what = [*wrong, "provenance"][0]
-        raise OutputError(f"{path}: {what} is missing or damaged; copy the result again, or evaluate again")
+        raise OutputError(
+            f"{path}: {[*wrong, 'provenance'][0]} is missing or damaged; copy the result again, or evaluate again"
+        )
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -461,9 +461,11 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     ties, candidates = diagnosis["mean_num_ties"], diagnosis["num_candidates"]["mean"]
     if ties and ties > MUCH_TIED * (candidates - 1):
         best, worst = (metrics.get(f"both.{of_type}.mean_reciprocal_rank") for of_type in ("optimistic", "pessimistic"))
-        so = ""  # where the report does not have it
-        if best is not None and worst is not None:
-            so = f", so tie-breaking alone moves MRR from {worst:.4f} (pessimistic) to {best:.4f} (optimistic)"
+        so = (
+            ""  # where the report does not have it
+            if best is None or worst is None
+            else f", so tie-breaking alone moves MRR from {worst:.4f} (pessimistic) to {best:.4f} (optimistic)"
+        )
         warnings.append(
             f"on average {ties:.4g} of {candidates:.4g} candidates have exactly the score of the true entity{so}. "
             "Usual causes are untrained entities, a collapsed model, and scores that saturate or are clamped or rounded"
@@ -521,8 +523,7 @@ def tags_of(report: Report) -> list[str]:
         edges, candidates = edges_told(document), candidates_of(document) or "no queries"
     version = (document.get("provenance") or {}).get("checkpoint_version")
     told = "" if version is None else f"checkpoint version {version}"
-    tags = [edges, _filter(document), f"{document['headline']} ranks", candidates, told]
-    return [tag for tag in tags if tag]
+    return [tag for tag in (edges, _filter(document), f"{document['headline']} ranks", candidates, told) if tag]
 
 
 def _filter(document: Mapping[str, Any]) -> str:

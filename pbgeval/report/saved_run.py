@@ -165,20 +165,7 @@ class SavedRun:
                 "again"
             ) from error
         ranks = _open_ranks(report.path, facts)
-        edges = None if edge_paths is None else _open_edges(edge_paths, facts, ranks)
-        return cls(report.path, facts, ranks, edges)
-
-    @classmethod
-    def of_files(cls, report: Report, edges: Sequence[EdgeFiles]) -> SavedRun:
-        """Return a run that has just been evaluated, with its edges, by edge path.
-
-        Raises:
-            StorageError: a file of ranks is missing or damaged.
-        """
-        assert report.path is not None, "the ranks of a run are in its output directory"
-        facts = RunFacts.from_document(report.document)
-        of_buckets = {(index, bucket): file for index, files in enumerate(edges) for bucket, file in files.items()}
-        return cls(report.path, facts, _open_ranks(report.path, facts), of_buckets)
+        return cls(report.path, facts, ranks, None if edge_paths is None else _open_edges(edge_paths, facts, ranks))
 
     def open_training(self, paths: Sequence[Path]) -> Sequence[EdgeFiles]:
         """Open the headers of training edges: those of the run, if it had any.
@@ -226,7 +213,19 @@ class SavedRun:
         """
         file = self.ranks[rows.path_index, rows.bucket]
         columns = file.read(side, rows.start, rows.stop)
-        _check_counts(file.path, side, rows.start, columns)
+        better, tied, candidates = columns["better"], columns["tied"], columns["num_candidates"]
+        known_better, known_tied, known = columns["excluded_better"], columns["excluded_tied"], columns["num_excluded"]
+        competing = np.maximum(candidates, 1) - 1  # all counts of a query that was not ranked are 0
+        parts = [(better, competing), (tied, competing - better), (known, competing), (known_better, better)]
+        parts += [(known_tied, tied), (known - known_better - known_tied, competing - better - tied)]
+        wrong = np.logical_or.reduce([candidates < 0, *((part < 0) | (part > whole) for part, whole in parts)])
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            found = ", ".join(f"{name} {int(values[at])}" for name, values in columns.items())
+            raise StorageError(
+                f"{file.path}: {side.label}, row {rows.start + at}: expected counts of a query, found {found}; the "
+                "file is damaged: copy it or evaluate again"
+            )
         return columns
 
     def ranked(self, rows: RowRange) -> np.ndarray:
@@ -339,23 +338,6 @@ def _open_edges(
     return files
 
 
-def _check_counts(path: Path, side: Side, start: int, columns: Mapping[str, np.ndarray]) -> None:
-    """Refuse counts that no query has."""
-    better, tied, candidates = columns["better"], columns["tied"], columns["num_candidates"]
-    known_better, known_tied, known = columns["excluded_better"], columns["excluded_tied"], columns["num_excluded"]
-    competing = np.maximum(candidates, 1) - 1  # all counts of a query that was not ranked are 0
-    parts = [(better, competing), (tied, competing - better), (known, competing), (known_better, better)]
-    parts += [(known_tied, tied), (known - known_better - known_tied, competing - better - tied)]
-    wrong = np.logical_or.reduce([candidates < 0, *((part < 0) | (part > whole) for part, whole in parts)])
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        found = ", ".join(f"{name} {int(values[at])}" for name, values in columns.items())
-        raise StorageError(
-            f"{path}: {side.label}, row {start + at}: expected counts of a query, found {found}; the file is damaged:"
-            " copy it or evaluate again"
-        )
-
-
 TRAINING_ROWS = 1 << 20  # that are read at a time
 
 
@@ -385,18 +367,15 @@ class TrainingCounts:
                 found.half_links[*slot, side] = CodeCounts.zeros(np.concatenate(codes))
             rows = np.concatenate([found.half_links[*slot, side].codes % MAX_ROWS for side in ENDS])
             found.degrees[slot] = CodeCounts.zeros(rows)
-            found._count(run, slot, training)
+            for file in (file for files in training for file in files.values()):
+                sides = [side for side in ENDS if slot in found._slots(side, file.bucket)]
+                for start in range(0, file.num_edges if sides else 0, TRAINING_ROWS):
+                    edges = run.read_file(file, start, min(start + TRAINING_ROWS, file.num_edges))
+                    for side in sides:
+                        _, half_links = found._codes(slot, side, edges)
+                        found.half_links[*slot, side].count(half_links)
+                        found.degrees[slot].count(half_links % MAX_ROWS)
         return found
-
-    def _count(self, run: SavedRun, slot: tuple[str, int], training: Sequence[EdgeFiles]) -> None:
-        for file in (file for files in training for file in files.values()):
-            sides = [side for side in ENDS if slot in self._slots(side, file.bucket)]
-            for start in range(0, file.num_edges if sides else 0, TRAINING_ROWS):
-                edges = run.read_file(file, start, min(start + TRAINING_ROWS, file.num_edges))
-                for side in sides:
-                    _, codes = self._codes(slot, side, edges)
-                    self.half_links[*slot, side].count(codes)
-                    self.degrees[slot].count(codes % MAX_ROWS)
 
     def _slots(self, side: Side, bucket: Bucket) -> set[tuple[str, int]]:
         sizes = self.facts.num_partitions

@@ -169,8 +169,7 @@ def to_terminal(table: DataTable) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    is_wide = len(table.columns) > MAX_BORDERED
-    shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)) if is_wide else Table()
+    shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)) if len(table.columns) > MAX_BORDERED else Table()
     for title, kind in zip(table.columns, table.kinds, strict=True):
         whole = kind == "r" or title in table.unbroken
         shown.add_column(Text(title), justify="left" if kind == "l" else "right", no_wrap=whole, overflow="fold")
@@ -225,8 +224,7 @@ def to_latex(table: DataTable) -> str:
 
 def escape_markdown(text: str) -> str:
     """Return text that Markdown shows as it is, on one line and within a cell."""
-    plain = one_line(text)
-    return _IN_MARKDOWN.sub(r"\\\g<0>", plain).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _IN_MARKDOWN.sub(r"\\\g<0>", one_line(text)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def escape_latex(text: str) -> str:

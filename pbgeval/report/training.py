@@ -83,8 +83,7 @@ def _decimals(errors: Iterable[float | None]) -> int:
 
 def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = None) -> tuple[str, ...]:
     key, name = row.key, str(row.key.epoch)
-    if key.edge_path or key.edge_chunk:
-        name += f", path {key.edge_path}, chunk {key.edge_chunk}"
+    name += f", path {key.edge_path}, chunk {key.edge_chunk}" if key.edge_path or key.edge_chunk else ""
     gap = _difference(row.gap, row.gap_error, decimals[0])
     generalization = _difference(row.generalization, row.generalization_error, decimals[1])
     figures = _fixed(row.before), _fixed(row.after), gap, _fixed(row.training), generalization

@@ -16,7 +16,7 @@ import pytest
 
 from pbgeval import evaluate, load_config
 from pbgeval.monitor.records import History, PassKey, VisitRecord, read_history
-from pbgeval.monitor.schema import EndTypes, hash_edges, held_out_rows, threshold_of
+from pbgeval.monitor.schema import hash_edges, threshold_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done
@@ -75,7 +75,7 @@ def is_held_out(case: TinyCase, bucket: tuple[int, int], edges: np.ndarray) -> n
     """Tell which edges of a bucket the hash holds out; bool."""
     sizes = {name: of["num_partitions"] for name, of in case.settings["entities"].items()}
     ends = [
-        EndTypes(
+        (
             of["lhs"],
             bucket[0] if sizes[of["lhs"]] > 1 else 0,
             of["rhs"],
@@ -83,9 +83,7 @@ def is_held_out(case: TinyCase, bucket: tuple[int, int], edges: np.ndarray) -> n
         )
         for of in case.settings["relations"]
     ]
-    mask = np.zeros(len(edges), bool)
-    mask[held_out_rows(hash_edges(0, ends, *edges.T.copy()), threshold_of(FRACTION))] = True
-    return mask
+    return hash_edges(0, ends, *edges.T.copy()) < np.uint64(threshold_of(FRACTION))
 
 
 @pytest.fixture(scope="module", params=["relation_list", "dynamic"])
