@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter as Multiset
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from functools import reduce
 from operator import add, attrgetter
@@ -24,19 +24,21 @@ from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, mak
 from pbgeval.inputs.partitions import PartitionHolder, check_held, plan_room
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.summary import SortedPools, summarise
-from pbgeval.notation import WorkUnit
+from pbgeval.notation import Side, WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.relations import RelationCandidates
-from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin
+from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, Tables
+from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import RankStats, query_mean
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.checkpoint import num_bytes_of
+from pbgeval.storage.edges import EdgeBlock
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions, degree_weights, group_classes, query_dimensions
 from pbgeval.worker.journal import Pace, share_names
@@ -197,7 +199,12 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
                 with time_use.spent_on(WRITING):
                     journal.begin(unit_name(unit))
                 with time_use.spent_on(COMPUTING):
-                    headline = results.evaluate(unit, partitions, index)
+                    edges, origin, columns, competition = results.read(unit)
+                    asked = context.settings, competition, results.relations
+                    # No variable keeps the tables: those of the last bucket must go before new ones are loaded.
+                    found = bucket_pass(edges, origin, results.load(partitions, index, unit), *asked)
+                    headline = results.add(unit, columns, found)
+                    del edges, columns, competition, asked, found  # before the next unit's are read
                 check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 with time_use.spent_on(WRITING):
                     if journal.finish(unit_name(unit)):
@@ -279,10 +286,10 @@ class _UnitResults:
             interim=None if is_sample else InterimReport(context, Record.empty(protocol)),
         )
 
-    def evaluate(self, unit: WorkUnit, partitions: PartitionHolder, index: int) -> RankStats:
-        """Evaluate a unit, which has an index in the plan; return the sums of the headline over heads and tails."""
-        context, bucket = self.context, unit.bucket
-        file = context.inputs.buckets[unit.path_index][bucket]
+    def read(self, unit: WorkUnit) -> tuple[EdgeBlock, EdgeOrigin, EdgeColumns, Competition]:
+        """Read the edges of a unit, number their entities, and look up what competes with them."""
+        context = self.context
+        file = context.inputs.buckets[unit.path_index][unit.bucket]
         with context.time_use.spent_on(READING):
             edges = file.read(unit.start, unit.stop)
         if context.inputs.featurized:
@@ -292,19 +299,25 @@ class _UnitResults:
         else:
             columns = context.numberer.numbered(file, edges)
             competition = self._competition(unit, columns)
-        with context.time_use.spent_on(LOADING):
-            tables = partitions.enter(index, bucket)
+        return edges, EdgeOrigin(str(file.path), unit.path_index, unit.bucket), columns, competition
+
+    def load(self, partitions: PartitionHolder, index: int, unit: WorkUnit) -> Tables:
+        """Load the partitions of a unit, which has an index in the plan."""
+        with self.context.time_use.spent_on(LOADING):
+            tables = partitions.enter(index, unit.bucket)
             partitions.read_ahead()
-        origin = EdgeOrigin(str(file.path), unit.path_index, bucket)
-        found = bucket_pass(edges, origin, tables, context.settings, competition, self.relations)
-        sums = []
+        return tables
+
+    def add(self, unit: WorkUnit, columns: EdgeColumns, found: Mapping[Side, SideResult]) -> RankStats:
+        """Add what was found about the queries of a unit; return the sums of the headline over heads and tails."""
+        context, sums = self.context, []
         for side, result in found.items():
             rows_Q = result.rows_Q.numpy()
             of_queries, frequency_Q = columns.select(rows_Q), None
             if self.frequencies is not None:
-                frequency_Q = self.frequencies.look_up(side, bucket, of_queries)
+                frequency_Q = self.frequencies.look_up(side, unit.bucket, of_queries)
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
-            key = GroupKey(unit.path_index, bucket, side)
+            key = GroupKey(unit.path_index, unit.bucket, side)
             context.journal.journal.check()
             of_side = add_side(context, self.pending, self.files, key, unit.start + rows_Q, of_queries, result, groups)
             sums += [of_side] if side.is_in("both") else []
