@@ -134,6 +134,8 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         with context.collectively():
             cells, one.sample = read_given(context, edges, one.queries, number, ranges, plan.pairs_bytes)
         given.append(cells)
+    _prepare(context, states)
+    context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
     dimensions = query_dimensions(context, distinct(np.concatenate([edges.lhs_E, edges.rhs_E])))
     relations = None
@@ -278,6 +280,12 @@ def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[Cand
         yield table
 
 
+def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
+    with context.collectively():
+        for one in states:
+            one.prepare(context.team.part(one.queries.num_keys))
+
+
 def _rank(
     context: WorkerContext,
     edges: QueryEdges,
@@ -289,10 +297,6 @@ def _rank(
     ranges: list[CandidateRange],
 ) -> None:
     """The second sweep: every worker streams its part of the candidates past all queries."""
-    with context.collectively():
-        for one in states:
-            one.prepare(context.team.part(one.queries.num_keys))
-    context.work.observer.phase("scoring")
     journal, numbering = context.journal, edges.numbering
     results, watch = _SweepResults(context, states), context.team.watch(journal.part)
     threads = BlockThreads.of_device(context.device, plan.block_threads)
