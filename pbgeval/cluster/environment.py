@@ -70,7 +70,7 @@ def place_in_group(environment: Environment) -> GroupPlace | None:
     Raises:
         LaunchError: variables that belong together are not all there, or are no sensible numbers.
     """
-    places = (find(environment) for find in (_of_torchrun, _of_submitit, _of_mpi, _of_srun))
+    places = (find(environment) for find in (_of_torchrun, _of_submitit, _of_open_mpi, _of_pmi, _of_srun))
     return next((place for place in places if place is not None), None)
 
 
@@ -117,25 +117,28 @@ def _of_submitit(environment: Environment) -> GroupPlace | None:
     )
 
 
-def _of_mpi(environment: Environment) -> GroupPlace | None:
-    """Read what MPI sets, which tells its processes how many share a host, not where the others are.
-
-    Launchers are Open MPI's mpirun; Hydra, the mpiexec of MPICH and Intel MPI; and PALS, with other names for local
-    ranks.
-    """
-    open_mpi = (f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
+def _of_open_mpi(environment: Environment) -> GroupPlace | None:
     job = environment.get("PMIX_NAMESPACE") or environment.get("OMPI_MCA_ess_base_jobid", "")
-    launchers = [["mpirun", *open_mpi, job]]
+    rank, size = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
+    return _of_mpi(environment, "mpirun", rank, size, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", job)
+
+
+def _of_pmi(environment: Environment) -> GroupPlace | None:
+    """Read what Hydra sets: the mpiexec of MPICH and Intel MPI; PALS has other names for local ranks."""
     # srun --mpi=pmi2 sets both; under mpiexec the step counts its daemons, one per host.
-    if not environment.get("PMI_SIZE") or environment.get("SLURM_STEP_NUM_TASKS") != environment["PMI_SIZE"]:
-        hydra = "MPI_LOCALRANKID" in environment
-        local = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS") if hydra else ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE")
-        launchers.append(["mpiexec", "PMI_RANK", "PMI_SIZE", *local, environment.get("PMI_JOBID", "")])
-    groups = (of for of in launchers if _has_all(environment, of[1], of[2]) and _number(environment, of[2]) != 1)
-    found = next(groups, None)
-    if found is None:
+    if environment.get("PMI_SIZE") and environment.get("SLURM_STEP_NUM_TASKS") == environment["PMI_SIZE"]:
         return None
-    how, rank, size, local_rank, local_size, job = found
+    hydra = "MPI_LOCALRANKID" in environment
+    local = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS") if hydra else ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE")
+    return _of_mpi(environment, "mpiexec", "PMI_RANK", "PMI_SIZE", *local, environment.get("PMI_JOBID", ""))
+
+
+def _of_mpi(
+    environment: Environment, how: str, rank: str, size: str, local_rank: str, local_size: str, job: str
+) -> GroupPlace | None:
+    """Read the variables of these names. MPI tells its processes how many share a host, not where the others are."""
+    if not _has_all(environment, rank, size) or _number(environment, size) == 1:
+        return None
     address = environment.get("MASTER_ADDR", "")
     if not address:
         if _number(environment, local_size, default=0) != _number(environment, size):

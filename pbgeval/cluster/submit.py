@@ -102,9 +102,8 @@ class SubmittedJob:
         until = time.monotonic() + _SECONDS_FOR_FILES
         while not (results := self._results()) and time.monotonic() < until:
             time.sleep(1.0)
-        errors = (result for outcome, result in results.values() if outcome == "error")
-        error = next(errors, None)
-        return JobEnd(0 in results) if error is None else _end_by(error)
+        errors = [result for outcome, result in results.values() if outcome == "error"]
+        return _end_by(errors[0]) if errors else JobEnd(0 in results)
 
     def _results(self) -> dict[int, tuple[str, Any]]:
         """Return what tasks have left behind: `success`, or `error` and a traceback."""

@@ -77,11 +77,13 @@ def _wait_for_listener(place: GroupPlace, time_to_meet: datetime.timedelta) -> N
     until = time.monotonic() + time_to_meet.total_seconds()
     while True:
         try:
-            return socket.create_connection((place.address, place.port), _SECONDS_TO_CONNECT).close()
+            socket.create_connection((place.address, place.port), _SECONDS_TO_CONNECT).close()
         except OSError:
             if time.monotonic() > until:
                 raise
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+        else:
+            return
 
 
 @contextmanager

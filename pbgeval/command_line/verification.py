@@ -269,7 +269,8 @@ class _Again:
             return self._compare({**changes, "precision": self.config.precision}, drawn)  # it cannot be certified
         how = "in certified precision" if config.precision == "certified" else "as the run did"
         self.observer.step(f"ranking {changes.get('sample_edges', self.num_edges):,} edges again {how}")
-        num_edges, differing = 0, dict[tuple[Any, ...], str]()
+        num_edges = 0
+        differing = dict[tuple[Any, ...], str]()
         with temporary_folder() as folder:
             report = evaluate(
                 config, output=folder / "again", workers=self.workers, device=self.device, observer=self.observer

@@ -106,7 +106,8 @@ def _choices(config: EvalConfig) -> Iterator[Fault]:
         value = getattr(config, key)
         yield from refuse((key,), (value not in (None, *names), not_one_of(names, value)))
     for index, relation in enumerate(config.relations):
-        is_unknown, message = relation.operator not in OPERATORS, not_one_of(sorted(OPERATORS), relation.operator)
+        is_unknown = relation.operator not in OPERATORS
+        message = not_one_of(sorted(OPERATORS), relation.operator)
         yield from refuse(("relations", index, "operator"), (is_unknown, message))
 
 

@@ -104,7 +104,8 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     types = list(dict.fromkeys(name for _, *ends in form.relations for name in ends))
     has_features = any(entity.featurized for entity in config.entities.values())
     if len(types) == 1:
-        is_other, message = len(config.entities) > 1, "one entity type without features; give one such type"
+        is_other = len(config.entities) > 1
+        message = "one entity type without features; give one such type"
     else:
         is_other = not config.entities.keys() <= set(types)
         message = f"the entity types {listed(types)}, without features; give those"

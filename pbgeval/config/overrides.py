@@ -106,7 +106,8 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
 
 def _read(text: str, type_: object) -> object:
     """Read a value by its type; text that cannot be read is returned as it is."""
-    required, word = without_none(type_), text.strip().lower()
+    required = without_none(type_)
+    word = text.strip().lower()
     kind = typing.get_origin(required) or required
     if kind is dict and word in _NONE:
         return {}

@@ -259,7 +259,8 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     known = [name for name in edges.paths if name in ("train", "valid")]
     evaluated = [name for name in edges.paths if name not in known]
     if not evaluated:  # then these are evaluated, and none is only known
-        evaluated, known = known, []
+        evaluated = known
+        known = []
     write_atomically(folder / "eval.py", _config(model, evaluated, known, num_partitions))
     write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
     entities = plural(model.num_entities, "entity", "entities")

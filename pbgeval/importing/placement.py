@@ -136,7 +136,8 @@ def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, num
             if file is None or bucket != current:
                 if file is not None:
                     file.sync()
-                current, row = bucket, 0
+                current = bucket
+                row = 0
                 file = create_bucket(folder, Bucket(*divmod(bucket, num_rhs)), int(counts[bucket]), dtypes)
             file.write(row, {name: block[name][start:stop] for name in dtypes})
             row += stop - start

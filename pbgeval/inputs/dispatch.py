@@ -274,12 +274,15 @@ class UnitQueue:
             if self._stripe is None:
                 self._stripe = self._stripe_to_join()
             if self._stripe is None:
-                index, stop = self.plan.first_small + self._add("small", 1) - 1, len(self.plan.units)
+                index = self.plan.first_small + self._add("small", 1) - 1
+                stop = len(self.plan.units)
                 if index >= stop:
                     return None
             else:
-                number, stripe = self._stripe, self.plan.stripes[self._stripe]
-                index, stop = stripe.start + self._add(f"stripe/{number}", 1) - 1, stripe.stop
+                number = self._stripe
+                stripe = self.plan.stripes[self._stripe]
+                index = stripe.start + self._add(f"stripe/{number}", 1) - 1
+                stop = stripe.stop
                 if index >= stop - 1:  # nothing is left of it
                     self._stripe = None
                     self._used_up.add(number)
@@ -359,7 +362,8 @@ class PartitionCache:
         stripe = next((stripe for stripe in plan.stripes if index in stripe), range(0))  # of none, nothing follows
         if stripe not in self._uses:
             self._uses[stripe] = Uses(plan.needs[stripe.start : stripe.stop])
-        uses, place = self._uses[stripe], index - stripe.start
+        uses = self._uses[stripe]
+        place = index - stripe.start
         if self.ahead is not None and (self.ahead in needed or uses.next_use(self.ahead, place) == float("inf")):
             evict(self.held, needed | {self.ahead}, self.room, uses, place)
             self.held.add(self.ahead)

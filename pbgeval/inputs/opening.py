@@ -222,7 +222,8 @@ def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
     embeddings: dict[tuple[str, int], PartitionRows] = {}
 
     def open_partition(name: str, partition: int) -> None:
-        dimension, num_rows = config.dimension_of(name), read_entity_count(entity_path, name, partition)
+        dimension = config.dimension_of(name)
+        num_rows = read_entity_count(entity_path, name, partition)
         embeddings[name, partition] = open_embeddings(
             folder, name, partition, version, dimension=dimension, num_rows=num_rows
         )
@@ -267,7 +268,8 @@ def _open_edges(
         StorageError: they are not there, or of another form.
         DataError: they lack times, or the model has no such entity.
     """
-    extent, with_time = grid(config), config.filters_by_time or (config.uses_time and path in config.edge_paths)
+    extent = grid(config)
+    with_time = config.filters_by_time or (config.uses_time and path in config.edge_paths)
     if given is None and Path(path).is_dir():
         return {**find_buckets(Path(path), extent.lhs, extent.rhs, with_time=with_time)}
     if given is None and names_file_of_edges(path):

@@ -62,7 +62,8 @@ def batch_scores(
         ScorerError: it returns neither two arrays of scores nor four, or of other shapes.
     """
     found = score_batch(batch_b3.clone())
-    where, size = f"{name}.score_batch", len(batch_b3)
+    where = f"{name}.score_batch"
+    size = len(batch_b3)
     is_tuple = isinstance(found, tuple | list)
     names = _CONTRACTS.get(len(found)) if is_tuple else None
     if names is None:

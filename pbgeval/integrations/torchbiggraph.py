@@ -208,7 +208,8 @@ def _registered(hook: _Hook) -> Iterator[None]:
         """Open the storage of a path, whose edges go through the hook."""
         _, index, path = url.split(":", 2)
         storage = EDGE_STORAGES.make_instance(path)
-        load, is_new = storage.load_chunk_of_edges, True
+        load = storage.load_chunk_of_edges
+        is_new = True
 
         def load_chunk_of_edges(lhs_p: int, rhs_p: int, chunk_idx: int = 0, num_chunks: int = 1) -> EdgeList:
             nonlocal is_new

@@ -169,7 +169,8 @@ def pooled_classification(
     if not len(pool.true) or not len(pool.competing):
         return {**dict.fromkeys(NAMES), "num_scores": num_scores}, {}
     ascending = np.union1d(first_of_each(pool.true)[0], first_of_each(pool.competing)[0])
-    scores, last = ascending[::-1], len(ascending) - 1
+    scores = ascending[::-1]
+    last = len(ascending) - 1
     true, competing = (last - np.searchsorted(ascending, images) for images in (pool.true, pool.competing))
     positive_T: np.ndarray = np.bincount(true, minlength=len(scores))
     negative_T: np.ndarray = np.bincount(competing, minlength=len(scores))

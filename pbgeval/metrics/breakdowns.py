@@ -95,7 +95,8 @@ def _groups(name: str, grouped: GroupedStats, classes: GroupClasses) -> dict[Gro
             for side, dimension in ENTITY_FREQUENCY.items()
             for of_class, of_side in grouped.rows(dimension).items()
         }
-    rows, types = grouped.rows(RELATION), (classes.lhs_types, classes.rhs_types)
+    rows = grouped.rows(RELATION)
+    types = (classes.lhs_types, classes.rhs_types)
     if name == "relation":
         return {(classes.names[rel], rel, *(of[rel] for of in types)): of_side for rel, of_side in rows.items()}
     if name == "entity_types":

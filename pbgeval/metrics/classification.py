@@ -183,7 +183,8 @@ def _precision_recall(groups: ScoreGroups) -> dict[str, float | None]:
     area_under_the_precision_recall_curve: begins at recall 0, precision 1. [0, 1], higher is better; too optimistic
         where positives are rare or scores tie, because precision is not linear in recall (Davis and Goadrich, 2006).
     """
-    positive_T, total = groups.positive_T, groups.positive_T.sum()
+    positive_T = groups.positive_T
+    total = groups.positive_T.sum()
     if not positive_T.any():
         return dict.fromkeys(("average_precision_score", "area_under_the_precision_recall_curve"))
     above_T = np.cumsum(positive_T)

@@ -123,10 +123,12 @@ class DrawSums:
             names = [f"{rank_type}.{metric}" for rank_type in WORTH_OF_TIES for metric in RANGES if metric != QUERY_AUC]
             return dict.fromkeys([*names, QUERY_AUC], Estimate(None, None))
         found: dict[str, Estimate] = {}
-        num_queries, num_lists = self.num_queries, int(self.values[2])  # lists of which some query has competitors
+        num_queries = self.num_queries
+        num_lists = int(self.values[2])  # lists of which some query has competitors
         *of_ranks, of_auc = (_ShareSums(*row) for row in self.values[NUM_COUNTS:].reshape(-1, NUM_SHARE_SUMS).tolist())
         for rank_type, sums in zip(WORTH_OF_TIES, of_ranks, strict=True):
-            share, num_competitors = sums.mean(num_lists), sums.weights
+            share = sums.mean(num_lists)
+            num_competitors = sums.weights
             num_by_chance = num_competitors + 2 * num_queries  # twice the ranks that chance would give, summed
             found[f"{rank_type}.mean_rank"] = _affine(1.0, num_competitors / num_queries, share)
             found[f"{rank_type}.adjusted_arithmetic_mean_rank"] = _affine(

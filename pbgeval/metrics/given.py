@@ -224,7 +224,8 @@ class ListedRanks:
 
     def metrics(self, absent: Absent | str = Absent.BOUNDS) -> ListedMetrics:
         """Return the metrics under a convention for what is not listed."""
-        convention, num_listed = Absent(absent), int(self.is_listed_Q.sum())
+        convention = Absent(absent)
+        num_listed = int(self.is_listed_Q.sum())
         ranks = self.select(self.is_listed_Q) if convention is Absent.ZERO else self
         listed_Q, best_Q, worst_Q = ranks.is_listed_Q, ranks.optimistic_Q, ranks.pessimistic_Q
         first = last = from_ranks(np.where(listed_Q, best_Q, worst_Q), worst_Q, ranks.num_candidates_Q)

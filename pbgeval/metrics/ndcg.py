@@ -184,7 +184,8 @@ def evaluate_types(
     lists = [_judge(taxonomy, protocol, width, true, ranking.get(query), counts) for query, true in truth.items()]
     counts["num_unasked"] = len(ranking.keys() - truth.keys())
     gains_QK, ideal_QK = (np.array([pair[at] for pair in lists]).reshape(-1, width) for at in (0, 1))
-    is_standard, of_cutoff = protocol.discount is Discount.STANDARD, {}
+    is_standard = protocol.discount is Discount.STANDARD
+    of_cutoff = {}
     for cutoff in cutoffs:
         place_K = torch.arange(1, cutoff + 1, dtype=torch.float64)
         divisor_K = torch.log2(place_K + 1.0 if is_standard else place_K.clamp(min=2.0))
@@ -217,7 +218,8 @@ def _judge(
     counts: Counter[str],
 ) -> tuple[Floats, Floats]:
     """Return the gains of the first places of a list, and those of the ideal one; count what is odd in it."""
-    names, root = list(listed or ()), taxonomy.root
+    names = list(listed or ())
+    root = taxonomy.root
     once = list(dict.fromkeys(names))
     found = [taxonomy.find(name) for name in dict.fromkeys(true) if name != root]
     known = tuple(sorted(type_ for type_ in found if type_ is not None))

@@ -74,7 +74,8 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
         metrics: what is compared.
         by_group: whether groups are compared, or all their queries together.
     """
-    sums, keys = stats.by_group if by_group else stats.all, [table.sums() for table in stats.keys]
+    sums = stats.by_group if by_group else stats.all
+    keys = [table.sums() for table in stats.keys]
     few = [sums.few(number) for number in range(len(metrics))]
     found = []
     for group in sums.groups:

@@ -205,7 +205,8 @@ def _pool_metrics(
     stats: RankStats, pools: SortedPools, keys: Sequence[GroupKey], selection: Selection, *, only_auc: bool
 ) -> tuple[Metrics, dict[str, dict[str, float]]]:
     """Return what follows from the scores of some groups, with the intervals of what is estimated."""
-    auc, sample = pools.auc(keys, with_error=not only_auc), pools.sample
+    auc = pools.auc(keys, with_error=not only_auc)
+    sample = pools.sample
     metrics: Metrics = {"auc": None if auc is None else auc.value}
     interval = None if auc is None else auc.interval(sample.level)
     intervals = {} if interval is None else {"auc": interval}
@@ -227,7 +228,8 @@ def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
     histograms_of = by_label({side: groups.side_histograms(side) for side in sides}, sides)
     found: dict[str, object] = {}
     for label, stats in stats_of.items():
-        total, num_queries = stats.total, stats.total("num_queries")
+        total = stats.total
+        num_queries = stats.total("num_queries")
         candidates = histograms_of[label].num_candidates.keys
         found[label] = {
             "num_queries": num_queries,
@@ -268,7 +270,8 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
         of_label = [(frequency, of_labels[label]) for frequency, of_labels in rows]
         metrics |= _metrics(label, grouped.layout, of_label, of_label)
-        sums, of_sides = weighted_sums(grouped.layout, of_label), tuple(side for side in sides if side.is_in(label))
+        sums = weighted_sums(grouped.layout, of_label)
+        of_sides = tuple(side for side in sides if side.is_in(label))
         weighted = all_weighted_metrics(sums.__getitem__, grouped, of_sides)
         metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
     return metrics

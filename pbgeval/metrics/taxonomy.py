@@ -215,7 +215,8 @@ class _TypeLines:
             number = min(self.parents[error.args[1][0]].values())
             self._fault(number, f"expected a hierarchy, found a type that is its own ancestor: {cycle}")
         for name, parent, number in links if not self.faults else ():
-            depth, above = self.depths[name], self.depths.get(parent, 0)
+            depth = self.depths[name]
+            above = self.depths.get(parent, 0)
             if depth <= above:
                 self._fault(
                     number, f"expected a depth of '{name}' above that of its parent '{parent}', {above}, found {depth}"

@@ -57,7 +57,8 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
 }
 _NODES, _BAG = "node_emb.weight", re.compile(r"(?:^|\.)embedding(?:_bag)?s\.([^.]+)\.weight$")
 _MODULES = {"source": "src_operator", "destination": "dst_operator"}
-_WEIGHT, _WEIGHTS = "edge_type_embeddings.weight", {"linear": "edge_type_projection"}
+_WEIGHT = "edge_type_embeddings.weight"
+_WEIGHTS = {"linear": "edge_type_projection"}
 
 
 def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +112,8 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         )
     system = "arrays" if tensors is None else "tensors"
     if tensors is not None and any(name.endswith(_NODES) for name in tensors):
-        system, options = "pyg", {**_pyg_options(path, tensors, options), **options}
+        system = "pyg"
+        options = {**_pyg_options(path, tensors, options), **options}
     where = str(path / DESCRIPTION if tensors is None and not options.get("entities") else path)
     tables = _entities(path, options, tensors)
     types = relation_types_of(where, options, list(tables))

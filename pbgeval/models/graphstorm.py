@@ -219,7 +219,9 @@ class SavedIds:
         Raises:
             StorageError: a node has no row, or several; names the file.
         """
-        seen, first, is_in_order = np.zeros(self.num_rows, bool), 0, True
+        seen = np.zeros(self.num_rows, bool)
+        first = 0
+        is_in_order = True
         for path, ids in self.blocks():
             is_outside = (ids < 0) | (ids >= len(seen))
             values, counts = np.unique(ids[~is_outside], return_counts=True)

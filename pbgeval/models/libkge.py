@@ -80,7 +80,8 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
 def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
     """Return the model's name and how it scores."""
     name: str = options["model"]
-    own, reciprocal = _section(options, name), name in RECIPROCAL
+    own = _section(options, name)
+    reciprocal = name in RECIPROCAL
     if reciprocal:
         own = _section(own, "base_model")
         name = _word(own.get("type"))

@@ -262,7 +262,8 @@ def _sharded_tensor(
     chunks = of.get("chunks") if isinstance(of, dict) else None
     if not isinstance(of, dict) or not isinstance(chunks, list):
         raise StorageError(f"{where}: expected the parts of a tensor, found none")
-    shape, shards = _ints(path, of.get("size")), []
+    shape = _ints(path, of.get("size"))
+    shards = []
     if len(shape) < 2:
         raise StorageError(f"{where}: expected a table of vectors, found shape {tuple(shape)}")
     for chunk in chunks:

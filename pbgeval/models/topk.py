@@ -240,7 +240,8 @@ class _QueryTable:
 
     def _edges_of(self, block: RankedEdges, at_E: Integers) -> Integers:
         """Match edges with evaluated ones; repeated edges get different matches."""
-        edges, place_n = self.edges, np.flatnonzero(at_E != -1)
+        edges = self.edges
+        place_n = np.flatnonzero(at_E != -1)
         at_n = at_E[place_n]
         order = np.argsort(at_n, kind="stable")
         again_n = np.empty_like(at_n)  # which occurrence in this block
@@ -249,7 +250,8 @@ class _QueryTable:
         wrong_n = np.flatnonzero((at_n == -2) | (edge_n >= edges.first_U[at_n + 1]))
         if wrong_n.size:
             at, place = at_n[wrong_n[0]], place_n[wrong_n[0]]
-            where, text = f"{block.path}:{block.line_E[place]}", block.text_E[place]
+            where = f"{block.path}:{block.line_E[place]}"
+            text = block.text_E[place]
             if at == -2:
                 raise DataError(
                     f"{where}: expected a line that means one evaluated edge, found {text!r}, which"

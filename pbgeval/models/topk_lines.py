@@ -46,7 +46,8 @@ class RankedEdges:
             confidence_n = np.fromiter(map(float, texts), np.float64, len(texts))
         except ValueError:
             confidence_n = np.array([math.nan])  # some list is wrong
-        self.entity_n, self.length_L = columns[::2], columns_L // 2  # of all lists, one after the other
+        self.entity_n = columns[::2]
+        self.length_L = columns_L // 2  # of all lists, one after the other
         self.confidence_n = confidence_n  # finite, and descending in each list
         is_sound = not (columns_L % 2).any() and all(self.entity_n) and "_" not in "".join(texts)
         if not (is_sound and self._descends()):
@@ -89,7 +90,8 @@ def ranked_edges(path: Path) -> Iterator[RankedEdges]:
     Raises:
         StorageError: the file cannot be read, or a line is of the wrong form; says which.
     """
-    first, rest = 1, list[str]()  # lines that have not been taken, and the number of the first
+    first = 1
+    rest = list[str]()  # lines that have not been taken; `first` is the number of the first
     for block in chain(text_blocks(path), [None]):
         rest += block[1] if block else []
         at_E: list[int] = []
@@ -106,7 +108,8 @@ def ranked_edges(path: Path) -> Iterator[RankedEdges]:
             yield RankedEdges(path, [first + edge for edge in at_E], [rest[edge] for edge in at_E], texts)
         if fault is not None:
             raise fault
-        first, rest = first + at, rest[at:]
+        first = first + at
+        rest = rest[at:]
 
 
 def _behind(line: str) -> str:

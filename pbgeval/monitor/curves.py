@@ -192,7 +192,8 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     teeth: dict[tuple[int, ...], list[tuple[int, float, float]]] = {}
     counts: dict[tuple[int, ...], int] = {}
     for number, (key, visits) in enumerate(history.passes_of_visits.items()):
-        of_buckets, record = _bucket_visits(visits, metric), records.get(key)
+        of_buckets = _bucket_visits(visits, metric)
+        record = records.get(key)
         verdict = verdicts.get(key, "too_early")
         details = (None if record is None else record.details) or PassDetails(verdict=verdict)
         gap_errors = {name: of.standard_error for name, of in details.gap.items()}

@@ -324,7 +324,9 @@ class Visit:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is not None:
             return
-        before, after, training = self._before, self._measure(self.held_out), self._measure(self.sample)
+        before = self._before
+        after = self._measure(self.held_out)
+        training = self._measure(self.sample)
         if before is not None and after is not None:
             begun = time.perf_counter()
             protocol, values = self.protocol, after.values

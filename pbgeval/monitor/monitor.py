@@ -221,7 +221,7 @@ class Monitor:
         self._compares, self._team = compare_with_training, team or Team()
         self.worker, self.num_workers = self._team.rank_in_team, self._team.size
         self._warn, self._warned = warn or LOGGER.warning, set[str]()
-        self._test, self._past = GapTest(alarm_rate, tolerance), list[PastPass]()  # in order
+        self._test, self._past = GapTest(alarm_rate, tolerance), list[PastPass]()  # passes in order
         self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
         self._held_out: dict[tuple[int, int, Bucket], tuple[EdgeBlock, EdgeBlock]] = {}  # and training edges
         self._followed: dict[tuple[int, int, Bucket], Followed] = {}
@@ -257,7 +257,8 @@ class Monitor:
             raise DataError(
                 f"bucket {tuple(place)}: expected partitions below {tuple(self.schema.grid)}, as num_partitions says"
             )
-        columns, none = _columns(edges), np.empty(0, np.int64)
+        columns = _columns(edges)
+        none = np.empty(0, np.int64)
         if not self.is_on:  # nothing is copied
             return Split(edges, _taken(edges, none), None, none, _bucket_edges(columns, none))
         hash_E = hash_edges(self.seed, self.schema.ends(place), *columns)
@@ -377,7 +378,8 @@ class Monitor:
     def _close(self) -> PassRecord:
         """Summarise a pass from its sums over all workers; each is closed once, in order."""
         assert self._key is not None, "the caller has set it"
-        key, with_loss = self._key, self._protocol.loss is not None
+        key = self._key
+        with_loss = self._protocol.loss is not None
         sums = evolve(self._sums, tensor=self._team.sum_(self._sums.tensor))
         if sums.buckets[:, 0].any():  # visits of others, perhaps, while this worker had none that could have told
             self._rewind(key)
@@ -414,8 +416,10 @@ class Monitor:
         """Forget the passes from this one on if it is over or of an earlier epoch."""
         if all(of.key != key and of.key.epoch <= key.epoch for of in self._past):
             return
-        kept, num_past = [of for of in self._past if of.key < key], len(self._past)
-        self._test, self._past = GapTest(self._test.alarm_rate, self._test.tolerance), []
+        kept = [of for of in self._past if of.key < key]
+        num_past = len(self._past)
+        self._test = GapTest(self._test.alarm_rate, self._test.tolerance)
+        self._past = []
         for past in kept:
             self._remember(past)
         self._followed.clear()
@@ -449,9 +453,11 @@ class Monitor:
         """Go on from the records of an earlier process; of its errors only those between buckets."""
         has_records = self.worker == 0 and folder.is_dir() and any(folder.glob("training_stats*.json"))
         history = self._team.broadcast_object(read_history(folder, self._warn) if has_records else History((), ()))
-        prefix, visits = f"both.{self.headline.value}.", dict[PassKey, dict[Place, BucketVisit]]()
+        prefix = f"both.{self.headline.value}."
+        visits = dict[PassKey, dict[Place, BucketVisit]]()
         for visit in history.visits:
-            key, ours = visit.key, visit.details or VisitDetails(diverged=True)
+            key = visit.key
+            ours = visit.details or VisitDetails(diverged=True)
             before, after = (figures.get(f"{prefix}mean_reciprocal_rank") for figures in (ours.before, ours.after))
             if not ours.diverged and before is not None and after is not None:
                 place = (key.edge_path, key.edge_chunk, visit.bucket.lhs * self.schema.grid.rhs + visit.bucket.rhs)

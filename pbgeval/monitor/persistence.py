@@ -109,7 +109,9 @@ class ClusterSums:
         queries, squares, values, *limbs = self.sums[first : first + _COLUMNS].tolist()
         if not queries:
             return Estimate(None, None)
-        mean, num, unit = Fraction(values, queries), self.num_clusters, 1 / metric.denominator(VALUE_BITS)
+        mean = Fraction(values, queries)
+        num = self.num_clusters
+        unit = 1 / metric.denominator(VALUE_BITS)
         with_queries, with_values = (low + (high << _LIMB) for low, high in (limbs[:2], limbs[2:]))
         residual = with_values - 2 * mean * with_queries + mean * mean * squares  # sum of (value - mean x queries)^2
         variance = Fraction(num, num - 1) * max(residual, Fraction(0)) / queries**2 if num > 1 else None
@@ -251,7 +253,8 @@ class Change:
     @classmethod
     def from_buckets(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> Change:
         """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
-        values_B, num_buckets = np.array(values), len(values)
+        values_B = np.array(values)
+        num_buckets = len(values)
         mean = float(shares_B @ values_B)
         error = None if pooled is None else pooled.estimate(MEAN_RECIPROCAL_RANK).standard_error
         if pooled is not None and error is not None:

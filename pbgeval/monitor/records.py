@@ -178,7 +178,8 @@ def _record_of(text: str) -> VisitRecord | PassRecord:
     if not isinstance(line, dict):
         raise MalformedError(f"expected a JSON object, got {type(line).__name__}")
     try:
-        key, index = PassKey(*(int(line[name]) for name in KEYS)), int(line["index"])
+        key = PassKey(*(int(line[name]) for name in KEYS))
+        index = int(line["index"])
         if AVERAGE in line:
             return PassRecord(key, index, _figures_of(line[AVERAGE]), _details_of(PassDetails, line.get(OURS)))
         bucket = Bucket(int(line["lhs_partition"]), int(line["rhs_partition"]))

@@ -69,7 +69,8 @@ def bucket_pass(
     chosen = {}
     before = 0  # chunks of earlier groups: a sample numbers them through
     for part in _relation_groups(edges, settings, competition):
-        relation, chunks = settings.relations[part.relation], None
+        relation = settings.relations[part.relation]
+        chunks = None
         if competition.chunks is not None:
             num_chunks = -(-part.rows_E.numel() // settings.lists.chunk_size)
             first, stop = np.searchsorted(competition.chunks, [before, before + num_chunks])
@@ -122,13 +123,13 @@ def count_against_partition(
             None if known is None else known[hidden].of(state.queries.edge_of_keys),
             None if in_time is None else in_time[hidden].answers,
         )
-        table, num_columns = group.side(hidden).table, group.side(hidden).table.embeddings_ND.shape[1]
-        threads, rows_at_a_time = (
-            BlockThreads.of_device(table.device),
-            max(BYTES_PER_RANGE // (4 * max(num_columns, 1)), 1),
-        )
+        table = group.side(hidden).table
+        num_columns = table.embeddings_ND.shape[1]
+        threads = BlockThreads.of_device(table.device)
+        rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(num_columns, 1)), 1)
         if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
-            threads, rows_at_a_time = BlockThreads(1), table.num_rows
+            threads = BlockThreads(1)
+            rows_at_a_time = table.num_rows
         elif state.kernel is Kernel.FUSED:
             rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
         elif state.loss is not None:  # it is folded over whole runs of those that compete
@@ -222,7 +223,9 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
     rows_Q = torch.from_numpy(queries.edge_Q)
     loss_Q = None
     if state.loss is not None and queries.blocks:
-        lengths_Q, weights_Q, losses = counts.filtered.num_competitors_Q, group.weights(rows_Q), []
+        lengths_Q = counts.filtered.num_competitors_Q
+        weights_Q = group.weights(rows_Q)
+        losses = []
         for block in queries.blocks:
             part = slice(block.first, block.stop)
             if settings.pbg_semantics:

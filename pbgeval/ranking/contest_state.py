@@ -382,7 +382,8 @@ class ContestState:
         try:
             return self.queries.contest.candidates(x_CD)
         except UnrankableRowsError as error:
-            contest, number = self.queries.contest, int(numbers_C[error.rows[0]])
+            contest = self.queries.contest
+            number = int(numbers_C[error.rows[0]])
             raise self.source.unrankable(error, contest.scorer, self.hidden, number, None) from error
 
     def nan_score(self, query: int, number: int) -> EvalError:
@@ -436,8 +437,10 @@ class ContestState:
             for at in range(begin, last, KEYS_AT_A_TIME)
         )
         for first, stop in runs:  # of one schema each
-            schema, known_K = int(queries.schema_K[first]), queries.known_K[first:stop]
-            scorer, known_side = queries.contest.scorers[schema], self.hidden.other
+            schema = int(queries.schema_K[first])
+            known_K = queries.known_K[first:stop]
+            scorer = queries.contest.scorers[schema]
+            known_side = self.hidden.other
             rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
             try:
                 known_KD = self.source.vectors(scorer, known_side, known_K)

@@ -119,7 +119,8 @@ def count(
     true_RS = true_Q.new_full((key_R.numel(), num_slots), torch.nan)
     true_RS[places_Q] = true_Q
     start_T = _starts_of_runs(key_R.numel(), num_candidates, query_KD.device)
-    row_P, column_P = first_K[cells[0].to(query_KD.device)], cells[1].to(query_KD.device)
+    row_P = first_K[cells[0].to(query_KD.device)]
+    column_P = cells[1].to(query_KD.device)
     code_P, order_P = (row_P * num_candidates + column_P).sort()
     border_RT = torch.arange(true_RS.shape[0], device=query_KD.device).unsqueeze(1) * num_candidates + start_T
     scores_P, counts_2RS = _launch(

@@ -68,7 +68,9 @@ class GatheredChunks:
 
     @_results.default
     def _room(self) -> dict[Side, Arrays]:
-        num_queries, nothing, room = self.shape.numel(), torch.empty(0, dtype=torch.int64), {}
+        num_queries = self.shape.numel()
+        nothing = torch.empty(0, dtype=torch.int64)
+        room = {}
         for side, end in self.ends.items():
             excluded, known, sampled = end.cells or ((nothing, nothing),) * 3
             known_start_Q, known_P = by_row(known, num_queries, end.ids_BK.shape[1])

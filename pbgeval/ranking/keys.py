@@ -57,7 +57,8 @@ class KeyTable:
             index_n[:], goes_on = self._probe(codes_n, at)
             rows = goes_on
             while len(rows):
-                codes_n, at = codes_n[goes_on], (at[goes_on] + 1) & (len(self.cells) - 1)
+                codes_n = codes_n[goes_on]
+                at = (at[goes_on] + 1) & (len(self.cells) - 1)
                 index_n[rows], goes_on = self._probe(codes_n, at)
                 rows = rows[goes_on]
         return index_E

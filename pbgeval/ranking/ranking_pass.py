@@ -64,7 +64,8 @@ def rank(
     """
     by_relation = groupby(state.queries.blocks, attrgetter("relation"))
     of_relations = [(relation, list(blocks)) for relation, blocks in by_relation]
-    stop, competes = first_number + table.num_rows, np.zeros(table.num_rows, bool)
+    stop = first_number + table.num_rows
+    competes = np.zeros(table.num_rows, bool)
     rows_of = {relation: state.competing.rows(relation, first_number, stop) for relation, _ in of_relations}
     for rows in rows_of.values():
         competes[rows] = True
@@ -140,8 +141,12 @@ class RangeWork:
     cells: CellSample | None = field(init=False)  # that are read from blocks of scores, by query
 
     def __attrs_post_init__(self) -> None:
-        comparator, runs = self.state.certified, torch.split(self.prepared_CD, self.width)
-        self.certified, self.duplicates, self.known_of, self.cells = (), None, None, None
+        comparator = self.state.certified
+        runs = torch.split(self.prepared_CD, self.width)
+        self.certified = ()
+        self.duplicates = None
+        self.known_of = None
+        self.cells = None
         if comparator is None:
             self.duplicates = DuplicateRows.from_rows(self.prepared_CD)
         else:
@@ -190,7 +195,8 @@ class _BlockRows:
 
     @classmethod
     def read(cls, work: RangeWork, block: QueryBlock) -> _BlockRows:
-        queries, of_block = work.state.queries, slice(block.first, block.stop)
+        queries = work.state.queries
+        of_block = slice(block.first, block.stop)
         row_Q = torch.from_numpy(queries.key_Q[of_block] - block.first_key).to(work.device)
         own_Q = torch.from_numpy(positions(work.numbers_C, queries.true_Q[of_block]))
         return cls(block, work.state.prepared_queries(block, work.device), row_Q, own_Q)
@@ -202,15 +208,15 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     rows, kernel = _BlockRows.read(work, block), work.state.kernel
     if work.duplicates is None:
         return _count_exactly(work, rows, runs)
-    true, padded_KD, largest_query = (
-        work.state.true(block.first, block.stop),
-        padded_rows(rows.query_KD),
-        largest(rows.query_KD),
-    )
+    true = work.state.true(block.first, block.stop)
+    padded_KD = padded_rows(rows.query_KD)
+    largest_query = largest(rows.query_KD)
     total = _duplicates_tie(work, work.duplicates, rows, true, runs)
     for run in runs:
         may_overflow = not overflow_is_impossible(largest_query, work.largest[run], padded_KD.shape[1])
-        true_Q, own_Q, known = true.score_Q, rows.own_Q - run * work.width, work.known_in(run, block)
+        true_Q = true.score_Q
+        own_Q = rows.own_Q - run * work.width
+        known = work.known_in(run, block)
         if kernel is Kernel.COMPILED and not may_overflow:
             of_queries = (true_Q, true_Q), (rows.row_Q, own_Q)
             total = total + blocks.count(rows.query_KD, work.rows(run), *of_queries, known)[0]
@@ -241,7 +247,8 @@ def _count_fused(
     rows: _BlockRows, candidate_CD: Tensor, own_Q: Tensor, true_Q: Tensor, known: CellIndex | None
 ) -> QueryCounts:
     """Count on a GPU; every score that is taken back is read off what was counted."""
-    row_Q, own_Q = rows.row_Q, own_Q.to(candidate_CD.device)
+    row_Q = rows.row_Q
+    own_Q = own_Q.to(candidate_CD.device)
     own_query, own_column = own_cells(own_Q, candidate_CD.shape[0])
     known = known or (row_Q[:0], row_Q[:0])
     cells = torch.cat([known[0], row_Q[own_query]]), torch.cat([known[1], own_column])
@@ -290,12 +297,15 @@ def _duplicates_tie(
 
 def _count_exactly(work: RangeWork, rows: _BlockRows, runs: range) -> QueryCounts:
     """Count in exact arithmetic: the scores of a block are fast ones, or values where they are handed over."""
-    state, comparator = work.state, work.certified[0].comparator
+    state = work.state
+    comparator = work.certified[0].comparator
     true = state.certified_true(rows.block, rows.query_KD)
     queries = CertifiedQueries(comparator, PreparedRows(comparator, rows.query_KD, of_queries=True), rows.row_Q, true)
     total = QueryCounts.unfiltered(RankCounts.zero(rows.row_Q.numel(), work.device))
     for run in runs:
-        candidates, own_Q, known = work.certified[run], rows.own_Q - run * work.width, work.known_in(run, rows.block)
+        candidates = work.certified[run]
+        own_Q = rows.own_Q - run * work.width
+        known = work.known_in(run, rows.block)
         found = None
         if not state.wants_all_scores:
             found = count_certified_compiled(queries, candidates, own_Q, known, state.bfloat16)
@@ -339,7 +349,8 @@ def _hand_over(
         for query_P, number in state.in_time_cells(block, work.in_time, CELLS_AT_A_TIME):
             column = positions(numbers_C, number)
             query_P, column_P = query_P[column >= 0], column[column >= 0]
-            score_P, of_query = scores_of(query_P, column_P), torch.from_numpy(query_P).to(scores_KC.device)
+            score_P = scores_of(query_P, column_P)
+            of_query = torch.from_numpy(query_P).to(scores_KC.device)
             with state.lock:
                 state.add_in_time(block, count_cells(score_P, of_query, true_Q, true_Q))
     if state.sample is None:
@@ -527,7 +538,8 @@ class _BlockTrue:
 
     @classmethod
     def read(cls, state: ContestState, block: QueryBlock, device: torch.device) -> _BlockTrue:
-        query_KD, exact = state.prepared_queries(block, device), state.certified is not None
+        query_KD = state.prepared_queries(block, device)
+        exact = state.certified is not None
         true = state.certified_true(block, query_KD) if exact else state.true(block.first, block.stop)
         return cls(state, query_KD, true)
 

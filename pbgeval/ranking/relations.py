@@ -182,7 +182,8 @@ class HiddenRelations:
             kept_Q = torch.ones(len(edges), dtype=torch.bool)
             compared = torch.ones_like(scores_QC, dtype=torch.bool).nonzero(as_tuple=True)
         else:
-            kept_Q, compared = auc.true_is_kept(words_QW), auc.cells(words_QW, len(competing.ids))
+            kept_Q = auc.true_is_kept(words_QW)
+            compared = auc.cells(words_QW, len(competing.ids))
         tally.add_true_scores(true_Q[kept_Q.to(device)], position_Q[kept_Q])
         query, column = (of.to(device) for of in compared)
         others = column != own_Q[query]

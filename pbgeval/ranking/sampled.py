@@ -105,7 +105,8 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     repeated_BM[:, 1:] = equal_BM
     repeated_BM[:, :-1] |= equal_BM
     chunk, at = np.nonzero(repeated_BM)
-    identity, entry = values_BM[chunk, at], packed_BM[chunk, at] & ((1 << position_bits) - 1)
+    identity = values_BM[chunk, at]
+    entry = packed_BM[chunk, at] & ((1 << position_bits) - 1)
 
     # Runs of equal entries of one chunk: every query of a run against every other member that is a candidate.
     starts = np.flatnonzero(begins(chunk, identity))
@@ -131,7 +132,9 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     Entities are counted as `candidates = "partition"` would have them. Only meaningful where the true entity itself may
     compete.
     """
-    sets, known, rows_Q = group.competition.sets, group.competition.known, rows_BQ.flatten()
+    sets = group.competition.sets
+    known = group.competition.known
+    rows_Q = rows_BQ.flatten()
     list_BQ = rows_BQ[:, :1].expand_as(rows_BQ)  # a chunk's number in its unit: the row of its first edge
     rel_Q, true_Q = group.edges.rel[rows_Q].numpy(), group.side(hidden).ids_E[rows_Q].numpy()
     by_relation = sets is not None and sets.by_relation
@@ -198,7 +201,8 @@ def make_list(
             competes = (candidate != query % num_queries) | (block.num_batch == 0)
         else:
             competes = ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
-        auc_cells, auc_true_Q = (query[competes], candidate[competes]), settings.auc.true_is_kept(words_QW)
+        auc_cells = (query[competes], candidate[competes])
+        auc_true_Q = settings.auc.true_is_kept(words_QW)
     drawn_3Q = _drawn_from(group, side, block.rows_BQ) if settings.count_competitors else None
     return CandidateList(ids_BC, num_draws, copies, auc_cells, auc_true_Q, drawn_3Q)
 
@@ -229,7 +233,8 @@ class ChunkPart:
     ) -> ChunkPart:
         """Take some chunks of a block, and find their cells."""
         rows_BQ, ids_BC = block.rows_BQ[chunks], candidates.ids_BC[chunks]
-        num_queries, length = rows_BQ.numel(), ids_BC.shape[1]
+        num_queries = rows_BQ.numel()
+        length = ids_BC.shape[1]
         queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
         copies = _of_queries(candidates.copies, queries)
         excluded, known, in_time = _special(group, hidden, rows_BQ, ids_BC, copies)
@@ -237,9 +242,11 @@ class ChunkPart:
         if group.competition.sets is not None:
             ends_Q = group.edges.rel[rows_BQ], group.side(hidden).ids_E[rows_BQ]
             inside_Q = torch.from_numpy(group.may_compete(hidden, *(of.flatten().numpy() for of in ends_Q)))
-        true_Q, sampled = torch.ones(num_queries, dtype=torch.bool), candidates.auc_cells
+        true_Q = torch.ones(num_queries, dtype=torch.bool)
+        sampled = candidates.auc_cells
         if sampled is not None and candidates.auc_true_Q is not None:
-            sampled, true_Q = _of_queries(sampled, queries), candidates.auc_true_Q[queries]
+            sampled = _of_queries(sampled, queries)
+            true_Q = candidates.auc_true_Q[queries]
         if inside_Q is not None:
             true_Q = true_Q & inside_Q
             if sampled is not None:
@@ -303,7 +310,8 @@ def _special(
     def left_out(of_sides: Mapping[Side, KnownOfEdges] | None) -> CellIndex | None:
         if of_sides is None:
             return None
-        of_side, true_BQ = of_sides[hidden], group.side(hidden).ids_E[rows_BQ].numpy()
+        of_side = of_sides[hidden]
+        true_BQ = group.side(hidden).ids_E[rows_BQ].numpy()
         query, candidate = known_cells(of_side.key_E[rows_BQ.numpy()], true_BQ, list_BC, of_side.answers)
         if excluded_QC is not None:
             competes = ~excluded_QC[query, candidate]
@@ -328,7 +336,8 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
     Raises:
         UnrankableError: a score is not a number.
     """
-    certified, chunks = part.group.relation.scorer.certified, None
+    certified = part.group.relation.scorer.certified
+    chunks = None
     query_Q = torch.arange(part.rows_BQ.numel())
     own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
     if certified is None:
@@ -338,7 +347,8 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
             query, candidate = _to(part.in_time, scores_QC.device)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
     else:
-        values, true_QL = settings.loss is not None or part.sampled is None, _true_rows(part, candidate_BCD)
+        values = settings.loss is not None or part.sampled is None
+        true_QL = _true_rows(part, candidate_BCD)
         chunks = CertifiedChunks.score(certified, query_BQD, candidate_BCD, true_QL, values=values)
         true_Q, scores_QC = chunks.queries.true.value_Q, chunks.fast.scores_KC
         counts = chunks.count(own_Q, part.known, part.excluded)
@@ -435,7 +445,8 @@ def score_block(parts: Mapping[Side, ChunkPart]) -> dict[Side, Scored] | None:
 
 def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:
     """Tell whether prepared rows are those of the tables, and nothing is asked for but counts and a few scores."""
-    scorer, ends = group.relation.scorer, [group.side(side) for side in ENDS]
+    scorer = group.relation.scorer
+    ends = [group.side(side) for side in ENDS]
     tensors = [end.table.embeddings_ND for end in ends]
     tensors += [end.table.global_embedding_D for end in ends if end.table.global_embedding_D is not None]
     tensors += [value for of_side in scorer.parameters.values() for value in of_side.values()]
@@ -454,7 +465,8 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
 
 
 def _end(group: Group, block: ChunkBlock, side: Side, part: ChunkPart | None) -> ChunkEnd:
-    table, parameters = group.side(side).table, group.relation.scorer.parameters.get(side, {})
+    table = group.side(side).table
+    parameters = group.relation.scorer.parameters.get(side, {})
     ids_BK = group.side(side).ids_E[block.rows_BQ] if part is None else part.ids_BC
     cells = None if part is None else (part.excluded, part.known, part.read[0])
     return ChunkEnd(table.embeddings_ND, table.global_embedding_D, ids_BK, parameters, cells)
@@ -486,7 +498,8 @@ def count_sampled(
         chunks = slice(start, min(start + step, num_chunks))
         rows = {side: _rows(group, side, candidates.ids_BC[chunks]) for side, candidates in lists.items()}
         for hidden, candidates in lists.items():
-            part, known = ChunkPart.select(group, block, hidden, candidates, chunks), hidden.other
+            part = ChunkPart.select(group, block, hidden, candidates, chunks)
+            known = hidden.other
             if known in rows and block.num_batch:  # the head of that side's list
                 known_BQD = rows[known][:, : block.num_batch]
             else:
@@ -510,7 +523,8 @@ def _tally(part: ChunkPart, candidates: CandidateList, first_chunk: int, tally: 
     if candidates.drawn_3Q is not None:
         first = first_chunk * part.rows_BQ.shape[1]
         drawn_3Q = candidates.drawn_3Q[:, first : first + rows_Q.numel()][:, kept]
-    num_kept, topped_up = rows_Q[kept].numel(), part.block.num_topped_up > 0 and candidates.num_draws > 0
+    num_kept = rows_Q[kept].numel()
+    topped_up = part.block.num_topped_up > 0 and candidates.num_draws > 0
     tally.add_queries(
         rows_Q[kept],
         counts.select(kept),

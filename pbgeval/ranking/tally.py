@@ -95,7 +95,8 @@ class LossFold:
     """The loss of some queries, folded over blocks of their candidates, on the comparator's own scale."""
 
     def __init__(self, settings: LossSettings, comparator: RowComparator, true_Q: Tensor) -> None:
-        self._loss, self._margin = LOSSES[settings.name], settings.margin
+        self._loss = LOSSES[settings.name]
+        self._margin = settings.margin
         self._comparator = comparator
         self._true_Q = comparator.real_scores(true_Q).double()
         self._state_Q = self._loss.start(self._true_Q)

@@ -39,7 +39,8 @@ class GainLevels:
 
     def __attrs_post_init__(self) -> None:
         shape = self.num_keys, self.k
-        self.score_Kk, self.count_Kk = np.zeros(shape), np.zeros(shape, np.int64)
+        self.score_Kk = np.zeros(shape)
+        self.count_Kk = np.zeros(shape, np.int64)
         self.gain_KkG = np.zeros((*shape, self.num_gains), np.int64)
 
     def floor(self, first: int, stop: int) -> np.ndarray:

@@ -257,9 +257,11 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
     low, high = min(known, default=0.0), max(known, default=0.0)
     left, right = ([_span(first, block, num) for first in range(0, num, block)] for num in nums)
     num_cells = max(len(left), len(right))
-    size, boxes = min(_LARGEST, _EXTENT / num_cells), []
+    size = min(_LARGEST, _EXTENT / num_cells)
+    boxes = []
     for (lhs, rhs), mean in means.items():
-        text, num_edges = text_of(key, mean), sum(row["num_edges"] for row in places[lhs, rhs])
+        text = text_of(key, mean)
+        num_edges = sum(row["num_edges"] for row in places[lhs, rhs])
         title = f"left partition {left[lhs]}, right partition {right[rhs]}: {text}, {num_edges:,} edges"
         style = "none" if mean is None else f"level-{level_of(mean, low, high)}"
         label = text if mean is not None and num_cells <= MAX_LABELLED else ""

@@ -484,7 +484,8 @@ def relations_to_show(comparison: Comparison) -> tuple[int, list[RelationDiffere
 
 def difference_tiles(comparison: Comparison) -> list[Tile]:
     """Return the differences in MRR, hits and mean rank, or in the first metrics."""
-    found, tiles = {of.metric: of for of in comparison.differences}, []
+    found = {of.metric: of for of in comparison.differences}
+    tiles = []
     for of in [found[name] for name in LARGE if name in found] or [*found.values()][: len(LARGE)]:
         a, b, difference, interval = _cells(of, _decimals([of]))
         better = "B" if of.difference * of.direction > 0 else "A"
@@ -500,7 +501,8 @@ def _decimals(rows: Sequence[Difference]) -> dict[int, int]:
     """Return the decimals of a table by those of other tables: enough to tell whether an end of an interval is 0."""
     found: dict[int, int] = {}
     for of in rows:
-        usual, needed = _usual_decimals(of), 1 + decimals_of(of.standard_error) if of.standard_error else 0
+        usual = _usual_decimals(of)
+        needed = 1 + decimals_of(of.standard_error) if of.standard_error else 0
         found[usual] = max(found.get(usual, usual), needed)
     return found
 

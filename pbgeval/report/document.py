@@ -126,7 +126,8 @@ class Results:
         Returns:
             The sums of the headline's figures: filtered where there are any.
         """
-        headline_counts, raw_counts = self.headline_counts(result), result.counts.raw
+        headline_counts = self.headline_counts(result)
+        raw_counts = result.counts.raw
         headline = self._stats(self.raw, key, result, raw_counts, result.raw_pool, with_loss=self.filtered is None)
         if self.filtered is not None:
             headline = self._stats(self.filtered, key, result, headline_counts, result.filtered_pool, with_loss=True)
@@ -199,7 +200,9 @@ def make_report(
     groups = results.raw if results.filtered is None else results.filtered
     parts = _summaries(groups, context)
     total = parts()
-    estimate, chosen, num_paths = context.estimate, context.selection.select, len(context.edge_paths)
+    estimate = context.estimate
+    chosen = context.selection.select
+    num_paths = len(context.edge_paths)
     paths = [total] if num_paths == 1 else [parts(path_index=path_index) for path_index in range(num_paths)]
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -261,7 +264,8 @@ def _summaries(groups: GroupStats, context: ReportContext) -> Callable[..., Summ
 def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """Return the rows of each table of breakdowns, by name."""
     is_chosen = cache(context.selection.has)  # the same keys in every row
-    types, cutoffs = results.filtered_types or results.raw_types, results.grouped.layout.cutoffs
+    types = results.filtered_types or results.raw_types
+    cutoffs = results.grouped.layout.cutoffs
     tables: dict[str, tuple[Mapping[str, Any], ...]] = {}
     for name in (name for name in context.breakdowns if name in BREAKDOWN_FILES):
         rows: list[dict[str, Any]] = []

@@ -72,7 +72,8 @@ def headline_of(report: Report) -> DataTable:
 
 def _with_error(metrics: Mapping[str, Any], intervals: Mapping[str, Mapping[str, float] | None], key: str) -> str:
     """Return a metric with its standard error, or the interval where the value is not known."""
-    value, interval = metrics.get(key), intervals.get(key) or {}
+    value = metrics.get(key)
+    interval = intervals.get(key) or {}
     if value is None and interval:
         return f"{number(key, interval['low'])} to {number(key, interval['high'])}"
     error = interval.get("standard_error")
@@ -244,7 +245,8 @@ def topk_of(document: Mapping[str, Any]) -> list[DataTable]:
     section = document.get("topk_metrics")
     if section is None:
         return []
-    cutoffs, rows = sorted({int(key.rpartition("_")[2]) for key in section["metrics"]}), []
+    cutoffs = sorted({int(key.rpartition("_")[2]) for key in section["metrics"]})
+    rows = []
 
     def add(over: str, metrics: Mapping[str, Any], names: Iterable[str]) -> None:
         for name in names:
@@ -503,7 +505,8 @@ def _model_name(report: Report) -> str:
 
 def model_of(report: Report) -> str:
     """Return the model and where it was, with its version, as far as the report tells them."""
-    provenance, model_path = report.document.get("provenance") or {}, report.run.get("model_path")
+    provenance = report.document.get("provenance") or {}
+    model_path = report.run.get("model_path")
     version = provenance.get("checkpoint_version")
     place = Path(os.path.normpath(Path(report.path or "", model_path or "").absolute())).parts[-2:]
     told = [_model_name(report), "/".join(place) if model_path else "", "" if version is None else f"version {version}"]
@@ -521,7 +524,8 @@ def name_of(report: Report) -> str:
 
 def tiles_of(report: Report) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
-    document, tiles = report.document, []
+    document = report.document
+    tiles = []
     metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
     intervals = document.get("intervals") or {}  # an unfinished run has none
     keys = [f"{headline}.{name}" for name in LARGE if f"both.{headline}.{name}" in metrics]

@@ -143,10 +143,13 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
     has_result = (folder / METRICS).exists()
     if not has_result and not has_records:
         raise OutputError(f"{folder}: {no_result(folder, f'{METRICS} or training_stats.json')}")
-    result, training = read_result(folder) if has_result else None, None
+    result = read_result(folder) if has_result else None
+    training = None
     if monitor is not None or has_records:
         # Where an evaluation is what was asked for, records may have nothing to show.
-        records, needed, name = monitor or folder, result is None or monitor is not None, pbg_name(metric)
+        records = monitor or folder
+        needed = result is None or monitor is not None
+        name = pbg_name(metric)
         if name is None and needed:
             expected = ", ".join(map(both_names, TRAINING_METRICS))
             raise ConfigError(f"--metric {metric}: expected one of {expected} for the records of a training run")
@@ -507,7 +510,9 @@ def publish(
         raise ConfigError(str(error.args[0])) from None
     if figures[key] is None:
         raise OutputError(f"{metric}: this result has no value for it")
-    title, table, ends = title_of(report), final_table(report), ends_of(report.intervals.get(key))
+    title = title_of(report)
+    table = final_table(report)
+    ends = ends_of(report.intervals.get(key))
     interval = f"{interval_name(report.document)} {' to '.join(ends)}".replace("\u00a0", " ") if ends else ""
     caution = cautions_of(report.document)
     told = [f"{key}: {title}", interval, caution, f"digest {report.document['provenance']['digest']}"]

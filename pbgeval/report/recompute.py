@@ -198,7 +198,8 @@ def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -
         ValueError: an argument does not fit the run.
         EvalError: what is on the disk does not have what is asked for.
     """
-    paths, given = report.document.get("edge_paths", ()), query.edge_paths
+    paths = report.document.get("edge_paths", ())
+    given = query.edge_paths
     if run is None and given is not None and paths and len(given) != len(paths):
         names = ", ".join(str(of_path["path"]) for of_path in paths)
         raise ValueError(f"edge_paths: expected {len(paths)}, in the order of the run ({names}), got {len(given)}")
@@ -220,7 +221,8 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
     if not (popularity or topk_metrics):
         return report
     files = {(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()}
-    run, found = evolve(SavedRun.open(report, None), edges=files), {}
+    run = evolve(SavedRun.open(report, None), edges=files)
+    found = {}
     length = settings["save_topk"] if topk_metrics else None
     lists = None if length is None else _Recommended.read(run, length)
     counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
@@ -434,7 +436,8 @@ def _read_answers(
     candidates out; `among` are known ones that are better than an answer that nobody ties with, and put those in order.
     `row` is block and row of its edge. The last two columns count training edges, 0 where they are not counted.
     """
-    facts, tables = run.facts, []
+    facts = run.facts
+    tables = []
     of_partition = np.array(facts.candidates) == "partition"
     for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
         columns = run.read_counts(rows, hidden)
@@ -443,7 +446,8 @@ def _read_answers(
         schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
         sizes = [facts.num_partitions[name] for name in facts.types(hidden)]
         partitions = [rows.bucket.partition_of(hidden, size) for size in sizes]
-        partition_E, tied = np.array(partitions)[schema_E], of["tied"] - of["excluded_tied"]
+        partition_E = np.array(partitions)[schema_E]
+        tied = of["tied"] - of["excluded_tied"]
         seen = {} if counts is None else counts.of(hidden, rows.bucket, edges)
         tables.append(
             {
@@ -495,7 +499,8 @@ class _Recommended:
         for hidden, places in _ends(run):
             of = _read_answers(run, hidden, places, None, None)
             is_first = begins(of["key"])
-            rel, row = of["key"][is_first] // MAX_ROWS, of["row"][is_first]
+            rel = of["key"][is_first] // MAX_ROWS
+            row = of["row"][is_first]
             relations = [(hidden, relation) for relation in rel.tolist()]
             found.num_candidates.update(zip(relations, of["num_candidates"][is_first].tolist(), strict=True))
             for block, rows in enumerate(run.blocks_by_place(hidden)[places]):

@@ -518,9 +518,11 @@ def tags_of(report: Report) -> list[str]:
     document = report.document
     if "metrics" not in document:
         return []
-    edges, candidates = f"{plural(document['num_edges'], 'edge')} so far", ""
+    edges = f"{plural(document['num_edges'], 'edge')} so far"
+    candidates = ""
     if "diagnostics" in document:
-        edges, candidates = edges_told(document), candidates_of(document) or "no queries"
+        edges = edges_told(document)
+        candidates = candidates_of(document) or "no queries"
     version = (document.get("provenance") or {}).get("checkpoint_version")
     told = "" if version is None else f"checkpoint version {version}"
     return [tag for tag in (edges, _filter(document), f"{document['headline']} ranks", candidates, told) if tag]

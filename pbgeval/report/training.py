@@ -36,7 +36,10 @@ _OF_LOSSES = {  # where held-out edges get worse in a visit
 
 def verdicts_of(curves: Curves) -> list[str]:
     """Return what the last pass says, in words."""
-    metric, best, last, told = METRICS[curves.metric], curves.best, curves.passes[-1], []
+    metric = METRICS[curves.metric]
+    best = curves.best
+    last = curves.passes[-1]
+    told = []
     if curves.fits_training_edges_far_better:
         told.append(
             f"{metric} of training edges is {_fixed(last.training)}, that of held-out edges {_fixed(last.after)}: the "
@@ -102,7 +105,9 @@ def _fixed(value: float | None) -> str:
 def training_tiles(curves: Curves) -> list[Tile]:
     """Return the figures of the last pass."""
     metric, last = METRICS[curves.metric], curves.passes[-1]
-    error, where, interval = last.gap_error or 0.0, [f"in pass {last.key.epoch}"], []
+    error = last.gap_error or 0.0
+    where = [f"in pass {last.key.epoch}"]
+    interval = []
     if last.gap is not None and error:
         ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
         interval = [interval_line(*ends)]

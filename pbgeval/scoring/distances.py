@@ -48,7 +48,8 @@ class ColumnSums:
         for batch, row in itertools.product(range(0, num_products, batches), range(0, num_queries, rows)):
             part = slice(batch, batch + batches), slice(row, row + rows)
             query_BQ1D, candidate_B1CD = query_BQD[part].unsqueeze(2), candidate_BCD[part[0]].unsqueeze(1)
-            num_terms, sums_bqC = dimension // self.columns_per_term, sums_BQC[part]
+            num_terms = dimension // self.columns_per_term
+            sums_bqC = sums_BQC[part]
             for at in range(num_terms):
                 columns = range(at, num_terms * self.columns_per_term, num_terms)
                 sums_bqC += self.term([query_BQ1D[..., column] - candidate_B1CD[..., column] for column in columns])

@@ -109,7 +109,8 @@ class Linear(Operator):
     parts: ClassVar = {"linear_transformation": (1, 1)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        matrices, rows_ED = parameters[self.matrix], x_ED.flatten(0, -2)
+        matrices = parameters[self.matrix]
+        rows_ED = x_ED.flatten(0, -2)
         if rel_E is None:
             return self.transform(rows_ED, matrices).view(x_ED.shape)
         transformed_ED = torch.empty_like(rows_ED)

@@ -192,7 +192,8 @@ def full_precision(*, of_autocast: bool = True) -> Iterator[None]:
     """
     of_cpu: Any = torch.backends.mkldnn  # whose attributes torch makes when it is imported
     backends = (torch.backends.cuda.matmul, of_cpu.matmul)
-    of_all, of_each = "highest", [backend.fp32_precision for backend in backends]
+    of_all = "highest"
+    of_each = [backend.fp32_precision for backend in backends]
     with suppress(RuntimeError):  # set for one backend alone since: torch refuses to say, and `of_each` does the rest
         of_all = torch.get_float32_matmul_precision()
     with ExitStack() as suspended:

@@ -126,7 +126,8 @@ class SharedCandidates:
             return scorer.queries(self.hidden, known_KD, rel_K)
         assert isinstance(scorer, RelationScorer), "only vectors have operators"
         q_KD = scorer.transformed(self.hidden.other, known_KD, rel_K)
-        parameters, comparator = scorer.parameters.get(self.hidden), scorer.comparator
+        parameters = scorer.parameters.get(self.hidden)
+        comparator = scorer.comparator
         operator = OPERATORS["none" if parameters is None else scorer.operator]  # this one may act on the other side
         moved_KD, constant_K1 = move_to_query(
             operator, parameters or {}, comparator.name, comparator.bias, q_KD, lambda x_KD: x_KD.sum(-1)

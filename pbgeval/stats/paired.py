@@ -114,7 +114,8 @@ class PairedKeys:
 
 def runs_of(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a lexicographic order of some keys, and where runs of equal keys start."""
-    is_new, falls = np.zeros(max(len(keys[0]) - 1, 0), bool), False
+    is_new = np.zeros(max(len(keys[0]) - 1, 0), bool)
+    falls = False
     for key in keys:
         falls |= bool((~is_new & (key[1:] < key[:-1])).any())
         is_new |= key[1:] != key[:-1]

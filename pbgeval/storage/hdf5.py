@@ -157,7 +157,8 @@ class Hdf5File:
         Links are followed here and one at a time: HDF5 would follow them out of the folder.
         """
         item: Any = self._file
-        steps, links = [step for step in name.split("/") if step], self.depth
+        steps = [step for step in name.split("/") if step]
+        links = self.depth
         while steps:
             step = steps.pop(0)
             link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
@@ -314,7 +315,8 @@ class Hdf5Dataset:
                     )
                 covered.select_hyperslab(start, count, stride, block, op=h5py.h5s.SELECT_OR)
             with ExitStack() as opened:
-                file, depth = attrs.evolve(self.file, others=opened), self.file.depth + 1
+                file = attrs.evolve(self.file, others=opened)
+                depth = self.file.depth + 1
                 found = file.other(source.file_name, f"dataset {self.name}", depth).require(source.dset_name)
             shape = found.shape or ()
             if source.src_space.get_select_type() == h5py.h5s.SEL_ALL:

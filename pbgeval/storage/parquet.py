@@ -61,7 +61,8 @@ class ParquetRows:
         for first, file, group in self.groups[bisect_right(firsts, begin) - 1 : bisect_left(firsts, end)]:
             path = self.paths[file]
             values = _decoded(path, _state(path), group, self.columns, self.dimension)
-            low, high = max(begin, first), min(end, first + len(values))
+            low = max(begin, first)
+            high = min(end, first + len(values))
             rows[low - begin : high - begin] = values[low - first : high - first]
         return torch.from_numpy(rows)
 

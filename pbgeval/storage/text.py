@@ -133,7 +133,8 @@ def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
                     for lines in _decoded(path, number, b"".join([*begun, whole])):
                         yield number, lines
                         number += len(lines)
-                    begun, num_begun = [], 0
+                    begun = []
+                    num_begun = 0
                 begun.append(rest)
                 num_begun += len(rest)
                 if num_begun > _MAX_BYTES_OF_A_LINE:

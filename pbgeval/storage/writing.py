@@ -163,7 +163,8 @@ def append_line(path: Path, line: str) -> None:
 
 def write_all(descriptor: int, data: bytes | memoryview, offset: int | None = None) -> None:
     """Write all of some bytes, at a place of the file or where it stands."""
-    whole, start = memoryview(data).cast("B"), 0
+    whole = memoryview(data).cast("B")
+    start = 0
     while start < len(whole):
         rest = whole[start:]
         start += system.write(descriptor, rest) if offset is None else system.write_at(descriptor, rest, offset + start)

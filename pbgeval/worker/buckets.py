@@ -141,7 +141,8 @@ class InterimReport:
             self._read()
             groups = self._record.headline
             auc = AucSample(all_true=work.protocol.auc.true_rate >= 1, all_competing=work.protocol.auc.exact)
-            pools, with_loss = SortedPools.from_groups(groups, auc), config.compute_loss
+            pools = SortedPools.from_groups(groups, auc)
+            with_loss = config.compute_loss
             summary = summarise(groups, pools, work.protocol.sides, config.selection, with_loss=with_loss)
             facts = {
                 "filter": "filtered" if work.protocol.filtered else "raw",
@@ -269,7 +270,8 @@ class _UnitResults:
     @classmethod
     def begin(cls, context: WorkerContext, record: Record, files: PerEdgeFiles) -> _UnitResults:
         """Read what units need beside their edges and partitions; every worker takes part."""
-        protocol, is_sample = context.work.protocol, context.evaluated.sample is not None
+        protocol = context.work.protocol
+        is_sample = context.evaluated.sample is not None
         dimensions = query_dimensions(context, np.arange(context.numberer.numbering.num_entities))
         sets = candidate_sets(context, np.arange(context.inputs.num_relations))
         return cls(
@@ -295,7 +297,8 @@ class _UnitResults:
         if context.inputs.featurized:
             nowhere = np.zeros(unit.num_edges, np.int64)
             time_E = None if edges.time is None else edges.time.numpy()
-            columns, competition = EdgeColumns(nowhere, edges.rel.numpy(), nowhere, time_E), Competition()
+            columns = EdgeColumns(nowhere, edges.rel.numpy(), nowhere, time_E)
+            competition = Competition()
         else:
             columns = context.numberer.numbered(file, edges)
             competition = self._competition(unit, columns)
@@ -310,10 +313,12 @@ class _UnitResults:
 
     def add(self, unit: WorkUnit, columns: EdgeColumns, found: Mapping[Side, SideResult]) -> RankStats:
         """Add what was found about the queries of a unit; return the sums of the headline over heads and tails."""
-        context, sums = self.context, []
+        context = self.context
+        sums = []
         for side, result in found.items():
             rows_Q = result.rows_Q.numpy()
-            of_queries, frequency_Q = columns.select(rows_Q), None
+            of_queries = columns.select(rows_Q)
+            frequency_Q = None
             if self.frequencies is not None:
                 frequency_Q = self.frequencies.look_up(side, unit.bucket, of_queries)
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
@@ -325,7 +330,10 @@ class _UnitResults:
 
     def _competition(self, unit: WorkUnit, columns: EdgeColumns) -> Competition:
         """Decide which edges of a unit are evaluated, and which entities do not compete."""
-        context, bucket, rows_E, chunks = self.context, unit.bucket, None, None
+        context = self.context
+        bucket = unit.bucket
+        rows_E = None
+        chunks = None
         evaluated, inputs, numbering = context.evaluated, context.inputs, context.numberer.numbering
         sampled = evaluated.drawn(unit.path_index, bucket)
         if sampled is not None and sampled.chunks:

@@ -95,7 +95,8 @@ def _in_training(
     if not context.inputs.config.train_paths:
         return None, None
     is_leaked_U, is_seen = np.zeros(len(codes_U), bool), np.zeros(len(entities), bool)
-    table, cells = KeyTable.of_codes(entities), np.zeros(SIEVE_CELLS, bool)
+    table = KeyTable.of_codes(entities)
+    cells = np.zeros(SIEVE_CELLS, bool)
     cells[entities & (SIEVE_CELLS - 1)] = True  # by the last bits: most other numbers need no search
 
     def mark(_: Side, key_P: np.ndarray, answer_P: np.ndarray, *_times: np.ndarray) -> None:

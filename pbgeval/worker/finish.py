@@ -114,7 +114,8 @@ def finish(
             for key, start, stop in _share(context, edges, side):
                 result = ranked_edges(key, start, stop)
                 ranked = start + result.rows_Q.numpy()
-                of_ranked, frequency_Q = edges.columns.select(ranked), None
+                of_ranked = edges.columns.select(ranked)
+                frequency_Q = None
                 if context.evaluated.sample is None:  # one that may still grow is counted at the end
                     frequency_Q = key_frequency(repeated, side, of_ranked, num_entities)
                 groups = dimensions.groups_of(side, of_ranked, frequency_Q)
@@ -140,7 +141,8 @@ def _ranked_edges(
     def result(key: GroupKey, start: int, stop: int) -> SideResult:
         rows_Q = torch.from_numpy(np.flatnonzero(~is_outside_E[start:stop]))
         kept = start + np.flatnonzero(true_is_kept_E[start:stop])
-        true, sampled = true_image_E[kept], context.evaluated.drawn(key.path_index, key.bucket)
+        true = true_image_E[kept]
+        sampled = context.evaluated.drawn(key.path_index, key.bucket)
         if sampled is not None:
             true = with_clusters(true, sampled.clusters(edges.row_E[kept]))
         return SideResult(
@@ -169,7 +171,8 @@ def rank_relations(
 
     def result(key: GroupKey, start: int, stop: int) -> SideResult:
         rows = slice(start, stop)
-        block, sampled = edges.columns.select(rows), context.evaluated.drawn(key.path_index, key.bucket)
+        block = edges.columns.select(rows)
+        sampled = context.evaluated.drawn(key.path_index, key.bucket)
         tally = SideTally(None if sampled is None else sampled.clusters(edges.row_E[rows]))
         known, in_time, *_ = *(KnownOfEdges(of.answers, of.key_E[rows]) for of in of_filters), None, None
         HiddenRelations(
@@ -210,7 +213,8 @@ def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdge
         part = slice(*np.searchsorted(segment, [index, index + 1]))
         if part.start < part.stop:
             key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.hidden)
-            pooled, sampled = image[part], context.evaluated.drawn(key.path_index, key.bucket)
+            pooled = image[part]
+            sampled = context.evaluated.drawn(key.path_index, key.bucket)
             if sampled is not None:
                 pooled = with_clusters(pooled, sampled.clusters(edges.row_E[edge[part]]))
             record.raw.pools[key] += ScorePool([], [pooled])

@@ -84,7 +84,8 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
 
 def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
     """Yield (first row, rows of each group) of every window of a bucket, in the order in which the pass cuts chunks."""
-    window_rows, drops_edges = context.settings.lists.window_rows(), context.inputs.restrictions.drops_edges
+    window_rows = context.settings.lists.window_rows()
+    drops_edges = context.inputs.restrictions.drops_edges
     is_whole = len(context.settings.relations) == 1 and not drops_edges
     for start in range(0, file.num_edges, window_rows):
         rows = np.arange(start, min(start + window_rows, file.num_edges))
@@ -137,7 +138,8 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
     if sampling is None:
         num_scores = context.settings.auc.num_scores(context.inputs.num_edges * len(context.settings.sides))
         context = evolve(context, held_bytes=num_scores * BYTES_PER_SCORE[context.work.protocol.filtered])
-    files, scratch_path = open_per_edge_files(context), context.scratch.path
+    files = open_per_edge_files(context)
+    scratch_path = context.scratch.path
     do_round = do_sweep if context.work.protocol.sweeps else do_buckets
     number: int | None = 1
     earlier = 0  # edges of the rounds that are done
@@ -177,7 +179,8 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
         chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
         for path_index, bucket, file in context.inputs.files:
             drawn = sample.draw(path_index, bucket, sample.num_rounds)  # what the latest round adds
-            units, clusters = drawn.units_U, drawn.first_cluster + np.arange(len(drawn.units_U))
+            units = drawn.units_U
+            clusters = drawn.first_cluster + np.arange(len(drawn.units_U))
             if sampling.by_chunk:
                 chosen[path_index, bucket] = _rows_of_chunks(context, file, units, clusters)
             else:
@@ -220,8 +223,10 @@ def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> Sam
     if context.team.rank_in_team != 0:
         return None
     record.sample.add_key_frequencies(record.grouped)
-    sample, num_rounds = sampling.sample, len(sampling.rounds)
-    num_units, is_population = sample.round_totals[-1], sample.is_complete(num_rounds)
+    sample = sampling.sample
+    num_rounds = len(sampling.rounds)
+    num_units = sample.round_totals[-1]
+    is_population = sample.is_complete(num_rounds)
     if sampling.by_chunk and num_units < FEW_CHUNKS and not is_population:
         context.work.observer.warn(
             f"only {num_units} chunks were sampled: intervals of rare hits may cover less than they say; "

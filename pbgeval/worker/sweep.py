@@ -298,7 +298,8 @@ def _rank(
 ) -> None:
     """The second sweep: every worker streams its part of the candidates past all queries."""
     journal, numbering = context.journal, edges.numbering
-    results, watch = _SweepResults(context, states), context.team.watch(journal.part)
+    results = _SweepResults(context, states)
+    watch = context.team.watch(journal.part)
     threads = BlockThreads.of_device(context.device, plan.block_threads)
     keys_of = [
         one.of_side[state.hidden].index_of(edges.columns.select(state.queries.edge_of_keys))
