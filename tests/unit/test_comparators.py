@@ -128,3 +128,32 @@ def test_the_bias_is_added_to_a_clamped_score():
     assert 22.5 == real_scores(Comparator("clamped_dot", bias=True), [[2.0, 5.0]], [[0.5, 9.0]]).item()
     assert not Comparator("clamped_dot").is_inner_product
     assert not Comparator("l1", bias=True).is_inner_product
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@given(
+    rows=st.integers(1, 131),
+    width=st.integers(1, 300),
+    start=st.integers(0, 7),
+    threads=st.integers(1, 4),
+    seed=st.integers(0, 2**32),
+)
+def test_a_row_under_cos_has_the_same_bits_anywhere(dtype, rows, width, start, threads, seed):
+    """Whatever stands beside it, also where its squares leave the range of float32."""
+    generator = torch.Generator().manual_seed(seed)
+    exponents = torch.randint(-30, 31, (rows + start, 1), generator=generator)
+    table = torch.randn(rows + start, width, generator=generator, dtype=dtype) * torch.tensor(10.0).pow(exponents)
+    comparator = Comparator("cos")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        whole, alone = (comparator.prepare_candidates(part) for part in (table, table[start:].clone()))
+        single = comparator.prepare_candidates(table[-1:].clone())
+        blocks = comparator.prepare_candidates(table[start:].reshape(1, rows, width))
+    finally:
+        torch.set_num_threads(before)
+
+    assert torch.equal(whole[start:], alone)
+    assert torch.equal(whole[-1:], single)
+    assert torch.equal(alone.unsqueeze(0), blocks)
+    assert torch.allclose(alone.double().square().sum(-1), torch.ones((), dtype=torch.float64), rtol=1e-5)

@@ -90,3 +90,25 @@ def test_each_query_is_compared_with_the_row_of_its_key(grid, random, dtype):
     ]
     assert expected == list(zip(found.better_Q.tolist(), found.tied_Q.tolist(), strict=True))
     assert {len(scores_KC[0]) - 1} == set(found.num_competitors_Q.tolist())
+
+
+def test_zeros_of_both_signs_tie():
+    counts = count(torch.tensor([[-0.0, 0.0]] * 2), torch.tensor([0.0, -0.0])).raw
+
+    assert ([0, 0], [2, 2]) == (counts.better_Q.tolist(), counts.tied_Q.tolist())
+
+
+def test_scores_that_are_not_contiguous_are_counted_all_the_same():
+    scores_QC = torch.arange(24.0).view(4, 6)[:, 1:5]
+
+    counts = count(scores_QC, torch.tensor([2.0, 0.0, 100.0, 20.0])).raw
+
+    assert ([2, 4, 0, 2], [1, 0, 0, 1]) == (counts.better_Q.tolist(), counts.tied_Q.tolist())
+
+
+def test_counts_are_exact_at_a_million_candidates():
+    scores = torch.arange(1 << 20, dtype=torch.float32)[None]
+
+    counts = count(scores, torch.tensor([0.0])).raw
+
+    assert ((1 << 20) - 1, 1) == (int(counts.better_Q), int(counts.tied_Q))

@@ -23,6 +23,7 @@ from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryV
 from pbgeval.monitor.records import PassDetails, PassKey, read_history
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing as files
+from tests.kit.training import train
 
 SCHEMA = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, "dot")
 BUCKETS = [Bucket(lhs, rhs) for lhs in range(2) for rhs in range(2)]
@@ -415,3 +416,24 @@ def test_tensors_that_do_not_fit_the_schema_are_the_loop_s_fault() -> None:
     for call in (lambda: monitor.watch(0, 0, tensors), lambda: monitor.split(edges_of(BUCKETS[1]), (0, 1, 2))):  # type: ignore[arg-type]
         with pytest.raises(DataError, match=r"^expected a bucket \(lhs, rhs\), the partitions of its sides, got"):
             call()
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"steps_per_visit": 3, "edges_per_bucket": 200, "num_partitions": 2}
+    whole = train(1, num_passes=4, output=tmp_path / "whole", **keys)
+    lines = (tmp_path / "whole" / "training_stats.json").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "half").mkdir()
+    # Killed within the third pass, and in the middle of a line.
+    (tmp_path / "half" / "training_stats.json").write_text("".join(lines[:11]) + lines[11][:50], encoding="utf-8")
+    warnings: list[str] = []
+    schema = ModelSchema([MonitoredRelation("links", "e", "e")], {"e": 2}, "dot")
+    monitor = Monitor(schema, tmp_path / "half", warn=warnings.append)
+
+    assert 1 == len(warnings)
+    assert [of.details.after for of in whole.passes[:2]] == [of.details.after for of in monitor._past]
+    assert 9 == monitor._next_index
+    monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
+    with monitor.watch(2, BUCKETS[0], ModelTensors({("e", 0): torch.randn(20, 4), ("e", 1): torch.randn(20, 4)})):
+        pass
+    assert 9 == read_history(tmp_path / "half", warnings.append).visits[-1].index

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -26,14 +25,8 @@ def test_the_pictures_of_the_documentation_are_those_that_the_program_draws(tmp_
     assert well_mixed.startswith("no warning\n")
     assert "No overfitting to buckets: what a visit gains is still there at the next one." in well_mixed
     for name in ("overfits.png", "well_mixed.png"):
-        drawn, shown = (width_and_height(folder / name) for folder in (tmp_path, REPOSITORY / "docs" / "pictures"))
-        assert drawn[0] == shown[0]
-        assert drawn[1] == pytest.approx(shown[1], rel=0.1), "fonts differ a little; sections that are new do more"
-
-
-def width_and_height(png: Path) -> tuple[int, int]:
-    width, height = struct.unpack(">II", png.read_bytes()[16:24])
-    return width, height
+        drawn, shown = ((folder / name).read_bytes() for folder in (tmp_path, REPOSITORY / "docs" / "pictures"))
+        assert drawn[:24] == shown[:24], "width and height are in the first bytes of a PNG"
 
 
 def test_pictures_are_small_and_each_is_shown() -> None:

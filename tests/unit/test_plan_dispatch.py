@@ -264,3 +264,9 @@ def test_a_worker_without_work_joins_the_stripe_that_has_something_left():
 
     assert ([fast_first, slow_first], 62) == ([stripe.start for stripe in plan.stripes], len(drawn))
     assert slow.claim_next() is None
+
+
+def test_windows_of_a_bucket_stay_in_order_where_one_worker_does_them():
+    units = [WorkUnit(0, Bucket(0, rhs), 10 * window, 10 * window + 10) for rhs in range(2) for window in range(3)]
+
+    assert units == list(make_dispatch_plan(units, one_type, 1).units)

@@ -17,7 +17,7 @@ from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownAnswers
 from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
 from pbgeval.ranking.ranking_pass import rank
-from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import RelationScorer, SharedCandidates
 from pbgeval.scoring.self_check import check_kernels
@@ -157,3 +157,19 @@ def test_every_cell_but_the_true_entities_is_handed_over() -> None:
     cells = [(row, column) for row in range(3) for column in range(5) if (row, column) != (0, 4)]
     assert ([10 + row for row, _ in cells], [scores_QC[cell] for cell in cells]) == (query.tolist(), score.tolist())
     assert [cell in ((0, 1), (1, 1), (1, 4)) for cell in cells] == is_known.tolist()
+
+
+@pytest.mark.parametrize("name", COMPARATORS)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_cell_of_a_block_has_the_bits_of_the_pair_scored_by_itself(name: str, bias: bool, dtype: torch.dtype) -> None:
+    """So it does not matter whether sampled scores come from the blocks or from pairs."""
+    generator = torch.Generator().manual_seed(1)
+    query_KD, candidate_CD = (torch.randn(size, 50, generator=generator).to(dtype) for size in (83, 205))
+    comparator = Comparator(name, bias)
+    query_KD, candidate_CD = comparator.prepare_queries(query_KD), comparator.prepare_candidates(candidate_CD)
+    row, column = (torch.randint(size, (300,), generator=generator) for size in (83, 205))
+
+    scores_KC = comparator.scores(query_KD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
+
+    assert torch.equal(comparator.paired_scores(query_KD[row], candidate_CD[column]), scores_KC[row, column])
