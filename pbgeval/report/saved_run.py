@@ -232,7 +232,8 @@ class SavedRun:
         """Return which edges were ranked on some side, bool (E,)."""
         file = self.ranks[rows.path_index, rows.bucket].rows
         names = [f"{side.label}/num_candidates" for side in self.facts.sides]
-        ranked_E: np.ndarray = np.logical_or.reduce([file.read(name, rows.start, rows.stop) > 0 for name in names])
+        counts = file.read(names, rows.start, rows.stop).values()
+        ranked_E: np.ndarray = np.logical_or.reduce([num_candidates > 0 for num_candidates in counts])
         return ranked_E
 
     def read_edges(self, rows: RowRange) -> EdgeColumns:

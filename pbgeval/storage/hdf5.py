@@ -393,7 +393,7 @@ def write_hdf5(
     datasets: Mapping[str, NewDataset],
     groups: Sequence[str] = (),
     check: Check | None = None,
-) -> None:
+) -> dict[str, int]:
     """Write a file, as `new_file` does.
 
     It is laid out in memory: HDF5 reports a full disk late and in many lines, so it never meets one.
@@ -405,11 +405,14 @@ def write_hdf5(
         groups: are made first, and keep the order of what is in them.
         check: may raise before the file takes its name.
 
+    Returns:
+        Of each dataset with room for rows, the first byte of row 0 in the file; 0 if it takes no bytes.
+
     Raises:
         OutputError: it cannot be written (permissions, a full disk).
     """
     image = _SparseBytes()
-    fills: list[tuple[int, NewDataset]] = []
+    offsets: dict[str, int] = {}
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)  # of room for rows: in one piece, and nothing is written
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -421,8 +424,7 @@ def write_hdf5(
                 file.create_dataset(name, data=new.values).attrs.update(new.attributes)
                 continue
             room = file.create_dataset(name, new.shape, new.dtype, fillvalue=new.fill, dcpl=properties.copy())
-            if new.fill != 0 and room.size:
-                fills.append((room.id.get_offset(), new))
+            offsets[name] = room.id.get_offset() or 0
         file.attrs.update({"format_version": FORMAT_VERSION, **attributes})
     with output_faults(path, advice=MAKE_ROOM):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -430,11 +432,15 @@ def write_hdf5(
         os.truncate(descriptor, image.size)  # all other bytes are zeros
         for start, data in image.pieces:
             write_all(descriptor, data[: max(image.size - start, 0)], start)
-        for offset, new in fills:
+        for name, offset in offsets.items():
+            new = datasets[name]
+            if new.fill == 0:
+                continue
             stop = offset + math.prod(new.shape) * new.dtype.itemsize
             block = np.full(_FILL_BYTES // new.dtype.itemsize, new.fill, new.dtype).tobytes()
             for start in range(offset, stop, len(block)):
                 write_all(descriptor, block[: stop - start], start)
+    return offsets
 
 
 @attrs.define(eq=False, slots=False)

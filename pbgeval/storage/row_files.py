@@ -76,17 +76,19 @@ class RowFile:
         with output_faults(self.path, advice=MAKE_ROOM), opened(self.path, 0) as descriptor:
             writing.system.sync(descriptor)
 
-    def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Return rows start to stop (exclusive) of a dataset.
+    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray]:
+        """Return rows start to stop (exclusive) of some datasets.
 
         Raises:
             StorageError: the file is gone, damaged, or no longer what it was.
         """
-        layout = self.layouts[name]
-        rows = np.empty((stop - start, *(layout.row_shape or ())), layout.dtype)
-        if rows.size:
+        layouts = {name: self.layouts[name] for name in names}
+        rows = {name: np.empty((stop - start, *(of.row_shape or ())), of.dtype) for name, of in layouts.items()}
+        wanted = {name: values for name, values in rows.items() if values.size}
+        if wanted:
             with open_hdf5(self.path) as file:
-                file.require(name).read_into(rows, start)
+                for name, values in wanted.items():
+                    file.require(name).read_into(values, start)
         return rows
 
     def _runs(self, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> list[tuple[int, int, int]]:
@@ -128,8 +130,11 @@ def create_row_file(
         name: NewDataset((num_rows, *(layout.row_shape or ())), layout.dtype, layout.fill)
         for name, layout in layouts.items()
     }
-    write_hdf5(path, {"num_rows": num_rows, **attributes}, datasets, check=check)
-    return open_row_file(path, layouts, tuple(attributes))
+    offsets = write_hdf5(path, {"num_rows": num_rows, **attributes}, datasets, check=check)
+    made = {
+        name: ColumnLayout(layout.dtype, 0, layout.row_shape or (), offsets[name]) for name, layout in layouts.items()
+    }
+    return RowFile(path, num_rows, attributes, made)
 
 
 def open_row_file(path: Path, layouts: Mapping[str, ColumnLayout], attributes: tuple[str, ...]) -> RowFile:
@@ -234,7 +239,9 @@ class QueryFile:
 
     def read(self, side: Side, start: int, stop: int) -> dict[str, np.ndarray]:
         """Return rows start to stop (exclusive) of each column, as `RowFile.read` does."""
-        return {name: self.rows.read(f"{side.label}/{name}", start, stop) for name in self.columns}
+        group = f"{side.label}/"
+        found = self.rows.read([f"{group}{name}" for name in self.columns], start, stop)
+        return {name.removeprefix(group): values for name, values in found.items()}
 
 
 def query_path(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -> Path:

@@ -66,17 +66,17 @@ def mean_over_orders(candidates: list[tuple[int, bool]], k: int) -> dict[str, fl
 @lru_cache(maxsize=100_000)
 def by_chance(groups: Groups, k: int) -> dict[str, float]:
     """The same by walking down the list and drawing from each group, with the chance of all that may have happened."""
-    chances, place = {(0, 0, 0): Fraction(1)}, 0  # answers left in the group, hits, place of the first
-    precisions, gain = Fraction(), 0.0
+    chances, place = {(0, 0, 0): 1.0}, 0  # answers left in the group, hits, place of the first
+    precisions, gain = 0.0, 0.0
     for size, hits in groups:
         chances = {(hits, *of[1:]): chance for of, chance in chances.items()}
         for drawn in range(min(size, k - place)):
             place += 1
-            after: dict[tuple[int, int, int], Fraction] = defaultdict(Fraction)
+            after: dict[tuple[int, int, int], float] = defaultdict(float)
             for (left, seen, first), chance in chances.items():
-                share = Fraction(left, size - drawn)
-                precisions += chance * share * Fraction(seen + 1, place)
-                gain += float(chance * share) / math.log2(place + 1)
+                share = left / (size - drawn)
+                precisions += chance * share * (seen + 1) / place
+                gain += chance * share / math.log2(place + 1)
                 if share:
                     after[left - 1, seen + 1, first or place] += chance * share
                 if share < 1:
