@@ -536,7 +536,8 @@ def _print_result(report: Report) -> None:
     try:
         for table in report.shown():
             _show(table)
-        print(printable(f"{report.path}: {', '.join(files_of(report))}"), flush=True)
+        print(printable(f"{report.path}: {', '.join(files_of(report))}"))
+        print(printable(f"make a page with: kgeval-dist report {report.path}"), flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same
         return
     except OSError as error:

@@ -151,7 +151,8 @@ def evaluate_triples(
         device: as in `evaluate`.
         overwrite: as in `evaluate`.
         observer: as in `evaluate`.
-        settings: keys of `EvalConfig`, for example hits_at=[1, 10]. `candidates` is "all" by default.
+        settings: keys of `EvalConfig`, for example hits_at=[1, 10]. `candidates` is "all" by default. For names
+            of relations in tables, give `entity_path`, a folder with dynamic_rel_names.json: a JSON list, by id.
 
     Raises:
         EvalError: all errors in the input, one per line.

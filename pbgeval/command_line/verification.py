@@ -160,13 +160,14 @@ def _check_provenance(report: Report, inputs: Inputs, result: Path, path: Path) 
     pairs = pairs or [*_differences({"digest": claimed.get("digest")}, {"digest": digest_of(found)})]
     if pairs:
         unlike = sorted(
-            where if where.startswith("data") else f"{where} ({own}, there {theirs})" for where, theirs, own in pairs
+            where if where.startswith("data") else f"{where}: {own}, in the result {theirs}"
+            for where, theirs, own in pairs
         )
         shown = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3} more" if len(unlike) > 3 else "")
-        if all(where.startswith(OF_CHECKPOINT) for where, _, _ in pairs):
-            shown = f"another checkpoint ({shown})"
+        is_of_checkpoint = all(where.startswith(OF_CHECKPOINT) for where, _, _ in pairs)
+        others = "another checkpoint" if is_of_checkpoint else "other settings or edges"
         raise OutputError(
-            f"{path}: this is not what {result} was made of: {shown}; give the config of that run, and its -p options"
+            f"{path}: {result} was made with {others} ({shown}); give the config and the -p options of that run"
         )
 
 

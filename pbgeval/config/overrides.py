@@ -179,7 +179,9 @@ def resolve_paths(
             return value
         tried: dict[str, str] = {}  # absolute paths that the value may mean, with the names of their bases
         for base, label in bases_of(path) if value else ():
-            tried.setdefault(os.path.abspath(base / value), "" if os.path.isabs(value) else f" (in {label})")
+            tried.setdefault(
+                os.path.abspath(base / value), "" if os.path.isabs(value) else f" ({value}, relative to {label})"
+            )
         found = next(filter(_IS[what], tried), None)
         if found is None:
             faults.append(Fault(path, _not_found(what, value, tried)))

@@ -22,6 +22,7 @@ from pbgeval.storage.text import GZIP, ZSTD, check_compressed, listed, one_line,
 
 COLUMNS = {"h": "lhs", "r": "rel", "t": "rhs", "w": "weight", "s": "time"}
 TYPES = {"weight": "DOUBLE", "time": "BIGINT"}  # of the table; others are text
+_ENDS = {"h": "head", "r": "relation", "t": "tail"}
 _IGNORED = "_"
 
 
@@ -62,6 +63,13 @@ class ColumnForm:
     def columns(self) -> tuple[str, ...]:
         """Names of ours, in the order of PBG's files."""
         return tuple(name for name in COLUMNS.values() if name in self.chosen())
+
+    @property
+    def reading(self) -> str:
+        """Say how the columns are read, for messages about unknown names: the order may be another."""
+        columns = "" if self.names is None else f" {', '.join(self.names[:3])}"
+        order = [_ENDS[letter] for letter in (self.order if self.names is None else "hrt") if letter in _ENDS]
+        return f"the columns{columns} are read as {', '.join(order)} ({self.flag} changes this)"
 
     def chosen(self) -> dict[str, str]:
         """Return the file's column of each of ours; columns of text without header are c0, c1, ..."""

@@ -124,7 +124,7 @@ def _import(
     imported = {}
     for name, table in tables.items():
         observer.step(f"writing edges {name}")
-        known = KnownNames(files.dictionary or Path(", ".join(files.dictionary_of)))
+        known = KnownNames(files.dictionary or Path(", ".join(files.dictionary_of)), files.form.reading)
         imported[name] = counts = place_edges(engine, table, types, sizes, target / name, known)
         if not files.skip_unknown:
             refuse_unknown(f"--edges {name}", counts, target / name, known, engine)
@@ -168,15 +168,6 @@ class Dictionary:
     sizes: Sizes  # how many entities of each partition must have a name
     rows: Mapping[str, str] = {}  # of `KnownNames`
 
-    @property
-    def known(self) -> KnownNames:
-        """Return the part that messages need."""
-        command = "import-graph --dictionary" if self.folder == self.files else "import-model"
-        advice = f"kgeval-dist {command} skips such edges and lists the names"
-        if self.folder != self.files and self.types.other is None:
-            advice = "remove these edges or correct the names"  # import-model has no model of several types
-        return KnownNames(self.folder, self.rows, advice)
-
 
 @frozen
 class NamedFiles:
@@ -186,6 +177,16 @@ class NamedFiles:
     evaluated: Collection[Path]  # files in which every name must be known; of others, what is unknown is left out
     dictionary: Dictionary
     form: ColumnForm = field(factory=ColumnForm)
+
+    @property
+    def known(self) -> KnownNames:
+        """Whose names are known, for messages."""
+        dictionary = self.dictionary
+        command = "import-graph --dictionary" if dictionary.folder == dictionary.files else "import-model"
+        advice = f"kgeval-dist {command} skips such edges and lists the names"
+        if dictionary.folder != dictionary.files and dictionary.types.other is None:
+            advice = "remove these edges or correct the names"  # import-model has no model of several types
+        return KnownNames(dictionary.folder, self.form.reading, dictionary.rows, advice)
 
 
 def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:
@@ -215,9 +216,9 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
                 observer.step(f"reading {path}")
                 load_edges(engine, "edges", path, files.form)
                 observer.step(f"writing edges {path.name}")
-                counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name, dictionary.known)
+                counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name, files.known)
                 if path in files.evaluated:
-                    refuse_unknown(str(path), counts, targets[folder] / path.name, dictionary.known, engine)
+                    refuse_unknown(str(path), counts, targets[folder] / path.name, files.known, engine)
                 write_atomically(targets[folder] / _COUNTS, _json(counts.to_dict()))
         remove_folder(scratch)
 

@@ -18,6 +18,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.placement import UNKNOWN, unknown_lines, unknown_names
 from pbgeval.models.formulas import TwoOperators
 from pbgeval.models.model import MAX_DIGITS, EmbeddingModel, part_of, read_labels
@@ -68,6 +69,11 @@ class EdgeForm:
     relation_ids: Mapping[str, int] | None = None
     skip_unknown: bool = True  # edges with unknown labels; else they are an error
 
+    @property
+    def reading(self) -> str:
+        """Say how the columns are read, for messages."""
+        return ColumnForm(self.order).reading
+
     def blocks(self, path: Path, skipped: SkippedEdges) -> Iterator[np.ndarray]:
         """Yield blocks of edges, int64 (n, 3): lhs, rel, rhs; count those with unknown labels.
 
@@ -85,7 +91,7 @@ class EdgeForm:
                     at = int(np.flatnonzero(wrong)[0])
                     raise DataError(
                         f"{path}: edge {first + at}: the id of the {what} is {int(ordered_n3[at, column])}, but the "
-                        f"model has ids from 0 to {size - 1}; check the file and --edge-columns {self.order}"
+                        f"model has ids from 0 to {size - 1}; {self.reading}"
                     )
             yield ordered_n3
             first += len(block_n3)
@@ -104,11 +110,27 @@ class EdgeForm:
                     ("relation" if letter == "r" else "entity", label) for letter, label in unknown
                 )
                 return None
-            return [_id(path, number, *of) for of in zip(columns, ids, strict=False)]
+            return [self._id(path, number, *of) for of in zip(columns, ids, strict=False)]
 
         edges = filter(None, itertools.starmap(edge, rows(path, by_words=True)))
         while block := list(itertools.islice(edges, EDGES_AT_A_TIME)):
             yield np.array(block, np.int64)
+
+    def _id(self, path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> int:
+        is_number = text.isascii() and text.isdigit()
+        if ids is not None and text in ids:
+            return ids[text]
+        if ids is not None:
+            near = difflib.get_close_matches(text, itertools.islice(ids, MAX_COMPARED), n=1)
+            hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
+            fault = f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; {self.reading}"
+        elif not is_number:
+            fault = f"expected an id, got {one_line(text)!r}; give --entities and --relations for labels"
+        elif len(text) > MAX_DIGITS:
+            fault = f"expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
+        else:
+            return int(text)
+        raise DataError(f"{path}:{number}: {fault}")
 
 
 def _array_blocks(path: Path) -> Iterator[np.ndarray]:
@@ -117,23 +139,6 @@ def _array_blocks(path: Path) -> Iterator[np.ndarray]:
         raise DataError(f"{path}: expected integers of shape (edges, 3), got shape {array.shape}")
     for start in range(0, array.shape[0], EDGES_AT_A_TIME):
         yield array[start : start + EDGES_AT_A_TIME].astype(np.int64)
-
-
-def _id(path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> int:
-    is_number = text.isascii() and text.isdigit()
-    if ids is not None and text in ids:
-        return ids[text]
-    if ids is not None:
-        near = difflib.get_close_matches(text, itertools.islice(ids, MAX_COMPARED), n=1)
-        hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
-        fault = f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out"
-    elif not is_number:
-        fault = f"expected an id, got {one_line(text)!r}; give --entities and --relations for labels"
-    elif len(text) > MAX_DIGITS:
-        fault = f"expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
-    else:
-        return int(text)
-    raise DataError(f"{path}:{number}: {fault}")
 
 
 def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) -> tuple[int, SkippedEdges]:
@@ -161,7 +166,7 @@ def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) 
         for code in np.flatnonzero(sizes).tolist()
     }
     if not files:
-        of = "no edge has known labels" if skipped.num_edges else "there are no edges"
+        of = f"no edge has known labels; {form.reading}" if skipped.num_edges else "there are no edges"
         raise DataError(f"{path}: {of}; check the file")
     written = np.zeros_like(sizes)
     for block_n3 in form.blocks(path, SkippedEdges()):

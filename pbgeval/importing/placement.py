@@ -64,6 +64,7 @@ class KnownNames:
     """Whose names are known, for messages."""
 
     folder: Path  # of the dictionary, or the model whose labels they are
+    columns: str  # how those of the edges are read
     # What there is where names are the numbers of rows, by what `unknown.tsv` calls it: entity:TYPE or relation.
     rows: Mapping[str, str] = {}
     advice: str = "--unknown skip leaves such edges out"  # what to do about edges with other names
@@ -105,8 +106,8 @@ def place_edges(
         (kind, _), example = _first_unknown(folder)
         there = f" ({known.rows[kind]})" if kind in known.rows else ""
         raise DataError(
-            f"{folder.name}: the dictionary {known.folder} has the names of none of {num_read:,} edges, for example "
-            f"not {example}{there}; is it the dictionary of these edges?"
+            f"{folder.name}: none of {num_read:,} edges has all of its names in the dictionary {known.folder}; for "
+            f"example, {example} is missing{there}; {known.columns}; is it the dictionary of these edges?"
         )
     num_repeated = sum(
         int(
@@ -194,10 +195,11 @@ def refuse_unknown(
     if not counts.num_left_out:
         return
     (kind, name), example = _first_unknown(buckets)
+    order = f"; {known.columns}" if counts.num_unknown_relations else ""
     few = f"{what}: {counts.num_left_out:,} of {counts.num_read:,} edges have"
     if kind in known.rows:
         raise DataError(
-            f"{few} ids that the model lacks ({counts.unknown_names}, for example {example}): {known.rows[kind]}"
+            f"{few} ids that the model lacks ({counts.unknown_names}, for example {example}): {known.rows[kind]}{order}"
         )
     near: list[tuple[str]] = []
     if engine is not None:
@@ -208,7 +210,7 @@ def refuse_unknown(
         )
     hint = "".join(f"; did you mean {one_line(near_name)!r}?" for (near_name,) in near)
     lacking = f"{counts.unknown_names}, for example {example}{hint}"
-    raise DataError(f"{few} names that are not in {known.folder} ({lacking}); {known.advice}")
+    raise DataError(f"{few} names that are not in {known.folder} ({lacking}); {known.advice}{order}")
 
 
 def _first_unknown(buckets: Path) -> tuple[tuple[str, str], str]:

@@ -223,7 +223,7 @@ def _look_at_unknown(files: NamedFiles, folder_of: Mapping[Path, Path], observer
     for path, folder in folder_of.items():
         counts = counts_of(folder, path.name)
         if path in files.evaluated:
-            refuse_unknown(str(path), counts, folder / path.name, files.dictionary.known)
+            refuse_unknown(str(path), counts, folder / path.name, files.known)
         elif counts.num_left_out:
             observer.warn(
                 f"{path}: {counts.num_left_out:,} of {counts.num_read:,} known edges are skipped: "

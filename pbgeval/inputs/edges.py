@@ -83,12 +83,13 @@ def _check_ids(
     if wrong_n.any():
         at = int(np.flatnonzero(wrong_n)[0])
         stop, row = int(np.broadcast_to(size, id_n.shape)[at]), block.start + at
-        fault = f"expected an id in 0..{stop - 1} ({label_of(at)} has {stop}), got {int(id_n[at])}"
-        if isinstance(file, ArrayEdges):
-            column = {"lhs": "head", "rel": "relation", "rhs": "tail"}[name]
-            raise DataError(f"{file.path}: row {row}, {column}: {fault}; number the edges as the model does")
+        where, owner = f"dataset {name}, row {row}", f"{label_of(at)} has {stop}"
         advice = "check that edge_paths and entity_path belong to one graph"
-        raise DataError(f"{file.path}: dataset {name}, row {row}: {fault}; {advice}")
+        if isinstance(file, ArrayEdges):
+            where = f"row {row}, {dict(lhs='head', rel='relation', rhs='tail')[name]}"
+            owner = f"the model has {stop} {'relations' if name == 'rel' else 'entities'}"
+            advice = "columns are head, relation, tail, with the ids of the model"
+        raise DataError(f"{file.path}: {where}: expected an id in 0..{stop - 1} ({owner}), got {id_n[at]}; {advice}")
 
 
 @frozen(eq=False)

@@ -321,7 +321,9 @@ def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: 
             for ids in arguments
             if isinstance(ids, Tensor) and ids.numel()
         )
+        is_size = isinstance(error, IndexError)
+        hint = "; is num_entities or num_relations larger than the model's tables?" if is_size else ""
         raise ScorerError(
             f"{_name(score)}: {type(error).__name__}{where}: {one_line(error)}; "
-            f"asked for {what} with int64 tensors: {asked}"
+            f"asked for {what} with int64 tensors: {asked}{hint}"
         ) from None

@@ -149,7 +149,7 @@ DIGESTS = {
 
 
 def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool) -> list[str]:
-    """Return what differs between the queries, filters and candidates of two runs: `<key>: A <value>, B <value>`.
+    """Return what differs between the queries, filters and candidates of two runs, in words.
 
     What the model is, its scores' precision, and how figures are reported may differ.
 
@@ -190,8 +190,7 @@ def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> It
     for index, files in enumerate(zip(a, b, strict=True)):
         unlike = sorted(bucket for bucket in {*files[0], *files[1]} if files[0].get(bucket) != files[1].get(bucket))
         if unlike:
-            digests = (of_run.get(unlike[0], "none")[:8] for of_run in files)
-            yield _line(f"edge_paths[{index}], edges of bucket {_more(unlike)}", *digests)
+            yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}"
 
 
 def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
@@ -221,9 +220,8 @@ def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
         for of in (a, b)
     )
     if known_a != known_b:
-        pairs = ((known_a, known_b, "B"), (known_b, known_a, "A"))
-        texts = (f"{len(own)} ({len(own - others)} not in {name})" for own, others, name in pairs)
-        yield _line("filter_paths and train_paths", *texts)
+        only_a, only_b = len(known_a - known_b), len(known_b - known_a)
+        yield f"filter_paths and train_paths differ: {only_a} only in A, {only_b} only in B"
 
 
 CLUSTERS = ("key", "edge")
@@ -404,7 +402,8 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
     of_runs = [run.facts.filtered for run in runs]
     filtered = any(of_runs) if wanted is None else wanted == "filtered"
     a, b = (report.document["provenance"] for report in reports)
-    faults = [f"{line}; evaluate both alike" for line in differences_of(a, b, filtered=all(of_runs) and filtered)]
+    unlike = differences_of(a, b, filtered=all(of_runs) and filtered)
+    faults = [f"{line}; evaluate both on the same graph with the same settings" for line in unlike]
     if filtered and not all(of_runs):
         one, other = "AB" if of_runs[0] else "BA"
         told = f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered"

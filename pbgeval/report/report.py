@@ -396,7 +396,7 @@ def no_result(folder: Path, expected: str = METRICS) -> str:
         return "this is a config file; give the output directory of its run"
     if not folder.is_dir():
         what = "this is not an output directory" if folder.exists() else "no such output directory"
-        return f"{what}{did_you_mean(folder, os.path.isdir)}"
+        return f"{what}{did_you_mean(folder, os.path.isdir) or '; give the output directory of a run'}"
     inner = [repr(str(place)) for place in sorted(folder.iterdir()) if (place / METRICS).is_file()]
     hint = f"did you mean {' or '.join(inner[:MAX_NAMED])}?" if inner else "give the output directory of a run"
     return f"no {expected} in this folder; {hint}"

@@ -83,7 +83,10 @@ CONFIGS = [
     fault("eval.py: dimension: expected an int, got '8' (str)", setting(dimension="8")),
     fault(["…comparator…", "…seed…", "…dimensoin…"], setting(comparator="cosine", seed=-1, dimensoin=3)),
     *(
-        fault(f"eval.py: {key}: no such directory: {{root}}/{path} (in the working directory)…", remove(path))
+        fault(
+            f"eval.py: {key}: no such directory: {{root}}/{path} ({path}, relative to the working directory)…",
+            remove(path),
+        )
         for key, path in (("edge_paths[0]", "edges"), ("checkpoint_path", "checkpoint"))
     ),
     # A Python file that does what nobody means
@@ -159,7 +162,10 @@ FLAGS = [
         fault(f"-p {override}: {message}…", p=override)
         for override, message in (
             ("dimensoin=8", "unknown key; did you mean 'dimension'?"),
-            ("edge_paths=edegs", "…no such directory: {root}/edegs (in the working directory); did you mean 'edges'?"),
+            (
+                "edge_paths=edegs",
+                "…no such directory: {root}/edegs (edegs, relative to the working directory); did you mean 'edges'?",
+            ),
             ("edge_paths=../case/edegs", "…no such directory: …; did you mean '../case/edges'?"),
             ("dimension=abc", "expected an int, got 'abc' (str)"),
             ("relations.1.operator=diagnal", "expected one of affine, complex_diagonal, diagonal, linear, none, "),

@@ -181,15 +181,16 @@ BY_NAME = [
             (b"user/0/0\tr0\tcaf\xe9\n", "{root}/edges.tsv:1: expected UTF-8 text, found byte 0xe9…"),
             (
                 "a\tr\tb\n",
-                "edges.tsv: the dictionary {root}/entity has the names of none of 1 edges, for example not relation "
-                "'r'; is it the dictionary of these edges?",
+                "edges.tsv: none of 1 edges has all of its names in the dictionary {root}/entity; for example, "
+                "relation 'r' is missing; the columns are read as head, relation, tail (edge_columns changes this); "
+                "is it the dictionary of these edges?",
             ),
         )
     ),
     fault(
         "{root}/edges.tsv: 3 of 53 edges have names that are not in {root}/entity (1 unknown entity and 1 unknown "
         "relation, for example entity 'new' of type user); kgeval-dist import-graph --dictionary skips such edges and "
-        "lists the names",
+        "lists the names; the columns are read as head, relation, tail (edge_columns changes this)",
         lambda root: (root / "edges.tsv").write_text((root / "edges.tsv").read_text() + UNKNOWN),
         world=NAMED,
     ),
@@ -228,11 +229,11 @@ BY_NAME = [
         for override, message in (
             (
                 "edge_paths=none.tsv",
-                "-p edge_paths=none.tsv: edge_paths[0]: no such file or directory: {root}/none.tsv (in",
+                "-p edge_paths=none.tsv: edge_paths[0]: no such file or directory: {root}/none.tsv (none.tsv,",
             ),
             (
                 "dictionary_path=nowhere",
-                "-p dictionary_path=nowhere: no such directory: {root}/nowhere (in the working dir",
+                "-p dictionary_path=nowhere: no such directory: {root}/nowhere (nowhere, relative to the w",
             ),
             (
                 "edge_columns=hrx",
@@ -392,7 +393,7 @@ COMMANDS = [
     *(
         fault(f"{path}: {message}", *damage, args=("report", path), world=NOTHING)
         for path, message, *damage in (
-            ("nowhere", "no such output directory"),
+            ("nowhere", "no such output directory; give the output directory of a run"),
             ("metrics.json", "this is a file; give its folder, '.'", write("metrics.json", "{}")),
         )
     ),

@@ -187,7 +187,7 @@ UNLIKE = [
     (["restrict_relations=knows"], 'restrict_relations: A null, B ["knows"]'),
     (["sample_edges=30"], "sample_edges: A null, B 30"),
     (["filter_paths="], "A is filtered, B is not: use --filter raw"),
-    (["filter_paths=edges"], "filter_paths and train_paths: A 1 (1 not in B), B 0 (0 not in A); evaluate both alike"),
+    (["filter_paths=edges"], "filter_paths and train_paths differ: 1 only in A, 0 only in B; evaluate both on"),
     (["tail_candidates=user:0:1,tag:0:2"], "tail_candidates: A null, B"),
 ]
 
@@ -229,7 +229,10 @@ def test_other_edges_are_other_queries(cases: tuple[TinyCase, TinyCase], tmp_pat
     run(cases[0], tmp_path / "a", "candidates=all")
     run(cases[0], tmp_path / "b", "candidates=all", f"edge_paths={other}")
 
-    assert ": edge_paths[0], edges of bucket 1_0: A " in command(tmp_path, "a", "b").fault
+    assert command(tmp_path, "a", "b").fault == (
+        "b: cannot be compared with a: they evaluated different edges: edge_paths[0], bucket 1_0; evaluate both on the "
+        "same graph with the same settings"
+    )
 
 
 def test_lists_drawn_with_another_seed_are_other_candidates(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
@@ -272,7 +275,7 @@ def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCa
 
     unfinished = "a: expected a finished run, found an unfinished one; evaluate again"
     assert unfinished == command(tmp_path, "a", "b").fault
-    assert "c: no such output directory" == command(tmp_path, "b", "c").fault
+    assert "c: no such output directory; give the output directory of a run" == command(tmp_path, "b", "c").fault
 
 
 @pytest.mark.parametrize(

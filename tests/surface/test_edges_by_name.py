@@ -160,8 +160,11 @@ def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Pat
     ("edge", "fault"),
     [
         (("0", "0", "28"), "(1 unknown entity, for example entity '28' of type all): {0}/e.npy has 5 rows: ids 0 to 4"),
-        (("0", "2", "1"), "(1 unknown relation, for example relation '2'): {0}/r.npy has 2 rows: ids 0 to 1"),
-        (None, "not entity '9' of type all ({0}/e.npy has 5 rows: ids 0 to 4); is it the dictionary of these edges?"),
+        (
+            ("0", "2", "1"),
+            "(1 unknown relation, for example relation '2'): {0}/r.npy has 2 rows: ids 0 to 1; the columns",
+        ),
+        (None, "entity '9' of type all is missing ({0}/e.npy has 5 rows: ids 0 to 4)"),
     ],
 )
 def test_an_id_beyond_a_table_is_answered_with_its_ids(
@@ -178,7 +181,7 @@ def test_an_id_beyond_a_table_is_answered_with_its_ids(
     with pytest.raises(EvalError) as caught:
         evaluate(tmp_path / "eval.json", output=tmp_path / "out", workers=1)
 
-    assert str(caught.value).endswith(fault.format(tmp_path))
+    assert fault.format(tmp_path) in str(caught.value)
 
 
 @pytest.mark.slow

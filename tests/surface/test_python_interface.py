@@ -101,6 +101,14 @@ def test_triples_have_the_figures_of_the_same_edges_in_memory(tmp_path: Path) ->
     assert (tmp_path / "raw" / "metrics.json").exists()
 
 
+def test_names_of_relations_are_read_from_entity_path(tmp_path: Path) -> None:
+    (tmp_path / "dynamic_rel_names.json").write_text('["likes", "knows"]')
+
+    found = evaluate_triples(SCORER, TEST, entity_path=str(tmp_path), breakdowns=["relation"])
+
+    assert [row["relation"] for row in found.table("relations").rows] == ["likes", "knows"]
+
+
 def test_training_triples_are_known_and_counted() -> None:
     known = [TRAIN, TEST[:1]]
     found, trained = evaluate_triples(SCORER, TEST, known=known), evaluate_triples(SCORER, TEST, train=known)

@@ -55,7 +55,11 @@ def test_the_quickstart_ends_with_the_table_of_the_readme(checkout: Path) -> Non
         assert numbers == pytest.approx(shown[name], abs=0.005, rel=0.005), name
     assert (checkout / "demo" / "results" / "metrics.json").is_file()
     *_, last = printed.strip().splitlines()
-    assert re.fullmatch(r"Done in \d+ s\. Next, .*: \.venv/bin/kgeval-dist report demo/results", last)
+    assert re.fullmatch(r"Done in \d+ s\. Before .*: \. \.venv/bin/activate", last)
+    files, following = (
+        (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("demo/results: ")[2].splitlines()[:2]
+    )
+    assert f"demo/results: {files}\n{following}\n" in printed
 
 
 def test_the_demo_graph_is_small_enough_for_the_repository() -> None:

@@ -176,8 +176,8 @@ def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
         ("num_edges", 10**9, "num_edges is 1000000000, and follows from the saved ranks as 2006"),
         ("num_queries", 10**9, "num_queries is 1000000000, and follows"),
         ("diagnostics/both/num_tied_queries", 7, "diagnostics.both.num_tied_queries is 7, and follows"),
-        ("headline", "optimistic", "headline (realistic, there optimistic)"),
-        ("filter", "filtered", "filter (raw, there filtered)"),
+        ("headline", "optimistic", "headline: realistic, in the result optimistic"),
+        ("filter", "filtered", "filter: raw, in the result filtered"),
     ],
 )
 def test_figures_that_do_not_follow_from_the_ranks_are_found(
@@ -185,7 +185,7 @@ def test_figures_that_do_not_follow_from_the_ranks_are_found(
 ) -> None:
     done = verify(case, changed(result, tmp_path / "forged", place, value))
 
-    is_looked_at = ", there " not in message  # else it is refused before
+    is_looked_at = ", in the result " not in message  # else it is refused before
     assert (1, "", 1 + is_looked_at) == (done.status, done.out, len(done.err.splitlines()))
     assert message in done.err
 
@@ -210,7 +210,7 @@ def test_another_digest_is_found(case: TinyCase, result: Path, tmp_path: Path) -
         with h5py.File(query_path(folder, "ranks", index, bucket), "r+") as file:
             file.attrs["digest"] = digest
 
-    assert f", there {digest}); give the config of that run" in verify(case, folder).fault
+    assert f", in the result {digest}); give the config" in verify(case, folder).fault
 
 
 def test_tables_that_do_not_follow_from_the_ranks_are_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
@@ -238,8 +238,8 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
         tmp_path / "other", partition_sizes=(40, 39), edges_per_bucket=500, candidates="all", scale=0.5
     )
 
-    expected = f"this is not what {result} was made of: another checkpoint (data.embeddings."
-    assert not lacking(verify(other, result).refusal, expected, "give the config of that run")
+    expected = f"{result} was made with another checkpoint (data.embeddings."
+    assert not lacking(verify(other, result).refusal, expected, "give the config and the -p options")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
         (("--error", "1"), "error: expected a number from 1e-12 to less than 1, got 1.0"),
         (
             ("-p", "hits_at=7"),
-            "settings.hits_at ([7], there [1, 3, 5, 10, 50]); give the config of that run, and its -p options",
+            "other settings or edges (settings.hits_at: [7], in the result [1, 3, 5, 10, 50]); give the config and",
         ),
     ],
 )

@@ -607,7 +607,7 @@ def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:
             "eval.json: relations[0].weight: expected a number, got 'heavy' (str)",
             f"eval.json: relations[0].operator: expected one of {OPERATORS}, got 'diag'",
             "eval.json: relations[1].lhs: unknown entity type 'person'; entities has user, item, tag",
-            f"eval.json: edge_paths[1]: no such directory: {folder}/absent (in the working directory)",
+            f"eval.json: edge_paths[1]: no such directory: {folder}/absent (absent, relative to the working directory)",
             "-p dimension=a: expected an int, got 'a' (str)",
             "-p nothing: expected KEY=VALUE, for example -p candidates=all",
         ]
@@ -667,17 +667,18 @@ def test_directories_of_known_edges_are_found_like_those_to_evaluate(folder: Pat
     Path("eval.json").write_text(json.dumps(competing(**{key: ["known", str(folder / "edges")]})))
 
     assert [str(folder / "known"), str(folder / "edges")] == getattr(load_config("eval.json"), key)
-    assert [f"eval.json: {key}[1]: {folder}/groups.json (in the working directory) is not a directory"] == (
-        faults_of(folder, competing(**{key: ["known", "groups.json"]}))
-    )
+    assert [
+        f"eval.json: {key}[1]: {folder}/groups.json (groups.json, relative to the working directory) is not a directory"
+    ] == (faults_of(folder, competing(**{key: ["known", "groups.json"]})))
     (folder / "edges.hdf5").touch()
     where = (
-        f"{folder}/edges.hdf5 (in the working directory) is not a directory; write edges of one HDF5 file as .parquet"
+        f"{folder}/edges.hdf5 (edges.hdf5, relative to the working directory) is not a directory; "
+        "write edges of one HDF5 file as .parquet"
     )
     assert faults_of(folder, competing(**{key: ["edges.hdf5"]})) == [f"eval.json: {key}[0]: {where}"]
-    where = f"no such directory: {folder}/nowhere (in the working directory)"
+    where = f"no such directory: {folder}/nowhere (nowhere, relative to the working directory)"
     assert faults_of(folder, competing(), f"{key}=nowhere") == [f"-p {key}=nowhere: {key}[0]: {where}"]
-    where = f"no such directory: {folder}/knwon (in the working directory)"
+    where = f"no such directory: {folder}/knwon (knwon, relative to the working directory)"
     assert faults_of(folder, competing(**{key: ["knwon"]})) == [f"eval.json: {key}[0]: {where}; did you mean 'known'?"]
 
 
@@ -687,8 +688,9 @@ def test_given_candidates_are_a_directory_and_groups_are_a_file(folder: Path) ->
 
     assert (str(folder / "given"), str(folder / "groups.json")) == (config.candidate_path, config.relation_groups)
     assert [
-        f"eval.json: candidate_path: {folder}/groups.json (in the working directory) is not a directory",
-        f"eval.json: relation_groups: {folder}/given (in the working directory) is not a file",
+        f"eval.json: candidate_path: {folder}/groups.json (groups.json, relative to the working directory) is not a "
+        "directory",
+        f"eval.json: relation_groups: {folder}/given (given, relative to the working directory) is not a file",
     ] == faults_of(folder, competing(candidate_path="groups.json", relation_groups="given"))
     assert ["eval.json: relation_groups: expected the path of a file, got ''"] == faults_of(
         folder, competing(relation_groups="")

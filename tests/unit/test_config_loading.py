@@ -241,9 +241,9 @@ def test_paths_from_get_config_start_in_its_folder_alone(folder: Path, monkeypat
     assert str(folder / "entity") == config.entity_path
 
     (folder / "entity").rmdir()
-    assert (f"eval.py: entity_path: no such directory: {folder / 'entity'} (in the config's folder)",) == faults_of(
-        folder / "eval.py"
-    )
+    assert (
+        f"eval.py: entity_path: no such directory: {folder / 'entity'} (entity, relative to the config's folder)",
+    ) == faults_of(folder / "eval.py")
 
 
 @pytest.mark.parametrize("name", ["eval.py", "eval.json"])
@@ -261,8 +261,8 @@ def test_paths_of_pbg_start_in_the_working_directory_then_in_the_configs_folder(
 
     (folder / "edges").rmdir()
     assert (
-        f"{name}: edge_paths[0]: no such directory: {elsewhere / 'edges'} (in the working directory) "
-        f"or {folder / 'edges'} (in the config's folder)",
+        f"{name}: edge_paths[0]: no such directory: {elsewhere / 'edges'} (edges, relative to the working directory) "
+        f"or {folder / 'edges'} (edges, relative to the config's folder)",
     ) == faults_of(folder / name)
 
 
@@ -274,7 +274,7 @@ def test_a_file_in_the_place_of_a_directory_and_an_absolute_path_are_said_to_be(
     data = SETTINGS | {"entity_path": "file", "checkpoint_path": str(folder / "absent")}
 
     assert (
-        f"eval.json: entity_path: {folder / 'file'} (in the working directory) is not a directory",
+        f"eval.json: entity_path: {folder / 'file'} (file, relative to the working directory) is not a directory",
         f"eval.json: checkpoint_path: no such directory: {folder / 'absent'}",
     ) == faults_of(write(folder / "eval.json", json.dumps(data)))
 

@@ -169,7 +169,7 @@ FAULTS = [
     (
         ["edge_paths=edges,absent", "checkpoint_path=/absent"],
         [
-            "edge_paths[1]: no such directory: {folder}/absent (in the working directory)",
+            "edge_paths[1]: no such directory: {folder}/absent (absent, relative to the working directory)",
             "no such directory: /absent",
         ],
     ),
