@@ -1,7 +1,7 @@
 """A program for an environment with gcsfs and adlfs: the command on objects of a service, and on what is not there.
 
-python object_stores_program.py SCHEME FOLDER    puts the case in FOLDER into the service and evaluates it; prints, as
-                                                 JSON, how each command ended and the objects of the result
+python object_stores_program.py SCHEME FOLDER    puts the case in FOLDER into the service and evaluates it; writes how
+                                                 each command ended and the objects of the result to FOLDER/found.json
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(scheme: str, case: Path) -> None:
     [folder] = (case / "results").glob("eval-*")
     files = (folder / "files.txt").read_text().split()
     objects = {name: system.cat_file(f"bucket/result/{name}").decode("latin-1") for name in files}
-    print(json.dumps({"ended": ended, "objects": objects}))
+    (case / "found.json").write_text(json.dumps({"ended": ended, "objects": objects}), encoding="ascii")
 
 
 if __name__ == "__main__":

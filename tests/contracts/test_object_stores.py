@@ -56,11 +56,11 @@ def asked(
     try:
         wait_for(port, process)
         case = TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(9, 8), edges_per_bucket=11)
-        printed = run_program(programs / "python", PROGRAM, scheme, case.root, **found)
+        run_program(programs / "python", PROGRAM, scheme, case.root, **found)
     finally:
         process.terminate()
         process.wait()
-    said = json.loads(printed)
+    said = json.loads((case.root / "found.json").read_text())
     return Asked(scheme, case, {name: tuple(each) for name, each in said["ended"].items()}, said["objects"])
 
 
