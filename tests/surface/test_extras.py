@@ -163,10 +163,10 @@ for module in pkgutil.walk_packages(pbgeval.__path__, "pbgeval."):
 print(json.dumps(missing))
 """
 # Runs Python with each name's arguments and libraries; writes stdout and stderr to NAME.1 and NAME.2 and prints the
-# statuses. A fork has torch already; whatever else it imports, it imports itself.
+# statuses. A fork has large core requirements already, and imports all else itself.
 FORKS = """
 import json, os, runpy, sys
-import numba, torch
+import h5py, numba, rich.console, torch, typer
 ended = {}
 for name, (libraries, arguments) in json.loads(sys.argv[1]).items():
     child = os.fork()
@@ -199,7 +199,7 @@ class Ended:
 def ended(installed: InstalledWheel, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """Try every use without its extra, then those that are tried here with it."""
     folder = tmp_path_factory.mktemp("uses")
-    TinyCase.write(folder / "case")
+    TinyCase.write(folder / "case", partition_sizes=(9, 8), edges_per_bucket=5, workers=1)
     (folder / "train.tsv").write_text("a\tr\tb\nb\tr\tc\nc\ts\ta\n", encoding="utf-8")
     write_records(folder / "records")
     evaluation = ("-m", "pbgeval", "--config", "case/eval.py", "--quiet", "--workers", "1", "--output", "done")

@@ -338,7 +338,7 @@ def test_several_workers_share_the_copies(remote: RemoteCase) -> None:
 
 
 @pytest.mark.slow
-def test_a_group_reads_objects(remote: RemoteCase) -> None:
+def test_a_group_reads_objects_and_worker_0_makes_the_buckets(remote: RemoteCase) -> None:
     write_edges_by_name(remote.case)
     remote.store.upload(remote.case.root, remote.key)
     alone = remote.local_numbers("edge_paths=edges.tsv")
@@ -347,6 +347,8 @@ def test_a_group_reads_objects(remote: RemoteCase) -> None:
     run_group(remote.case, overrides, remote.case.root / "remote", workers=2, threads=1)
 
     assert (alone, []) == (numbers_of(remote.case.root / "remote"), list(remote.scratch.iterdir()))
+    assert 2 == run_of(remote.case.root / "remote")["num_workers"]
+    assert 1 == len(list((remote.case.root / "remote" / "imported").iterdir()))
 
 
 class WorkersInThreads(Team):
