@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from tests.kit.commands import run_main
 from tests.kit.training import MIXED, OVERFIT, train
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
@@ -24,7 +25,8 @@ WIDTH = 1040  # pixels: room for two columns
 def draw(records: Path, picture: Path) -> None:
     """Write the page of records by the command, and take a picture of it."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        print(run_main("monitor", str(records), "--output", folder, cwd=Path()).printed)
+        command = [sys.executable, "-m", "pbgeval", "monitor", str(records), "--output", folder]
+        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 600})
         page.goto((Path(folder) / "report.html").as_uri())

@@ -29,13 +29,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_an_example_config_runs(config: str, settings: list[str], checkout: Path, tmp_path: Path) -> None:
-    arguments = (
-        "--config",
-        checkout / "configs" / "demo" / config,
-        "--output",
-        tmp_path / "output",
-        *flags([*settings, "sample_edges=100"]),
-    )
+    arguments = ("--config", checkout / "configs" / "demo" / config, "--output", tmp_path / "output", *flags(settings))
 
     done = run_main(*arguments, "--workers", "1", cwd=checkout / "demo")
 
