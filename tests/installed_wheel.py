@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from attrs import field, frozen
+from attrs import frozen
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -44,7 +44,6 @@ class InstalledWheel:
 
     folder: Path
     wheel: Path
-    _libraries: dict[str, Path] = field(factory=dict, init=False)  # of extras, once they have been asked for
 
     @property
     def python(self) -> Path:
@@ -55,22 +54,20 @@ class InstalledWheel:
         [path] = self.folder.glob("lib/python*/site-packages")
         return path
 
-    def run(self, *arguments: str | Path, cwd: Path, extra: str | None = None, program: str = "python") -> Done:
-        """Run a program of the environment, with the libraries of an extra."""
+    def run(self, *arguments: str | Path, cwd: Path, program: str = "python") -> Done:
+        """Run a program of the environment."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
         environment |= {"OMP_NUM_THREADS": "1"}
-        if extra is not None:
-            environment["PYTHONPATH"] = str(self._libraries_of(extra))
         variables = ["env", "-i", *(f"{name}={value}" for name, value in environment.items())]
         return start([*variables, self.folder / "bin" / program, *arguments], cwd)
 
-    def _libraries_of(self, extra: str) -> Path:
-        if extra not in self._libraries:
-            folder = self.folder / "extras" / extra
+    def libraries_of(self, extra: str) -> Path:
+        """Make a folder of the libraries of an extra, if need be."""
+        folder = self.folder / "extras" / extra
+        if not folder.exists():
             folder.mkdir(parents=True)
             link_libraries(folder, with_requirements(requirements_of(self.wheel, extra)))
-            self._libraries[extra] = folder
-        return self._libraries[extra]
+        return folder
 
 
 @pytest.fixture(scope="session")

@@ -38,14 +38,16 @@ def run_python(example: Example) -> None:
 
 
 def paste(example: Example) -> None:
-    """Run commands: in this process where all are plain calls of kgeval-dist without workers, else in a shell."""
+    """Run commands: in this process, with one worker, where all are plain calls of kgeval-dist, else in a shell."""
     calls = calls_of(example.parsed)
-    if calls is None or any("--workers" in words for words in calls):
+    if calls is None:
         *_, folder = in_a_shell(f"{example.parsed}\npwd", Path.cwd()).splitlines()
         os.chdir(folder)  # the next block goes on where this one ends
         return
     with mock.patch("os.cpu_count", return_value=1), mock.patch("pbgeval.evaluation.num_cores", return_value=1):
         for words in calls:  # on a machine of one core, where no workers are started
+            if "--workers" in words:
+                words[words.index("--workers") + 1] = "1"
             done = run_main(*words, cwd=Path.cwd())
             assert done.status == 0, f"kgeval-dist {shlex.join(words)}: {done.err}"
 

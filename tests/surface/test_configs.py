@@ -22,7 +22,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("config", "settings"),
-    [("eval.py", ["sample_edges=100"]), ("torchbiggraph.py", []), ("torchbiggraph.py", ["pbg_semantics=True"])],
+    [
+        ("eval.py", ["sample_edges=100"]),
+        ("torchbiggraph.py", ["sample_edges=100"]),
+        ("torchbiggraph.py", ["pbg_semantics=True"]),
+    ],
 )
 def test_an_example_config_runs(config: str, settings: list[str], checkout: Path, tmp_path: Path) -> None:
     arguments = ("--config", checkout / "configs" / "demo" / config, "--output", tmp_path / "output", *flags(settings))

@@ -23,7 +23,7 @@ from pbgeval.evaluation import evaluate, output_of
 from pbgeval.storage import writing as files
 from tests.kit.case import TinyCase
 from tests.kit.commands import COMMAND, Done, evaluated, flags, metrics_of, numbers_of, run_command, run_main, run_of
-from tests.kit.groups import run_group, start_as_mpirun
+from tests.kit.groups import start_as_mpirun
 from tests.kit.names import buckets_in, write_edges_by_name, write_tsv
 
 Edges = list[tuple[str, str, str]]
@@ -191,16 +191,6 @@ def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:
     evaluated(dynamic, "edge_paths=edges.tsv", "workers=none", output="two", workers=2)
 
     assert (2, alone) == (run_of(dynamic.root / "two")["num_workers"], numbers_of(dynamic.root / "two"))
-
-
-@pytest.mark.slow
-def test_in_a_group_worker_0_makes_the_buckets(dynamic: TinyCase) -> None:
-    alone = succeeds(dynamic, "edge_paths=edges.tsv")
-
-    run_group(dynamic, ["edge_paths=edges.tsv"], dynamic.root / "group", workers=2, threads=1)
-
-    assert (2, alone) == (run_of(dynamic.root / "group")["num_workers"], numbers_of(dynamic.root / "group"))
-    assert 1 == len(imported(dynamic.root / "group"))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from tests.installed_wheel import InstalledWheel, extras_of, requirements_of
 from tests.kit.case import TinyCase
+from tests.kit.commands import Done, lacking
 from tests.kit.reports import write_records
 
 pytestmark = pytest.mark.slow
@@ -97,7 +98,9 @@ USES = {
         "report",
         ("-m", "pbgeval", "report", "done"),
         "jinja2 is required to write a page: pip install 'pbgeval[report]'",
-        lambda folder, _: (folder / "done" / "report.html").is_file(),
+        lambda folder, _: (
+            not lacking((folder / "done" / "report.html").read_text(), "<!DOCTYPE", "<style>", "<script>")
+        ),
     ),
     "events": Use(
         "monitor",
@@ -146,45 +149,10 @@ USES = {
         lambda _, out: out == "triton\n",
     ),
 }
+HERE = [name for name, use in USES.items() if use.extra not in ELSEWHERE]
 
 
-@pytest.fixture(scope="module")
-def prepared(installed: InstalledWheel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a case, a result of it, records of a training run and a file of edges."""
-    folder = tmp_path_factory.mktemp("uses")
-    case = TinyCase.write(folder / "case")
-    (folder / "train.tsv").write_text("a\tr\tb\nb\tr\tc\nc\ts\ta\n", encoding="utf-8")
-    write_records(folder / "records")
-    evaluation = ["--config", case.config, "--quiet", "--workers", "1", "--output", "done"]
-    assert "" == installed.run("-m", "pbgeval", *evaluation, cwd=folder).printed
-    return folder
-
-
-def test_every_extra_is_tried(installed: InstalledWheel) -> None:
-    assert extras_of(installed.wheel) == {use.extra for use in USES.values()} | TOOLS
-
-
-@pytest.mark.parametrize("name", USES)
-def test_what_needs_an_extra_says_in_one_line_what_to_install(
-    name: str, installed: InstalledWheel, prepared: Path
-) -> None:
-    done = installed.run(*USES[name].arguments, cwd=prepared)
-    assert (1, [USES[name].missing]) == (done.status, done.faults)
-
-
-@pytest.mark.parametrize("name", [name for name, use in USES.items() if use.extra not in ELSEWHERE])
-def test_an_extra_brings_all_that_it_is_for(name: str, installed: InstalledWheel, prepared: Path) -> None:
-    use = USES[name]
-    done = installed.run(*use.arguments, cwd=prepared, extra=use.extra)
-
-    assert 0 == done.status, done.err
-    assert use.has_worked(prepared, done.out)
-
-
-def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(
-    installed: InstalledWheel, tmp_path: Path
-) -> None:
-    program = """
+IMPORTS = """
 import importlib, json, pkgutil, pbgeval
 missing = {}
 for module in pkgutil.walk_packages(pbgeval.__path__, "pbgeval."):
@@ -194,13 +162,94 @@ for module in pkgutil.walk_packages(pbgeval.__path__, "pbgeval."):
         missing[module.name] = error.name
 print(json.dumps(missing))
 """
+# Runs Python with each name's arguments and libraries; writes stdout and stderr to NAME.1 and NAME.2 and prints the
+# statuses. A fork has large core requirements already, and imports all else itself.
+FORKS = """
+import json, os, runpy, sys
+import h5py, numba, rich.console, torch, typer
+ended = {}
+for name, (libraries, arguments) in json.loads(sys.argv[1]).items():
+    child = os.fork()
+    if child == 0:
+        for number in (1, 2):
+            os.dup2(os.open(f"{name}.{number}", os.O_WRONLY | os.O_CREAT), number)
+        if libraries is not None:
+            sys.path.insert(1, libraries)
+            os.environ["PYTHONPATH"] = libraries  # for processes that it starts
+        flag, what, *sys.argv[1:] = arguments
+        if flag == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            exec(what, {"__name__": "__main__"})
+        sys.exit()
+    ended[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps(ended))
+"""
+
+
+@frozen
+class Ended:
+    """The folder in which all uses were tried, and how they ended."""
+
+    folder: Path
+    done: dict[str, Done]
+
+
+@pytest.fixture(scope="module")
+def ended(installed: InstalledWheel, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Try every use without its extra, then those that are tried here with it."""
+    folder = tmp_path_factory.mktemp("uses")
+    TinyCase.write(folder / "case", partition_sizes=(9, 8), edges_per_bucket=5, workers=1)
+    (folder / "train.tsv").write_text("a\tr\tb\nb\tr\tc\nc\ts\ta\n", encoding="utf-8")
+    write_records(folder / "records")
+    evaluation = ("-m", "pbgeval", "--config", "case/eval.py", "--quiet", "--workers", "1", "--output", "done")
+    tried: dict[str, tuple[str | None, tuple[str, ...]]] = {
+        "evaluation": (None, evaluation),
+        "imports": (None, ("-c", IMPORTS)),
+    }
+    tried |= {f"{name} without": (None, use.arguments) for name, use in USES.items()}
+    tried |= {name: (str(installed.libraries_of(USES[name].extra)), USES[name].arguments) for name in HERE}
+
+    statuses = json.loads(installed.run("-c", FORKS, json.dumps(tried), cwd=folder).printed)
+
+    def text(name: str, number: int) -> str:
+        return (folder / f"{name}.{number}").read_text(encoding="utf-8")
+
+    return Ended(folder, {name: Done(status, text(name, 1), text(name, 2)) for name, status in statuses.items()})
+
+
+def test_every_extra_is_tried(installed: InstalledWheel) -> None:
+    assert extras_of(installed.wheel) == {use.extra for use in USES.values()} | TOOLS
+
+
+def test_without_any_extra_a_case_is_evaluated(ended: Ended) -> None:
+    assert "" == ended.done["evaluation"].printed
+
+
+def test_what_needs_an_extra_says_in_one_line_what_to_install(ended: Ended) -> None:
+    found = {name: ended.done[f"{name} without"] for name in USES}
+
+    assert {name: (1, [use.missing]) for name, use in USES.items()} == {
+        name: (done.status, done.faults) for name, done in found.items()
+    }
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_extra_brings_all_that_it_is_for(name: str, ended: Ended) -> None:
+    done = ended.done[name]
+
+    assert 0 == done.status, done.err
+    assert USES[name].has_worked(ended.folder, done.out)
+
+
+def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(ended: Ended) -> None:
     assert {
         "pbgeval.ranking.fused_kernel": "triton",
         "pbgeval.integrations.lightning": "lightning",
         "pbgeval.integrations.pykeen_evaluator": "pykeen",
         "pbgeval.integrations.pykeen_training": "pykeen",
         "pbgeval.integrations.torchbiggraph": "torchbiggraph",
-    } == json.loads(installed.run("-c", program, cwd=tmp_path).printed)
+    } == json.loads(ended.done["imports"].printed)
 
 
 def test_libraries_of_extras_are_not_required_by_the_package_itself_and_peers_by_none(

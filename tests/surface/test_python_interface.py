@@ -59,7 +59,8 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
 def reports(request: pytest.FixtureRequest, case: TinyCase) -> tuple[Report, Report]:
     """Return a report as it comes from an evaluation, and read back from its files."""
     output = case.root / f"output_{request.param}"
-    return evaluate(case.config, overrides=_local(case, request.param), output=output), Report.read(output)
+    report = evaluate(case.config, overrides=_local(case, request.param), output=output, workers=1)
+    return report, Report.read(output)
 
 
 def _local(case: TinyCase, candidates: str) -> list[str]:

@@ -83,11 +83,9 @@ def with_known(claimed: Any, found: Any) -> Any:
         ((), 764),
         (("candidates=partition", "pbg_semantics=True"), 2006),
         (("restrict_relations=knows,has", "breakdowns=relation,entity_types", "filter_paths=edges"), 764),
-        (("type_constraint=observed", "train_paths=edges"), 764),
-        (("metrics=rank,classification", "candidates=partition", "compute_loss=True"), 764),
+        (("metrics=rank,classification", "candidates=partition", "comparator=l2", "compute_loss=True"), 764),
         (("precision=certified",), 688),
-        (("candidates=partition", "comparator=l2"), 764),
-        (("train_paths=edges", "breakdowns=relation,popularity"), 764),
+        (("type_constraint=observed", "train_paths=edges", "breakdowns=relation,popularity"), 764),
         (("train_paths=edges", "candidates=all", "topk_metrics=True", "save_topk=3"), 764),
         (("relation_prediction=True",), 764),
         (("candidates=sampled",), 2006),
@@ -106,7 +104,7 @@ def test_an_honest_result_can_be_true(case: TinyCase, tmp_path: Path, overrides:
     )
 
 
-@pytest.mark.parametrize("share", [0.001, 0.01, 0.5])
+@pytest.mark.parametrize("share", [0.001, 0.5])
 def test_a_planted_change_of_ranks_is_found(case: TinyCase, result: Path, tmp_path: Path, share: float) -> None:
     folder = forged(result, case.root / f"{tmp_path.name}/forged", share)
 
