@@ -78,15 +78,23 @@ def measure_again(folder: Path, output: Path) -> None:
         monitor.end_pass(epoch)
 
 
-@pytest.mark.parametrize("how", ["team", "launched"])
-def test_epochs_of_two_processes_give_the_figures_of_one(how: str, peer: Callable[[str], Path], tmp_path: Path) -> None:
-    python = peer("lightning") / "python"
-    alone = train(python, tmp_path / "one", "alone", "--mixed")
-    both = train(python, tmp_path / "two", how, "--mixed")
+@pytest.fixture(scope="module")
+def alone(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """What one process has written of its epochs, and what it says of its end."""
+    folder = tmp_path_factory.mktemp("alone") / "one"
+    return folder / "monitor", train(peer("lightning") / "python", folder, "alone", "--mixed")
 
-    assert passes_of(tmp_path / "one" / "monitor") == passes_of(tmp_path / "two" / "monitor")
-    assert visits_of(tmp_path / "one" / "monitor") == visits_of(tmp_path / "two" / "monitor")
-    assert alone * 2 == both  # both processes log the figures of the whole
+
+@pytest.mark.parametrize("how", ["team", "launched"])
+def test_epochs_of_two_processes_give_the_figures_of_one(
+    how: str, alone: tuple[Path, list[dict[str, Any]]], peer: Callable[[str], Path], tmp_path: Path
+) -> None:
+    monitored, ended = alone
+    both = train(peer("lightning") / "python", tmp_path / "two", how, "--mixed")
+
+    assert passes_of(monitored) == passes_of(tmp_path / "two" / "monitor")
+    assert visits_of(monitored) == visits_of(tmp_path / "two" / "monitor")
+    assert ended * 2 == both  # both processes log the figures of the whole
     # A team shares the work; else the first process does it all.
     shares = [{at % 2 if how == "team" else 0} for at in range(len(BUCKETS))]
     assert dict(zip(BUCKETS, shares, strict=True)) == workers_of(tmp_path / "two" / "monitor")
