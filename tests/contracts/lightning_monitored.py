@@ -1,13 +1,14 @@
 """Trains a small partitioned graph by PyTorch Lightning under the monitor, alone or in two processes.
 
 Run by the peer's Python. Its command line, by itself (`alone`, `launched`: Lightning starts the second process) or
-under torchrun (`team`):
+under torchrun (`team`), which does each of TRAININGS, the others the first:
 
-    lightning_monitored.py FOLDER alone|launched|team [--mixed] [--epochs N] [--patience N]
+    lightning_monitored.py FOLDER alone|launched|team
 
 Two processes average the gradients of their batches; one alone accumulates those of the same two batches, halved: the
-same bits. Writes FOLDER/monitor, FOLDER/graph.pt, FOLDER/ended.RANK.json, and of each visit
-FOLDER/tables_EPOCH_LHS_RHS.pt: the tables when it begins and when it ends.
+same bits. Writes to FOLDER/TRAINING: monitor, graph.pt, ended.RANK.json, and of each visit
+tables_EPOCH_LHS_RHS.pt: the tables when it begins and when it ends. Alone it also writes FOLDER/refused.txt: what is
+said to a team that is not the processes of the Trainer.
 """
 
 import argparse
@@ -23,12 +24,15 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.cluster.team import Team
+from pbgeval.errors import ConfigError
 from pbgeval.integrations.lightning import MonitorCallback
 from pbgeval.monitor.records import PassRecord, VisitRecord
 
 NUM_PARTITIONS, NUM_ENTITIES, DIMENSION = 2, 48, 8
 NUM_BATCHES, BATCH_SIZE = 5, 40  # of a bucket: as many of each, for processes go in step
 NUM_PROCESSES = 2
+# Whether batches of all buckets are mixed, the most epochs, and the patience.
+TRAININGS = {"mixed": (True, 3, None), "by_bucket": (False, 3, None), "patient": (False, 200, 2)}
 BUCKETS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 Batch = tuple[int, int, Tensor]
@@ -111,32 +115,19 @@ def monitored(module: Embeddings) -> ModelTensors:
     return ModelTensors({("entity", at): table for at, table in enumerate(module.tables)})
 
 
-def callback_of(arguments: argparse.Namespace, module: Embeddings, team: Team) -> tuple[Keeping, dict]:
-    """Return the callback, and the edges to train on."""
-    kept = KeptTables(arguments.folder, module)
-    negatives = {"eval_num_batch_negs": 16, "eval_num_uniform_negs": 16}
-    monitor = Monitor(schema(), arguments.folder / "monitor", eval_fraction=0.3, **negatives, team=team, sinks=[kept])
-    training = {bucket: monitor.split(edges, bucket).training for bucket, edges in make_graph().items()}
-    of_batch = None if arguments.mixed else (lambda batch: batch[:2])
-    callback = Keeping(monitor, monitored, BUCKETS, bucket_of_batch=of_batch, patience=arguments.patience)
-    callback.kept = kept
-    return callback, training
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("how", choices=["alone", "launched", "team"])
-    parser.add_argument("--mixed", action="store_true")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--patience", type=int)
-    arguments = parser.parse_args()
-    team = Team.join() if arguments.how == "team" else Team()
+def train(folder: Path, how: str, team: Team, *, mixed: bool, num_epochs: int, patience: int | None) -> None:
+    """Train once, and write."""
     module = Embeddings()
-    callback, training = callback_of(arguments, module, team)
-    alone = arguments.how == "alone"
+    kept = KeptTables(folder, module)
+    negatives = {"eval_num_batch_negs": 16, "eval_num_uniform_negs": 16}
+    monitor = Monitor(schema(), folder / "monitor", eval_fraction=0.3, **negatives, team=team, sinks=[kept])
+    training = {bucket: monitor.split(edges, bucket).training for bucket, edges in make_graph().items()}
+    of_batch = None if mixed else (lambda batch: batch[:2])
+    callback = Keeping(monitor, monitored, BUCKETS, bucket_of_batch=of_batch, patience=patience)
+    callback.kept = kept
+    alone = how == "alone"
     trainer = pl.Trainer(
-        max_epochs=arguments.epochs,
+        max_epochs=num_epochs,
         accelerator="cpu",
         devices=1 if alone else NUM_PROCESSES,
         strategy="auto" if alone else "ddp_find_unused_parameters_true",  # a batch is of one or two of the tables
@@ -150,9 +141,33 @@ def main() -> None:
     workers = list(range(NUM_PROCESSES)) if alone else [trainer.global_rank]
     trainer.fit(module, DataLoader(Batches(training, workers), batch_size=None))
     if trainer.is_global_zero:
-        torch.save(make_graph(), arguments.folder / "graph.pt")
+        torch.save(make_graph(), folder / "graph.pt")
     ended = {"epochs": trainer.current_epoch, "mrr": trainer.callback_metrics["held_out/mrr"].item()}
-    (arguments.folder / f"ended.{trainer.global_rank}.json").write_text(json.dumps(ended), encoding="utf-8")
+    (folder / f"ended.{trainer.global_rank}.json").write_text(json.dumps(ended), encoding="utf-8")
+
+
+def refusal() -> str:
+    """Return what is said to a team that is not the Trainer's processes."""
+    callback = MonitorCallback(Monitor(schema(), team=Team(rank_in_team=1, size=2)), None)
+    try:
+        callback.setup(pl.Trainer(accelerator="cpu", devices=1, logger=False), None, "fit")
+    except ConfigError as error:
+        return str(error)
+    return "nothing"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("how", choices=["alone", "launched", "team"])
+    arguments = parser.parse_args()
+    team = Team.join() if arguments.how == "team" else Team()
+    for name, (mixed, num_epochs, patience) in TRAININGS.items():
+        if name == "mixed" or arguments.how == "team":
+            (arguments.folder / name).mkdir(exist_ok=True)
+            train(arguments.folder / name, arguments.how, team, mixed=mixed, num_epochs=num_epochs, patience=patience)
+    if arguments.how == "alone":
+        (arguments.folder / "refused.txt").write_text(refusal(), encoding="utf-8")
     team.leave()
 
 

@@ -1,13 +1,16 @@
-"""Trains some PyKEEN models on Nations under the monitor's callback and stopper; run by the peer's Python.
+"""Trains some PyKEEN models on Nations under the monitor's callback and stopper, and runs the example.
 
-Its command line: `.venv-peers/pykeen/bin/python pykeen_monitored.py FOLDER`. Of each model writes FOLDER/NAME.json: how
-the held-out triples rank after each epoch, and what became of the rest. The monitor's records are in FOLDER/NAME.
+A part of pykeen_programs.py. Of each model writes FOLDER/NAME.json: how the held-out triples rank after each epoch, and
+what became of the rest. The monitor's records are in FOLDER/NAME. What the example prints is in FOLDER/example.txt.
 """
 
+import contextlib
 import json
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from pykeen.datasets import Nations
@@ -115,14 +118,16 @@ def refused(callback: MonitorTrainingCallback) -> list[str]:
     return messages
 
 
-def main() -> None:
+def main(folder: Path) -> None:
     """Train models whose predictions differ in kind: distances, complex vectors, inverse relations."""
-    folder = Path(sys.argv[1])
     train(folder, "transe", lambda of: TransE(triples_factory=of, embedding_dim=8), 0.02, 4)
     train(folder, "complex", lambda of: ComplEx(triples_factory=of, embedding_dim=4), 0.05, 3)
     train(folder, "inverse", lambda of: DistMult(triples_factory=of, embedding_dim=6), 0.05, 3, inverse=True)
     train(folder, "stopped", lambda of: TransE(triples_factory=of, embedding_dim=8), 5.0, 40)
-
-
-if __name__ == "__main__":
-    main()
+    example = Path(__file__).resolve().parents[2] / "scripts" / "monitor_pykeen.py"
+    with (
+        (folder / "example.txt").open("w", encoding="utf-8") as printed,
+        contextlib.redirect_stdout(printed),
+        mock.patch.object(sys, "argv", [str(example), "--output", str(folder / "example"), "--epochs", "3"]),
+    ):
+        runpy.run_path(str(example), run_name="__main__")

@@ -1,12 +1,11 @@
-"""Evaluates DistMult on PyKEEN's bundled Nations data with PyKEEN's own evaluators; run by the peer's Python.
+"""Evaluates DistMult on PyKEEN's bundled Nations data with PyKEEN's own evaluators.
 
-Its command line: `.venv-peers/pykeen/bin/python pykeen_nations.py FOLDER`. Writes the triples and the model as the
-tests read them (train.npy, valid.npy, test.npy: head, relation, tail; distmult.entity.npy, distmult.relation.npy), and
-the metrics of both rank-based evaluators as rank_based.json and macro.json.
+A part of pykeen_programs.py. Writes the triples and the model as the tests read them (train.npy, valid.npy, test.npy:
+head, relation, tail; distmult.entity.npy, distmult.relation.npy), and the metrics of both rank-based evaluators as
+rank_based.json and macro.json.
 """
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,8 @@ from pykeen.models import DistMult
 DIMENSION = 8
 
 
-def main() -> None:
+def main(folder: Path) -> None:
     """Write data, model and metrics."""
-    folder = Path(sys.argv[1])
     nations = Nations()
     splits = {"train": nations.training, "valid": nations.validation, "test": nations.testing}
     triples = {name: factory.mapped_triples for name, factory in splits.items()}
@@ -43,7 +41,3 @@ def main() -> None:
             model, triples["test"], additional_filter_triples=[triples["train"], triples["valid"]], use_tqdm=False
         )
         (folder / f"{name}.json").write_text(json.dumps(results.to_flat_dict()), encoding="ascii")
-
-
-if __name__ == "__main__":
-    main()

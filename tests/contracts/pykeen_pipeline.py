@@ -1,12 +1,10 @@
 """Runs PyKEEN's pipeline, search, early stopper and evaluation loop with our evaluator and with its own.
 
-Its command line: `.venv-peers/pykeen/bin/python pykeen_pipeline.py FOLDER`. Writes FOLDER/found.json: by job, the flat
-metrics of both, or what was chosen by them.
+A part of pykeen_programs.py. Writes FOLDER/found.json: by job, the flat metrics of both, or what was chosen by them.
 """
 
 import json
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,7 +117,3 @@ def by_loop(evaluator: Evaluator, result: PipelineResult) -> MetricResults:
         additional_filter_triples=[nations.training, nations.validation],
     )
     return loop.evaluate(use_tqdm=False)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,8 +1,7 @@
 """Trains models by PyKEEN on its bundled Nations data and evaluates each by its evaluators and by ours.
 
-Run by the peer's Python: pykeen_trained.py FOLDER REPOSITORY PACKAGES..., where REPOSITORY is that of pbgeval and
-PACKAGES are folders of what it needs and PyKEEN does not bring. Writes to FOLDER the triples (train.npy, valid.npy,
-test.npy: head, relation, tail), and for each model to FOLDER/NAME
+A part of pykeen_programs.py. Writes to FOLDER the triples (train.npy, valid.npy, test.npy: head, relation, tail), and
+for each model to FOLDER/NAME
 
     exported/      plain arrays by scripts/export_pykeen.py, where we know the model's formula
     metrics.json   {"theirs": {setting: flat metrics}, "ours": the same}
@@ -17,7 +16,6 @@ from vectors (NAME.vectors) and by ours from the model's own scores (NAME.asked)
 import copy
 import json
 import runpy
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -27,6 +25,7 @@ from pykeen.datasets import Nations
 from pykeen.evaluation import MacroRankBasedEvaluator, RankBasedEvaluator
 from pykeen.pipeline import pipeline
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = {
     "distmult": ("DistMult", False, {}),
     "complex": ("ComplEx", False, {}),
@@ -45,9 +44,9 @@ RELATIVE_BOUND = 1e-5  # of the largest score: sums of 12 float32 products round
 DIMENSION = 12
 
 
-def main(folder: Path, repository: Path) -> None:
+def main(folder: Path) -> None:
     """Train, evaluate and write."""
-    export = runpy.run_path(str(repository / "scripts" / "export_pykeen.py"))["main"]
+    export = runpy.run_path(str(REPOSITORY / "scripts" / "export_pykeen.py"))["main"]
     exact = {}
     for name, (model_name, inverses, further) in MODELS.items():
         nations = Nations(create_inverse_triples=inverses)
@@ -166,9 +165,3 @@ def bounds(model, nations) -> dict[str, np.ndarray]:
         for end, of_end in rows.items():
             found[end].append(of_end)
     return {end: np.array(of_end) for end, of_end in found.items()}
-
-
-if __name__ == "__main__":
-    sys.path[1:1] = [sys.argv[2]]
-    sys.path += sys.argv[3:]  # last, so that the peer's own packages come first
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

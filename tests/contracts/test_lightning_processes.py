@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,7 @@ import torch
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.monitor.records import file_of_worker, read_history
-from tests.kit.commands import Done
-from tests.kit.commands import start as start_program
+from tests.kit.commands import start
 
 pytestmark = pytest.mark.peers
 
@@ -24,17 +24,25 @@ NUM_EPOCHS = 3
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def start(python: Path, *arguments: str | Path) -> Done:
-    return start_program([python, *arguments], Path(), PYTHONPATH=str(REPOSITORY), OMP_NUM_THREADS="1")
+@pytest.fixture(scope="module")
+def trained(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Trains in one of the ways and returns the folder, once for each way."""
+
+    @functools.cache
+    def train(how: str) -> Path:
+        folder = tmp_path_factory.mktemp(how)
+        launcher = TORCHRUN if how == "team" else []
+        environment = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+        done = start([peer("lightning") / "python", *launcher, PROGRAM, folder, how], Path(), **environment)
+        assert 0 == done.status, done.err
+        assert "sync_dist" not in done.err  # Lightning's warning of figures that processes may not share
+        return folder
+
+    return train
 
 
-def train(python: Path, folder: Path, how: str, *arguments: str) -> list[dict[str, Any]]:
-    """Train, and return what each process says of its end."""
-    folder.mkdir()
-    launcher = TORCHRUN if how == "team" else []
-    done = start(python, *launcher, PROGRAM, folder, how, "--epochs", str(NUM_EPOCHS), *arguments)
-    assert 0 == done.status, done.err
-    assert "sync_dist" not in done.err  # Lightning's warning of figures that processes may not share
+def ends_of(folder: Path) -> list[dict[str, Any]]:
+    """Return what each process says of its end."""
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("ended.*.json"))]
 
 
@@ -79,66 +87,45 @@ def measure_again(folder: Path, output: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["team", "launched"])
-def test_epochs_of_two_processes_give_the_figures_of_one(how: str, peer: Callable[[str], Path], tmp_path: Path) -> None:
-    python = peer("lightning") / "python"
-    alone = train(python, tmp_path / "one", "alone", "--mixed")
-    both = train(python, tmp_path / "two", how, "--mixed")
+def test_epochs_of_two_processes_give_the_figures_of_one(how: str, trained: Callable[[str], Path]) -> None:
+    one, two = trained("alone") / "mixed", trained(how) / "mixed"
 
-    assert passes_of(tmp_path / "one" / "monitor") == passes_of(tmp_path / "two" / "monitor")
-    assert visits_of(tmp_path / "one" / "monitor") == visits_of(tmp_path / "two" / "monitor")
-    assert alone * 2 == both  # both processes log the figures of the whole
+    assert passes_of(one / "monitor") == passes_of(two / "monitor")
+    assert visits_of(one / "monitor") == visits_of(two / "monitor")
+    assert ends_of(one) * 2 == ends_of(two)  # both processes log the figures of the whole
     # A team shares the work; else the first process does it all.
     shares = [{at % 2 if how == "team" else 0} for at in range(len(BUCKETS))]
-    assert dict(zip(BUCKETS, shares, strict=True)) == workers_of(tmp_path / "two" / "monitor")
-    assert (how == "team") == file_of_worker(tmp_path / "two" / "monitor", 1).exists()
+    assert dict(zip(BUCKETS, shares, strict=True)) == workers_of(two / "monitor")
+    assert (how == "team") == file_of_worker(two / "monitor", 1).exists()
 
 
 def test_every_process_of_a_team_monitors_the_buckets_of_its_own_batches(
-    peer: Callable[[str], Path], tmp_path: Path
+    trained: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    both = train(peer("lightning") / "python", tmp_path / "two", "team")
-    measure_again(tmp_path / "two", tmp_path / "again")
+    two = trained("team") / "by_bucket"
+    measure_again(two, tmp_path / "again")
 
-    passes = passes_of(tmp_path / "two" / "monitor")
+    passes = passes_of(two / "monitor")
     assert passes_of(tmp_path / "again") == passes
-    assert visits_of(tmp_path / "again") == visits_of(tmp_path / "two" / "monitor")
-    assert {(0, 0): {0}, (0, 1): {1}, (1, 0): {0}, (1, 1): {1}} == workers_of(tmp_path / "two" / "monitor")
+    assert visits_of(tmp_path / "again") == visits_of(two / "monitor")
+    assert {(0, 0): {0}, (0, 1): {1}, (1, 0): {0}, (1, 1): {1}} == workers_of(two / "monitor")
     last = passes[-1]["eval_stats_chunk_avg"]["metrics"]["mrr"]
-    assert [pytest.approx(last, rel=1e-6)] * 2 == [of["mrr"] for of in both]  # Lightning keeps float32
+    assert [pytest.approx(last, rel=1e-6)] * 2 == [of["mrr"] for of in ends_of(two)]  # Lightning keeps float32
     name = "both.realistic.mean_reciprocal_rank"
     assert passes[-1]["pbgeval"]["after"][name] > 1.2 * passes[0]["pbgeval"]["before"][name]
 
 
-def test_all_processes_of_a_team_stop_together(peer: Callable[[str], Path], tmp_path: Path) -> None:
-    (tmp_path / "two").mkdir()
-    arguments = [tmp_path / "two", "team", "--epochs", "200", "--patience", "2"]
-    done = start(peer("lightning") / "python", *TORCHRUN, PROGRAM, *arguments)
+def test_all_processes_of_a_team_stop_together(trained: Callable[[str], Path]) -> None:
+    two = trained("team") / "patient"
 
-    assert 0 == done.status, done.err
-    num_passes = len(read_history(tmp_path / "two" / "monitor", pytest.fail).passes)
-    ended = [json.loads((tmp_path / "two" / f"ended.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
-    assert [num_passes] * 2 == [of["epochs"] for of in ended]
+    num_passes = len(read_history(two / "monitor", pytest.fail).passes)
+    assert [num_passes] * 2 == [of["epochs"] for of in ends_of(two)]
     assert 3 <= num_passes < 200
 
 
-def test_a_team_that_is_not_the_trainer_s_processes_is_refused(peer: Callable[[str], Path]) -> None:
-    program = """
-from lightning.pytorch import Trainer
-from pbgeval import ModelSchema, Monitor, MonitoredRelation
-from pbgeval.cluster.team import Team
-from pbgeval.errors import ConfigError
-from pbgeval.integrations.lightning import MonitorCallback
-schema = ModelSchema([MonitoredRelation("links", "entity", "entity")], {"entity": 1}, "dot")
-callback = MonitorCallback(Monitor(schema, team=Team(rank_in_team=1, size=2)), None)
-try:
-    callback.setup(Trainer(accelerator="cpu", devices=1, logger=False), None, "fit")
-except ConfigError as error:
-    print("refused", error, sep="\\n")
-"""
-    done = start(peer("lightning") / "python", "-c", program)
-
+def test_a_team_that_is_not_the_trainer_s_processes_is_refused(trained: Callable[[str], Path]) -> None:
     expected = (
         "MonitorCallback: expected a monitor without a team, or one of the Trainer's 1 processes, got worker 1 of 2; "
         "is devices x num_nodes what torchrun has started?"
     )
-    assert ["refused", expected] == done.out.splitlines()[-2:], done.err
+    assert expected == (trained("alone") / "refused.txt").read_text(encoding="utf-8")

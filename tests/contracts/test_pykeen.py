@@ -6,7 +6,6 @@ Where it is wrong the test shows by how much, and why (METRICS.md 1f of the refe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,18 @@ from pbgeval import evaluate
 from pbgeval.metrics.registry import metric_key
 from pbgeval.report.report import Report
 from tests.golden.test_full_nations import Nations
-from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
-PROGRAM = Path(__file__).with_name("pykeen_nations.py")
 LAST_CUTOFF = {"adjusted_hits_at_k": "adjusted_hits_at_10", "z_hits_at_k": "z_hits_at_10"}  # its key for all of them
 # In 1.11.1 macro averages ignore the weights of the first two, and leave the last unscaled.
 WRONG_IN_MACRO = ("standard_deviation", "variance", "median_absolute_deviation")
 
 
 @pytest.fixture(scope="module")
-def both(
-    peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Report, dict[str, dict[str, Any]]]:
+def both(of_pykeen: Path) -> tuple[Report, dict[str, dict[str, Any]]]:
     """Our report and PyKEEN's metrics, micro and macro, by our names."""
-    folder = tmp_path_factory.mktemp("nations")
-    run_program(peer("pykeen") / "python", PROGRAM, folder)
+    folder = of_pykeen / "nations"
     nations = Nations(folder, folder, "distmult", 1, dynamic=True)
     report = evaluate(nations.config("filtered"), output=folder / "output", workers=1)
     theirs = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("rank_based", "macro")}

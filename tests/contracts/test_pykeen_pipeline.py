@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contracts.test_pykeen import WRONG_IN_MACRO
-from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
 OF_EACH_CUTOFF = re.compile(r"(?:adjusted|z)_hits_at_\d+")  # PyKEEN has one key for all
-PROGRAM = Path(__file__).with_name("pykeen_pipeline.py")
 
 
 @pytest.fixture(scope="module")
-def found(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("pipeline")
-    run_program(peer("pykeen") / "python", PROGRAM, folder)
+def found(of_pykeen: Path) -> dict[str, Any]:
+    folder = of_pykeen / "pipeline"
     of_jobs: dict[str, Any] = json.loads((folder / "found.json").read_text())
     of_jobs["saved"] = json.loads((folder / "saved" / "results.json").read_text())["metrics"]
     return of_jobs

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,13 +17,10 @@ from pbgeval.models.model import part_of
 from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS, Bucket
 from tests.contracts.test_pykeen import LAST_CUTOFF, WRONG_IN_MACRO
-from tests.kit.commands import run_program
 from tests.saved_ranks import read_ranks
 
 pytestmark = pytest.mark.peers
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PROGRAM = Path(__file__).with_name("pykeen_trained.py")
 EXACT = ("distmult", "complex", "transe", "transe_l2", "complex_with_inverses", "rescal", "cp", "simple")
 WITH_VECTORS = (*EXACT, "rotate")
 MODELS = (*WITH_VECTORS, "tucker")
@@ -33,12 +28,8 @@ NUM_PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
-def trained(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the program wrote."""
-    folder = tmp_path_factory.mktemp("trained")
-    packages = [path for path in sys.path if path.endswith("site-packages")]
-    run_program(peer("pykeen") / "python", PROGRAM, folder, REPOSITORY, *packages)
-    return folder
+def trained(of_pykeen: Path) -> Path:
+    return of_pykeen / "trained"
 
 
 def ranks_and_metrics(folder: Path, model: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

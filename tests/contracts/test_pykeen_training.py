@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pbgeval.monitor.records import History, read_history
-from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PROGRAM = Path(__file__).with_name("pykeen_monitored.py")
 MODELS = ("transe", "complex", "inverse", "stopped")
 
 
 @pytest.fixture(scope="module")
-def folder(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("monitored")
-    run_program(peer("pykeen") / "python", PROGRAM, folder)
-    return folder
+def folder(of_pykeen: Path) -> Path:
+    return of_pykeen / "monitored"
 
 
 def found(folder: Path, name: str) -> tuple[dict[str, Any], History]:
@@ -94,15 +88,6 @@ def test_a_stopper_that_cannot_judge_is_refused_before_training(folder: Path) ->
         assert expected in message
 
 
-def test_the_example_runs_and_its_records_can_be_drawn(peer: Callable[[str], Path], tmp_path: Path) -> None:
-    out = run_program(
-        peer("pykeen") / "python",
-        REPOSITORY / "scripts" / "monitor_pykeen.py",
-        "--output",
-        tmp_path / "monitor",
-        "--epochs",
-        3,
-    )
-
-    assert "trained 3 epochs; the model is that of epoch " in out
-    assert 3 == len(read_history(tmp_path / "monitor", pytest.fail).passes)
+def test_the_example_runs_and_its_records_can_be_drawn(folder: Path) -> None:
+    assert "trained 3 epochs; the model is that of epoch " in (folder / "example.txt").read_text(encoding="utf-8")
+    assert 3 == len(read_history(folder / "example", pytest.fail).passes)
