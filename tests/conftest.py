@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import os
 import random
@@ -100,11 +102,27 @@ def reference_path(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def peer() -> Callable[[str], Path]:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this session that all its test processes have."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@contextlib.contextmanager
+def one_process_at_a_time(path: Path) -> Iterator[None]:
+    """Wait until no other process is in here with the same path, which becomes an empty file."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def peer(shared_folder: Path) -> Callable[[str], Path]:
     """Installs a peer by scripts/peers and returns its bin folder. Tests that use it are marked `peers`."""
 
     def install(name: str) -> Path:
-        done = subprocess.run([REPOSITORY / "scripts" / "peers", name], capture_output=True, text=True, check=False)
+        with one_process_at_a_time(shared_folder / f"{name}.lock"):
+            done = subprocess.run([REPOSITORY / "scripts" / "peers", name], capture_output=True, text=True, check=False)
         if done.returncode != 0 and not has_working_pip():
             pytest.skip(f"cannot install {name}: pip reaches no package index")
         assert done.returncode == 0, done.stderr
