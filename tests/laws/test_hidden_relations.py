@@ -32,7 +32,7 @@ COMPARATORS = ["dot", "cos", "l2", "squared_l2", *OWN_COMPARATORS]
 
 
 @pytest.mark.parametrize("candidates", ["all", pytest.param("partition", marks=pytest.mark.slow)])
-@settings(quick, max_examples=among(1, 40))
+@settings(quick, max_examples=examples(40, quick=1))
 @given(st.data())
 def test_where_numbers_are_exact_every_count_is_the_references(candidates, data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=among(12, 30), own=data.draw(st.booleans())))
