@@ -75,7 +75,7 @@ def timed(draw: st.DrawFn, graphs: list[TinyGraph], rules: Rules, latest: int | 
 
 @pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
 @pytest.mark.parametrize("candidates", POLICIES)
-@settings(quick, max_examples=examples(16, quick=1))
+@settings(quick, max_examples=examples(10, quick=1))
 @given(st.data())
 def test_every_count_is_the_references(candidates, restricted, data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=among(12, 40)))
@@ -143,7 +143,7 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
 
 
 @pytest.mark.parametrize("candidates", ["all", slow("partition"), "sampled", slow(None)])
-@settings(quick, max_examples=examples(10, quick=1))
+@settings(quick, max_examples=examples(5, quick=1))
 @given(st.data())
 def test_workers_blocks_and_spilling_change_nothing(candidates, data):
     graph = data.draw(tiny_graphs(max_edges=among(8, 16), max_partitions=3))

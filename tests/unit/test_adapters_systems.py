@@ -224,10 +224,7 @@ def test_a_model_is_evaluated_by_several_workers(candidates: str, tmp_path: Path
     np.save(tmp_path / "test.npy", np.array(some_edges(41, 4, 15, seed=10)))
     config = EvalConfig(model=str(model.folder), edge_paths=[str(tmp_path / "test.npy")], candidates=candidates)
 
-    if candidates == "all":
-        several = result_of(config, 2)
-    else:
-        several = evaluate(config, output=tmp_path / "out", workers=2)
+    several = result_of(config, 2) if candidates == "all" else evaluate(config, output=tmp_path / "out", workers=2)
 
     assert comparable(result_of(config, 1)) == comparable(several)
 
