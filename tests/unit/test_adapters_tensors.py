@@ -25,10 +25,8 @@ from pbgeval import EntitySchema, EvalConfig, evaluate
 from pbgeval.config.loading import check_config
 from pbgeval.errors import ConfigError, DataError, StorageError
 from pbgeval.importing.model import EdgeFiles, import_model
-from pbgeval.inputs.edge_files import buckets_of_files
 from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS, Bucket
-from pbgeval.progress import Observer
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
 from tests.kit.commands import run_main
@@ -473,13 +471,14 @@ def test_partitions_and_workers_change_no_figure(system: str, num_partitions: in
     entities = {one: EntitySchema(num_partitions=num_partitions) for one in types}
     config = config_of_names(tmp_path, path, options, edges, known, names, entities=entities)
 
-    with buckets_of_files(check_config(config), None, Observer()) as in_buckets:
-        alone, several = (result_of(in_buckets, workers) for workers in (1, 3 if num_partitions == 2 else 2))
+    alone, several = (
+        result_of(check_config(config), workers).document for workers in (1, 3 if num_partitions == 2 else 2)
+    )
 
-    assert alone.document == several.document
+    assert alone == several
     plain = made(system.split()[0], tmp_path / "plain")  # another form moves no vector
     numbers = evaluated(plain[0], options, edges, known, tmp_path / "numbers").document
-    assert {key: alone.document[key] for key in KEYS} == {key: numbers[key] for key in KEYS}
+    assert {key: alone[key] for key in KEYS} == {key: numbers[key] for key in KEYS}
 
 
 def made(system: str, folder: Path) -> Any:
