@@ -18,7 +18,7 @@ from unittest import mock
 import pytest
 from hypothesis import settings
 
-from tests.examples import ALL, QUICK
+from tests.examples import ALL, HALF, QUICK
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 REFERENCE = os.environ.get("PBGEVAL_REFERENCE", "../shared")  # relative to the repository
@@ -29,7 +29,8 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 settings.register_profile("local", deadline=None, max_examples=ALL)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if IN_CI else "local")
-# The profile of scripts/test without --all.
+# The profiles of scripts/test, with and without --all.
+settings.register_profile("half", settings(), max_examples=HALF)
 settings.register_profile("quick", settings(), max_examples=QUICK)
 
 Counts = dict[str, int]

@@ -1,6 +1,7 @@
 """How much is tried of a law: all that it asks for, or a share where it shall be quick.
 
-Use, so that `scripts/test` without `--all` (hypothesis profile `quick`) tries a quarter of the random examples:
+Use, so that `scripts/test` tries a quarter of the random examples (hypothesis profile `quick`), and half with `--all`
+(profile `half`):
 
     @settings(max_examples=examples(60))
 
@@ -8,11 +9,12 @@ and a third of the combinations of some parameters, with each value of each:
 
     @pytest.mark.parametrize(("model", "setting"), crossed(MODELS, SETTINGS, quick=3))
 
-or graphs that are smaller, too:
+or, without `--all`, fewer examples and smaller graphs:
 
+    @settings(max_examples=examples(60, quick=2))
     tiny_graphs(max_edges=among(16, 60))
 
-Laws that name no number of examples follow the profile by themselves. A test file that is run alone tries all.
+Laws that name no number of examples follow the profile by themselves. A test file that pytest runs alone tries all.
 """
 
 from __future__ import annotations
@@ -26,17 +28,29 @@ import pytest
 from hypothesis import settings
 
 ALL = 100  # of a law that names no number: hypothesis's own default
+HALF = 50
 QUICK = 25
 
 
-def examples(number: int) -> int:
-    """Return the share of a number of examples that the profile asks for, at least one."""
+def examples(number: int, *, quick: int | None = None) -> int:
+    """Return the share of a number of examples that the profile asks for, at least one.
+
+    Args:
+        number: all examples.
+        quick: examples without --all, if a quarter is too many.
+    """
+    if quick is not None and is_quick():
+        return quick
     return math.ceil(number * settings().max_examples / ALL)
 
 
 def among(quick: int, all_: int) -> int:
     """Return the first number where the profile is quick, else the second."""
-    return all_ if settings().max_examples >= ALL else quick
+    return quick if is_quick() else all_
+
+
+def is_quick() -> bool:
+    return settings().max_examples <= QUICK
 
 
 def crossed(*factors: Sequence[object], quick: int) -> list[Any]:

@@ -269,7 +269,7 @@ def test_without_restrictions_those_who_compete_here_are_the_references(candidat
 
 @pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
 @pytest.mark.parametrize("candidates", POLICIES)
-@settings(quick, max_examples=among(2, 12))
+@settings(quick, max_examples=examples(12, quick=2))
 @given(st.data())
 def test_where_float32_is_exact_every_count_is_the_references(candidates, restricted, data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=among(16, 40)))
@@ -277,7 +277,7 @@ def test_where_float32_is_exact_every_count_is_the_references(candidates, restri
     assert_exactly([graph], protocol, rules, small=data.draw(st.booleans()))
 
 
-@settings(quick, max_examples=among(4, 24))
+@settings(quick, max_examples=examples(24, quick=4))
 @given(st.data())
 def test_draws_by_degree_are_those_of_exact_weights(data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=16, max_partitions=3))
@@ -287,7 +287,7 @@ def test_draws_by_degree_are_those_of_exact_weights(data):
 
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("candidates", ["all", "all but restricted", "partition", "sampled"])
-@settings(quick, max_examples=among(1, 6))
+@settings(quick, max_examples=examples(6, quick=1))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):
     kind = data.draw(st.sampled_from(["normal", "normal", "quarters", "identical"]))

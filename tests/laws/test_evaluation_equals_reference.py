@@ -153,7 +153,7 @@ def assert_exactly_the_reference(graph: TinyGraph, protocol: Protocol) -> None:
 
 @pytest.mark.parametrize("pbg", [False, True], ids=["default", "pbg"])
 @pytest.mark.parametrize(("candidates", "kind"), PROTOCOLS)
-@settings(quick, max_examples=among(2, 15))
+@settings(quick, max_examples=examples(15, quick=2))
 @given(st.data())
 def test_where_float32_is_exact_every_figure_is_the_references(candidates, kind, pbg, data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=among(16, 60)))

@@ -32,7 +32,7 @@ COMPARATORS = ["dot", "cos", "l2", "squared_l2", *OWN_COMPARATORS]
 
 
 @pytest.mark.parametrize("candidates", ["all", pytest.param("partition", marks=pytest.mark.slow)])
-@settings(quick, max_examples=among(1, 40))
+@settings(quick, max_examples=examples(24, quick=1))
 @given(st.data())
 def test_where_numbers_are_exact_every_count_is_the_references(candidates, data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=among(12, 30), own=data.draw(st.booleans())))
@@ -42,7 +42,7 @@ def test_where_numbers_are_exact_every_count_is_the_references(candidates, data)
 
 
 @pytest.mark.parametrize(("candidates", "comparator"), crossed(POLICIES, COMPARATORS, quick=7))
-@settings(quick, max_examples=examples(6))
+@settings(quick, max_examples=examples(4))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):
     kind = data.draw(st.sampled_from(["normal", "normal", "quarters", "identical"]))

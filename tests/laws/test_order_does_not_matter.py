@@ -25,6 +25,7 @@ from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig
 from pbgeval.inputs.dispatch import equal_parts
+from pbgeval.inputs.edge_files import buckets_of_files
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import ENDS, Bucket, WorkUnit, slice_units, window_units
@@ -239,9 +240,9 @@ class ThreadTeam(Team):
 
 
 def result_of(config: EvalConfig, team_size: int) -> Report:
-    """The report of a team of threads."""
-    with tempfile.TemporaryDirectory() as output:
-        return result_in(config, team_size, Path(output))
+    """The report of a team of threads; edges may be files, too."""
+    with tempfile.TemporaryDirectory() as output, buckets_of_files(config, None, Observer()) as in_buckets:
+        return result_in(in_buckets, team_size, Path(output))
 
 
 def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:

@@ -27,8 +27,7 @@ from tests.laws.test_competition_equals_reference import without_fsync
 from tests.saved_ranks import read_ranks
 
 Place = tuple[int, int]  # partition, row
-PARTITIONS_AND_THREADS = ((2, 1), (3, 2), (4, 1), (7, 1))
-ALL_PARTITIONS_AND_THREADS = tuple((partitions, threads) for partitions in (1, 2, 3, 4, 7) for threads in (1, 2))
+PARTITIONS_AND_THREADS = ((2, 1), (5, 2))  # contiguous rows, and every fifth
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ def test_partitions_and_threads_change_no_rank_of_20_entities(comparator, operat
     assert_same_ranks(plain_graph(seed, 20, 50, operators, comparator, dynamic))
 
 
-AT_LENGTH = [(103, False, "float32"), (20, True, "float64"), (103, True, "certified")]  # eleven runs each
+AT_LENGTH = [(103, False, "float32"), (20, True, "float64"), (103, True, "certified")]
 
 
 @pytest.mark.slow
@@ -194,16 +193,16 @@ AT_LENGTH = [(103, False, "float32"), (20, True, "float64"), (103, True, "certif
         if (i + j) % 3 == 0  # each model with one setting
     ],
 )
-def test_partitions_and_threads_change_no_rank_at_length(
+def test_seven_partitions_change_no_rank_in_any_precision(
     num_entities, bias, precision, comparator, operators, dynamic, seed
 ):
-    plain = plain_graph(seed, num_entities, 50, operators, comparator, dynamic, bias=bias, num_edges=60)
+    plain = plain_graph(seed, num_entities, 50, operators, comparator, dynamic, bias=bias)
 
-    assert_same_ranks(plain, ALL_PARTITIONS_AND_THREADS, precision=precision)
+    assert_same_ranks(plain, ((7, 2),), precision=precision)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS, ids=NAMES)
 def test_partitions_and_threads_change_no_rank_of_thousands_of_entities(comparator, operators, dynamic, seed):
     """More than one block of candidates."""
-    assert_same_ranks(plain_graph(seed, 5000, 50, operators, comparator, dynamic, num_edges=300))
+    assert_same_ranks(plain_graph(seed, 5000, 50, operators, comparator, dynamic, num_edges=100), ((3, 2),))

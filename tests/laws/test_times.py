@@ -75,7 +75,7 @@ def timed(draw: st.DrawFn, graphs: list[TinyGraph], rules: Rules, latest: int | 
 
 @pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
 @pytest.mark.parametrize("candidates", POLICIES)
-@settings(quick, max_examples=among(1, 25))
+@settings(quick, max_examples=examples(10, quick=1))
 @given(st.data())
 def test_every_count_is_the_references(candidates, restricted, data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=among(12, 40)))
@@ -107,7 +107,7 @@ def figures_of(report: Report, part: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("candidates", "comparator"), crossed(POLICIES, ["dot", "cos", "l2", "squared_l2", "l1"], quick=7)
 )
-@settings(quick, max_examples=among(1, 8))
+@settings(quick, max_examples=examples(4, quick=1))
 @given(st.data())
 def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, comparator, data):
     """To the last bit, for every kernel: what leaves answers out of rounded scores reads what was counted."""
@@ -143,7 +143,7 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
 
 
 @pytest.mark.parametrize("candidates", ["all", slow("partition"), "sampled", slow(None)])
-@settings(quick, max_examples=among(1, 10))
+@settings(quick, max_examples=examples(5, quick=1))
 @given(st.data())
 def test_workers_blocks_and_spilling_change_nothing(candidates, data):
     graph = data.draw(tiny_graphs(max_edges=among(8, 16), max_partitions=3))
@@ -161,7 +161,7 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
 
 
 @pytest.mark.parametrize("candidates", ["all", slow("partition"), slow("sampled")])
-@settings(quick, max_examples=among(1, 10))
+@settings(quick, max_examples=examples(10, quick=1))
 @given(st.data())
 def test_rows_by_time_are_the_references(candidates, data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=16, max_partitions=2))

@@ -24,6 +24,7 @@ from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS, Bucket
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
+from tests.laws.test_order_does_not_matter import result_of
 from tests.saved_ranks import read_ranks
 from tests.systems_reference import DGLKE, LIBKGE, LIBKGE_MODULES, DglkeFolder, LibkgeCheckpoint, save
 
@@ -134,7 +135,11 @@ def assert_libkge_ranks(model: LibkgeCheckpoint, output: Path, edges: list[Any],
 
 @pytest.mark.parametrize(
     ("name", "norm", "reciprocal", "exact"),
-    crossed([*((name, 1) for name in LIBKGE), ("transe", 2), ("rotate", 2)], [False, True], [True, False], quick=2),
+    crossed(
+        [*((name, 1) for name in LIBKGE), ("transe", 2), ("rotate", 2)],
+        [(False, True), (True, True), (True, False)],
+        quick=3,
+    ),
 )
 def test_a_checkpoint_of_libkge_has_the_ranks_of_its_definition(
     name: str, norm: int, reciprocal: bool, exact: bool, tmp_path: Path
@@ -212,18 +217,19 @@ def test_the_export_script_writes_arrays_that_rank_alike(
     assert_libkge_ranks(model, tmp_path / "out", edges, 0.0)
 
 
-@pytest.mark.parametrize(("candidates", "workers"), [("all", 2), ("partition", 1), ("sampled", 2)])
-def test_a_model_is_evaluated_by_several_workers_and_in_partitions(
-    candidates: str, workers: int, tmp_path: Path
-) -> None:
-    """The report of any number of workers is the same, and its rows are mapped."""
+@pytest.mark.parametrize("candidates", ["all", "sampled"])
+def test_a_model_is_evaluated_by_several_workers(candidates: str, tmp_path: Path) -> None:
+    """Among all by threads, among samples by processes."""
     model = DglkeFolder(tmp_path / "model", "ComplEx")
     np.save(tmp_path / "test.npy", np.array(some_edges(41, 4, 15, seed=10)))
     config = EvalConfig(model=str(model.folder), edge_paths=[str(tmp_path / "test.npy")], candidates=candidates)
 
-    one, more = (evaluate(config, output=tmp_path / f"out{count}", workers=count).document for count in (1, workers))
+    def document(workers: int) -> Any:
+        if candidates == "all":
+            return result_of(check_config(config), workers).document
+        return evaluate(config, output=tmp_path / f"out{workers}", workers=workers).document
 
-    assert one == more
+    assert document(1) == document(2)
 
 
 def test_rows_are_mapped_and_never_read_whole(tmp_path: Path) -> None:

@@ -261,10 +261,10 @@ def check_recommended(
                 assert found.get(f"{label}.average_popularity_at_{k}") == approximately(popularity)
 
 
-@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(16), suppress_health_check=list(HealthCheck))
 @pytest.mark.parametrize("candidates", ["all", "partition"])
 @given(
-    graph=tiny_graphs(exact=True, max_edges=among(3, 8), max_partitions=5),
+    graph=tiny_graphs(exact=True, max_edges=among(3, 8), max_partitions=3),
     key=st.sampled_from(["train_edges", "filter_edges"]),
     length=st.sampled_from([None, 1, 3, 30]),
     data=st.data(),
