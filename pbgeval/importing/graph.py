@@ -189,11 +189,12 @@ class NamedFiles:
     def known(self) -> KnownNames:
         """Whose names are known, for messages."""
         dictionary = self.dictionary
-        command = "import-graph --dictionary" if dictionary.folder == dictionary.files else "import-model"
+        of_model = dictionary.folder != dictionary.files
+        command = "import-model" if of_model else "import-graph --dictionary"
         advice = f"kgeval-dist {command} skips such edges and lists the names"
-        if dictionary.folder != dictionary.files and dictionary.types.other is None:
+        if of_model and dictionary.types.other is None:
             advice = "remove these edges or correct the names"  # import-model has no model of several types
-        return KnownNames(dictionary.folder, self.form.reading, dictionary.rows, advice)
+        return KnownNames(dictionary.folder, self.form.reading, dictionary.rows, advice, of_model)
 
 
 def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:
