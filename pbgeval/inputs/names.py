@@ -1,7 +1,8 @@
 """`EvalConfig` -> what relations are called, the ids that names stand for, and named groups of them.
 
 A relation is named as `relations` of the config names it or, where relations are dynamic, as dynamic_rel_names.json
-or relations.tsv of a model's folder does. `rel:<index>` and the bare index stand for a relation too, unless some relation has that very name.
+or relations.tsv of a model's folder does. `rel:<index>` and the bare index stand for a relation too, unless some
+relation has that very name.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 from attrs import asdict, evolve, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError
-from pbgeval.metrics.names import SIDES, UnknownMetricError, split
+from pbgeval.metrics.names import SIDES, UnknownMetricError, nearest_names, split
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
 from pbgeval.monitor.schema import mixed
@@ -398,9 +398,11 @@ def _metric(name: str) -> QueryMetric:
     metric = find_query_metric(parts.metric) if find_metric(parts.metric) is not None else None
     if not parts.side and not parts.rank_type and metric is not None and metric.per == QUERIES:
         return metric
+    known = [of.name for of in query_metrics((1, 3, 10)) if of.per == QUERIES]
+    nearest = "" if metric or parts.side or parts.rank_type else nearest_names(name, parts, known)
     raise ConfigError(
-        f"metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got {name!r}; side and rank_type are "
-        "arguments of their own"
+        f"metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got {name!r}{nearest}; side and rank_type "
+        "are arguments of their own"
     )
 
 

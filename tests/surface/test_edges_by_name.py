@@ -186,7 +186,9 @@ def test_an_id_beyond_a_table_is_answered_with_its_ids(
 ) -> None:
     for name, rows in (("e", 5), ("r", 2)):
         np.save(tmp_path / f"{name}.npy", np.ones((rows, 4), np.float32))
-    write_tsv(tmp_path / "edges.tsv", [edge or ("9", "0", "9")] if edge is None or "a" in edge else [("0", "1", "2"), edge])
+    write_tsv(
+        tmp_path / "edges.tsv", [edge or ("9", "0", "9")] if edge is None or "a" in edge else [("0", "1", "2"), edge]
+    )
     options = {"model": "complex", "entities": "e.npy", "relations": "r.npy"}
     edges = [str(tmp_path / "edges.tsv")]
     settings = {"model": str(tmp_path), "model_options": options, "edge_paths": edges, "candidates": "all"}
