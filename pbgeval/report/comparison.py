@@ -463,7 +463,9 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         (short_title(f"both.{of.metric}"), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
         for of in comparison.differences
     ]
-    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, anchor="all-metrics")]
+    lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
+    note = f"Lower is better for {' and '.join(lower)}." if lower else ""
+    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, note, "all-metrics")]
     if comparison.relations and comparison.differences:
         at, shown = relations_to_show(comparison)
         decimals = _decimals([of.differences[at] for of in shown])

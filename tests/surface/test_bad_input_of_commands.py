@@ -320,6 +320,11 @@ COMMANDS = [
         )
     ),
     fault(
+        "run is an evaluation; use kgeval-dist report run",
+        args=("monitor", "run"),
+        world=World(REPORT.make, ()),
+    ),
+    fault(
         "test.tsv: inspect describes imported edges; import this file first: kgeval-dist import-graph --output graph "
         "--edges test=test.tsv",
         write("test.tsv", "a\tr\tb\n"),

@@ -339,7 +339,10 @@ def test_two_finished_runs_can_be_compared_and_recomputed(case: TinyCase, tmp_pa
 def test_a_result_without_ranks_says_how_to_get_them(case: TinyCase, tmp_path: Path) -> None:
     evaluate(case.config, overrides=["save_ranks=False"], output=tmp_path / "a", workers=1)
 
-    with pytest.raises(EvalError, match=r"has no ranks; evaluate again with save_ranks=True, and --overwrite"):
+    with pytest.raises(
+        EvalError,
+        match=r"has no ranks; evaluate again with -p save_ranks=True .in Python: save_ranks=True., and --overwrite",
+    ):
         Report.read(tmp_path / "a").recompute()
 
 
