@@ -280,7 +280,7 @@ def test_figures_that_only_one_run_has_filtered_are_compared_raw(
 def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
     folders = runs(cases, tmp_path, "candidates=partition")
     shutil.rmtree(folders[1] / "ranks")
-    advice = "evaluate again with -p save_ranks=True (in Python: save_ranks=True), and --overwrite (in Python: overwrite=True)"
+    advice = "evaluate again with save_ranks=True (-p save_ranks=True), and --overwrite (in Python: overwrite=True)"
     assert f"b: this result has no ranks; {advice}" == command(tmp_path, "a", "b").fault
     document = metrics_of(folders[0])
     (folders[0] / "metrics.json").write_text(json.dumps(document | {"complete": False}))

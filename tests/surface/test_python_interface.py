@@ -341,7 +341,7 @@ def test_a_result_without_ranks_says_how_to_get_them(case: TinyCase, tmp_path: P
 
     with pytest.raises(
         EvalError,
-        match=r"has no ranks; evaluate again with -p save_ranks=True .in Python: save_ranks=True., and --overwrite",
+        match=r"has no ranks; evaluate again with save_ranks=True .-p save_ranks=True., and --overwrite",
     ):
         Report.read(tmp_path / "a").recompute()
 
