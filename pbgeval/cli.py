@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import shlex
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -470,11 +471,14 @@ def monitor(
     """
     from pbgeval.config.explain import meanings
     from pbgeval.report.page import page_of, read_source
+    from pbgeval.report.report import METRICS
     from pbgeval.report.training import training_table
 
     if not records.exists():
         raise OutputError(f"{records}: no such file or folder{did_you_mean(records, os.path.exists)}")
     folder = records if records.is_dir() else records.parent
+    if (folder / METRICS).exists() and not any(folder.glob("training_stats*.json")):
+        raise OutputError(f"{folder} is an evaluation; use kgeval-dist report {shlex.quote(str(folder))}")
     source = read_source(folder, records, metric, _warn)
     if source.training is not None:
         _show(training_table(source.training))

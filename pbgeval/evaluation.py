@@ -17,6 +17,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from attrs import evolve, frozen
 
 from pbgeval.cluster.claim import Ownership, describe_process
@@ -27,7 +28,7 @@ from pbgeval.cluster.resources import host_name, num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config, names_file_of_edges
-from pbgeval.errors import ConfigError, EvalError, IncompleteError, LaunchError, OutputError
+from pbgeval.errors import ConfigError, DataError, EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, files_of_edges
 from pbgeval.inputs.object_storage import local_copies, urls_of
 from pbgeval.inputs.opening import EDGE_PATHS, GivenModel, Inputs, open_in_memory, open_inputs
@@ -152,13 +153,16 @@ def evaluate_triples(
         overwrite: as in `evaluate`.
         observer: as in `evaluate`.
         settings: keys of `EvalConfig`, for example hits_at=[1, 10]. `candidates` is "all" by default. For names
-            of relations in tables, give `entity_path`, a folder with dynamic_rel_names.json: a JSON list, by id.
+            of relations in tables, give `entity_path`, a folder with dynamic_rel_names.json: a JSON list, by id; or
+            with relations.tsv: a name per line.
 
     Raises:
         EvalError: all errors in the input, one per line.
     """
     if "filtered" in settings:
         raise ConfigError("filtered: unknown key; give the triples to filter out, train=[train] and known=[valid]")
+    if 0 in np.shape(test):
+        raise DataError("test: there are no edges to evaluate")
     return evaluate(
         config_of_keys({"candidates": "all", **settings}, ("test", *(evaluate_triples.__kwdefaults__ or ()))),
         model=model,

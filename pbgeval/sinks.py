@@ -144,7 +144,7 @@ def missing_library(name: str) -> str | None:
     kind = _KINDS[name]
     if find_spec(kind.package) is not None:
         return None
-    return f"the sink {name} needs {kind.package}, which is not installed: pip install 'pbgeval[{kind.extra}]'"
+    return f"{kind.package} is required for the sink {name}: pip install 'pbgeval[{kind.extra}]'"
 
 
 def check_sink(name: str, folder: Path) -> None:

@@ -222,7 +222,5 @@ def _import_submitit() -> Any:  # noqa: ANN401 - a module
         import submitit.core.utils
         import submitit.helpers
     except ImportError:
-        raise LaunchError(
-            "kgeval-dist submit needs submitit, which is not installed: pip install 'pbgeval[slurm]'"
-        ) from None
+        raise LaunchError("submitit is required for kgeval-dist submit: pip install 'pbgeval[slurm]'") from None
     return submitit

@@ -184,7 +184,7 @@ def resolve_paths(
             )
         found = next(filter(_IS[what], tried), None)
         if found is None:
-            faults.append(Fault(path, _not_found(what, value, tried)))
+            faults.append(Fault(path, _not_found(what, value, tried, may_be_file=len(path) > 1)))
         return value if found is None else found
 
     resolved: dict[str, Any] = {}
@@ -205,13 +205,16 @@ def _kind_of_edges(value: str, *, has_model: bool) -> str:
     return "file" if has_model and value.endswith(_ARRAYS) else "directory"
 
 
-def _not_found(what: str, value: str, tried: Mapping[str, str]) -> str:
+def _not_found(what: str, value: str, tried: Mapping[str, str], *, may_be_file: bool) -> str:
     if not tried:
         return f"expected the path of a {what}, got {show(value)}"
     places = [place + label for place, label in tried.items()]
     if len(tried) == 1 and os.path.exists(next(iter(tried))):
         advice = "; write edges of one HDF5 file as .parquet" if value.endswith((".hdf5", ".h5")) else ""
         return f"{places[0]} is not a {what}{advice}"
-    near = next(filter(None, (nearest_path(place, _IS[what]) for place in tried)), None)
+    is_meant = _IS[what]
+    if may_be_file and what == "directory" and os.path.splitext(value)[1]:  # edges in a file with a slip in its name
+        what, is_meant = "file or directory", lambda place: os.path.isdir(place) or names_file_of_edges(place)
+    near = next(filter(None, (nearest_path(place, is_meant) for place in tried)), None)
     hint = f"; did you mean {os.path.join(os.path.dirname(value), near)!r}?" if near else ""
     return f"no such {what}: {' or '.join(places)}{hint}"

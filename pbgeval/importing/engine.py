@@ -58,7 +58,7 @@ class Engine:
             import duckdb
         except ImportError:
             raise ConfigError(
-                "Reading edges by name needs duckdb, which is not installed: pip install 'pbgeval[import]'"
+                "duckdb is required to read text or Parquet edges: pip install 'pbgeval[import]'"
             ) from None
         with self.faults():
             self.folder.mkdir(parents=True, exist_ok=True)

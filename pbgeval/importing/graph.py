@@ -71,6 +71,7 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
     with new_folder(folder) as target:
         with Engine(target / _SCRATCH, memory_bytes, observer) as engine:
             sizes, imported = _import(engine, files, target, observer)
+            num_relations = engine.num_rows("relations")
         remove_folder(target / _SCRATCH)
         settings = asdict(files.partitioning) if files.dictionary is None else {"entities": str(files.dictionary)}
         document = {
@@ -83,7 +84,7 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
             "dictionary_of": list(files.dictionary_of or files.edges) if files.dictionary is None else [],
         }
         write_atomically(target / _COUNTS, _json(document))
-    return _lines(files, folder, sizes, imported)
+    return _lines(files, folder, sizes, num_relations, imported)
 
 
 def _check(files: GraphFiles, folder: Path) -> None:
@@ -121,6 +122,9 @@ def _import(
         make_relations(engine, chosen, types)
         sizes = make_entities(engine, chosen, types, files.partitioning)
         write_dictionaries(engine, target / "entity", types, sizes)
+        (num_shared,) = engine.row("SELECT count(DISTINCT name) FROM relations JOIN entities USING (name)")
+        if num_shared > 1 and num_shared >= engine.num_rows("relations") / 10:  # as where a column is taken for another
+            observer.warn(f"{num_shared:,} names are both entities and relations; {files.form.reading}")
     imported = {}
     for name, table in tables.items():
         observer.step(f"writing edges {name}")
@@ -135,12 +139,15 @@ def _json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
-def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> list[str]:
+def _lines(
+    files: GraphFiles, folder: Path, sizes: Sizes, num_relations: int, imported: Mapping[str, ImportedEdges]
+) -> list[str]:
     of = files.dictionary or folder / "entity"
     lines = [
         f"{of}: {plural(sum(parts), 'entity', 'entities')} of type {name} in {partitions(parts)}"
         for name, parts in sizes.items()
     ]
+    lines.append(f"{of}: {plural(num_relations, 'relation')}")
     for name, counts in imported.items():
         edges, buckets = plural(counts.num_written, "edge"), plural(counts.num_buckets, "bucket")
         repeated = f", {counts.num_repeated:,} of them duplicates" if counts.num_repeated else ""
@@ -182,11 +189,12 @@ class NamedFiles:
     def known(self) -> KnownNames:
         """Whose names are known, for messages."""
         dictionary = self.dictionary
-        command = "import-graph --dictionary" if dictionary.folder == dictionary.files else "import-model"
+        of_model = dictionary.folder != dictionary.files
+        command = "import-model" if of_model else "import-graph --dictionary"
         advice = f"kgeval-dist {command} skips such edges and lists the names"
-        if dictionary.folder != dictionary.files and dictionary.types.other is None:
+        if of_model and dictionary.types.other is None:
             advice = "remove these edges or correct the names"  # import-model has no model of several types
-        return KnownNames(dictionary.folder, self.form.reading, dictionary.rows, advice)
+        return KnownNames(dictionary.folder, self.form.reading, dictionary.rows, advice, of_model)
 
 
 def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:

@@ -68,6 +68,7 @@ class KnownNames:
     # What there is where names are the numbers of rows, by what `unknown.tsv` calls it: entity:TYPE or relation.
     rows: Mapping[str, str] = {}
     advice: str = "--unknown skip leaves such edges out"  # what to do about edges with other names
+    of_model: bool = False  # they are a model's labels, so arrays may have the numbers of its rows
 
 
 def place_edges(
@@ -103,12 +104,7 @@ def place_edges(
     unknown = (0, 0) if num_read == num_written else _write_unknown(engine, table, types, folder / UNKNOWN)
     engine.run(f"DROP TABLE {table}")
     if not num_written:
-        (kind, _), example = _first_unknown(folder)
-        there = f" ({known.rows[kind]})" if kind in known.rows else ""
-        raise DataError(
-            f"{folder.name}: none of {num_read:,} edges has all of its names in the dictionary {known.folder}; for "
-            f"example, {example} is missing{there}; {known.columns}; is it the dictionary of these edges?"
-        )
+        raise _nothing_is_known(folder, num_read, known)
     num_repeated = sum(
         int(
             engine.row(
@@ -121,6 +117,28 @@ def place_edges(
     num_buckets = _write_buckets(engine, folder, num_rhs, sizes, numbers)
     engine.run("DROP TABLE placed")
     return ImportedEdges(num_read, num_written, num_buckets, num_repeated, *unknown)
+
+
+def _nothing_is_known(folder: Path, num_read: int, known: KnownNames) -> DataError:
+    """Say why no edge of a file has all of its names in the dictionary."""
+    (kind, name), example = _first_unknown(folder)
+    missing = ["relations.tsv" if one == "relation" else "entities.tsv" for one in sorted(known.rows, reverse=True)]
+    if kind in known.rows and not name.isdigit() and known.folder.is_dir() and len(missing) < 3:
+        return DataError(
+            f"{folder.name} has names, but the model folder {known.folder} has no {' and no '.join(missing)}, so only "
+            "row numbers are known; add these files (one label per line, in the order of the rows), or use numbers "
+            f"({known.rows[kind]})"
+        )
+    if known.of_model and kind not in known.rows and name.isdigit():
+        return DataError(
+            f"{folder.name} has numbers, but the model {known.folder} has labels ({example} is none of them); use its "
+            "labels, or give the numbers as an array (.npy) of shape (edges, 3)"
+        )
+    there = f" ({known.rows[kind]})" if kind in known.rows else ""
+    return DataError(
+        f"{folder.name}: none of {num_read:,} edges has all of its names in the dictionary {known.folder}; for "
+        f"example, {example} is missing{there}; {known.columns}; is it the dictionary of these edges?"
+    )
 
 
 def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, numbers: Sequence[str]) -> int:

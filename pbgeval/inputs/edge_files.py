@@ -144,7 +144,8 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
         if len(model.entity_labels) < len(model.tables) or model.relation_names() is None:
             raise StorageError(
                 f"{model.label}: edges given by name need the model's entities.tsv and relations.tsv, which are not"
-                " there; add them, or set dictionary_path"
+                " there; add them (one label per line, in the order of the rows), set dictionary_path, or give the"
+                " edges as row numbers in an array (.npy) of shape (edges, 3)"
             )
         for name in config.used_entity_types:
             write_dictionary(model, labels, config.entities[name].num_partitions, name)

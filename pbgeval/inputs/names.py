@@ -1,7 +1,8 @@
 """`EvalConfig` -> what relations are called, the ids that names stand for, and named groups of them.
 
 A relation is named as `relations` of the config names it or, where relations are dynamic, as dynamic_rel_names.json
-does. `rel:<index>` and the bare index stand for a relation too, unless some relation has that very name.
+or relations.tsv of a model's folder does. `rel:<index>` and the bare index stand for a relation too, unless some
+relation has that very name.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +23,7 @@ from pbgeval.config import EvalConfig, read_relation_groups
 from pbgeval.config.loading import IN_MEMORY
 from pbgeval.errors import ConfigError, StorageError
 from pbgeval.metrics.taxonomy import Taxonomy
+from pbgeval.models.model import read_labels
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
 from pbgeval.ranking.type_gains import TypeEntities
 from pbgeval.storage.entities import read_entity_names, read_relation_names
@@ -89,11 +92,15 @@ def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> Relation
         num_relations: as the ids in edge files have them.
 
     Raises:
-        StorageError: dynamic_rel_names.json cannot be read, or has not one name per relation.
+        StorageError: dynamic_rel_names.json, or relations.tsv of a model's folder, cannot be read, or has not one name
+            per relation.
     """
     if not config.dynamic_relations:
         return RelationNames(num_relations, [relation.name for relation in config.relations])
-    names = read_relation_names(Path(config.entity_path))
+    names, labels = read_relation_names(Path(config.entity_path)), Path(config.entity_path) / "relations.tsv"
+    is_in_folder = not config.checkpoint_path and not os.path.isfile(config.model or "")  # a model of tables
+    if names is None and is_in_folder and labels.is_file():
+        names = read_labels(labels, num_relations)
     if names is not None and len(names) != num_relations:
         raise StorageError(
             f"{Path(config.entity_path) / 'dynamic_rel_names.json'}: expected {num_relations} names, one per relation"

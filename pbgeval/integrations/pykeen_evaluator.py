@@ -13,9 +13,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from attrs import fields
-from pykeen.evaluation import Evaluator, RankBasedMetricResults, evaluator_resolver
-from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
-from pykeen.models import Model
 from torch import Tensor
 
 from pbgeval.errors import ConfigError
@@ -23,6 +20,13 @@ from pbgeval.integrations.metric_objects import RankMetric
 from pbgeval.integrations.pykeen import RankBasedEvaluator
 from pbgeval.notation import ENDS, Side
 from pbgeval.report.report import Item, Report, items_of
+
+try:
+    from pykeen.evaluation import Evaluator, RankBasedMetricResults, evaluator_resolver
+    from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
+    from pykeen.models import Model
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"pykeen is required for {__name__}: pip install pykeen", name=error.name) from None
 
 
 class ExactResults(RankBasedMetricResults):  # type: ignore[misc] # PyKEEN is not installed where types are checked

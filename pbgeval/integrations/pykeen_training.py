@@ -18,10 +18,6 @@ from typing import Any, cast
 
 import torch
 from attrs import frozen
-from pykeen.models import Model
-from pykeen.stoppers import Stopper
-from pykeen.training import TrainingCallback
-from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
 
 from pbgeval.errors import ConfigError
@@ -31,6 +27,14 @@ from pbgeval.monitor.measure import ScoredModel, Visit
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
 from pbgeval.notation import Bucket, Side
+
+try:
+    from pykeen.models import Model
+    from pykeen.stoppers import Stopper
+    from pykeen.training import TrainingCallback
+    from pykeen.triples import CoreTriplesFactory
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"pykeen is required for {__name__}: pip install pykeen", name=error.name) from None
 
 BUCKET = Bucket(0, 0)
 

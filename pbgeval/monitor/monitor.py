@@ -104,7 +104,8 @@ def best_pass(figures: Sequence[Values], metric: str, headline: str, relative_de
     if direction is None:
         known = [] if found else [of.name for of in rank_metrics(CUTOFFS)]
         nearest = names.nearest_names(metric, names.parse(metric, headline), known)
-        raise ConfigError(f"should_stop: expected a metric that is better high or low, got '{metric}'{nearest}")
+        what = "is neither better high nor better low" if found else f"is not a metric of the monitor{nearest}"
+        raise ConfigError(f"should_stop: '{metric}' {what}")
     keys = {key for values in figures for key in values}
     try:
         key = names.resolve(metric, headline, keys) if keys else ""

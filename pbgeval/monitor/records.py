@@ -141,7 +141,9 @@ class PassRecord:
         gap = details.gap.get(name, Estimate(None, None))
         before, after, training = (of.get(name) for of in (details.before, details.after, details.training or {}))
         if before is None or after is None or gap.value is None:
-            return f"{epoch}: no figures of held-out edges"
+            why = ", because the model diverged" * bool(details.num_diverged)
+            why = why or ": no edge was held out; raise eval_fraction" * (self.details is not None)
+            return f"{epoch}: no figures of held-out edges{why}"
         told = f"MRR of held-out edges {before:.4f} before and {after:.4f} after the visits"
         told += "" if training is None else f", {training:.4f} of training edges"
         error = "" if gap.standard_error is None else f" ± {gap.standard_error:.4f}"

@@ -43,11 +43,21 @@ EndTypes: TypeAlias = tuple[str, int, str, int]
 
 @frozen
 class ModelSchema:
-    """What does not change in training."""
+    """What does not change in training.
+
+    Args:
+        relations: one per relation id; a single one if relations are dynamic. Operators: none, diagonal, translation,
+            linear, affine, complex_diagonal, rotate, swapped_diagonal, projected_translation.
+        num_partitions: of each entity type, for example `{"all": 1}`.
+        comparator: dot, cos, l2, squared_l2, l1, complex_l1 or clamped_dot. Distances are negated: higher is better.
+        num_dynamic_relations: their number; None if relations are not dynamic.
+        bias: as in PyTorch-BigGraph's config, like `max_norm`.
+        max_norm: the same.
+    """
 
     relations: tuple[MonitoredRelation, ...] = field(converter=_as_tuple)  # one, if they are dynamic
     num_partitions: Mapping[str, int]  # of each entity type
-    comparator: str  # dot, cos, l2 or squared_l2
+    comparator: str
     num_dynamic_relations: int | None = None  # None: relations are not dynamic
     bias: bool = False
     max_norm: float | None = None

@@ -19,7 +19,7 @@ from attrs import frozen
 from torch import Tensor
 
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter count on a CPU
-_NO_TRITON = "no triton; pip install 'pbgeval[gpu]'"
+_NO_TRITON = "triton is required for the fused kernel: pip install 'pbgeval[gpu]'"
 _why_not: str | None = None  # what the self-check found wrong
 SLOTS = 4  # queries that share a row of scores; a key with more of them has several rows
 RUNS_PER_PROCESSOR = 4  # so that none waits long for the last

@@ -13,7 +13,7 @@ import numpy as np
 from attrs import asdict, evolve, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError
-from pbgeval.metrics.names import SIDES, UnknownMetricError, split
+from pbgeval.metrics.names import SIDES, UnknownMetricError, nearest_names, split
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
 from pbgeval.monitor.schema import mixed
@@ -159,6 +159,9 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
         filtered: whether filtered figures are to be compared, so that known answers must be the same.
     """
     of_a, of_b = a["settings"], b["settings"]
+    divided = _partitions(of_a["entities"], of_b["entities"])
+    if divided:
+        return [divided]  # all else may follow from it
     names = [*QUERY_SETTINGS, *CANDIDATE_SETTINGS]
     if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in of_a["relations"]):
         names += LIST_SETTINGS
@@ -193,6 +196,15 @@ def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> It
             yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}"
 
 
+_DIVIDED = "they split the graph differently"
+
+
+def _partitions(a: Mapping[str, Mapping[str, Any]], b: Mapping[str, Mapping[str, Any]]) -> str:
+    counts = {name: (a[name]["num_partitions"], b[name]["num_partitions"]) for name in sorted({*a} & {*b})}
+    unlike = [f"{name}: {one} and {other} partitions" for name, (one, other) in counts.items() if one != other]
+    return f"{_DIVIDED} ({', '.join(unlike)}), so queries cannot be paired" if unlike else ""
+
+
 def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
     """Yield how relations and entity types differ; relations may have other names and operators."""
     of_a, of_b = a["relations"], b["relations"]
@@ -206,10 +218,9 @@ def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
                 yield _line(key, of_a[unlike[0]][name], of_b[unlike[0]][name])
     used = {relation[side] for relation in (*of_a, *of_b) for side in ("lhs", "rhs")}
     for name in sorted(used & {*a["entities"]} & {*b["entities"]}):
-        for key in ("num_partitions", "featurized"):
-            values = [of["entities"][name][key] for of in (a, b)]
-            if values[0] != values[1]:
-                yield _line(f"entities['{name}'].{key}", *values)
+        values = [of["entities"][name]["featurized"] for of in (a, b)]
+        if values[0] != values[1]:
+            yield _line(f"entities['{name}'].featurized", *values)
 
 
 def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
@@ -387,9 +398,11 @@ def _metric(name: str) -> QueryMetric:
     metric = find_query_metric(parts.metric) if find_metric(parts.metric) is not None else None
     if not parts.side and not parts.rank_type and metric is not None and metric.per == QUERIES:
         return metric
+    known = [of.name for of in query_metrics((1, 3, 10)) if of.per == QUERIES]
+    nearest = "" if metric or parts.side or parts.rank_type else nearest_names(name, parts, known)
     raise ConfigError(
-        f"metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got {name!r}; side and rank_type are "
-        "arguments of their own"
+        f"metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got {name!r}{nearest}; side and rank_type "
+        "are arguments of their own"
     )
 
 
@@ -403,7 +416,9 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
     filtered = any(of_runs) if wanted is None else wanted == "filtered"
     a, b = (report.document["provenance"] for report in reports)
     unlike = differences_of(a, b, filtered=all(of_runs) and filtered)
-    faults = [f"{line}; evaluate both on the same graph with the same settings" for line in unlike]
+    divided = any(line.startswith(_DIVIDED) for line in unlike)
+    what = "with the same number of partitions" if divided else "on the same graph with the same settings"
+    faults = [*unlike[:-1], *(f"{line}; evaluate both {what}" for line in unlike[-1:])]  # the advice once
     if filtered and not all(of_runs):
         one, other = "AB" if of_runs[0] else "BA"
         told = f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered"
@@ -448,7 +463,9 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         (short_title(f"both.{of.metric}"), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
         for of in comparison.differences
     ]
-    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, anchor="all-metrics")]
+    lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
+    note = f"Lower is better for {' and '.join(lower)}." if lower else ""
+    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, note, "all-metrics")]
     if comparison.relations and comparison.differences:
         at, shown = relations_to_show(comparison)
         decimals = _decimals([of.differences[at] for of in shown])

@@ -92,9 +92,11 @@ def decimals_of(error: float) -> int:
 
 
 def rounded(value: float, decimals: int, sign: str = "") -> str:
-    """Return a figure as text, rounded as `decimals_of` says; `sign` "+" shows that of positive figures, too."""
+    """Return a figure as text, rounded as `decimals_of` says; `sign` "+" also shows that of positive figures."""
     figure = round(value, decimals) + 0.0  # no minus before a zero
-    return f"{figure:{sign},.{max(decimals, 0)}f}".replace("-", "−")  # figures to be copied keep the keyboard's
+    return f"{figure:{sign if figure else ''},.{max(decimals, 0)}f}".replace(
+        "-", "−"
+    )  # figures to be copied keep the keyboard's
 
 
 def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:

@@ -288,7 +288,8 @@ class SavedRun:
 
 def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], QueryFile]:
     if not find_ranks(folder):
-        raise OutputError(f"{folder}: this result has no ranks; evaluate again with save_ranks=True, and {OVERWRITE}")
+        how = f"save_ranks=True (-p save_ranks=True), and {OVERWRITE}"
+        raise OutputError(f"{folder}: this result has no ranks; evaluate again with {how}")
     files: dict[tuple[int, Bucket], QueryFile] = {}
     faults: list[str] = []
     for path_index, of_path in enumerate(facts.edges):

@@ -117,7 +117,7 @@ def data_frame(rows: Iterable[Any], columns: Sequence[str]) -> pandas.DataFrame:
     try:
         import pandas
     except ImportError:
-        raise OutputError("pandas is required for a data frame: pip install 'pbgeval[pykeen]'") from None
+        raise OutputError("pandas is required for a data frame: pip install 'pbgeval[pandas]'") from None
     return pandas.DataFrame(list(rows), columns=list(columns))
 
 

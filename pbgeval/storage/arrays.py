@@ -261,11 +261,11 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
     except _DAMAGED as error:
         raise StorageError(f"{path}: expected a .npy file of numbers, found: {one_line(error)}") from error
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
-        expected, dtype = ("floats", "float32") if kinds == "f" else ("integers", "int64")
+        expected, dtype = ("floating-point numbers", "float32") if kinds == "f" else ("integers", "int64")
         advice = f"save it as {dtype}: x.astype('{dtype}')"
         if kinds == "f" and array.dtype.kind == "c":
             advice = "write real parts, then imaginary parts: np.concatenate([v.real, v.imag], axis=1)"
-        raise StorageError(f"{path}: expected {expected} of this machine, found {array.dtype}; {advice}")
+        raise StorageError(f"{path}: expected {expected}, found {array.dtype}; {advice}")
     if not array.flags.c_contiguous:
         raise StorageError(f"{path}: expected values row by row, found Fortran order; write np.ascontiguousarray(...)")
     return array, array.offset

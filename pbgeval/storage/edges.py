@@ -428,5 +428,11 @@ def edges_of_file(path: Path) -> ArrayEdges:
 def _check_array(array_E3: np.ndarray, label: str) -> bool:
     """Refuse what is no array of edges; return whether they have times."""
     if array_E3.ndim != 2 or array_E3.shape[1] not in (3, 4) or array_E3.dtype.kind not in _INTEGERS:
-        raise DataError(f"{label}: expected {FORM}, got {array_E3.dtype} of shape {array_E3.shape}")
+        kind, shape = array_E3.dtype.kind, array_E3.shape
+        advice = "; pass row ids, not names or a path" if kind in "USO" else ""
+        if len(shape) == 2 and shape[1] not in (3, 4) and shape[0] in (3, 4):
+            advice += "; transpose it: .T"
+        if kind == "f":
+            advice += "; if these are row ids, use .astype('int64')"
+        raise DataError(f"{label}: expected {FORM}, got {array_E3.dtype} of shape {shape}{advice}")
     return bool(array_E3.shape[1] == 4)

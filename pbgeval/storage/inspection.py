@@ -23,6 +23,7 @@ from pbgeval.storage.text import did_you_mean, listed, partitions, plural
 _EMBEDDINGS = re.compile(r"embeddings_(.+)_(0|[1-9][0-9]*)\.v([0-9]+)\.h5")
 _PART_OF_CHECKPOINT = re.compile(rf"checkpoint_version\.txt|{_EMBEDDINGS.pattern}")
 _ENTITIES = re.compile(r"entity_count_(.+)_(0|[1-9][0-9]*)\.txt")
+_TEXT = (".tsv", ".txt", ".csv", ".parquet")
 _ROWS_AT_A_TIME = 1 << 20
 _SHOWN_ROWS = 3
 
@@ -40,6 +41,9 @@ def describe(path: Path) -> dict[str, Description]:
     """
     if not path.exists():
         raise StorageError(f"{path}: no such file or folder{did_you_mean(path, os.path.exists)}")
+    if path.is_file() and path.suffix in _TEXT:
+        command = f"kgeval-dist import-graph --output graph --edges {path.stem}={path}"
+        raise StorageError(f"{path}: inspect describes imported edges; import this file first: {command}")
     names = _names(path) if path.is_dir() else ["another file"]
     for places in ([path], [path / name for name in names if (path / name).is_dir()]):
         described = {str(place): describer(place) for place in places if (describer := _describer(place)) is not None}

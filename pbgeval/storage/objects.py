@@ -39,7 +39,7 @@ _RANGES_AT_A_TIME = 4
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
 # What is wrong, by the kind of the error or, for optional libraries, by its name.
 _FAULTS: tuple[tuple[tuple[type[Exception], ...], tuple[str, ...], str], ...] = (
-    ((ImportError,), (), f"this URL needs packages that are not installed ({{}}): {INSTALL}"),
+    ((ImportError,), (), f"a package is required for this URL ({{}}): {INSTALL}"),
     ((FileNotFoundError,), ("ResourceNotFoundError",), "no object or prefix of that name: {}; check bucket and key"),
     (
         (),

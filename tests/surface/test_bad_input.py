@@ -166,6 +166,7 @@ FLAGS = [
                 "edge_paths=edegs",
                 "…no such directory: {root}/edegs (edegs, relative to the working directory); did you mean 'edges'?",
             ),
+            ("edge_paths=edges.tvs", "…no such file or directory: …; did you mean 'edges'?"),
             ("edge_paths=../case/edegs", "…no such directory: …; did you mean '../case/edges'?"),
             ("dimension=abc", "expected an int, got 'abc' (str)"),
             ("relations.1.operator=diagnal", "expected one of affine, complex_diagonal, diagonal, linear, none, "),

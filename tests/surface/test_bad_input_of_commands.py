@@ -319,9 +319,22 @@ COMMANDS = [
             ("bad/edges_0_0.h5", "an HDF5 file, found another format", write("bad/edges_0_0.h5", "no HDF5, but long")),
         )
     ),
+    fault(
+        "run is an evaluation; use kgeval-dist report run",
+        args=("monitor", "run"),
+        world=World(REPORT.make, ()),
+    ),
+    fault(
+        "test.tsv: inspect describes imported edges; import this file first: kgeval-dist import-graph --output graph "
+        "--edges test=test.tsv",
+        write("test.tsv", "a\tr\tb\n"),
+        args=("inspect", "test.tsv"),
+        world=NOTHING,
+    ),
     *(
         fault(f"{message}…", args=arguments.split(), world=COMPARE)
         for arguments, message in (
+            ("--metric hit@10", "metrics: expected mean_rank, …, got 'hit@10'; nearest: hits@10, …"),
             ("--metric gmr", "metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got 'gmr'"),
             ("--metric tail.mrr", "metrics: expected mean_rank"),
         )
@@ -429,7 +442,7 @@ def test_a_fault_is_its_lines_and_nothing_is_written(row: Fault, tmp_path: Path)
         (
             "duckdb",
             fault(
-                "Reading edges by name needs duckdb, which is not installed: pip install 'pbgeval[import]'",
+                "duckdb is required to read text or Parquet edges: pip install 'pbgeval[import]'",
                 world=NAMED,
             ),
         ),

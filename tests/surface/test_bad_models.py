@@ -602,7 +602,7 @@ BAD_FILES = [
     of_file(PARQUET, "{root}/no.npy: no such file; check the path", option("entities", "no.npy")),
     of_file(
         PARQUET,
-        "{root}/int.npy: expected floats of this machine, found int64; save it as float32: x.astype('float32')",
+        "{root}/int.npy: expected floating-point numbers, found int64; save it as float32: x.astype('float32')",
         option("entities", "int.npy"),
         lambda root: np.save(root / "int.npy", np.ones((9, 4), np.int64)),
     ),

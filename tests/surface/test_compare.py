@@ -219,6 +219,7 @@ def test_what_differs_is_said(
     assert done.refusal.startswith("b: cannot be compared with a: ")
     assert not overrides[0].startswith("filter_paths") or len(done.faults) == 1
     assert any(line in fault for fault in done.faults), done.err
+    assert sum("; evaluate both on the same graph" in fault for fault in done.faults) <= 1
 
 
 def test_other_edges_are_other_queries(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
@@ -232,6 +233,17 @@ def test_other_edges_are_other_queries(cases: tuple[TinyCase, TinyCase], tmp_pat
     assert command(tmp_path, "a", "b").fault == (
         "b: cannot be compared with a: they evaluated different edges: edge_paths[0], bucket 1_0; evaluate both on the "
         "same graph with the same settings"
+    )
+
+
+def test_other_partitions_are_the_only_thing_that_is_said(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    one = TinyCase.write(tmp_path / "one", partition_sizes=(17,), edges_per_bucket=9)
+    run(cases[0], tmp_path / "a", "candidates=all")
+    run(one, tmp_path / "b", "candidates=all")
+
+    assert command(tmp_path, "a", "b").fault == (
+        "b: cannot be compared with a: they split the graph differently (user: 2 and 1 partitions), so queries cannot "
+        "be paired; evaluate both with the same number of partitions"
     )
 
 
@@ -268,7 +280,7 @@ def test_figures_that_only_one_run_has_filtered_are_compared_raw(
 def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
     folders = runs(cases, tmp_path, "candidates=partition")
     shutil.rmtree(folders[1] / "ranks")
-    advice = "evaluate again with save_ranks=True, and --overwrite (in Python: overwrite=True)"
+    advice = "evaluate again with save_ranks=True (-p save_ranks=True), and --overwrite (in Python: overwrite=True)"
     assert f"b: this result has no ranks; {advice}" == command(tmp_path, "a", "b").fault
     document = metrics_of(folders[0])
     (folders[0] / "metrics.json").write_text(json.dumps(document | {"complete": False}))

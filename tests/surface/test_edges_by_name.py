@@ -154,6 +154,14 @@ def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Pat
     outputs = ("of_description", "of_edges.tsv", "of_edges.npy")
     described, named, numbered = (metrics_of(tmp_path / output)["metrics"] for output in outputs)
     assert described == named == numbered
+    relations = (tmp_path / "of_edges.npy" / "relations.csv").read_text()
+    assert ["relation", "r", "s"] == list(dict.fromkeys(line.split(",")[0] for line in relations.splitlines()))
+
+    write_tsv(tmp_path / "edges.tsv", [("0", "0", "1")])
+    assert (
+        f"edges.tsv has numbers, but the model {model} has labels (relation '0' is none of them); use its labels, or "
+        "give the numbers as an array (.npy) of shape (edges, 3)"
+    ) == run_on("edges.tsv").fault
 
 
 @pytest.mark.parametrize(
@@ -165,6 +173,12 @@ def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Pat
             "(1 unknown relation, for example relation '2'): {0}/r.npy has 2 rows: ids 0 to 1; the columns",
         ),
         (None, "entity '9' of type all is missing ({0}/e.npy has 5 rows: ids 0 to 4)"),
+        (
+            ("a", "has", "b"),
+            "edges.tsv has names, but the model folder {0} has no relations.tsv and no entities.tsv, so only row "
+            "numbers are known; add these files (one label per line, in the order of the rows), or use numbers "
+            "({0}/r.npy has 2 rows: ids 0 to 1)",
+        ),
     ],
 )
 def test_an_id_beyond_a_table_is_answered_with_its_ids(
@@ -172,7 +186,9 @@ def test_an_id_beyond_a_table_is_answered_with_its_ids(
 ) -> None:
     for name, rows in (("e", 5), ("r", 2)):
         np.save(tmp_path / f"{name}.npy", np.ones((rows, 4), np.float32))
-    write_tsv(tmp_path / "edges.tsv", [("9", "0", "9")] if edge is None else [("0", "1", "2"), edge])
+    write_tsv(
+        tmp_path / "edges.tsv", [edge or ("9", "0", "9")] if edge is None or "a" in edge else [("0", "1", "2"), edge]
+    )
     options = {"model": "complex", "entities": "e.npy", "relations": "r.npy"}
     edges = [str(tmp_path / "edges.tsv")]
     settings = {"model": str(tmp_path), "model_options": options, "edge_paths": edges, "candidates": "all"}

@@ -87,8 +87,7 @@ def sink(name: str, extra: str) -> Use:
     return Use(
         extra,
         (*evaluation, "-p", f"sinks={name}"),
-        f"-p sinks={name}: sinks[0]: the sink {name} needs {name}, which is not installed: "
-        f"pip install 'pbgeval[{extra}]'",
+        f"-p sinks={name}: sinks[0]: {name} is required for the sink {name}: pip install 'pbgeval[{extra}]'",
         lambda folder, _: any((folder / "noted" / "sinks" / name).iterdir()),
     )
 
@@ -105,28 +104,28 @@ USES = {
     "events": Use(
         "monitor",
         ("-c", TENSORBOARD),
-        "events: the sink tensorboard needs tensorboard, which is not installed: pip install 'pbgeval[monitor]'",
+        "events: tensorboard is required for the sink tensorboard: pip install 'pbgeval[monitor]'",
         lambda folder, _: any((folder / "events").iterdir()),
     ),
     "tensorboard": sink("tensorboard", "monitor"),
     "wandb": sink("wandb", "wandb"),
     "mlflow": sink("mlflow", "mlflow"),
     "frame": Use(
-        "pykeen",
+        "pandas",
         ("-c", TO_DF),
-        "pandas is required for a data frame: pip install 'pbgeval[pykeen]'",
+        "pandas is required for a data frame: pip install 'pbgeval[pandas]'",
         lambda _, out: out.splitlines()[-1] == "DataFrame",
     ),
     "graph": Use(
         "import",
         ("-m", "pbgeval", "import-graph", "--output", "graph", "--edges", "train=train.tsv"),
-        "Reading edges by name needs duckdb, which is not installed: pip install 'pbgeval[import]'",
+        "duckdb is required to read text or Parquet edges: pip install 'pbgeval[import]'",
         lambda folder, _: any((folder / "graph").rglob("edges_0_0.h5")),
     ),
     "objects": Use(
         "s3",
         ("-m", "pbgeval", "--config", "case/eval.py", "-p", "checkpoint_path=s3://bucket/checkpoint"),
-        "s3://bucket/checkpoint: this URL needs packages that are not installed (No module named 'fsspec'): "
+        "s3://bucket/checkpoint: a package is required for this URL (No module named 'fsspec'): "
         "pip install 'pbgeval[s3]'",
         lambda folder, _: False,  # tried elsewhere
     ),
@@ -139,13 +138,13 @@ USES = {
     "job": Use(
         "slurm",
         ("-m", "pbgeval", "submit", "--scheduler", "local", "case/eval.py", "--output", "job", "--wait"),
-        "kgeval-dist submit needs submitit, which is not installed: pip install 'pbgeval[slurm]'",
+        "submitit is required for kgeval-dist submit: pip install 'pbgeval[slurm]'",
         lambda folder, _: json.loads((folder / "job" / "metrics.json").read_text(encoding="utf-8"))["complete"],
     ),
     "kernel": Use(
         "gpu",
         ("-c", KERNEL),
-        "general: no triton; pip install 'pbgeval[gpu]'",
+        "general: triton is required for the fused kernel: pip install 'pbgeval[gpu]'",
         lambda _, out: out == "triton\n",
     ),
 }
@@ -250,6 +249,14 @@ def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(
         "pbgeval.integrations.pykeen_training": "pykeen",
         "pbgeval.integrations.torchbiggraph": "torchbiggraph",
     } == json.loads(ended.done["imports"].printed)
+
+
+def test_a_missing_trainer_is_a_line_that_says_what_to_install(installed: InstalledWheel, tmp_path: Path) -> None:
+    for module in ("pykeen_evaluator", "pykeen_training"):
+        done = installed.run("-c", f"import pbgeval.integrations.{module}", cwd=tmp_path)
+        assert done.err.splitlines()[-1] == (
+            f"ModuleNotFoundError: pykeen is required for pbgeval.integrations.{module}: pip install pykeen"
+        )
 
 
 def test_libraries_of_extras_are_not_required_by_the_package_itself_and_peers_by_none(

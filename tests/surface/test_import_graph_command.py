@@ -35,6 +35,7 @@ def test_an_import_says_what_it_wrote(tmp_path: Path) -> None:
     flags = ("--edges", "test=test.tsv", "--dictionary-of", "train", "--partitions", "2", "--max-memory", "500MB")
     assert [
         "graph/entity: 3 entities of type all in 2 partitions of 1 to 2",
+        "graph/entity: 2 relations",
         "graph/train: 4 edges in 3 buckets, 1 of them duplicates",
         "graph/test: 1 edge in 1 bucket",
         "graph/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)",
@@ -46,6 +47,15 @@ def test_an_import_says_what_it_wrote(tmp_path: Path) -> None:
     }
     assert {"entity", "train", "test", "import.json"} == set(os.listdir(tmp_path / "graph"))
     assert [] == [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+def test_a_wrong_order_of_columns_is_warned_of(tmp_path: Path) -> None:
+    done = imported(tmp_path, "--edge-columns", "htr")
+
+    assert done.warnings == [
+        "3 names are both entities and relations; the columns are read as head, tail, relation (--edge-columns changes "
+        "this)"
+    ]
 
 
 def test_unknown_names_are_refused_on_demand(tmp_path: Path) -> None:

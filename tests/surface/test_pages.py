@@ -26,6 +26,7 @@ PAGES = pages()
 # Arguments of interfaces and of other systems that sentences show with a value, as they show keys of a config.
 SET_ELSEWHERE = {
     "all_entities",
+    "eval_fraction",
     "evaluator",
     "filtered",
     "filtering",
@@ -36,6 +37,7 @@ SET_ELSEWHERE = {
     "output",
     "pre_filtered_triples",
     "settings",
+    "when",
 }
 _FENCE = re.compile(r"^ *```(\w*)", re.MULTILINE)
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)

@@ -128,7 +128,15 @@ def test_training_triples_are_known_and_counted() -> None:
             {},
             r"edges: expected integers of shape \(edges, 3\): head, relation, tail, got int64 of shape",
         ),
-        ((SCORER, [[0, 0.5, 1]]), {}, "edges: expected integers of shape .* got float64"),
+        (
+            (SCORER, [[0, 0.5, 1]]),
+            {},
+            "edges: expected integers of shape .* got float64 .*; if these are row ids, use .astype",
+        ),
+        ((SCORER, [["a", "r", "b"]]), {}, r"edges: expected integers of shape .*; pass row ids, not names or a path"),
+        ((SCORER, "test.tsv"), {}, r"edges: expected integers of shape .*; pass row ids, not names or a path"),
+        ((SCORER, np.zeros((3, 9), int)), {}, r"edges: expected integers of shape .*; transpose it: \.T"),
+        ((SCORER, TEST[:0]), {}, "^test: there are no edges to evaluate$"),
         ((SCORER, [[0, 0, 9]]), {}, r"edges: row 0, tail: expected an id in 0..8"),
         ((SCORER, [[0, 2, 1]]), {}, r"edges: row 0, relation: expected an id in 0..1"),
         ((SCORER, TEST), {"known": TRAIN}, r"known edges: expected a list of arrays, got one array; write \[array\]"),
@@ -332,7 +340,10 @@ def test_two_finished_runs_can_be_compared_and_recomputed(case: TinyCase, tmp_pa
 def test_a_result_without_ranks_says_how_to_get_them(case: TinyCase, tmp_path: Path) -> None:
     evaluate(case.config, overrides=["save_ranks=False"], output=tmp_path / "a", workers=1)
 
-    with pytest.raises(EvalError, match=r"has no ranks; evaluate again with save_ranks=True, and --overwrite"):
+    with pytest.raises(
+        EvalError,
+        match=r"has no ranks; evaluate again with save_ranks=True .-p save_ranks=True., and --overwrite",
+    ):
         Report.read(tmp_path / "a").recompute()
 
 

@@ -171,7 +171,9 @@ def test_where_the_self_check_fails_the_general_path_counts(fused_device, monkey
 def test_a_gpu_without_triton_counts_on_the_general_path(monkeypatch):
     monkeypatch.setattr(fused, "is_installed", lambda: False)
 
-    assert "general: no triton; pip install 'pbgeval[gpu]'" == fused.self_check(torch.device("cuda", 0))
+    assert "general: triton is required for the fused kernel: pip install 'pbgeval[gpu]'" == fused.self_check(
+        torch.device("cuda", 0)
+    )
     assert fused.self_check(torch.device("cpu")) is None
 
 

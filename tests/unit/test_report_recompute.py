@@ -631,7 +631,7 @@ def test_a_run_without_saved_ranks_is_refused(tmp_path: Path):
     refused(
         SavedCase.write(tmp_path, save_ranks=False),
         OutputError,
-        "has no ranks; evaluate again with save_ranks=True, and --overwrite .in Python: overwrite=True.",
+        r"has no ranks; evaluate again with save_ranks=True \(-p save_ranks=True\), and --overwrite",
     )
 
 

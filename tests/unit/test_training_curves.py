@@ -135,7 +135,7 @@ def test_of_a_single_bucket_there_is_no_verdict_about_buckets() -> None:
     assert verdicts_of(curves) == ["With one bucket there is no verdict about buckets."]
     table = passes_of(curves)
     assert table.columns == ("pass", "before", "after", "gap", "training", "generalization")
-    assert table.rows[0] == ("0 (best)", "0.2500", "0.2500", "+0.00 ± 0.01", "0.4900", "+0.2 ± 0.1")
+    assert table.rows[0] == ("0 (best)", "0.2500", "0.2500", "0.00 ± 0.01", "0.4900", "+0.2 ± 0.1")
 
 
 def last_row(metric: str = "mrr", gap: float = 0.01, training: float = 0.65, error: float | None = 0.02) -> Curves:
