@@ -38,9 +38,12 @@ def run_python(example: Example) -> None:
 
 
 def paste(example: Example) -> None:
-    """Run commands: in this process, with one worker, where all are plain calls of kgeval-dist, else in a shell."""
+    """Run commands: in this process, with one worker, where all are plain calls of kgeval-dist, else in a shell.
+
+    A limit of memory counts what a process holds already, which here are all libraries of the tests before it.
+    """
     calls = calls_of(example.parsed)
-    if calls is None:
+    if calls is None or "max_memory" in example.parsed:
         *_, folder = in_a_shell(f"{example.parsed}\npwd", Path.cwd()).splitlines()
         os.chdir(folder)  # the next block goes on where this one ends
         return

@@ -619,9 +619,10 @@ def test_a_fault_in_one_worker_ends_the_other_soon(tmp_path: Path) -> None:
     done = start_command(case, "--workers", "2", "--output", "output")
     seconds = time.monotonic() - began
 
-    # Worker 0 meets the fault in its first bucket; worker 1 has others to do, and gives up after the one in hand.
+    # Worker 0 meets the fault in its first bucket; four of the nine do without partition 0, and worker 1 gives up
+    # before it has finished them all.
     compare(done, ["entity type 'user', partition 0: expected finite numbers, …"], case.root)
-    assert len([line for line in done.faults if " bucket (" in line]) <= 2
+    assert len([line for line in done.faults if " bucket (" in line]) <= 3
     assert seconds < 60
 
 

@@ -680,7 +680,7 @@ def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase) -> 
     arguments = ["--config", remote.case.config, *remote.arguments(*remote.only_the_checkpoint())]
 
     fault = remote.only_line(start([sys.executable, "-c", program, *arguments], remote.case.root))
-    assert fault.startswith(f"{remote.url}/checkpoint: this URL needs packages that are not installed (")
+    assert fault.startswith(f"{remote.url}/checkpoint: a package is required for this URL (")
     assert fault.endswith("): pip install 'pbgeval[s3]'")
 
 
