@@ -42,7 +42,7 @@ def wait_until_begun(output: Path) -> None:
     """Wait until both of two workers have begun, and the journal holds something."""
 
     def has_begun() -> bool:
-        return any((output / "journal").glob("*.unit")) and 2 == len(writers(output))
+        return any((output / "journal").glob("*.unit")) and len(writers(output)) == 2
 
     wait_until(has_begun, "no unit was finished")
 
@@ -110,7 +110,7 @@ class Slurm:
     def set_minutes(self, number: str, minutes: int) -> None:
         """Change the time limit of a job."""
         done = self.run("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}", cwd=self.folder)
-        assert 0 == done.returncode, done.stderr
+        assert done.returncode == 0, done.stderr
 
     def seconds_of(self, number: str) -> int:
         """Return for how long a job has been running, less than a day."""
@@ -238,7 +238,7 @@ def evaluated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp("evaluated")
     case = TinyCase.write(folder / "case", **getattr(request, "param", {}))
     done = start_command(case, "--workers", "1", "--quiet", "--output", str(folder / "alone"))
-    assert (0, "", "") == (done.status, done.out, done.err)
+    assert (done.status, done.out, done.err) == (0, "", "")
     return CaseAndResult(case, folder / "alone")
 
 

@@ -14,6 +14,10 @@ or, without `--all`, fewer examples and smaller graphs:
     @settings(max_examples=examples(60, quick=2))
     tiny_graphs(max_edges=among(16, 60))
 
+or, of many cases of one kind, each tenth, and fewer where the profile asks for a share:
+
+    CASES[:: every(10)]
+
 Laws that name no number of examples follow the profile by themselves. A test file that pytest runs alone tries all.
 """
 
@@ -42,6 +46,11 @@ def examples(number: int, *, quick: int | None = None) -> int:
     if quick is not None and is_quick():
         return quick
     return math.ceil(number * settings().max_examples / ALL)
+
+
+def every(number: int) -> int:
+    """Return the step through a list of cases: a number, more where the profile asks for a share of them."""
+    return math.ceil(number * ALL / settings().max_examples)
 
 
 def among(quick: int, all_: int) -> int:

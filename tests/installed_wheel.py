@@ -96,7 +96,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
     environment = InstalledWheel(folder, built.wheel)
     install = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check"]
     done = start([sys.executable, "-m", "pip", "--python", environment.python, *install, built.wheel], Path())
-    assert 0 == done.status, done.err
+    assert done.status == 0, done.err
     of_extras = {
         canonicalize_name(of.name) for extra in extras_of(built.wheel) for of in requirements_of(built.wheel, extra)
     }
@@ -116,7 +116,7 @@ def build_wheel(source: Path, folder: Path) -> Path:
 def _build(arguments: list[str | Path], folder: Path, cwd: Path, pattern: str) -> list[Path]:
     folder.mkdir()
     done = start([sys.executable, *arguments, folder], cwd)
-    assert 0 == done.status, done
+    assert done.status == 0, done
     return list(folder.glob(pattern))
 
 

@@ -88,9 +88,9 @@ def rank(
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
     if state.sample is not None and not _reads_cells(state):
-        score_cells(state, table, first_number, state.sample.cells, known)
+        score_cells(state, table, first_number, state.sample.cells, known, threads)
     if in_time is not None and not _reads_cells(state):
-        count_in_time(state, table, first_number, in_time)
+        count_in_time(state, table, first_number, in_time, threads)
 
 
 def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers_C: np.ndarray) -> Tensor:
@@ -408,7 +408,12 @@ def _are_known(
 
 
 def score_cells(
-    state: ContestState, table: EntityTable, first_number: int, sample: CellSample, known: KnownAnswers | None
+    state: ContestState,
+    table: EntityTable,
+    first_number: int,
+    sample: CellSample,
+    known: KnownAnswers | None,
+    threads: BlockThreads,
 ) -> None:
     """Score those of the cells that the pooled AUC samples whose candidates are in a range.
 
@@ -418,15 +423,21 @@ def score_cells(
         first_number: the number of the table's first row.
         sample: arranged by candidate; true entities are left out.
         known: the known answers in this range; None if nothing is filtered.
+        threads: each scores the cells of some blocks.
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
     """
     cells = sample.within(np.arange(first_number, first_number + table.num_rows))
-    for block in state.queries.blocks:
+
+    def score(block: QueryBlock) -> list[tuple[np.ndarray, Tensor, np.ndarray | None]]:
         of_keys = None if known is None else known.of_keys(block.first_key, block.stop_key)
-        for query, number, _, pairs in _scored_cells(state, table, first_number, block, cells):
-            state.result.scores.add(query, pairs[1], _are_known(state, of_keys, query, number))
+        scored = _scored_cells(state, table, first_number, block, cells)
+        return [(query, pairs[1], _are_known(state, of_keys, query, number)) for query, number, _, pairs in scored]
+
+    for of_block in threads.map(score, state.queries.blocks):
+        for query, score_P, is_known in of_block:
+            state.result.scores.add(query, score_P, is_known)
 
 
 def _scored_cells(
@@ -464,9 +475,12 @@ def score_pairs(
     return candidate_PD, scores_P
 
 
-def count_in_time(state: ContestState, table: EntityTable, first_number: int, in_time: KnownAnswers) -> None:
+def count_in_time(
+    state: ContestState, table: EntityTable, first_number: int, in_time: KnownAnswers, threads: BlockThreads
+) -> None:
     """Count what a time-aware filter leaves out in a range of candidates; pairs that come again are scored once."""
-    for block in state.queries.blocks:
+
+    def count(block: QueryBlock) -> None:
         true = None
         for query, number in state.in_time_cells(block, in_time, COMPARED_AT_A_TIME):
             true = true or _BlockTrue.read(state, block, table.device)
@@ -476,7 +490,11 @@ def count_in_time(state: ContestState, table: EntityTable, first_number: int, in
             pairs = score_pairs(state, table, first_number, true.query_KD[torch.from_numpy(row[first])], cells)
             query_P, row_P, at_P = (torch.from_numpy(of).to(table.device) for of in (query, row, at))
             better, tied = true.compare(query_P, row_P, pairs, at_P)
-            state.add_in_time(block, _counts(query_P, better, tied, torch.ones_like(better), block.stop - block.first))
+            counts = _counts(query_P, better, tied, torch.ones_like(better), block.stop - block.first)
+            with state.lock:
+                state.add_in_time(block, counts)
+
+    threads.map(count, state.queries.blocks)
 
 
 # A range of candidate rows and the lists that name some of them -> counts (`candidate_path`).
@@ -491,6 +509,7 @@ def rank_given(
     first_number: int,
     cells: CellSample,
     known: KnownAnswers | None,
+    threads: BlockThreads,
     in_time: KnownAnswers | None = None,
 ) -> None:
     """Count a contest's queries against those of a range of candidates that their lists name.
@@ -501,6 +520,7 @@ def rank_given(
         first_number: the number of the table's first row.
         cells: (query, number) of what the lists name in this range, arranged by query, no true entity among them.
         known: the known answers in this range; None if nothing is filtered.
+        threads: each scores the sampled cells of some blocks.
         in_time: what a time-aware filter leaves out in this range; None if there is none.
 
     Raises:
@@ -525,7 +545,7 @@ def rank_given(
             if state.sample is None:
                 state.result.scores.add(query, pairs[1], is_known)
     if state.sample is not None:
-        score_cells(state, table, first_number, state.sample.cells, known)
+        score_cells(state, table, first_number, state.sample.cells, known, threads)
 
 
 @frozen(eq=False)

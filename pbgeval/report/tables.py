@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from io import StringIO, TextIOWrapper
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
@@ -250,15 +250,20 @@ def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
     Texts are written so that no spreadsheet runs them (`cell_of`).
     """
+    rows = iter(rows)
+    first = next(rows, {})
+    of_rows = (map(row.get, first) for row in chain([first] if first else [], rows))
+    return csv_text(first, ([cell_of(value) if isinstance(value, str) else value for value in row] for row in of_rows))
+
+
+def csv_text(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return rows of values as CSV, below the names of their columns; no text in them needs `cell_of`."""
     lines: list[str] = []
     # Python 3.11 quotes the characters of the line end alone: "\r" needs quotes, too.
     writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
-    names: list[str] = []
-    for row in rows:
-        if not names:
-            writer.writerow(names := list(row))
-        writer.writerow([cell_of(value) if isinstance(value, str) else value for value in map(row.get, names)])
-    return "".join(f"{line[:-2]}\n" for line in lines) or "\n"
+    writer.writerow(names)
+    writer.writerows(rows)
+    return "".join(f"{line[:-2]}\n" for line in lines)
 
 
 def read_csv(path: Path) -> tuple[Mapping[str, Any], ...]:

@@ -327,7 +327,7 @@ def _rank(
                     if known is not None:
                         known = known.select(keys_of[number])
                     if given:
-                        rank_given(one, table, first + part.start, given[number].within(part), known, in_time)
+                        rank_given(one, table, first + part.start, given[number].within(part), known, threads, in_time)
                     else:
                         rank(one, table, first + part.start, known, threads, in_time)
                 check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())

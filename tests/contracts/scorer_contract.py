@@ -116,7 +116,7 @@ class ScorerContract(ABC):
             np.testing.assert_allclose(found, np.array(expected), rtol=0, atol=self.error)
 
     def test_a_score_depends_on_its_query_and_candidate_alone(self):
-        assert CONSISTENT == scorer_state(ScorerRelation(ScorerComparator(self.make()), "all", "all"), tuple(ENDS))
+        assert scorer_state(ScorerRelation(ScorerComparator(self.make()), "all", "all"), tuple(ENDS)) == CONSISTENT
 
     def test_ranks_against_all_are_those_of_its_scores(self, tmp_path):
         edges = some_edges(self.num_entities, self.num_relations, 12, seed=2)

@@ -24,13 +24,13 @@ def found(peer: Callable[[str], Path]) -> dict[str, Any]:
 
 
 def test_templates_are_of_their_schemas(found: dict[str, Any]) -> None:
-    assert {"kubeflow_trainer.yaml": [], "jobset.yaml": [], "skypilot.yaml": []} == found["faults"]
+    assert found["faults"] == {"kubeflow_trainer.yaml": [], "jobset.yaml": [], "skypilot.yaml": []}
 
 
 def test_templates_start_a_command_that_the_program_understands(found: dict[str, Any], tmp_path: Path) -> None:
     for name, command in found["commands"].items():
         words = shlex.split(command) if isinstance(command, str) else command
-        assert "torchrun" == words[0], name
+        assert words[0] == "torchrun", name
         done = run_main(*words[words.index("pbgeval") + 1 :], cwd=tmp_path)
 
-        assert (1, "/data/eval.py: no such config file\n") == (done.status, done.err), name
+        assert (done.status, done.err) == (1, "/data/eval.py: no such config file\n"), name

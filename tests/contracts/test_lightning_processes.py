@@ -34,7 +34,7 @@ def trained(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
         launcher = TORCHRUN if how == "team" else []
         environment = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
         done = start([peer("lightning") / "python", *launcher, PROGRAM, folder, how], Path(), **environment)
-        assert 0 == done.status, done.err
+        assert done.status == 0, done.err
         assert "sync_dist" not in done.err  # Lightning's warning of figures that processes may not share
         return folder
 
@@ -108,9 +108,9 @@ def test_every_process_of_a_team_monitors_the_buckets_of_its_own_batches(
     passes = passes_of(two / "monitor")
     assert passes_of(tmp_path / "again") == passes
     assert visits_of(tmp_path / "again") == visits_of(two / "monitor")
-    assert {(0, 0): {0}, (0, 1): {1}, (1, 0): {0}, (1, 1): {1}} == workers_of(two / "monitor")
+    assert workers_of(two / "monitor") == {(0, 0): {0}, (0, 1): {1}, (1, 0): {0}, (1, 1): {1}}
     last = passes[-1]["eval_stats_chunk_avg"]["metrics"]["mrr"]
-    assert [pytest.approx(last, rel=1e-6)] * 2 == [of["mrr"] for of in ends_of(two)]  # Lightning keeps float32
+    assert [of["mrr"] for of in ends_of(two)] == [pytest.approx(last, rel=1e-6)] * 2  # Lightning keeps float32
     name = "both.realistic.mean_reciprocal_rank"
     assert passes[-1]["pbgeval"]["after"][name] > 1.2 * passes[0]["pbgeval"]["before"][name]
 
@@ -128,4 +128,4 @@ def test_a_team_that_is_not_the_trainer_s_processes_is_refused(trained: Callable
         "MonitorCallback: expected a monitor without a team, or one of the Trainer's 1 processes, got worker 1 of 2; "
         "is devices x num_nodes what torchrun has started?"
     )
-    assert expected == (trained("alone") / "refused.txt").read_text(encoding="utf-8")
+    assert (trained("alone") / "refused.txt").read_text(encoding="utf-8") == expected

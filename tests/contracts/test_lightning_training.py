@@ -33,7 +33,7 @@ def test_figures_are_those_of_a_monitor_on_the_trained_tables(
     out, history = run(peer("lightning") / "python", tmp_path, "--epochs", "2", *(["--mixed"] if mixed else []))
 
     assert [PassKey(0), PassKey(1)] == [of.key for of in history.passes]
-    assert 2 * BUCKETS == [tuple(visit.bucket) for visit in history.visits]
+    assert [tuple(visit.bucket) for visit in history.visits] == 2 * BUCKETS
     assert f"held_out/mrr {history.passes[-1].average.metrics['mrr']:.6f}" in out
     first, second = history.visits[0], history.visits[4]
     # Between its visits other buckets train its partitions, unless all are visited at once.

@@ -101,11 +101,13 @@ def test_labels_have_openbiolinks_numbers_and_the_same_edges_are_dropped(
 
     found = loader(root) if numbered_by == "files" else DataLoader("HQ_DIR", root)
 
-    assert (expected["entity_to_id"], expected["relation_to_id"]) == (found.entity_to_id, found.relation_to_id)
+    assert (found.entity_to_id, found.relation_to_id) == (expected["entity_to_id"], expected["relation_to_id"])
     splits = {name: getattr(found, name).tolist() for name in ("training", "validation", "testing")}
-    assert expected["splits"] == splits
-    assert {"training": 90, "validation": 13, "testing": 14} == {
-        name: len(of_split) + found.num_dropped[name] for name, of_split in splits.items()
+    assert splits == expected["splits"]
+    assert {name: len(of_split) + found.num_dropped[name] for name, of_split in splits.items()} == {
+        "training": 90,
+        "validation": 13,
+        "testing": 14,
     }
     assert found.num_dropped["testing"] >= 1
 
@@ -179,5 +181,5 @@ def test_a_config_that_dglke_wrote_is_read(theirs: Path, root: Path) -> None:
 
     found, expected = open_model(theirs / "saved"), open_model(root / "RotatE")
 
-    assert (expected.formula, expected.num_entities) == (found.formula, found.num_entities)
+    assert (found.formula, found.num_entities) == (expected.formula, expected.num_entities)
     assert torch.equal(expected.entities.load(), found.entities.load())

@@ -41,7 +41,7 @@ def ours(key: str) -> str:
 def test_micro_averages_are_those_of_pykeen(both: tuple[Report, dict[str, dict[str, Any]]]) -> None:
     report, theirs = both
 
-    assert 225 == len(theirs["rank_based"])
+    assert len(theirs["rank_based"]) == 225
     for key, value in theirs["rank_based"].items():
         # Its ranks are float32, so means of them have seven digits.
         assert value == pytest.approx(report.document["metrics"][key], rel=5e-6, abs=1e-6), key
@@ -51,12 +51,12 @@ def test_macro_averages_are_those_of_pykeen_where_it_weighs(both: tuple[Report, 
     report, theirs = both
     found = report.document["macro_metrics"]
 
-    assert [] == [
+    assert [
         key
         for key, value in theirs["macro"].items()
         if (not key.endswith(WRONG_IN_MACRO) and not key.endswith("inverse_median_rank"))
         if value != pytest.approx(found[key], rel=5e-6, abs=1e-6)
-    ]
+    ] == []
 
 
 def test_macro_inverse_medians_of_whole_ranks_are_0_in_pykeen(both: tuple[Report, dict[str, dict[str, Any]]]) -> None:
@@ -92,8 +92,8 @@ def test_only_the_last_cutoff_of_adjusted_hits_survives_in_pykeen(
     assert [key for key in theirs["rank_based"] if ".adjusted_hits_at_" in key and "both.realistic" in key] == [
         "both.realistic.adjusted_hits_at_10"
     ]
-    assert {1, 3, 5, 10, 50} == {
+    assert {
         int(key.rpartition("_")[2])
         for key in report.document["metrics"]
         if key.startswith("both.realistic.adjusted_hits_at_")
-    }
+    } == {1, 3, 5, 10, 50}

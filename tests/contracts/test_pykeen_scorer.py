@@ -35,7 +35,7 @@ def test_with_inverse_triples_the_model_chooses_the_relation_and_ids_stay_as_the
     expected = [[slow_score(int(k), int(r), c) for c in range(NUM_ENTITIES)] for k, r in zip(known, own, strict=True)]
     assert len(RELATIONS) == 2 * scorer.num_relations
     assert expected == found[0].tolist() == found[1].tolist()
-    assert [0, 1, 2] == relation.tolist()
+    assert relation.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_ranks_of_a_model_object_are_pykeens_but_for_candidates_within_the_round
 ) -> None:
     ranks, _ = ranks_and_metrics(trained, model)
 
-    assert (2, 201) == ranks["least"].shape
+    assert ranks["least"].shape == (2, 201)
     for of in ("theirs", "ours"):
         assert_within(ranks, ranks[f"{of}_optimistic"], ranks[f"{of}_pessimistic"])
     is_near = ranks["least"] != ranks["most"]
@@ -78,7 +78,7 @@ def test_metrics_of_a_model_object_are_pykeens_where_it_is_right(trained: Path, 
     same = np.array_equal(ranks["theirs_optimistic"], ranks["ours_optimistic"])
     same &= np.array_equal(ranks["theirs_pessimistic"], ranks["ours_pessimistic"])
 
-    assert 225 == len(theirs)
+    assert len(theirs) == 225
     assert theirs.keys() <= ours.keys()
     for key, value in theirs.items():
         if setting == "macro" and key.endswith((*WRONG_IN_MACRO, "median_rank")):
@@ -93,7 +93,7 @@ def test_metrics_of_a_model_object_are_pykeens_where_it_is_right(trained: Path, 
 def test_frames_have_pykeens_columns_and_types(trained: Path, model: str) -> None:
     _, metrics = ranks_and_metrics(trained, model)
 
-    assert ["Side", "Rank_type", "Metric", "Value"] == metrics["frames"]["theirs"][0]
+    assert metrics["frames"]["theirs"][0] == ["Side", "Rank_type", "Metric", "Value"]
     assert metrics["frames"]["theirs"] == metrics["frames"]["ours"]
 
 
@@ -118,8 +118,8 @@ def test_ranks_of_a_model_in_three_partitions_are_within_the_rounding_bound(
             optimistic[index, rows] = 1 + of_side["better"] - of_side["excluded_better"]
             pessimistic[index, rows] = optimistic[index, rows] + (of_side["tied"] - of_side["excluded_tied"])
     assert_within(ranks, optimistic, pessimistic)
-    assert ["brazil", "burma", "china"] == list(islice(exported.entity_names(), 3))
-    assert ["accusation", "aidenemy"] == list(exported.relation_names())[:2]
+    assert list(islice(exported.entity_names(), 3)) == ["brazil", "burma", "china"]
+    assert list(exported.relation_names())[:2] == ["accusation", "aidenemy"]
     if np.array_equal(optimistic, ranks["ours_optimistic"]) and np.array_equal(pessimistic, ranks["ours_pessimistic"]):
         for key, value in metrics["ours"]["micro"].items():
             side_and_type, _, name = key.rpartition(".")

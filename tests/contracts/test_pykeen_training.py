@@ -90,4 +90,4 @@ def test_a_stopper_that_cannot_judge_is_refused_before_training(folder: Path) ->
 
 def test_the_example_runs_and_its_records_can_be_drawn(folder: Path) -> None:
     assert "trained 3 epochs; the model is that of epoch " in (folder / "example.txt").read_text(encoding="utf-8")
-    assert 3 == len(read_history(folder / "example", pytest.fail).passes)
+    assert len(read_history(folder / "example", pytest.fail).passes) == 3

@@ -289,9 +289,9 @@ class Rounded:
 def test_where_shapes_disagree_blocks_are_cut_in_tiles_of_one_shape():
     relation = ScorerRelation(ScorerComparator(Rounded(by_column=False)), "all", "all")
 
-    assert TILED == scorer_state(relation, tuple(ENDS))
+    assert scorer_state(relation, tuple(ENDS)) == TILED
     assert relation.comparator.one_block_shape
-    assert CONSISTENT == scorer_state(relation, tuple(ENDS))
+    assert scorer_state(relation, tuple(ENDS)) == CONSISTENT
 
 
 def test_tiles_are_put_together_right(monkeypatch):
@@ -317,7 +317,7 @@ def test_where_even_tiles_disagree_the_report_says_so():
     report = evaluation(Rounded(by_column=True))
 
     assert report.run["reproducible"] is False
-    assert INCONSISTENT == report.run["workers"][0]["kernels"]["scorer"]
+    assert report.run["workers"][0]["kernels"]["scorer"] == INCONSISTENT
 
 
 def test_rows_of_zeros_are_padding_and_no_query():
@@ -330,7 +330,7 @@ def test_rows_of_zeros_are_padding_and_no_query():
     found = comparator.scores(query_QD[None], candidate_CD[None])[0]
 
     assert torch.equal(comparator.scores(query_QD[None, :4], candidate_CD[None, 2:])[0], found[:4, 2:])
-    assert 0 == float(found[4:].abs().sum() + found[:, :2].abs().sum())
+    assert float(found[4:].abs().sum() + found[:, :2].abs().sum()) == 0
 
 
 def test_known_edges_do_not_compete_and_restrictions_hold(tmp_path):
@@ -340,9 +340,9 @@ def test_known_edges_do_not_compete_and_restrictions_hold(tmp_path):
     report = evaluate(config, output=tmp_path / "output", model=scorer_of(zeros), edges=edges)
 
     columns = read_ranks(tmp_path / "output", 0, Bucket(0, 0)).columns[Side.RHS]
-    assert [10, 10, 10] == columns["num_candidates"].tolist()
+    assert columns["num_candidates"].tolist() == [10, 10, 10]
     assert [2, 0, 0] == columns["num_excluded"].tolist() == columns["excluded_tied"].tolist()
-    assert pytest.approx((4.5 + 5.5 + 5.5) / 3) == report["tail.mean_rank"]
+    assert report["tail.mean_rank"] == pytest.approx((4.5 + 5.5 + 5.5) / 3)
 
 
 def test_a_result_of_another_function_is_never_taken_for_this_ones(tmp_path):

@@ -24,7 +24,7 @@ def test_both_hold_the_figures_of_an_evaluation_and_of_a_training(peer: Callable
     line = json.loads((tmp_path / "output" / "metrics.jsonl").read_text())
     values = line["values"]
 
-    assert [] == [warning for warning in result["warnings"] if "sink" in warning]
+    assert [warning for warning in result["warnings"] if "sink" in warning] == []
     evaluation, training = result["found"]["output/sinks"], result["found"]["training"]
     wandb, mlflow = evaluation["wandb"], evaluation["mlflow"]
     assert "output" == wandb["name"] == mlflow["name"]
@@ -32,7 +32,7 @@ def test_both_hold_the_figures_of_an_evaluation_and_of_a_training(peer: Callable
     assert [[line["step"], values]] == wandb["steps"]
     assert {key: [[line["step"], value]] for key, value in values.items()} == mlflow["values"]
     assert line["settings"]["digest"] == wandb["settings"]["digest"] == mlflow["settings"]["digest"]
-    assert "FINISHED" == mlflow["status"]
+    assert mlflow["status"] == "FINISHED"
     expected = [[0, 0.25], [1, 0.5]]
     names = ("visit/mrr/after", "bucket_0_1/mrr/after")
     assert dict.fromkeys(names, expected) == training["mlflow"]["values"]

@@ -37,7 +37,7 @@ def our_figures(graph: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_figures_are_those_of_tgb(graphs: list[dict[str, Any]]) -> None:
-    assert 0 == graphs[0]["num_known"]
+    assert graphs[0]["num_known"] == 0
     assert graphs[0]["figures"] == pytest.approx(our_figures(graphs[0]), rel=2e-6)  # theirs are float32
 
 

@@ -72,6 +72,6 @@ def test_all_negatives_figures_are_those_of_torchbiggraph(
         workers=1,
     )
 
-    assert expected["count"] == report.document["num_edges"]
+    assert report.document["num_edges"] == expected["count"]
     for name, key in NAMES.items():
         assert expected[name] == pytest.approx(report[f"both.pessimistic.{key}"], rel=6e-6), name  # six digits

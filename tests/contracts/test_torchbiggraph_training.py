@@ -50,7 +50,7 @@ def start(python: Path, case: TinyCase, program: list[str], *arguments: str) -> 
 
 def train(python: Path, case: TinyCase, **settings: Any) -> History:
     done = start(python, case, [str(PROGRAM)], json.dumps(settings))
-    assert 0 == done.status, done.out + done.err
+    assert done.status == 0, done.out + done.err
     return read_history(case.root / "monitor", pytest.fail)
 
 
@@ -137,7 +137,7 @@ def test_each_epoch_visits_each_bucket_and_ends_with_a_summary(run: tuple[TinyCa
         visited = [tuple(visit.bucket) for visit in history.visits if visit.key == PassKey(epoch)]
         assert sorted(buckets_of(case.root / "edges")) == sorted(visited)
     assert [PassKey(0), PassKey(1)] == [of.key for of in history.passes]
-    assert [9, 9] == [of.details.num_buckets for of in history.passes]
+    assert [of.details.num_buckets for of in history.passes] == [9, 9]
     assert all(visit.stats.metrics["loss"] > 0 for visit in history.visits)
     assert all(visit.details.before[MRR] != visit.details.after[MRR] for visit in history.visits[:5])
 
@@ -146,8 +146,8 @@ def test_the_checkpoint_has_the_config_as_it_was_given(run: tuple[TinyCase, Hist
     case, _ = run
     written = json.loads((case.root / "checkpoint" / "config.json").read_text())
 
-    assert (["edges"], FRACTION) == (written["edge_paths"], written["eval_fraction"])
-    assert "inside_out" == written["bucket_order"]
+    assert (written["edge_paths"], written["eval_fraction"]) == (["edges"], FRACTION)
+    assert written["bucket_order"] == "inside_out"
     assert {name: written[name] for name in case.settings if name != "relations"} == {
         name: value if name != "entities" else {of: {"featurized": False, **keys} for of, keys in value.items()}
         for name, value in case.settings.items()
@@ -166,7 +166,7 @@ def test_the_example_has_a_pass_per_chunk_and_edge_path_and_goes_on_from_a_check
     for num_epochs in (1, 2):
         case.write_config(edge_paths=["edges", "more"], num_epochs=num_epochs)
         done = start(python, case, COMMAND, "--monitor", "monitor", "-p", "lr=0.05")
-        assert 0 == done.status, done.out + done.err
+        assert done.status == 0, done.out + done.err
     history = read_history(case.root / "monitor", pytest.fail)
 
     assert re.search("best epoch by held-out MRR: [01]\n", done.out)
@@ -175,11 +175,11 @@ def test_the_example_has_a_pass_per_chunk_and_edge_path_and_goes_on_from_a_check
     )
     assert lines == ["1"] * 4  # a line per path and chunk; the first process did epoch 0
     expected = [PassKey(epoch, path, chunk) for epoch in (0, 1) for path in (0, 1) for chunk in (0, 1)]
-    assert expected == [of.key for of in history.passes]
+    assert [of.key for of in history.passes] == expected
     by_place: dict[tuple[Any, ...], list[VisitRecord]] = {}
     for visit in history.visits:
         by_place.setdefault((tuple(visit.bucket), visit.key.edge_path, visit.key.edge_chunk), []).append(visit)
-    assert 16 == len(by_place)
+    assert len(by_place) == 16
     for first, second in by_place.values():
         assert first.after.count == second.after.count > 0
     assert list(range(32)) == [visit.index for visit in history.visits]
@@ -246,6 +246,6 @@ def test_what_cannot_be_monitored_is_refused_before_training(
 
     done = start(peer("torchbiggraph") / "python", case, COMMAND, "--monitor", "monitor")
 
-    assert (1, 1) == (done.status, len(done.err.splitlines()))
+    assert (done.status, len(done.err.splitlines())) == (1, 1)
     assert message in done.err
     assert not (case.root / "monitor").exists()

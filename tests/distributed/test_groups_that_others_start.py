@@ -24,7 +24,7 @@ def test_workers_of_mpirun_give_the_numbers_of_one_worker(evaluated: CaseAndResu
     case, output = evaluated.case, tmp_path / "mpi"
     workers = start_as_mpirun([COMMAND, "--config", case.config, "--output", output, "--quiet"], 2, case.root)
 
-    assert [("", "")] * 2 == [worker.communicate(timeout=PATIENCE) for worker in workers]
+    assert [worker.communicate(timeout=PATIENCE) for worker in workers] == [("", "")] * 2
     assert (2, numbers_of(evaluated.alone)) == (run_of(output)["num_workers"], numbers_of(output))
 
 
@@ -57,7 +57,7 @@ def test_workers_that_do_not_come_are_one_line(
     with pytest.raises(LaunchError, match=rf"^srun: 2 workers did not meet at .* within 1 s: .*{cause}; ") as raised:
         open_store(place, datetime.timedelta(seconds=1))
     assert "\n" not in str(raised.value)
-    assert ("", "") == tuple(capfd.readouterr())
+    assert tuple(capfd.readouterr()) == ("", "")
 
 
 def test_a_host_that_no_name_server_knows_has_the_address_that_slurm_knows(
@@ -68,5 +68,5 @@ def test_a_host_that_no_name_server_knows_has_the_address_that_slurm_knows(
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
 
-    assert "127.0.0.9" == address_of("no-such-host.invalid")
-    assert "localhost" == address_of("localhost")
+    assert address_of("no-such-host.invalid") == "127.0.0.9"
+    assert address_of("localhost") == "localhost"

@@ -50,7 +50,7 @@ def sum_once_disturbed(folder: Path) -> int:
 def test_a_group_heals_when_a_worker_is_killed(tmp_path: Path) -> None:
     said: list[str] = []
 
-    assert {0: 2, 1: 2} == start_local_workers(sum_once_disturbed, (tmp_path,), 2, said.append)
+    assert start_local_workers(sum_once_disturbed, (tmp_path,), 2, said.append) == {0: 2, 1: 2}
     (line,) = said
     assert line.startswith("worker 1 was ended by SIGKILL")
 

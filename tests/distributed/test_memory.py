@@ -101,5 +101,5 @@ def _evaluate(config: Path, edges: Path, output: Path, num_edges: int) -> list[d
     assert done.status == 0, done.err
     assert num_edges == json.loads((output / "metrics.json").read_text())["num_edges"]
     workers: list[dict[str, Any]] = json.loads((output / "run.json").read_text())["workers"]
-    assert 2 == len(workers)
+    assert len(workers) == 2
     return workers

@@ -15,6 +15,7 @@ from attrs import frozen
 
 from pbgeval.cluster.liveness import STALL_VARIABLE
 from tests.clusters import wait_until
+from tests.examples import examples
 from tests.kit.case import TinyCase
 from tests.kit.commands import (
     COMMAND,
@@ -147,11 +148,11 @@ def test_a_run_heals_when_a_worker_is_killed(
 ) -> None:
     launcher = start(2)
     workers = workers_of(launcher.pid)
-    assert 2 == len(workers)
+    assert len(workers) == 2
     os.kill(workers[victim], signal.SIGKILL)
 
     status, lines = the_end(launcher)
-    assert (0, 1) == (status, len(lines))
+    assert (status, len(lines)) == (0, 1)
     assert f"warning: worker {victim} was ended by SIGKILL" in lines[0]
     assert all_end(workers)
     assert undisturbed == numbers_of(tmp_path / "output")
@@ -177,7 +178,7 @@ def test_a_run_heals_when_a_worker_stalls(
     os.kill(workers_of(launcher.pid)[1], signal.SIGSTOP)
 
     status, lines = the_end(launcher)
-    assert (0, 1) == (status, len(lines))
+    assert (status, len(lines)) == (0, 1)
     assert "warning: worker 1 has made no progress for" in lines[0]
     assert undisturbed == numbers_of(tmp_path / "output")
 
@@ -187,10 +188,10 @@ def test_workers_end_when_the_launcher_is_killed(
 ) -> None:
     launcher = start(2)
     workers = workers_of(launcher.pid)
-    assert 2 == len(workers)
+    assert len(workers) == 2
     launcher.kill()
 
-    assert -signal.SIGKILL == launcher.wait(timeout=PATIENCE)
+    assert launcher.wait(timeout=PATIENCE) == -signal.SIGKILL
     assert all_end(workers)
     assert '"complete": false' in (tmp_path / "output" / "metrics.json").read_text()
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
@@ -205,7 +206,7 @@ def test_an_interruption_at_the_keyboard(
 
     status, lines = the_end(launcher)
 
-    assert (75, ["Interrupted. Run the same command again to resume."]) == (status, lines)
+    assert (status, lines) == (75, ["Interrupted. Run the same command again to resume."])
     assert all_end(workers)
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
 
@@ -229,7 +230,7 @@ def test_a_launcher_that_is_ended(
 
     assert (75, lines[0]) == (status, f"This process was ended by {number.name}. Run the same command again to resume.")
     assert "of 9 units are done). Run the same command again to resume." in lines[1]
-    assert 2 == len(lines)
+    assert len(lines) == 2
     assert all_end(workers)
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
 
@@ -247,7 +248,7 @@ def whole(short_case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> dic
     return undisturbed_numbers(short_case, tmp_path_factory.mktemp("whole") / "output")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(examples(20)))
 def test_a_random_worker_is_killed_at_a_random_moment(
     seed: int, short_case: TinyCase, whole: dict[str, str], seconds: float, tmp_path: Path
 ) -> None:
@@ -276,8 +277,8 @@ def test_two_runs_do_not_share_a_directory(
     second = start_command(case, "--workers", "1", "--output", str(tmp_path / "output"))
     first.send_signal(signal.SIGCONT)
 
-    assert 1 == second.status
+    assert second.status == 1
     (line,) = second.err.splitlines()
     assert f"another run is writing here (process {first.pid} on" in line
-    assert (0, []) == the_end(first)
+    assert the_end(first) == (0, [])
     assert undisturbed == numbers_of(tmp_path / "output")

@@ -66,7 +66,7 @@ def test_workers_are_forked_from_a_process_that_has_imported(tmp_path: Path) -> 
     launcher = started(tmp_path, wait=False)
     out, err = launcher.communicate(timeout=PATIENCE)
 
-    assert 0 == launcher.returncode, err
+    assert launcher.returncode == 0, err
     assert "[(0, '0'), (1, '1')]" in out
     first, second = said_by_workers(tmp_path)
     assert first[1] == second[1], "they have one parent,"
@@ -113,7 +113,7 @@ main()
 
     done = start([sys.executable, "-c", program, "--config", "eval.py", "--workers", "1"], tmp_path)
 
-    assert "10000\n" == done.printed
+    assert done.printed == "10000\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -53,7 +53,7 @@ def test_two_workers_of_two_threads_give_the_numbers_of_one(tmp_path: Path) -> N
     done = start_command(case, *arguments, environment={"OMP_NUM_THREADS": "2"})
     together = numbers_of(tmp_path / "together")
 
-    assert (0, "", "") == (done.status, done.out, done.err)
+    assert (done.status, done.out, done.err) == (0, "", "")
     assert ({"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv"}, alone) == (set(alone), together)
 
 
@@ -70,9 +70,9 @@ def test_workers_threads_and_launchers_change_no_number(setting: str, dynamic: b
     }
     done = join_by_torchrun(case, overrides, tmp_path / "torchrun", workers=2)
 
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     results[2, 0] = numbers_of(tmp_path / "torchrun")
-    assert [] == [key for key, numbers in results.items() if numbers != results[1, 1]]
+    assert [key for key, numbers in results.items() if numbers != results[1, 1]] == []
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_workers_and_threads_change_no_number_of_a_trained_checkpoint(
         for workers, threads in ((1, 1), (1, 2), (2, 2), (3, 1))
     }
 
-    assert [] == [key for key, numbers in results.items() if numbers != results[1, 1]]
+    assert [key for key, numbers in results.items() if numbers != results[1, 1]] == []
 
 
 @pytest.mark.slow
@@ -102,8 +102,8 @@ def test_a_group_that_torchrun_started_prints_one_table(tmp_path: Path) -> None:
 
     for _ in range(2):  # a finished run prints its table as well
         done = join_by_torchrun(case, [], tmp_path / "output", workers=2)
-        assert 0 == done.returncode, done.stderr
-        assert (1, 1) == (done.stdout.count("mean reciprocal rank"), done.stdout.count("metrics.json, run.json"))
+        assert done.returncode == 0, done.stderr
+        assert (done.stdout.count("mean reciprocal rank"), done.stdout.count("metrics.json, run.json")) == (1, 1)
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_a_fault_in_a_group_that_torchrun_started_is_no_success(tmp_path: Path) 
 
     done = join_by_torchrun(case, [], tmp_path / "output", workers=2)
 
-    assert 0 != done.returncode
+    assert done.returncode != 0
     assert f"{case.edges(2, 2)}: dataset rel, row 3: expected an id in 0..3" in done.stderr
     assert "pbgeval/" not in done.stderr  # no traceback of ours
     assert not (tmp_path / "output").exists()

@@ -174,7 +174,7 @@ def document_of(job: str, reference: Path, folder: Path, *on: str, expected: set
         patch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else all scores are wanted
         taken = switch(patch, *on)
         document = JOBS[job][0](reference, folder, patch)
-    assert expected == taken
+    assert taken == expected
     return document
 
 

@@ -178,7 +178,7 @@ def assert_averages(
     document: Mapping[str, Any], expected: Mapping[str, Any], *, exact: bool, without_macro: tuple[str, ...]
 ) -> None:
     """Every metric there is, micro and macro; PyKEEN's macro averages count no queries."""
-    assert expected["n"] == document["num_edges"]
+    assert document["num_edges"] == expected["n"]
     for ours, theirs in (("metrics", "micro"), ("macro_metrics", "macro")):
         compared = 0
         for key, value in expected.get(theirs, {}).items():
@@ -224,12 +224,12 @@ def assert_breakdowns(output: Path, expected: Mapping[str, Any]) -> None:
         classes = {row["cardinality"]: row for row in csv.DictReader(file)}
     for theirs, ours in ((expected["per_relation"], relations), (expected["per_relation_type"], classes)):
         assert set(theirs) == set(ours)
-        assert [] == [
+        assert [
             (group, name)
             for group, metrics in theirs.items()
             for name, value in flat(metrics)
             if value != pytest.approx(float(ours[group][name]), rel=1e-9)
-        ]
+        ] == []
 
 
 def flat(metrics: Mapping[str, Mapping[str, float]]) -> list[tuple[str, float]]:

@@ -186,7 +186,7 @@ def test_max_norm_equals_pbg_with_one_worker(
 
     metrics, buckets = run(reference_path / "golden" / case, setting, tmp_path / "output", monkeypatch)
 
-    assert 17 == len(recorded)
+    assert len(recorded) == 17
     for part in recorded:
         ours = metrics["metrics"] if part["bucket"] is None else buckets[(0, *part["bucket"])]
         for metric, key in NAMES.items():

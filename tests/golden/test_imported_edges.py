@@ -37,7 +37,7 @@ def test_edges_that_were_text_have_the_golden_figures(
     params = [f"edge_paths={tmp_path / 'edges.tsv'}", f"dictionary_path={tmp_path / 'entity'}"]
     if is_imported_first:
         flags = ("--output", "graph", "--edges", "test=edges.tsv", "--dictionary", "entity", "--quiet")
-        assert "" == run_main("import-graph", *flags, cwd=tmp_path).printed
+        assert run_main("import-graph", *flags, cwd=tmp_path).printed == ""
         assert buckets_in(case / "edges_test") == buckets_in(tmp_path / "graph" / "test")
         params = [f"edge_paths={tmp_path / 'graph' / 'test'}"]
     setting = settings_of(case)["allnegs"] | {"params": params}

@@ -46,25 +46,25 @@ class Done:
     @property
     def fault(self) -> str:
         """The only line of a command that was refused: it has printed nothing else."""
-        assert (1, "", 1) == (self.status, self.out, self.err.count("\n")), self.err
+        assert (self.status, self.out, self.err.count("\n")) == (1, "", 1), self.err
         return self.err.rstrip("\n")
 
     @property
     def refusal(self) -> str:
         """All lines of a command that was refused."""
-        assert (1, "") == (self.status, self.out), self.err
+        assert (self.status, self.out) == (1, ""), self.err
         return self.err
 
     @property
     def printed(self) -> str:
         """What a command has printed that succeeded without a word on stderr."""
-        assert (0, "") == (self.status, self.err)
+        assert (self.status, self.err) == (0, "")
         return self.out
 
     @property
     def warnings(self) -> list[str]:
         """The warnings of a command that succeeded."""
-        assert 0 == self.status, self.err
+        assert self.status == 0, self.err
         return [line.removeprefix("warning: ") for line in self.faults if line.startswith("warning: ")]
 
 
@@ -134,7 +134,7 @@ def run_program(*command: object, cwd: Path | None = None, **environment: str) -
     """Run a program in which this repository can be imported, and return what it prints; it must succeed."""
     variables = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
     done = start([*map(str, command)], cwd or Path(), **variables | environment)
-    assert 0 == done.status, done.err
+    assert done.status == 0, done.err
     return done.out
 
 
@@ -156,13 +156,13 @@ def flags(overrides: Sequence[str]) -> list[str]:
 def evaluated(case: TinyCase, *overrides: str, output: str | Path = "output", workers: int = 1) -> dict[str, Any]:
     """Run the command in this process, with some settings changed; return what metrics.json holds."""
     arguments = ("--workers", str(workers), "--quiet", "--output", str(output), *flags(overrides))
-    assert "" == run_command(case, *arguments).printed
+    assert run_command(case, *arguments).printed == ""
     return metrics_of(case.root / output)
 
 
 def undisturbed_numbers(case: TinyCase, output: Path) -> dict[str, str]:
     """Return the numbers of a run of two workers that nothing disturbs."""
-    assert "" == start_command(case, "--workers", "2", "--quiet", "--output", str(output)).printed
+    assert start_command(case, "--workers", "2", "--quiet", "--output", str(output)).printed == ""
     return numbers_of(output)
 
 

@@ -162,11 +162,11 @@ def world_of(row: Fault) -> Path:
 def compare(done: Done, expected: Sequence[str], root: Path) -> None:
     """Assert that a command ended with these lines and nothing else."""
     lines = [line for line in done.faults if " bucket (" not in line]  # progress comes before a fault of the data
-    assert (1, "") == (done.status, done.out), done.err
+    assert (done.status, done.out) == (1, ""), done.err
     assert all(line.isprintable() and len(line) < MAX_LINE for line in lines), lines
     patterns = [_pattern(line.replace("{root}", str(root))) for line in expected]
     assert len(patterns) == len(lines), lines
-    assert [] == [of.pattern for of in patterns if not any(map(of.fullmatch, lines))], lines
+    assert [of.pattern for of in patterns if not any(map(of.fullmatch, lines))] == [], lines
 
 
 def _pattern(line: str) -> re.Pattern[str]:

@@ -18,6 +18,7 @@ import pytest
 
 from pbgeval.storage.writing import System
 from pbgeval.worker import journal as run_journal
+from tests.examples import every
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, run_command
 
@@ -111,12 +112,15 @@ class SteppingSystem(System):
 
 
 def steps_of_each_kind(kinds: list[str]) -> list[int]:
-    """Of steps of one kind one in twenty; of those that are taken once, which write a file in four, one in three."""
+    """Of steps of one kind one in twenty; of those that are taken once, which write a file in four, one in three.
+
+    Fewer where the profile asks for a share of all that there is to try.
+    """
     steps = defaultdict(list)
     for k, kind in enumerate(kinds, 1):
         steps[kind].append(k)
-    of_many = [k for found in steps.values() if len(found) > 1 for k in found[len(found) // 2 :: 20]]
-    return sorted([*of_many, *[found[0] for found in steps.values() if len(found) == 1][::3]])
+    of_many = [k for found in steps.values() if len(found) > 1 for k in found[len(found) // 2 :: every(20)]]
+    return sorted([*of_many, *[found[0] for found in steps.values() if len(found) == 1][:: every(3)]])
 
 
 def share_of(steps: list[int], share: str) -> list[int]:

@@ -76,12 +76,12 @@ def names_in(folder: Path, counts: dict[str, int]) -> dict[str, list[list[str]]]
         entity_type: [json.loads((folder / f"entity_names_{entity_type}_{part}.json").read_text()) for part in range(n)]
         for entity_type, n in counts.items()
     }
-    assert [] == [
+    assert [
         (entity_type, parts, part, of_part)
         for entity_type, parts in names.items()
         for part, of_part in enumerate(parts)
         if f"{len(of_part)}\n" != (folder / f"entity_count_{entity_type}_{part}.txt").read_text()
-    ]
+    ] == []
     return names
 
 
@@ -97,5 +97,5 @@ def unknown_in(path: Path) -> dict[tuple[str, str], int]:
     if not path.exists():
         return {}
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-    assert ["what", "name", "occurrences"] == rows[0]
+    assert rows[0] == ["what", "name", "occurrences"]
     return {(what, name_of(name)): int(number) for what, name, number in rows[1:]}

@@ -62,7 +62,7 @@ def undisturbed(
     counting = SteppingSystem()
     with pytest.MonkeyPatch.context() as patch, entries_after_each_unit():
         patch.setattr(files, "system", counting)
-        assert 0 == evaluate(case, output, request.param).status
+        assert evaluate(case, output, request.param).status == 0
     return request.param, results_of(output), counting.kinds
 
 
@@ -79,7 +79,7 @@ def test_it_goes_on_after_a_write_has_failed(
             first = evaluate(case, output, candidates)
         assert first.status in (0, 1, 75), (k, first)
         assert first.status == 0 or "No space left on device" in first.err, (k, first)
-        assert "" == evaluate(case, output, candidates).printed, k
+        assert evaluate(case, output, candidates).printed == "", k
         assert numbers == results_of(output), k
         assert not (output / "journal").exists(), k
         assert not (output / "owner.json").exists(), k
@@ -94,10 +94,10 @@ def test_it_goes_on_after_memory_was_short(
     module, name = (sweep, "rank") if candidates == "all" else (buckets, "bucket_pass")
     with short_of_memory(module, name, k):
         first = evaluate(case, tmp_path / "output", candidates)
-    assert 75 == first.status
+    assert first.status == 75
     assert "worker 0: expected enough memory (set max_memory, or use fewer --workers), got: MemoryError" in first.err
     assert "Run the same command again to resume." in first.err
-    assert "" == evaluate(case, tmp_path / "output", candidates).printed
+    assert evaluate(case, tmp_path / "output", candidates).printed == ""
     assert numbers == results_of(tmp_path / "output")
 
 
@@ -117,8 +117,8 @@ def test_only_where_files_of_ranks_are_not_as_they_were_all_units_are_computed_a
     damage: Callable[[Path], object], num_units: int, case: TinyCase, tmp_path: Path
 ) -> None:
     output = tmp_path / "output"
-    assert (0, 4) == units_until(case, tmp_path / "whole", 0)
-    assert (75, 3) == units_until(case, output, 3)
+    assert units_until(case, tmp_path / "whole", 0) == (0, 4)
+    assert units_until(case, output, 3) == (75, 3)
     damage(output / "ranks" / "0" / "ranks_1_1.h5")
     assert (0, num_units) == units_until(case, output, 0)
     assert results_of(tmp_path / "whole") == results_of(output)
@@ -130,7 +130,7 @@ def test_an_unfinished_run_has_the_metrics_of_what_is_done(
     monkeypatch.setattr(so_far, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(so_far, "SECONDS_PER_SECOND", 0.0)
     output = tmp_path / "output"
-    assert (75, 3) == units_until(case, output, 3)
+    assert units_until(case, output, 3) == (75, 3)
 
     document = metrics_of(output)
     reciprocal_ranks: list[float] = []
@@ -142,10 +142,10 @@ def test_an_unfinished_run_has_the_metrics_of_what_is_done(
             better, tied = (columns[name][ranked] - columns[f"excluded_{name}"][ranked] for name in ("better", "tied"))
             ranks = 1 + better + tied / 2
             reciprocal_ranks += (1 / ranks).tolist()
-    assert (False, {"units": 4, "units_done": 2}) == (document["complete"], document["progress"])
+    assert (document["complete"], document["progress"]) == (False, {"units": 4, "units_done": 2})
     assert len(reciprocal_ranks) == document["num_queries"] == 2 * document["num_edges"] > 0
     assert math.fsum(reciprocal_ranks) / len(reciprocal_ranks) == pytest.approx(
         document["metrics"]["both.realistic.mean_reciprocal_rank"], rel=1e-12
     )
-    assert 0 == evaluate(case, output, "partition").status
+    assert evaluate(case, output, "partition").status == 0
     assert metrics_of(output)["complete"]

@@ -47,4 +47,4 @@ def test_products_are_not_those_of_the_training(
     with SETTINGS[setting]():
         found = evaluated(case, *asked, output="found")
 
-    assert expected["metrics"] == found["metrics"]
+    assert found["metrics"] == expected["metrics"]

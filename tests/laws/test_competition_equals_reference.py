@@ -186,7 +186,7 @@ def assert_edge_diagnostics(edges: Sequence[Case], rules: Rules, report: Report)
             "num_entities_unseen": len(touched - seen) if with_training else None,
         }
     found = report.document["edge_diagnostics"]
-    assert found == expected or (expected is None and 0 == found["num_edges"])
+    assert found == expected or (expected is None and found["num_edges"] == 0)
 
 
 def assert_exactly(graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules, small: bool = False) -> None:
@@ -196,7 +196,7 @@ def assert_exactly(graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules
         expected = {
             (case.path_index, case.bucket, case.row, case.side): case.counts() for case in cases if not case.is_outside
         }
-        assert expected == ranks
+        assert ranks == expected
         assert_numbers_of_queries(cases, protocol, rules, report)
         for label in labels(protocol):
             ranked = of_label(cases, label)
@@ -264,7 +264,7 @@ def test_without_restrictions_those_who_compete_here_are_the_references(candidat
             queries = reference.full_queries(graph, bucket, candidates, known)
         expected = {(query.row, query.side): query.ranks for query in queries if query.side in protocol.sides}
         here = [case for case in cases if case.bucket == bucket and case.side != "rel"]
-        assert expected == {(case.row, case.side): case.judged(filtered=True).query.ranks for case in here}
+        assert {(case.row, case.side): case.judged(filtered=True).query.ranks for case in here} == expected
 
 
 @pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])

@@ -117,10 +117,10 @@ def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path)
 
     sizes = "37 entities of dimension 8 in 4 partitions, 3 relations (libkge)"
     assert not lacking(printed, sizes, "3 edges of test.del")
-    assert (0, []) == (evaluated.status, lacking(evaluated.out, "3 edges, unfiltered"))
+    assert (evaluated.status, lacking(evaluated.out, "3 edges, unfiltered")) == (0, [])
     (bucket,) = find_buckets(tmp_path / "labelled" / "train", 1, 1).values()
     edges = bucket.read(0, 2)
-    assert ([0, 1], [1, 2], [3, 2]) == (edges.lhs.tolist(), edges.rel.tolist(), edges.rhs.tolist())
+    assert (edges.lhs.tolist(), edges.rel.tolist(), edges.rhs.tolist()) == ([0, 1], [1, 2], [3, 2])
     assert '    "likes",\n' in (tmp_path / "converted" / "entity" / "dynamic_rel_names.json").read_text()
 
 
@@ -200,7 +200,7 @@ def test_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
     done = run_main("import-model", "x.pt", "--output", "converted", cwd=tmp_path)
 
     assert done.err.startswith("converted: the folder is not empty; choose a new or empty one")
-    assert ["mine"] == [path.name for path in (tmp_path / "converted").iterdir()]
+    assert [path.name for path in (tmp_path / "converted").iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("at_a_time", [1, 3, 1000])
@@ -229,4 +229,4 @@ def test_buckets_hold_the_edges_in_their_order_whatever_the_blocks(
         for bucket, file in find_buckets(tmp_path / "buckets", num_partitions, num_partitions).items()
         for block in [file.read(0, file.num_edges)]
     }
-    assert expected == found
+    assert found == expected

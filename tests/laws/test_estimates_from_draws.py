@@ -216,7 +216,7 @@ def expected_estimates(
 def assert_section(figures: Mapping[str, Any], label: str, num_without_draws: int, of: Mapping[str, Estimate]) -> None:
     mine = {key: value for key, value in figures["metrics"].items() if key.startswith(f"{label}.")}
     if num_without_draws:
-        assert {None} == set(mine.values())
+        assert set(mine.values()) == {None}
         return
     assert {f"{label}.{name}" for name in of} == set(mine)
     for name, estimate in of.items():

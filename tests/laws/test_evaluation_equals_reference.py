@@ -109,7 +109,7 @@ def assert_histograms(judged: list[Judged], report: Report, label: str) -> None:
         "realistic": Counter(float(reference.realistic(r.optimistic, r.pessimistic)) for r in ranks),
         "pessimistic": Counter(float(r.pessimistic) for r in ranks),
     }
-    assert [] == [kind for kind in RANK_TYPES if expected[kind] != found_ranks(report, label, kind)]
+    assert [kind for kind in RANK_TYPES if expected[kind] != found_ranks(report, label, kind)] == []
 
 
 def found_ranks(report: Report, label: str, kind: str) -> Counter[float]:
@@ -192,7 +192,7 @@ def test_one_entity_has_no_competitor_and_ranks_first(candidates):
 
     assert_exactly_the_reference(graph, protocol)
     with evaluated(graph, protocol) as (report, _):
-        assert (1.0, 1.0, None, None) == tuple(report[name] for name in ("mean_rank", "mrr", "auc", "query_auc"))
+        assert tuple(report[name] for name in ("mean_rank", "mrr", "auc", "query_auc")) == (1.0, 1.0, None, None)
 
 
 @quick
@@ -240,7 +240,7 @@ def test_losses_are_the_references(loss, pbg, data):
                 continue
             expected = math.fsum(one.loss(protocol) for one in judged) / num_edges
             error = 1e-9 if graph.is_exact else math.fsum(one.loss_error() for one in judged) / num_edges
-            assert pytest.approx(expected, rel=1e-5, abs=error) == value
+            assert value == pytest.approx(expected, rel=1e-5, abs=error)
 
 
 @quick
@@ -254,7 +254,7 @@ def test_weights_of_edges_count_in_the_loss_alone(graph, pbg, random):
         assert_equal(rank_figures(every), report.document["metrics"], "both")
         if every:
             loss = math.fsum(one.loss(protocol) * weights[one.bucket][one.query.row] for one in every)
-            assert pytest.approx(loss / (len(every) / 2), rel=1e-5, abs=1e-9) == report["loss"]
+            assert report["loss"] == pytest.approx(loss / (len(every) / 2), rel=1e-5, abs=1e-9)
 
 
 # Rounded scores

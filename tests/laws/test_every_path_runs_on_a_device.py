@@ -80,7 +80,7 @@ def test_a_device_gives_the_figures_of_the_cpu(
     pretend(monkeypatch)
     monkeypatch.setattr(fused, "DEVICE_TYPES", ())
 
-    assert expected == on_the_device(case, *overrides)
+    assert on_the_device(case, *overrides) == expected
 
 
 def test_queries_for_types_are_the_same_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_queries_for_types_are_the_same_on_a_device(tmp_path: Path, monkeypatch:
 
     found = on_the_device(case, *overrides)
 
-    assert expected == found
+    assert found == expected
     assert found["types"]["num_queries"]
 
 
@@ -123,4 +123,4 @@ def test_the_fused_path_keeps_to_the_device(
     found = on_the_device(case, *overrides)
 
     assert launches
-    assert expected == found
+    assert found == expected

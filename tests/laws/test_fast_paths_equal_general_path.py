@@ -103,14 +103,14 @@ def assert_counts_are_the_references(job: Job, folder: Path) -> None:
     rules = Rules(filter_edges=[edges_of_others(graph)])
     cases = expected_cases([graph], protocol, rules)
     expected = {(case.path_index, case.bucket, case.row, case.side): case.counts() for case in cases}
-    assert {True, False} == {counts["excluded_tied"] > 0 for counts in expected.values()}
+    assert {counts["excluded_tied"] > 0 for counts in expected.values()} == {True, False}
     keys = protocol.settings() | rules.settings(graph)
     # The AUC of so few scores would want all of them.
     config = write_graph(graph, folder / "data", save_ranks=True, metrics=["rank"], **keys)
 
     report = evaluate(config, output=folder / "out", workers=1)
 
-    assert expected == ranks_in(folder / "out", [graph], protocol.sides)
+    assert ranks_in(folder / "out", [graph], protocol.sides) == expected
     for key, filtered in (("metrics", True), ("raw_metrics", False)):
         assert_equal(rank_figures([case.judged(filtered=filtered) for case in cases]), report.document[key], "both")
 
@@ -131,7 +131,7 @@ def test_without_any_fast_path_counts_are_the_references(
 
     assert_counts_are_the_references(JOBS[name], tmp_path)
 
-    assert set() == taken
+    assert taken == set()
 
 
 @pytest.mark.parametrize(("name", "path"), EACH_ALONE)

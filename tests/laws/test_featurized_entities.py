@@ -81,16 +81,16 @@ def test_documents_are_ranked_among_those_of_their_chunk(case: dict[str, Any], s
 
     expected = expected_head_ranks(case, copies_compete=is_pbg, batch=10 if is_pbg else 23)
     metrics = reference.rank_metrics(expected, [1, 2])
-    assert [] == [
+    assert [
         (rank_type, name)
         for rank_type, of_type in metrics.items()
         for name, value in of_type.items()
         if value != pytest.approx(report[f"head.{rank_type}.{name}"], rel=1e-12)
-    ]
+    ] == []
     assert reference.query_auc(expected) == pytest.approx(report["head.query_auc"], rel=1e-12)
     candidates = report.document["diagnostics"]["head"]["num_candidates"]
     assert min(rank.num_candidates for rank in expected) == candidates["min"]
-    assert 0 == report.document["diagnostics"]["head"]["num_queries_topped_up"]
+    assert report.document["diagnostics"]["head"]["num_queries_topped_up"] == 0
 
 
 def test_a_feature_out_of_range_names_file_and_row(case: dict[str, Any], tmp_path: Path) -> None:

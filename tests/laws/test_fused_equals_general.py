@@ -58,7 +58,7 @@ def test_certified_ranks_are_not_left_to_the_fused_kernel(
     monkeypatch.setattr(fused, "self_check", lambda device: None)
     monkeypatch.setattr(ranking_pass, "_count_fused", None)  # a call of it is a fault
 
-    assert expected == evaluated(case, *overrides, output="fused")
+    assert evaluated(case, *overrides, output="fused") == expected
 
 
 def without_pooled_auc(document: Any) -> Any:

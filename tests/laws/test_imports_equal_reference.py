@@ -93,7 +93,7 @@ def test_an_import_writes_what_plain_python_says(graph: dict) -> None:
         assert relations == relations_in(root / "graph" / "entity")
         for name in ("train", "test"):
             expected, unknown = import_reference.buckets(graph[name], types, names, relations)
-            assert expected == buckets_in(root / "graph" / name)
+            assert buckets_in(root / "graph" / name) == expected
             assert unknown == unknown_in(root / "graph" / name / "unknown.tsv")
 
 
@@ -142,7 +142,7 @@ def test_every_form_of_file_gives_the_same_graph(form: str, tmp_path: Path) -> N
 
     assert names == names_in(tmp_path / "graph" / "entity", {"all": 2})
     expected, _ = import_reference.buckets(EDGES, types, names, ["r", "s"])
-    assert expected == buckets_in(tmp_path / "graph" / "train")
+    assert buckets_in(tmp_path / "graph" / "train") == expected
 
 
 def test_integers_of_parquet_are_names(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_integers_of_parquet_are_names(tmp_path: Path) -> None:
 
     import_graph(GraphFiles({"all": [path]}), tmp_path / "graph", MEMORY_BYTES, Observer())
 
-    assert {"5", "-7", "12"} == set(names_in(tmp_path / "graph" / "entity", {"all": 1})["all"][0])
-    assert ["0"] == relations_in(tmp_path / "graph" / "entity")
+    assert set(names_in(tmp_path / "graph" / "entity", {"all": 1})["all"][0]) == {"5", "-7", "12"}
+    assert relations_in(tmp_path / "graph" / "entity") == ["0"]
 
 
 def test_rows_of_many_blocks_and_files_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,4 +171,4 @@ def test_rows_of_many_blocks_and_files_keep_their_order(tmp_path: Path, monkeypa
     import_graph(files, tmp_path / "graph", MEMORY_BYTES, Observer())
 
     expected, _ = import_reference.buckets(edges, types, names, list(types))
-    assert expected == buckets_in(tmp_path / "graph" / "train")
+    assert buckets_in(tmp_path / "graph" / "train") == expected

@@ -98,7 +98,7 @@ def test_a_product_of_any_shape_has_the_bits_of_one_big_product(dimension, threa
         )
     ]
 
-    assert [] == unlike
+    assert unlike == []
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 193, 194, 255, 256, 257, 258, 385, 512, 513, 514, 769])
@@ -315,7 +315,7 @@ for dtype in laws.DTYPES:
 def test_the_rule_that_is_found_holds_on_machines_with_other_instructions(instructions):
     """MKL takes the kernels of older machines when told so (where it is MKL, and the machine no older)."""
     printed = run_program(sys.executable, "-c", OTHER_MACHINE, MKL_ENABLE_INSTRUCTIONS=instructions)
-    assert 8 == printed.count("BlockRule")
+    assert printed.count("BlockRule") == 8
 
 
 @pytest.mark.parametrize("threads", THREADS)
@@ -328,11 +328,11 @@ def test_the_self_check_goes_on_with_what_it_reports(threads, dtype):
     assert report.num_threads == torch.get_num_threads() <= threads
     assert report.rule is kernels.block_rule(CPU, dtype)
     assert report.passed == (report.num_threads == threads and report.rule is not BlockRule.ONE_SHAPE)
-    assert {"torch", "device", "dtype", "product_digest"} == set(report.fingerprint)
+    assert set(report.fingerprint) == {"torch", "device", "dtype", "product_digest"}
 
 
 def test_the_fingerprint_is_that_of_the_machine_not_of_the_number_of_threads():
-    assert 1 == len({str(compute_with(threads, torch.float32).fingerprint) for threads in THREADS})
+    assert len({str(compute_with(threads, torch.float32).fingerprint) for threads in THREADS}) == 1
 
 
 # Which of the products (of a block, of columns) are wrong, and what then holds with how many threads.

@@ -104,8 +104,8 @@ def test_sparse_counts_are_counters(first, second):
     added = count(first) + count(second)
 
     expected = sorted(Counter(first + second).items())
-    assert expected == list(zip(added.keys.tolist(), added.counts.tolist(), strict=True))
-    assert expected == sorted(Counter(second + first).items())
+    assert list(zip(added.keys.tolist(), added.counts.tolist(), strict=True)) == expected
+    assert sorted(Counter(second + first).items()) == expected
 
 
 def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
@@ -168,9 +168,9 @@ def test_workers_share_the_units_without_gap_or_overlap(sizes, window, team_size
 
     assert units == [unit for share in shares for unit in share]
     largest = max((unit.num_edges for unit in units), default=0)
-    assert [] == [
+    assert [
         share for share in shares if not sum(unit.num_edges for unit in share) <= sum(sizes) / team_size + largest
-    ]
+    ] == []
 
 
 @given(st.integers(0, 60), st.integers(1, 20))

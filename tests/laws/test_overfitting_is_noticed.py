@@ -22,11 +22,11 @@ def test_training_a_bucket_for_long_is_noticed_and_a_step_at_a_time_is_not() -> 
     overfit, mixed = train(0, **OVERFIT), train(0, **MIXED | {"num_passes": 4})
 
     assert "persists" in [of.details.verdict for of in overfit.passes]
-    assert 1 == len(overfit.warnings)
+    assert len(overfit.warnings) == 1
     assert ": training overfits to buckets: the mean reciprocal rank" in overfit.warnings[0]
     assert "\n" not in overfit.warnings[0]
-    assert [] == mixed.warnings
-    assert ["too_early", "too_early", "vanished", "vanished"] == [of.details.verdict for of in mixed.passes]
+    assert mixed.warnings == []
+    assert [of.details.verdict for of in mixed.passes] == ["too_early", "too_early", "vanished", "vanished"]
 
 
 def test_learning_by_heart_is_noticed_with_a_single_bucket_too(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_a_sawtooth_persists_in_either_direction() -> None:
     high = 0.4 + random.normal(0, 0.005, (5, 6))
     expected = [Verdict.TOO_EARLY, Verdict.TOO_EARLY, *[Verdict.PERSISTS] * 3]
 
-    assert expected == verdicts(low, high)
-    assert expected == verdicts(high, low)
+    assert verdicts(low, high) == expected
+    assert verdicts(high, low) == expected
 
 
 def test_learning_is_no_overfitting_however_large_the_gap() -> None:
@@ -124,7 +124,7 @@ def test_a_run_that_pbg_recorded_is_judged(reference_path: Path) -> None:
     history = read_history(reference_path / "golden" / "fb237_4p_transe" / "checkpoint", pytest.fail)
     judgements = list(judge_history(history).values())
 
-    assert [Verdict.TOO_EARLY] * 2 == [of.verdict for of in judgements[:2]]
+    assert [of.verdict for of in judgements[:2]] == [Verdict.TOO_EARLY] * 2
     by_hand: dict[Bucket, list[float]] = {}
     for visits in list(history.passes_of_visits.values())[1:3]:  # the second and third visit to each bucket
         for visit in visits:
@@ -139,7 +139,7 @@ def test_records_of_a_run_tell_the_same_story_as_the_run(tmp_path: Path) -> None
     run = train(3, steps_per_visit=10, num_passes=4, edges_per_bucket=400, output=tmp_path)
     judgements = list(judge_history(read_history(tmp_path, pytest.fail)).values())
 
-    assert 4 == len(judgements)
+    assert len(judgements) == 4
     # PBG's figures are pessimistic, and ties are rare here.
     lost = [(of.details.lost, judgement.lost) for of, judgement in zip(run.passes, judgements, strict=True)]
     assert (None, None) == lost[0] == lost[1]

@@ -134,12 +134,12 @@ def mean(values: list[dict[str, float | None]], key: str) -> float | None:
 
 def assert_figures(report: Report, key: str, values: dict[int, list[dict[str, float | None]]]) -> None:
     both = [*values[IS_A], *values[MADE_OF]]
-    assert [] == [
+    assert [
         (name, label)
         for name in both[0]
         for label in ("tail", "both")
         if pytest.approx(mean(both, name), abs=1e-11) != report.document[key][f"{label}.{name}"]
-    ]
+    ] == []
     assert not any(name.startswith("head.") and "ndcg" in name for name in report.document[key])
 
 
@@ -161,17 +161,17 @@ def test_ndcg_is_that_of_a_sort_filtered_and_raw_in_every_relation(
     assert (len(both) - undefined, undefined) == (section["num_queries"], section["num_undefined"])
     assert report["ndcg@3"] == report["tail.ndcg_jk_at_3"] == section["metrics"]["tail.ndcg_jk_at_3"]
     rows = {row_["relation_id"]: row_ for row_ in report.rows["relations"]}
-    assert [] == [
+    assert [
         (relation, values, name)
         for relation, values in filtered.items()
         for name in both[0]
         if pytest.approx(mean(values, name), abs=1e-11) != rows[relation][f"tail.{name}"]
-    ]
+    ] == []
     assert rows[0]["tail.ndcg_jk_at_3"] is None
     mrr = section["metrics"]["tail.realistic.mean_reciprocal_rank"]
     sizes = [sum(edge[1] == rel for edges in graph.buckets.values() for edge in edges) for rel in (IS_A, MADE_OF)]
     of_rows = [rows[relation]["tail.realistic.mean_reciprocal_rank"] for relation in (IS_A, MADE_OF)]
-    assert pytest.approx(sum(n * x for n, x in zip(sizes, of_rows, strict=True)) / sum(sizes)) == mrr
+    assert mrr == pytest.approx(sum(n * x for n, x in zip(sizes, of_rows, strict=True)) / sum(sizes))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -213,11 +213,11 @@ def test_the_other_figures_do_not_change(tmp_path: Path) -> None:
     plain = write_graph(graph, tmp_path / "b", filter_edges=[known], candidates="all", hits_at=HITS_AT)
     without = result_in(plain, 1, tmp_path).to_dict()
 
-    assert [] == [
+    assert [
         key
         for key in ("metrics", "raw_metrics")
         if without[key] != {name: value for name, value in with_types[key].items() if "ndcg" not in name}
-    ]
+    ] == []
     assert set(without) == set(with_types) - {"types"}
 
 

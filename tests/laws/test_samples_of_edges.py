@@ -93,7 +93,7 @@ def test_a_sampled_edge_has_the_counts_that_it_has_among_all(
                 np.testing.assert_array_equal(expected, some.columns[side][column], column)
     assert sampled == report.document["num_queries"]
     if candidates != "sampled":
-        assert 90 == report.document["num_edges"]
+        assert report.document["num_edges"] == 90
     assert report.document["sample"]["unit"] == ("chunk" if candidates == "sampled" else "edge")
     assert report.intervals[MRR]["low"] < report[MRR] < report.intervals[MRR]["high"]
 
@@ -117,11 +117,11 @@ def test_a_target_is_met_or_everything_is_evaluated(tmp_path: Path, monkeypatch:
     tight = run(case, tmp_path / "tight", "candidates=partition", "target_error=0.000001")
 
     interval = loose.intervals[HITS]
-    assert 2000 == loose.document["num_edges"]
+    assert loose.document["num_edges"] == 2000
     assert max(loose[HITS] - interval["low"], interval["high"] - loose[HITS]) <= 0.05
     assert round_level(1) == loose.document["sample"]["level"]
     assert tight.document["sample"]["population"] == tight.document["num_edges"] > 2000
-    assert 0 == tight.intervals[MRR]["standard_error"]
+    assert tight.intervals[MRR]["standard_error"] == 0
     whole = run(case, tmp_path / "whole", "candidates=partition")
     assert_alike(whole, tight)
 

@@ -290,9 +290,9 @@ def imported(folder: Path, text: str, *arguments: str) -> Any:
 def test_a_column_of_text_or_parquet_becomes_times(tmp_path: Path) -> None:
     lines = [("a", "r", "b", "0.5", " 12"), ("b", "r", "a", "1", "9223372036854775807"), ("a", "r", "a", "2", "0")]
     plain = "".join("\t".join(line) + "\n" for line in lines)
-    assert 0 == imported(tmp_path / "plain", plain, "--edge-columns", "hrtws").status
+    assert imported(tmp_path / "plain", plain, "--edge-columns", "hrtws").status == 0
     header = "from\tvia\tto\tmuch\twhen\n"
-    assert 0 == imported(tmp_path / "named", header + plain, "--edge-columns", "from,via,to,,when").status
+    assert imported(tmp_path / "named", header + plain, "--edge-columns", "from,via,to,,when").status == 0
     for name in ("plain", "named"):
         with h5py.File(tmp_path / name / "out" / "all" / "edges_0_0.h5") as file:
             assert (file["time"].dtype, [12, 2**63 - 1, 0]) == (np.int64, file["time"][:].tolist())
@@ -302,8 +302,8 @@ def test_a_column_of_text_or_parquet_becomes_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize("time", ["", "-1", "1.5", "1e3", "today", "9223372036854775808"])
 def test_a_time_that_is_no_integer_is_refused_with_its_line(time: str, tmp_path: Path) -> None:
     done = imported(tmp_path / "case", f"a\tr\tb\t3\na\tr\tc\t{time}\n", "--edge-columns", "hrts")
-    assert 1 == done.status
-    assert ["edges.tsv:2: the time is not an integer from 0 to 2^63 - 1"] == done.err.strip().splitlines()[-1:]
+    assert done.status == 1
+    assert done.err.strip().splitlines()[-1:] == ["edges.tsv:2: the time is not an integer from 0 to 2^63 - 1"]
 
 
 ASKED = ("time_window=0", "known_until=query", "breakdowns=time")
@@ -311,7 +311,7 @@ ASKED = ("time_window=0", "known_until=query", "breakdowns=time")
 
 def refused(case: TinyCase, *overrides: str) -> str:
     done = run_command(case, "--workers", "1", "--quiet", *flags(overrides))
-    assert 1 == done.status
+    assert done.status == 1
     [line] = {*done.faults}  # the edges may be evaluated and known
     return line
 
@@ -341,7 +341,7 @@ def test_known_edges_need_times_only_where_a_filter_goes_by_them(tmp_path: Path)
     known = TinyCase.write(tmp_path / "known", dynamic=True, partition_sizes=(9,), edges_per_bucket=20, seed=2)
     case.write_config(filter_paths=[str(known.root / "edges")])
     assert "known/edges/edges_0_0.h5: expected a dataset time" in refused(case, "time_window=3")
-    assert 0 == run_command(case, "--workers", "1", "-p", "breakdowns=time", "-p", "time_bin=2").status
+    assert run_command(case, "--workers", "1", "-p", "breakdowns=time", "-p", "time_bin=2").status == 0
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def contents_and_times(found: dict[str, tuple[bytes, int]]) -> dict[str, tuple[b
 @pytest.mark.parametrize("candidates", CANDIDATES)
 def test_what_others_have_finished_stays_as_it_is(candidates: str, share: str, case: TinyCase, tmp_path: Path) -> None:
     counting = HeldUp()
-    assert 0 == run(case, tmp_path / "undisturbed", candidates, "first", counting).status
+    assert run(case, tmp_path / "undisturbed", candidates, "first", counting).status == 0
     assert len(counting.kinds) > 60
     for k in share_of(steps_of_each_kind(counting.kinds), share):
         if counting.kinds[k - 1].startswith("rename"):
@@ -80,7 +80,7 @@ def test_what_others_have_finished_stays_as_it_is(candidates: str, share: str, c
 
         def take_over(output: Path = output, finished: dict[str, tuple[bytes, int]] = finished) -> None:
             second = run(case, output, candidates, "second", System())
-            assert (0, "") == (second.status, second.err)
+            assert (second.status, second.err) == (0, "")
             # What the first one was about to write it removes itself.
             finished |= {name: of for name, of in snapshot(output).items() if not Path(name).name.startswith(".")}
 
@@ -88,6 +88,6 @@ def test_what_others_have_finished_stays_as_it_is(candidates: str, share: str, c
         assert first.status in (0, 1, 75), (k, first)
         assert finished, k
         left, expected = contents_and_times(snapshot(output)), contents_and_times(finished)
-        assert [] == [name for name, content in left.items() if content != expected.get(name)], k
+        assert [name for name, content in left.items() if content != expected.get(name)] == [], k
         # Who is held up when the result is complete comes to its end, and tidies up.
-        assert [] == [name for name in expected.keys() - left.keys() if not name.startswith(HOUSEKEEPING)], k
+        assert [name for name in expected.keys() - left.keys() if not name.startswith(HOUSEKEEPING)] == [], k

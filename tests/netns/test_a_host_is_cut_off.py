@@ -86,7 +86,7 @@ def test_the_rest_finishes_without_a_host_that_is_cut_off(
         go_on(process)
 
     out, err = first.communicate(timeout=PATIENCE)
-    assert 0 == first.returncode, out + err
+    assert first.returncode == 0, out + err
     assert (undisturbed, 1) == (numbers_of(output), run_of(output)["num_workers"])
     after = snapshot(output)
     wait_until(lambda: all(map(has_ended, both)), "the worker that was cut off did not end")
@@ -107,7 +107,7 @@ def test_an_owner_that_was_cut_off_spoils_nothing(
     two_hosts[0].cut_off()
 
     out, err = second.communicate(timeout=PATIENCE)
-    assert 0 == second.returncode, out + err
+    assert second.returncode == 0, out + err
     assert undisturbed == numbers_of(output)
     after = snapshot(output)
     go_on(owner)
@@ -129,12 +129,12 @@ def test_without_the_host_of_the_store_the_run_ends_and_goes_on(
         go_on(process)
 
     ends = [worker.communicate(timeout=PATIENCE) for worker in workers]
-    assert [75, 75] == [worker.returncode for worker in workers], ends
+    assert [worker.returncode for worker in workers] == [75, 75], ends
     for _, err in ends:
         assert "worker" in err
         assert err.endswith("Run the same command again to resume.\n")
     assert not metrics_of(output)["complete"]
 
     resumed = two_hosts[0].start([COMMAND, *evaluate(long_case, tmp_path)[2:], "--workers", "1"], tmp_path)
-    assert ("", "") == resumed.communicate(timeout=PATIENCE)
+    assert resumed.communicate(timeout=PATIENCE) == ("", "")
     assert undisturbed == numbers_of(output)

@@ -34,7 +34,7 @@ def test_torchrun_of_the_page_on_both_hosts(text: str, hosts: list[Host], tmp_pa
         for process in started:
             process.kill()
 
-    assert [0, 0] == [process.returncode for process in started], ends
+    assert [process.returncode for process in started] == [0, 0], ends
     assert metrics_of(case.root / "results" / "mine")["complete"]
     # With `--nnodes 1:2` the first host begins alone where the other is half a minute late.
     assert run_of(case.root / "results" / "mine")["num_workers"] in ((2, 4) if "1:2" in text else (4,))

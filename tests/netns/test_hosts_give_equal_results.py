@@ -39,6 +39,6 @@ def test_torchrun_on_two_hosts(hosts: list[Host], evaluated: CaseAndResult, tmp_
         for process in started:
             process.kill()
 
-    assert [0, 0] == [process.returncode for process in started], ends
-    assert 2 == run_of(tmp_path / "output")["num_workers"]
+    assert [process.returncode for process in started] == [0, 0], ends
+    assert run_of(tmp_path / "output")["num_workers"] == 2
     assert numbers_of(evaluated.alone) == numbers_of(tmp_path / "output")

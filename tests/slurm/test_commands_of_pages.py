@@ -22,7 +22,7 @@ def paste(slurm: Slurm, first_word: str, folder: Path) -> str:
     path = f"{COMMAND.parent}:{slurm.environment['PATH']}"
     on_the_cluster = evolve(slurm, environment={**slurm.environment, "PATH": path})
     done = on_the_cluster.run("bash", "-c", f"set -eu\n{block.text}", cwd=folder)
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -30,7 +30,7 @@ def test_srun_of_the_page_about_clusters(roomy_slurm: Slurm, tmp_path: Path) -> 
     paste(roomy_slurm, "srun", TinyCase.write(tmp_path).root)
 
     result = metrics_of(tmp_path / "results" / "mine")
-    assert (True, 4) == (result["complete"], run_of(tmp_path / "results" / "mine")["num_workers"])
+    assert (result["complete"], run_of(tmp_path / "results" / "mine")["num_workers"]) == (True, 4)
 
 
 def test_sbatch_of_the_page_about_clusters(slurm: Slurm, tmp_path: Path) -> None:
@@ -41,5 +41,5 @@ def test_sbatch_of_the_page_about_clusters(slurm: Slurm, tmp_path: Path) -> None
 
     ends = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
     wait_until(lambda: slurm.job(number)["JobState"] in ends, "the job did not end")
-    assert "COMPLETED" == slurm.job(number)["JobState"]
+    assert slurm.job(number)["JobState"] == "COMPLETED"
     assert metrics_of(tmp_path / "results" / "mine")["complete"]

@@ -62,7 +62,7 @@ def assert_went_on(output: Path, undisturbed: dict[str, str], kept: set[str], fi
     assert "restored" in [line["event"] for line in lines]
     begun = {line["unit"] for line in lines if line["event"] == "start" and line["writer"] not in first}
     assert kept.isdisjoint(begun)
-    assert NUM_UNITS == len(kept | begun)
+    assert len(kept | begun) == NUM_UNITS
 
 
 def test_a_submitted_job_that_is_requeued_goes_on(
@@ -73,11 +73,11 @@ def test_a_submitted_job_that_is_requeued_goes_on(
         first = writers(tmp_path / "output")
         stop(first.values())
         requeued = slurm.run("scontrol", "requeue", number, cwd=tmp_path)
-        assert 0 == requeued.returncode, requeued.stderr
+        assert requeued.returncode == 0, requeued.stderr
         stop_until_ended(first.values())  # else a fast machine comes to the end before Slurm's patience does
         out, err = waiting.communicate(timeout=PATIENCE)
 
-    assert (0, "") == (waiting.returncode, err), out
+    assert (waiting.returncode, err) == (0, ""), out
     assert undisturbed == numbers_of(tmp_path / "output")
     assert "restored" in [line["event"] for line in unit_log(tmp_path / "output")]
 
@@ -96,8 +96,8 @@ def test_a_submitted_job_that_is_preempted_goes_on(
             told = "Bypassing signal SIGTERM"
             wait_until(lambda: all(told in log.read_text() for log in logs), "no task was told")
             stop_until_ended(first.values())
-            wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted")
-            assert ("PENDING", "1") == (slurm.job(number)["JobState"], slurm.job(number)["Restarts"])
+            wait_until(lambda: slurm.job(more_important)["JobState"] == "RUNNING", "it was not preempted")
+            assert (slurm.job(number)["JobState"], slurm.job(number)["Restarts"]) == ("PENDING", "1")
             kept = journaled_units(output)
             assert 0 < len(kept) < NUM_UNITS
             assert not metrics_of(output)["complete"]
@@ -105,8 +105,8 @@ def test_a_submitted_job_that_is_preempted_goes_on(
             (tmp_path / "seen").touch()
             out, err = waiting.communicate(timeout=PATIENCE)
 
-    assert (0, "") == (waiting.returncode, err), out
-    assert ["PREEMPTED", "COMPLETED"] == slurm.ends_of(number)
+    assert (waiting.returncode, err) == (0, ""), out
+    assert slurm.ends_of(number) == ["PREEMPTED", "COMPLETED"]
     assert_went_on(output, undisturbed, kept, set(first))
 
 
@@ -122,13 +122,13 @@ def test_the_template_goes_on_when_it_is_preempted(
     first = writers(output)
     stop(first.values())
     with something_more_important(slurm, tmp_path) as more_important:
-        wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted")
+        wait_until(lambda: slurm.job(more_important)["JobState"] == "RUNNING", "it was not preempted")
         kept = journaled_units(output)
         assert 0 < len(kept) < NUM_UNITS
         (tmp_path / "seen").touch()
-        wait_until(lambda: "COMPLETED" == slurm.job(number)["JobState"], "it did not go on")
+        wait_until(lambda: slurm.job(number)["JobState"] == "COMPLETED", "it did not go on")
 
-    assert "1" == slurm.job(number)["Restarts"]
+    assert slurm.job(number)["Restarts"] == "1"
     assert_went_on(output, undisturbed, kept, set(first))
 
 
@@ -144,7 +144,7 @@ def test_a_submitted_job_that_runs_out_of_time_goes_on(
         with slurm.starting_nothing("low", tmp_path):
             stop(first.values())  # until Slurm warns them: with the signal comes SIGCONT
             slurm.set_minutes(number, 1 + (slurm.seconds_of(number) + SECONDS_EARLY) // 60)
-            wait_until(lambda: "PENDING" == slurm.job(number)["JobState"], "it was not requeued")
+            wait_until(lambda: slurm.job(number)["JobState"] == "PENDING", "it was not requeued")
             kept = journaled_units(output)
             assert 0 < len(kept) < NUM_UNITS
             assert not metrics_of(output)["complete"]
@@ -153,9 +153,9 @@ def test_a_submitted_job_that_runs_out_of_time_goes_on(
             slurm.set_minutes(number, 10)  # enough for the rest
         out, err = waiting.communicate(timeout=PATIENCE)
 
-    assert (0, "") == (waiting.returncode, err), out
+    assert (waiting.returncode, err) == (0, ""), out
     before, last = slurm.ends_of(number)
-    assert "COMPLETED" == last
+    assert last == "COMPLETED"
     assert before in ("PENDING", "REQUEUED")  # as versions of Slurm call it
     assert_went_on(output, undisturbed, kept, set(first))
 

@@ -29,14 +29,14 @@ def test_tasks_of_srun_on_two_nodes(slurm: Slurm, evaluated: CaseAndResult, tmp_
         *srun, COMMAND, "--config", evaluated.case.config, "--output", tmp_path / "output", "--quiet", cwd=tmp_path
     )
 
-    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert_equal_numbers(evaluated, tmp_path / "output", 2)
 
 
 def test_a_script_of_sbatch_without_srun_is_alone(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
     command = f"{COMMAND} --config {evaluated.case.config} --output output --quiet --workers 1"
 
-    assert ("COMPLETED 0:0", "") == slurm.run_batch("--nodes=2", f"--wrap={command}", cwd=tmp_path)
+    assert slurm.run_batch("--nodes=2", f"--wrap={command}", cwd=tmp_path) == ("COMPLETED 0:0", "")
     assert_equal_numbers(evaluated, tmp_path / "output", 1)
 
 
@@ -45,7 +45,7 @@ def test_the_template_for_sbatch(slurm: Slurm, evaluated: CaseAndResult, tmp_pat
 
     end, log = slurm.run_batch(TEMPLATE, *arguments, cwd=tmp_path)
 
-    assert "COMPLETED 0:0" == end, log
+    assert end == "COMPLETED 0:0", log
     assert_equal_numbers(evaluated, tmp_path / "output", 2)
 
 
@@ -55,7 +55,7 @@ def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path)
 
     done = slurm.run(*submit, evaluated.case.config, "--output", "output", "--wait", cwd=tmp_path, timeout=PATIENCE)
 
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")
     job, output, logs, end = done.stdout.splitlines()
     number = job.split()[1].rstrip(":")
     assert (f"job {number}: 2 workers, slurm", f"output: {tmp_path}/output") == (job, output)
@@ -69,10 +69,10 @@ def test_a_job_that_slurm_refuses_is_one_line(slurm: Slurm, evaluated: CaseAndRe
 
     done = slurm.run(*submit, cwd=tmp_path)
 
-    assert (1, "") == (done.returncode, done.stdout)
-    assert ["sbatch rejected the job: Batch job submission failed: Invalid partition name specified"] == (
-        done.stderr.splitlines()
-    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.stderr.splitlines()) == [
+        "sbatch rejected the job: Batch job submission failed: Invalid partition name specified"
+    ]
 
 
 def test_a_job_that_is_cancelled_is_incomplete(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:

@@ -606,7 +606,7 @@ def test_a_fault_inside_a_worker_of_two_is_returned(row: Fault, most_lines: int,
 
     assert 1 <= len(done.faults) <= most_lines  # each worker may meet a score of its own
     compare(done, row.lines * len(done.faults), case.root)
-    assert [] == list((tmp_path / "temporary").iterdir())
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 @pytest.mark.slow
@@ -633,7 +633,7 @@ def test_a_missing_model_file_is_none_of_the_matter_where_nothing_has_parameters
     case = TinyCase.write(tmp_path / "case", relations=ONE_RELATION, global_emb=False)
     case.model.unlink()
 
-    assert 0 == run_command(case, "--workers", "1").status
+    assert run_command(case, "--workers", "1").status == 0
 
 
 def test_an_infinite_score_is_a_number(tmp_path: Path) -> None:
@@ -643,7 +643,7 @@ def test_an_infinite_score_is_a_number(tmp_path: Path) -> None:
 
     metrics = evaluated(case)["metrics"]
 
-    assert (1.0, 0.5) == (metrics["both.optimistic.mean_rank"], metrics["both.query_auc"])  # all are tied at infinity
+    assert (metrics["both.optimistic.mean_rank"], metrics["both.query_auc"]) == (1.0, 0.5)  # all are tied at infinity
 
 
 def test_a_loss_that_overflows_is_null_and_no_fault(tmp_path: Path) -> None:

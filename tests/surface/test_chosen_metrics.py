@@ -34,9 +34,9 @@ def test_single_metrics_are_those_of_the_whole_report(case: TinyCase, candidates
     keys = [f"{side}.{rank}.mean_reciprocal_rank" for side in ("head", "tail", "both") for rank in
             ("optimistic", "realistic", "pessimistic", "expected")]  # fmt: skip
     keys += ["head.pessimistic.hits_at_3", *(f"{side}.query_auc" for side in ("head", "tail", "both"))]
-    assert [] == [
+    assert [
         part for part in ("metrics", "macro_metrics") if {key: whole[part][key] for key in keys} != some[part]
-    ]
+    ] == []
     assert {key: value for key, value in whole["relation_macro_metrics"].items() if key in keys} == some[
         "relation_macro_metrics"
     ]
@@ -45,7 +45,7 @@ def test_single_metrics_are_those_of_the_whole_report(case: TinyCase, candidates
         "both.query_auc"
     ] == header(case.root / "some" / "buckets.csv")[4:]
     columns = header(case.root / "some" / "relations.csv")
-    assert ["relation", "relation_id", "lhs_type", "rhs_type"] == columns[:4]
+    assert columns[:4] == ["relation", "relation_id", "lhs_type", "rhs_type"]
     assert set(columns[4:]) <= set(keys)
     assert some["diagnostics"] == whole["diagnostics"]
 
@@ -64,7 +64,7 @@ def test_a_classifiers_metrics_are_added_and_change_nothing(case: TinyCase, cand
         )
         assert added[f"{side}.num_scores"] == usual["diagnostics"][side]["num_queries"] + competitors
         assert 0 < added[f"{side}.average_precision_score"] <= 1
-    assert {} == more["intervals"]
+    assert more["intervals"] == {}
 
 
 PRESET_CASES = {
@@ -116,9 +116,9 @@ def test_a_digest_knows_what_was_chosen_but_not_how_it_was_written(case: TinyCas
 def test_the_table_shows_what_there_is(case: TinyCase) -> None:
     done = run_command(case, "--workers", "1", "-p", "metrics=tail.amri,mcc,mrr")
 
-    assert 0 == done.status
+    assert done.status == 0
     lines = [line for line in done.out.splitlines() if "adjusted mean rank index" in line or "matthews" in line]
-    assert 2 == len(lines)
+    assert len(lines) == 2
     assert "mean reciprocal rank" in done.out
     assert "hits" not in done.out
 
@@ -134,4 +134,4 @@ def test_what_was_chosen_is_what_a_recomputation_has(case: TinyCase) -> None:
     }
     assert "both.realistic.hits_at_2" in report.recompute(hits_at=[2]).document["metrics"]
     only = report.recompute(metrics=["mean_rank"]).document["metrics"]
-    assert {"mean_rank"} == {key.rpartition(".")[2] for key in only}
+    assert {key.rpartition(".")[2] for key in only} == {"mean_rank"}

@@ -56,7 +56,7 @@ def case(tmp_path: Path) -> TinyCase:
 
 def succeeds(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) -> dict[str, Any]:
     """Run on one worker; return what metrics.json holds."""
-    assert "" == run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments, cwd=cwd).printed
+    assert run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments, cwd=cwd).printed == ""
     return metrics_of((cwd or (case.root if isinstance(case, TinyCase) else case.parent)) / "output")
 
 
@@ -106,7 +106,7 @@ def test_the_bare_command_prints_its_help(tmp_path: Path) -> None:
 
 def test_run_does_what_the_option_config_does(case: TinyCase) -> None:
     for form, name in ((("--config", "eval.py"), "option"), (("run", "eval.py"), "argument")):
-        assert "" == run_main(*form, "--workers", "1", "--quiet", "--output", name, cwd=case.root).printed
+        assert run_main(*form, "--workers", "1", "--quiet", "--output", name, cwd=case.root).printed == ""
     assert numbers_of(case.root / "option") == numbers_of(case.root / "argument")
 
 
@@ -221,7 +221,7 @@ def test_progress_is_a_line_per_bucket_off_a_terminal(case: TinyCase) -> None:
     found = [pattern.fullmatch(line) for line in done.err.splitlines()]
     assert all(found)
     lines = [match.groups() for match in found if match]
-    assert {("0", "0", "11"), ("0", "1", "12"), ("1", "0", "13"), ("1", "1", "14")} == {line[:3] for line in lines}
+    assert {line[:3] for line in lines} == {("0", "0", "11"), ("0", "1", "12"), ("1", "0", "13"), ("1", "1", "14")}
     shares = [int(line[3]) for line in lines]
     assert (sorted(shares), 100) == (shares, shares[-1])
 
@@ -302,7 +302,7 @@ def test_a_damaged_config_of_training_breaks_no_run(case: TinyCase, text: str) -
 def test_only_what_differs_from_training_is_a_warning(case: TinyCase) -> None:
     num_relations = len(case.settings["relations"])
     trained_with(case)
-    assert [] == warnings_of(case)
+    assert warnings_of(case) == []
     trained_with(case, relations=case.settings["relations"] * 2)
     (line,) = warnings_of(case, "seed=1")
     assert f"number of relations = {num_relations} (trained with {2 * num_relations})" in line
@@ -333,10 +333,10 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 def test_progress_is_a_bar_on_a_terminal(case: TinyCase) -> None:
     status, text = on_terminal(case)
 
-    assert 0 == status
+    assert status == 0
     assert re.search(r"50/50 [\d,]+ edges/s MRR 0\.\d{4}", text)
     assert text.find("starting") < text.find("preparing") < text.find("scoring") < text.find("50/50")
-    assert ["remaining"] == [words for words in ("remaining", " bucket (") if words in text]
+    assert [words for words in ("remaining", " bucket (") if words in text] == ["remaining"]
     assert text.rfind(HIDE_CURSOR) < text.rfind(SHOW_CURSOR)
 
 
@@ -346,7 +346,7 @@ def test_a_fault_leaves_the_terminal_as_it_was(case: TinyCase) -> None:
 
     status, text = on_terminal(case)
 
-    assert (1, 1) == (status, text.count("expected an id in 0..3"))
+    assert (status, text.count("expected an id in 0..3")) == (1, 1)
     assert -1 < text.rfind(HIDE_CURSOR) < text.rfind(SHOW_CURSOR)
 
 
@@ -537,7 +537,7 @@ def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
 
     done = start([sys.executable, script], case.root)
 
-    assert 0 != done.status
+    assert done.status != 0
     assert 'if __name__ == "__main__":' in done.faults[-1]
     assert not (case.root / "output").exists()
 

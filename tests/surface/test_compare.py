@@ -175,7 +175,7 @@ def test_a_run_does_not_differ_from_itself(cases: tuple[TinyCase, TinyCase], tmp
 
     found = compare(folder, Report.read(folder))
 
-    assert {(0.0, 0.0, 1.0, 1.0)} == {(of.difference, of.low, of.p_value, of.p_holm) for of in found.differences}
+    assert {(of.difference, of.low, of.p_value, of.p_holm) for of in found.differences} == {(0.0, 0.0, 1.0, 1.0)}
     assert found["mrr"] == found["mean_reciprocal_rank"]
     with pytest.raises(KeyError, match="no metric 'hits@7' in this comparison"):
         found["hits@7"]
@@ -199,7 +199,7 @@ def test_names_are_not_broken_where_nobody_looks(
     names = [str(run(cases[0], tmp_path / name, "candidates=partition")) for name in ("long_name_of_a_run_" * 8, "b")]
 
     first, *lines = command(tmp_path, *names).out.splitlines()
-    assert (True, True) == (names[0] in first, max(map(len, lines)) < 200)
+    assert (names[0] in first, max(map(len, lines)) < 200) == (True, True)
 
 
 @pytest.mark.parametrize(("overrides", "line"), UNLIKE, ids=[line.partition(":")[0] for _, line in UNLIKE])
@@ -274,7 +274,7 @@ def test_figures_that_only_one_run_has_filtered_are_compared_raw(
     refused, compared = command(tmp_path, "a", "b"), command(tmp_path, "a", "b", "--filter", "raw", "--format", "json")
 
     assert "A is filtered, B is not: use --filter raw" in refused.fault
-    assert "raw" == json.loads(compared.printed)["filter"]
+    assert json.loads(compared.printed)["filter"] == "raw"
 
 
 def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCa
 
     unfinished = "a: expected a finished run, found an unfinished one; evaluate again"
     assert unfinished == command(tmp_path, "a", "b").fault
-    assert "c: no such output directory; give the output directory of a run" == command(tmp_path, "b", "c").fault
+    assert command(tmp_path, "b", "c").fault == "c: no such output directory; give the output directory of a run"
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_p
     shutil.copytree(cases[0].root / "edges", tmp_path / "edges")
     for name, case in zip("ab", cases, strict=True):
         run(case, tmp_path / name, "candidates=all", f"edge_paths={tmp_path / 'edges'}")
-    assert ["../edges"] == run_of(tmp_path / "a")["edge_paths"]
+    assert run_of(tmp_path / "a")["edge_paths"] == ["../edges"]
     here = compare(tmp_path / "a", tmp_path / "b")
     (tmp_path / "edges").rename(tmp_path / "elsewhere")
 
@@ -330,7 +330,7 @@ def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_p
     advice = "found none; give their folders by --edges, or compare without keys and relations by --clusters edge"
     assert advice in command(tmp_path, "a", "b").fault
     assert here.to_dict()["differences"] == tuple(json.loads(given)["differences"])
-    assert ("edge", []) == (alone["clusters"], alone["relations"])
+    assert (alone["clusters"], alone["relations"]) == ("edge", [])
     assert here["mrr"].difference == alone["differences"][1]["difference"]
 
 
@@ -345,7 +345,7 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     written = command(tmp_path, "a", "b", "--output", "compare.txt")
     page = command(tmp_path, "a", "b", "--format", "html")
 
-    assert {(0, "")} == {(done.status, done.err) for done in texts.values()}
+    assert {(done.status, done.err) for done in texts.values()} == {(0, "")}
     assert found.a_model.endswith("one/checkpoint, version 3")
     assert all(found.b_model in output for output in (page.out, texts["md"].out.replace("\\_", "_")))
     assert json.loads(json.dumps(found.to_dict() | {"a": "a", "b": "b"})) == json.loads(texts["json"].out)
@@ -368,7 +368,7 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     of_markdown = [[on_a_keyboard(cell) for cell in row] for row in rows_of_markdown(texts["md"].out)]
     assert of_markdown == rows_of_latex(texts["latex"].out)
     assert "[bold]a_b|c" in texts["text"].out
-    assert ["hits_at_1"] == [of["metric"] for of in json.loads((tmp_path / "compare.json").read_text())["differences"]]
+    assert [of["metric"] for of in json.loads((tmp_path / "compare.json").read_text())["differences"]] == ["hits_at_1"]
     assert (filed.out, written.out) == ("compare.json\n", "compare.txt\n")
     assert value in (tmp_path / "compare.txt").read_text()
 
@@ -395,4 +395,4 @@ def test_chunks_are_numbered_as_they_are_cut(lists: SampledLists) -> None:
 
     assert sorted(expected) == sorted(np.flatnonzero(numbers_E == chunk).tolist() for chunk in range(len(expected)))
     assert np.arange(len(expected)).tolist() == sorted(set(numbers_E.tolist()))
-    assert [] == number_chunks(rel_E[:0], lists).tolist()
+    assert number_chunks(rel_E[:0], lists).tolist() == []

@@ -52,7 +52,7 @@ def run(case: TinyCase, *overrides: str, output: str | None = "output") -> Done:
 
 
 def succeeds(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, str]:
-    assert "" == run(case, *overrides, output=output).printed
+    assert run(case, *overrides, output=output).printed == ""
     return numbers_of(case.root / output)
 
 
@@ -70,7 +70,7 @@ def edges_of(case: TinyCase) -> Edges:
 
 def import_graph(case: TinyCase, *arguments: str) -> None:
     asked = ("--quiet", "--dictionary", "entity", "--output", "graph")
-    assert "" == run_main("import-graph", *asked, *arguments, cwd=case.root).printed
+    assert run_main("import-graph", *asked, *arguments, cwd=case.root).printed == ""
 
 
 def imported(output: Path) -> list[Path]:
@@ -122,7 +122,7 @@ def test_a_file_has_the_figures_of_the_edges_that_it_was_written_from(case: Tiny
     if case.settings["dynamic_relations"]:  # where a type has one partition, edges of it may stand in any bucket
         assert buckets_in(case.root / "edges") == buckets_in(imported(case.root / "named")[0])
     assert numbered["metrics"] == named["metrics"]
-    assert [("edges.tsv", 50)] == [(path["path"], path["num_edges"]) for path in named["edge_paths"]]
+    assert [(path["path"], path["num_edges"]) for path in named["edge_paths"]] == [("edges.tsv", 50)]
 
 
 def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Path) -> None:
@@ -146,16 +146,16 @@ def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Pat
     (model / "entities.tsv").write_text("a\nb\nc\nd\ne\n")
     (model / "relations.tsv").write_text("1\ts\n0\tr\n")
 
-    assert ["", ""] == [run_on(file).printed for file in ("edges.tsv", "edges.npy")]
+    assert [run_on(file).printed for file in ("edges.tsv", "edges.npy")] == ["", ""]
     (model / "model.json").rename(model / "entity.json")  # the same tables, named by the config
     settings["model_options"] = {"model": "complex", "entities": "entity.npy", "relations": "relation.npy"}
     (tmp_path / "of_edges.tsv").rename(tmp_path / "of_description")
-    assert "" == run_on("edges.tsv").printed
+    assert run_on("edges.tsv").printed == ""
     outputs = ("of_description", "of_edges.tsv", "of_edges.npy")
     described, named, numbered = (metrics_of(tmp_path / output)["metrics"] for output in outputs)
     assert described == named == numbered
     relations = (tmp_path / "of_edges.npy" / "relations.csv").read_text()
-    assert ["relation", "r", "s"] == list(dict.fromkeys(line.split(",")[0] for line in relations.splitlines()))
+    assert list(dict.fromkeys(line.split(",")[0] for line in relations.splitlines())) == ["relation", "r", "s"]
 
     write_tsv(tmp_path / "edges.tsv", [("0", "0", "1")])
     assert (
@@ -218,8 +218,8 @@ def test_every_worker_of_a_group_says_what_is_wrong_with_a_file(dynamic: TinyCas
     lines = [worker.communicate(timeout=120)[1].splitlines()[-1] for worker in workers]
 
     fault = f"{dynamic.root}/edges.tsv:1: expected 3 columns separated by tabs, found 2; set edge_columns"
-    assert [True, True] == [line.startswith(fault) for line in lines], lines
-    assert [1, 1] == [worker.returncode for worker in workers]
+    assert [line.startswith(fault) for line in lines] == [True, True], lines
+    assert [worker.returncode for worker in workers] == [1, 1]
     assert not (dynamic.root / "output").exists()
 
 
@@ -234,7 +234,7 @@ def test_the_buckets_that_stay_serve_what_is_computed_later(dynamic: TinyCase) -
         report.document["macro_metrics"]["both.realistic.mean_rank"]
         == again.document["macro_metrics"]["both.realistic.mean_rank"]
     )
-    assert ["0", "1", "2", "3", "4"] == [str(row["relation_id"]) for row in again.rows["relations"]]
+    assert [str(row["relation_id"]) for row in again.rows["relations"]] == ["0", "1", "2", "3", "4"]
 
 
 def write_parquet(path: Path, edges: Edges, columns: str) -> None:
@@ -298,20 +298,20 @@ def test_without_an_output_that_is_named_buckets_are_beside_all_outputs_and_serv
     dynamic: TinyCase,
 ) -> None:
     for seed in ("0", "1"):
-        assert "" == run(dynamic, "edge_paths=edges.tsv", f"seed={seed}", output=None).printed
+        assert run(dynamic, "edge_paths=edges.tsv", f"seed={seed}", output=None).printed == ""
 
     results = dynamic.root / "results"
-    assert 1 == len(imported(results))
-    assert 2 == sum(path.name.startswith("eval-") for path in results.iterdir())
+    assert len(imported(results)) == 1
+    assert sum(path.name.startswith("eval-") for path in results.iterdir()) == 2
     succeeds(dynamic, "edge_paths=edges.tsv", output="results/named")
-    assert [] == imported(results / "named")
+    assert imported(results / "named") == []
 
 
 def test_a_run_that_was_ended_goes_on_with_the_buckets_that_it_had(dynamic: TinyCase) -> None:
     whole = succeeds(dynamic, "edge_paths=edges.tsv", output="whole")
 
     with mock.patch("pbgeval.evaluation.do_work", side_effect=KeyboardInterrupt):
-        assert 75 == run(dynamic, "edge_paths=edges.tsv").status
+        assert run(dynamic, "edge_paths=edges.tsv").status == 75
     (folder,) = imported(dynamic.root / "output")
     made = folder.stat().st_ino
 
@@ -328,8 +328,8 @@ def test_a_file_that_has_changed_is_another_run(dynamic: TinyCase) -> None:
     assert (first, before) == (numbers_of(dynamic.root / "output"), imported(dynamic.root / "output"))
 
     arguments = ("--quiet", "--output", "output", "--overwrite", "-p", "edge_paths=edges.tsv")
-    assert "" == run_command(dynamic, "--workers", "1", *arguments).printed
-    assert 49 == metrics_of(dynamic.root / "output")["num_edges"]
+    assert run_command(dynamic, "--workers", "1", *arguments).printed == ""
+    assert metrics_of(dynamic.root / "output")["num_edges"] == 49
     (after,) = imported(dynamic.root / "output")
     assert before[0] != after
 
@@ -378,7 +378,7 @@ def test_another_run_of_the_same_files_that_is_faster_does_no_harm(
 
     monkeypatch.setattr(files, "system", Raced())
 
-    assert expected == succeeds(dynamic, "edge_paths=edges.tsv", output="raced")
+    assert succeeds(dynamic, "edge_paths=edges.tsv", output="raced") == expected
     assert [made.parent.name] == [path.name for path in (dynamic.root / "raced" / "imported").iterdir()]
 
 
@@ -394,7 +394,7 @@ def test_submitting_looks_at_files_and_the_job_uses_the_buckets(
     ]
     assert not (default / "imported").exists()
     assert Path("named") == output_of(config, Path("named"))
-    assert ["edges.tsv"] == [path.name for path in imported(dynamic.root / "named")]
+    assert [path.name for path in imported(dynamic.root / "named")] == ["edges.tsv"]
 
 
 # Names that are not known
@@ -412,7 +412,7 @@ def test_known_edges_that_are_unknown_are_left_out_listed_and_said_every_time(dy
             warning
         )
         listed = Path(warning.rpartition(" in ")[2])
-        assert "what\tname\toccurrences\nentity:user\tnew\t1\nrelation\tr9\t1\n" == listed.read_text()
+        assert listed.read_text() == "what\tname\toccurrences\nentity:user\tnew\t1\nrelation\tr9\t1\n"
     found = json.loads(numbers_of(dynamic.root / "output")["metrics.json"])
     assert json.loads(expected["metrics.json"])["metrics"] == found["metrics"]
 
@@ -427,7 +427,7 @@ def test_a_dictionary_in_another_folder_does(dynamic: TinyCase) -> None:
     for path in (dynamic.root / "entity").glob("entity_names_*.json"):
         path.rename(dynamic.root / "names" / path.name)
 
-    assert expected == succeeds(dynamic, "edge_paths=edges.tsv", "dictionary_path=names")
+    assert succeeds(dynamic, "edge_paths=edges.tsv", "dictionary_path=names") == expected
 
 
 def test_a_model_in_memory_needs_folders(dynamic: TinyCase) -> None:
@@ -467,7 +467,7 @@ def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCas
     process.send_signal(number)
     _, err = process.communicate(timeout=120)
 
-    assert 75 == process.returncode, err
+    assert process.returncode == 75, err
     assert "Traceback" not in err
     left = [path for path in (dynamic.root / "output").rglob("*")] if (dynamic.root / "output").exists() else []
-    assert [] == [path for path in left if path.is_file()]
+    assert [path for path in left if path.is_file()] == []

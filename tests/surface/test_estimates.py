@@ -31,11 +31,11 @@ def keys(*sides: str) -> set[str]:
 def test_the_section_has_the_documented_keys_and_values_inside_their_intervals(case: TinyCase) -> None:
     section = evaluated(case, *ASKED)["estimates"]
 
-    assert {"candidates", "metrics", "intervals", "num_queries_without_draws"} == set(section)
-    assert ("partition", 0) == (section["candidates"], section["num_queries_without_draws"])
+    assert set(section) == {"candidates", "metrics", "intervals", "num_queries_without_draws"}
+    assert (section["candidates"], section["num_queries_without_draws"]) == ("partition", 0)
     assert keys("head", "tail", "both") == set(section["metrics"]) == set(section["intervals"])
     for key, interval in section["intervals"].items():
-        assert {"standard_error", "low", "high"} == set(interval)
+        assert set(interval) == {"standard_error", "low", "high"}
         assert interval["low"] <= section["metrics"][key] <= interval["high"]
         lowest = {"query_auc": 0, "adjusted_mean_rank_index": -1, "mean_rank": 1}
         assert interval["low"] >= lowest.get(key.rpartition(".")[2], 0)
@@ -45,7 +45,7 @@ def test_a_filtered_run_estimates_filtered_and_raw_figures(case: TinyCase) -> No
     shutil.copytree(case.root / "edges", case.root / "known")
     section = evaluated(case, *ASKED, "filter_paths=known", "disable_lhs_negs=True")["estimates"]
     assert keys("tail", "both") == set(section["metrics"]) == set(section["raw"]["metrics"])
-    assert {"metrics", "intervals", "num_queries_without_draws"} == set(section["raw"])
+    assert set(section["raw"]) == {"metrics", "intervals", "num_queries_without_draws"}
     key = "tail.pessimistic.mean_rank"
     assert section["metrics"][key] < section["raw"]["metrics"][key]
     exact = evaluated(case, "candidates=partition", "filter_paths=known", "disable_lhs_negs=True", output="exact")
@@ -58,8 +58,8 @@ def test_it_changes_nothing_else(case: TinyCase) -> None:
     usual, asked = evaluated(case, *UNIFORM), evaluated(case, *ASKED, output="asked")
 
     assert usual["estimates"] is None
-    assert {"estimates", "provenance"} == {key for key in usual if usual[key] != asked[key]}
-    assert ["auc", "estimates", "rank"] == asked["provenance"]["settings"]["metrics"]
+    assert {key for key in usual if usual[key] != asked[key]} == {"estimates", "provenance"}
+    assert asked["provenance"]["settings"]["metrics"] == ["auc", "estimates", "rank"]
     assert usual["provenance"]["digest"] != asked["provenance"]["digest"]
 
 
@@ -84,9 +84,9 @@ def test_a_side_with_a_query_without_draws_has_no_estimates(case: TinyCase) -> N
     section = metrics_of(case.root / "output")["estimates"]
     tails = [value for key, value in section["metrics"].items() if key.startswith("tail.")]
     assert section["num_queries_without_draws"] > 0
-    assert ({None}, 1.0) == (set(tails), section["metrics"]["head.realistic.mean_rank"])
-    assert {"standard_error": 0.0, "low": 1.0, "high": 1.0} == section["intervals"]["head.realistic.mean_rank"]
-    assert {None} == {value for key, value in section["metrics"].items() if key.startswith("both.")}
+    assert (set(tails), section["metrics"]["head.realistic.mean_rank"]) == ({None}, 1.0)
+    assert section["intervals"]["head.realistic.mean_rank"] == {"standard_error": 0.0, "low": 1.0, "high": 1.0}
+    assert {value for key, value in section["metrics"].items() if key.startswith("both.")} == {None}
     assert (
         f"{section['num_queries_without_draws']} queries have no estimate because none of their competitors was drawn"
         in done.err
@@ -109,5 +109,5 @@ def test_without_edges_nothing_is_estimated(case: TinyCase) -> None:
             pbg_files.write_edges(case.root / "edges", (lhs, rhs), [], [], [])
 
     section = evaluated(case, *ASKED)["estimates"]
-    assert {None} == {*section["metrics"].values(), *section["intervals"].values()}
-    assert 0 == section["num_queries_without_draws"]
+    assert {*section["metrics"].values(), *section["intervals"].values()} == {None}
+    assert section["num_queries_without_draws"] == 0

@@ -222,7 +222,7 @@ def test_every_extra_is_tried(installed: InstalledWheel) -> None:
 
 
 def test_without_any_extra_a_case_is_evaluated(ended: Ended) -> None:
-    assert "" == ended.done["evaluation"].printed
+    assert ended.done["evaluation"].printed == ""
 
 
 def test_what_needs_an_extra_says_in_one_line_what_to_install(ended: Ended) -> None:
@@ -237,18 +237,18 @@ def test_what_needs_an_extra_says_in_one_line_what_to_install(ended: Ended) -> N
 def test_an_extra_brings_all_that_it_is_for(name: str, ended: Ended) -> None:
     done = ended.done[name]
 
-    assert 0 == done.status, done.err
+    assert done.status == 0, done.err
     assert USES[name].has_worked(ended.folder, done.out)
 
 
 def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(ended: Ended) -> None:
-    assert {
+    assert json.loads(ended.done["imports"].printed) == {
         "pbgeval.ranking.fused_kernel": "triton",
         "pbgeval.integrations.lightning": "lightning",
         "pbgeval.integrations.pykeen_evaluator": "pykeen",
         "pbgeval.integrations.pykeen_training": "pykeen",
         "pbgeval.integrations.torchbiggraph": "torchbiggraph",
-    } == json.loads(ended.done["imports"].printed)
+    }
 
 
 def test_a_missing_trainer_is_a_line_that_says_what_to_install(installed: InstalledWheel, tmp_path: Path) -> None:
@@ -264,5 +264,5 @@ def test_libraries_of_extras_are_not_required_by_the_package_itself_and_peers_by
 ) -> None:
     wheel, peers = installed.wheel, {"pykeen", "torchbiggraph", "lightning", "openbiolink"}
 
-    assert {"torch", "numpy", "h5py", "attrs", "typer", "rich", "numba"} == {of.name for of in requirements_of(wheel)}
-    assert set() == peers & {of.name for extra in extras_of(wheel) for of in requirements_of(wheel, extra)}
+    assert {of.name for of in requirements_of(wheel)} == {"torch", "numpy", "h5py", "attrs", "typer", "rich", "numba"}
+    assert peers & {of.name for extra in extras_of(wheel) for of in requirements_of(wheel, extra)} == set()

@@ -33,20 +33,20 @@ def test_an_import_says_what_it_wrote(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a\tr\tz\nb\ts\tc\nb\tt\tc\n", encoding="utf-8")
 
     flags = ("--edges", "test=test.tsv", "--dictionary-of", "train", "--partitions", "2", "--max-memory", "500MB")
-    assert [
+    assert imported(tmp_path, *flags).out.splitlines() == [
         "graph/entity: 3 entities of type all in 2 partitions of 1 to 2",
         "graph/entity: 2 relations",
         "graph/train: 4 edges in 3 buckets, 1 of them duplicates",
         "graph/test: 1 edge in 1 bucket",
         "graph/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)",
-    ] == imported(tmp_path, *flags).out.splitlines()
-    assert {("entity:all", "z"): 1, ("relation", "t"): 1} == unknown_in(tmp_path / "graph" / "test" / "unknown.tsv")
+    ]
+    assert unknown_in(tmp_path / "graph" / "test" / "unknown.tsv") == {("entity:all", "z"): 1, ("relation", "t"): 1}
     document = json.loads((tmp_path / "graph" / "import.json").read_text())
-    assert {"num_read": 3, "num_written": 1, "num_left_out": 2, "num_repeated": 0} == {
+    assert {
         key: document["edges"]["test"][key] for key in ("num_read", "num_written", "num_left_out", "num_repeated")
-    }
-    assert {"entity", "train", "test", "import.json"} == set(os.listdir(tmp_path / "graph"))
-    assert [] == [name for name in os.listdir(tmp_path) if name.startswith(".")]
+    } == {"num_read": 3, "num_written": 1, "num_left_out": 2, "num_repeated": 0}
+    assert set(os.listdir(tmp_path / "graph")) == {"entity", "train", "test", "import.json"}
+    assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
 
 
 def test_a_wrong_order_of_columns_is_warned_of(tmp_path: Path) -> None:
@@ -62,19 +62,19 @@ def test_unknown_names_are_refused_on_demand(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("a\tr\tz\nb\ts\tc\n", encoding="utf-8")
 
     flags = ("--edges", "test=test.tsv", "--dictionary-of", "train", "--unknown", "refuse", "--quiet")
-    assert (
+    assert imported(tmp_path, *flags).fault == (
         "--edges test: 1 of 2 edges have names that are not in train (1 unknown entity, for example entity 'z' of type "
         "all); --unknown skip leaves such edges out"
-    ) == imported(tmp_path, *flags).fault
+    )
     assert not (tmp_path / "graph").exists()
 
 
 def test_a_later_import_reuses_the_dictionaries(tmp_path: Path) -> None:
-    assert "" == imported(tmp_path, "--partitions", "2", "--quiet").printed
+    assert imported(tmp_path, "--partitions", "2", "--quiet").printed == ""
     (tmp_path / "later.tsv").write_bytes(b"c\tr\tb\nnew\tr\ta\n")
 
     flags = ("--output", "later", "--edges", "test=later.tsv", "--dictionary", "graph/entity")
-    assert 0 == run_main("import-graph", *flags, cwd=tmp_path).status
+    assert run_main("import-graph", *flags, cwd=tmp_path).status == 0
     names = names_in(tmp_path / "graph" / "entity", {"all": 2})["all"]
     places = {name: (part, row) for part, of_part in enumerate(names) for row, name in enumerate(of_part)}
     (left, lhs), (right, rhs) = places["c"], places["b"]
@@ -88,7 +88,7 @@ def test_edges_written_as_text_and_imported_have_the_figures_of_the_original(tmp
     case = TinyCase.write(tmp_path, dynamic=True)
     write_edges_by_name(case)
     flags = ("--output", "graph", "--edges", "edges=edges.tsv", "--dictionary", "entity")
-    assert 0 == run_main("import-graph", *flags, cwd=tmp_path).status
+    assert run_main("import-graph", *flags, cwd=tmp_path).status == 0
     assert buckets_in(tmp_path / "edges") == buckets_in(tmp_path / "graph" / "edges")
 
     figures = []
@@ -100,7 +100,7 @@ def test_edges_written_as_text_and_imported_have_the_figures_of_the_original(tmp
 
 def test_what_is_written_tells_nothing_of_when(tmp_path: Path) -> None:
     """Else the digest of an evaluation would change with every import of the same files."""
-    assert 0 == imported(tmp_path, "--edge-columns", "hrtw", edges=b"a\tr\tb\t1\n").status
+    assert imported(tmp_path, "--edge-columns", "hrtw", edges=b"a\tr\tb\t1\n").status == 0
 
     with h5py.File(tmp_path / "graph" / "train" / "edges_0_0.h5") as file:
         times = {name: h5py.h5g.get_objinfo(file[name].id).mtime for name in file}
@@ -129,11 +129,11 @@ def test_scratch_files_that_find_no_room_are_one_line_and_leave_nothing(tmp_path
     process = start(tmp_path, 200_000, most_bytes=1 << 20)
     _, err = process.communicate(timeout=120)
 
-    assert 1 == process.returncode, err
+    assert process.returncode == 1, err
     (fault,) = [line for line in err.splitlines() if "cannot write scratch files" in line]
     assert "free disk space" in fault
     assert "Traceback" not in err
-    assert ["train.tsv"] == os.listdir(tmp_path)
+    assert os.listdir(tmp_path) == ["train.tsv"]
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
@@ -147,6 +147,6 @@ def test_an_import_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.S
     process.send_signal(number)
     _, err = process.communicate(timeout=120)
 
-    assert 75 == process.returncode, err
+    assert process.returncode == 75, err
     assert "Traceback" not in err
-    assert ["train.tsv"] == os.listdir(tmp_path)
+    assert os.listdir(tmp_path) == ["train.tsv"]

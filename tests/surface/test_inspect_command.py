@@ -26,7 +26,7 @@ def test_a_folder_of_everything_is_described(tmp_path: Path) -> None:
     done = run_main("inspect", ".", cwd=tmp_path)
     assert done.printed
     found = lines_of(done)
-    assert ["checkpoint", "edges", "entity"] == list(found)
+    assert list(found) == ["checkpoint", "edges", "entity"]
     size = sum(path.stat().st_size for path in (tmp_path / "edges").iterdir())
     assert {
         "kind": "folder of edges",
@@ -37,23 +37,23 @@ def test_a_folder_of_everything_is_described(tmp_path: Path) -> None:
         "features": "no",
         "bytes": f"{size:,}",
     } == found["edges"]
-    assert {
+    assert found["entity"] == {
         "kind": "folder of entities",
         "type user": "12 entities in 2 partitions of 5 to 7",
         "type tag": "3 entities in 1 partition",
         "names": "none",
-    } == found["entity"]
+    }
     checkpoint = found["checkpoint"]
-    assert ("checkpoint", "3") == (checkpoint["kind"], checkpoint["version"])
-    assert "12 entities in 2 partitions of 5 to 7; dimension 8, float32" == checkpoint["type user"]
-    assert {
+    assert (checkpoint["kind"], checkpoint["version"]) == ("checkpoint", "3")
+    assert checkpoint["type user"] == "12 entities in 2 partitions of 5 to 7; dimension 8, float32"
+    assert set(checkpoint["parameters"].split("; ")) == {
         "entities/tag/global_embedding: 8 values",
         "entities/user/global_embedding: 8 values",
         "operator/rhs/diagonal: 8 values",
         "operator/rhs/imag: 4 values",
         "operator/rhs/real: 4 values",
         "operator/rhs/translation: 8 values",
-    } == set(checkpoint["parameters"].split("; "))
+    }
 
 
 def test_a_bucket_is_described_with_its_ranges_and_first_rows(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_a_bucket_is_described_with_its_ranges_and_first_rows(tmp_path: Path) ->
 
     found = lines_of(run_main("inspect", "edges_2_0.h5", cwd=tmp_path))["edges_2_0.h5"]
 
-    assert ("bucket: left partition 2, right partition 0", "4") == (found["kind"], found["edges"])
-    assert ("0 to 9, int32, not chunked", "0 to 4, int32, not chunked") == (found["lhs"], found["rel"])
+    assert (found["kind"], found["edges"]) == ("bucket: left partition 2, right partition 0", "4")
+    assert (found["lhs"], found["rel"]) == ("0 to 9, int32, not chunked", "0 to 4, int32, not chunked")
     assert found["weight"].startswith("-1.5 to 2.0, float")
     assert (found["row 0"], found["row 2"]) == ("left 5, relation 1, right 7", "left 9, relation 0, right 2")
     assert "row 3" not in found
@@ -75,7 +75,7 @@ def test_an_empty_bucket_is_described(tmp_path: Path) -> None:
 
     found = lines_of(run_main("inspect", "edges_0_0.h5", cwd=tmp_path))["edges_0_0.h5"]
 
-    assert ("0", "no rows, int64, stored in chunks of 7 rows") == (found["edges"], found["rel"])
+    assert (found["edges"], found["rel"]) == ("0", "no rows, int64, stored in chunks of 7 rows")
 
 
 def test_a_checkpoint_without_operators_says_so_and_names_other_versions(tmp_path: Path) -> None:
@@ -85,6 +85,8 @@ def test_a_checkpoint_without_operators_says_so_and_names_other_versions(tmp_pat
 
     found = lines_of(run_main("inspect", str(tmp_path), cwd=tmp_path))[str(tmp_path)]
 
-    assert ("4", "none (model.v4.h5 is missing)", "3") == tuple(
-        found[key] for key in ("version", "parameters", "other versions")
+    assert tuple(found[key] for key in ("version", "parameters", "other versions")) == (
+        "4",
+        "none (model.v4.h5 is missing)",
+        "3",
     )

@@ -60,7 +60,7 @@ def faults_of(page: Path, text: str) -> Iterator[str]:
 
 
 def test_every_relative_link_leads_to_a_file_and_a_heading() -> None:
-    assert [] == [f"{named(page)}: {of}" for page in PAGES for of in faults_of(page, page.read_text(encoding="utf-8"))]
+    assert [f"{named(page)}: {of}" for page in PAGES for of in faults_of(page, page.read_text(encoding="utf-8"))] == []
 
 
 def test_every_path_of_the_repository_that_is_named_exists() -> None:
@@ -68,7 +68,7 @@ def test_every_path_of_the_repository_that_is_named_exists() -> None:
     paths = [(page, path) for page, text in texts.items() for path in _PATH.findall(_FENCED.sub("", text))]
 
     # A module may be named without its ending, a decision by its number.
-    assert [] == [of for of in paths if "NNNN" not in of[1] and not any(REPOSITORY.glob(f"{of[1]}*"))]
+    assert [of for of in paths if "NNNN" not in of[1] and not any(REPOSITORY.glob(f"{of[1]}*"))] == []
 
 
 def test_every_page_is_reached_from_the_front_page_or_the_readme() -> None:
@@ -83,4 +83,4 @@ def test_every_page_is_reached_from_the_front_page_or_the_readme() -> None:
                 waiting.append(target)
 
     pages = {path for path in (REPOSITORY / "docs").rglob("*.md") if path.parent.name != "decisions"}
-    assert set() == pages - reached - GENERATED
+    assert pages - reached - GENERATED == set()

@@ -36,7 +36,7 @@ def test_a_table_is_printed_and_a_page_is_written(records: Path) -> None:
 @pytest.mark.parametrize(("name", "hint"), [("nowhere", ""), ("<b>run & c", "; did you mean '{}'?")])
 def test_a_folder_that_is_not_there_is_told_by_its_name(records: Path, name: str, hint: str) -> None:
     expected = f"{records.parent / name}: no such file or folder{hint.format(records)}"
-    assert expected == run(records.parent / name).fault
+    assert run(records.parent / name).fault == expected
 
 
 def test_the_same_records_give_the_same_bytes(records: Path, tmp_path: Path) -> None:

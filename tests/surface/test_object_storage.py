@@ -96,7 +96,7 @@ class RemoteCase:
 
     def succeeds(self, *overrides: str, output: str = "remote", workers: int = 1) -> dict[str, str]:
         """Run; return the numbers. Nothing is left of the copies."""
-        assert ("", []) == (self.run(*overrides, output=output, workers=workers).printed, list(self.scratch.iterdir()))
+        assert (self.run(*overrides, output=output, workers=workers).printed, list(self.scratch.iterdir())) == ("", [])
         return numbers_of(self.case.root / output)
 
     def refused(self, *overrides: str) -> str:
@@ -109,7 +109,7 @@ class RemoteCase:
         return done.fault
 
     def left_nothing(self) -> None:
-        assert [] == [*self.scratch.iterdir(), *self.case.root.glob("remote")]
+        assert [*self.scratch.iterdir(), *self.case.root.glob("remote")] == []
 
     def bytes_of_small_files(self) -> int:
         """Of all that is always copied."""
@@ -173,26 +173,26 @@ def test_a_result_is_copied_to_a_url(remote: RemoteCase, tmp_path: Path, scheme:
         "memory": ("memory://far/result", lambda name: MemoryFileSystem().cat_file(f"/far/result/{name}")),
     }[scheme]
 
-    assert "" == sent(remote.case, url, "--quiet", *flags(["save_ranks=True"])).printed
+    assert sent(remote.case, url, "--quiet", *flags(["save_ranks=True"])).printed == ""
 
     [folder] = (remote.case.root / "results").iterdir()
     names = (folder / "files.txt").read_text().split()
     assert {"metrics.json", "run.json", "ranks/0/ranks_1_1.h5"} <= {*names}
-    assert [] == [name for name in names if (folder / name).read_bytes() != get(name)]
+    assert [name for name in names if (folder / name).read_bytes() != get(name)] == []
 
 
 @pytest.mark.slow
 def test_a_result_that_is_there_is_not_replaced_by_another(remote: RemoteCase) -> None:
     case, url, key = remote.case, f"{remote.url}/result", f"{remote.key}/result/metrics.json"
     other = ("--quiet", *flags(["hits_at=7"]))
-    assert "" == sent(case, url, "--quiet").printed
+    assert sent(case, url, "--quiet").printed == ""
     before = remote.store.get(key)
 
     advice = "choose another output, or --overwrite (in Python: overwrite=True) to replace it"
-    assert "" == sent(case, url, "--quiet").printed
+    assert sent(case, url, "--quiet").printed == ""
     assert f"{url}: found another result; {advice}" == sent(case, url, *other).fault
     assert before == remote.store.get(key)
-    assert "" == sent(case, url, *other, "--overwrite").printed
+    assert sent(case, url, *other, "--overwrite").printed == ""
     assert before != remote.store.get(key)
 
 
@@ -242,11 +242,11 @@ def without_room(content: Path | bytes, url: str) -> None:
 
 def test_a_result_in_place_of_another_leaves_nothing_of_it(far: tuple[TinyCase, Path, str]) -> None:
     case, folder, url = far
-    assert 0 == sent(case, url, *flags(["save_ranks=True", "breakdowns=relation"])).status
+    assert sent(case, url, *flags(["save_ranks=True", "breakdowns=relation"])).status == 0
     (folder / "notes.txt").write_text("mine")
     done = sent(case, url, "--overwrite", *flags(["save_ranks=False", "breakdowns=entity_types"]))
 
-    assert (0, True) == (done.status, done.out.endswith(f"copied to {url}\n")), done.err
+    assert (done.status, done.out.endswith(f"copied to {url}\n")) == (0, True), done.err
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert {*(folder / "files.txt").read_text().split(), "notes.txt"} == names - {"relations.csv"} == names
 
@@ -256,14 +256,14 @@ def test_a_copy_that_fails_leaves_no_complete_result(
 ) -> None:
     case, folder, url = far
     other = flags(["hits_at=7"])
-    assert 0 == sent(case, url).status
+    assert sent(case, url).status == 0
     with monkeypatch.context() as patch:
         patch.setattr(outputs, "put_object", without_room)
         done = sent(case, url, "--quiet", "--overwrite", *other)
 
     assert done.fault.startswith(f"{url}/run.json: no room; the result is in results/")
     assert not metrics_of(folder)["complete"]
-    assert 0 == sent(case, url, *other).status  # goes on
+    assert sent(case, url, *other).status == 0  # goes on
     assert metrics_of(folder)["complete"]
 
 
@@ -302,7 +302,7 @@ def test_a_model_in_memory_sends_its_result(remote: RemoteCase, monkeypatch: pyt
 
     report = evaluate_triples(SCORER, [[0, 0, 1], [2, 0, 3]], output=f"{remote.url}/memory")
 
-    assert (None, False) == (report.path, (remote.case.root / "results").exists())
+    assert (report.path, (remote.case.root / "results").exists()) == (None, False)
     assert report.to_json().encode() == remote.store.get(f"{remote.key}/memory/metrics.json")
 
 
@@ -327,14 +327,14 @@ def test_files_and_objects_may_be_mixed(remote: RemoteCase) -> None:
     local = [f"entity_path={remote.case.root}/entity", f"checkpoint_path={remote.case.root}/checkpoint"]
 
     expected = remote.local_numbers()
-    assert expected == remote.succeeds(*local)
-    assert expected == remote.succeeds(f"edge_paths={remote.case.root}/edges", output="edges_here")
+    assert remote.succeeds(*local) == expected
+    assert remote.succeeds(f"edge_paths={remote.case.root}/edges", output="edges_here") == expected
 
 
 @pytest.mark.slow
 def test_several_workers_share_the_copies(remote: RemoteCase) -> None:
     assert remote.local_numbers() == remote.succeeds(workers=2)
-    assert 2 == run_of(remote.case.root / "remote")["num_workers"]
+    assert run_of(remote.case.root / "remote")["num_workers"] == 2
 
 
 @pytest.mark.slow
@@ -347,8 +347,8 @@ def test_a_group_reads_objects_and_worker_0_makes_the_buckets(remote: RemoteCase
     run_group(remote.case, overrides, remote.case.root / "remote", workers=2, threads=1)
 
     assert (alone, []) == (numbers_of(remote.case.root / "remote"), list(remote.scratch.iterdir()))
-    assert 2 == run_of(remote.case.root / "remote")["num_workers"]
-    assert 1 == len(list((remote.case.root / "remote" / "imported").iterdir()))
+    assert run_of(remote.case.root / "remote")["num_workers"] == 2
+    assert len(list((remote.case.root / "remote" / "imported").iterdir())) == 1
 
 
 class WorkersInThreads(Team):
@@ -388,7 +388,7 @@ def test_workers_of_a_group_on_one_host_copy_each_object_once(
 
     assert [(found[0][0], len(list((remote.case.root / "edges").iterdir())))] * 3 == found
     assert sorted({*copied, f"{remote.url}/{EMBEDDINGS}"}) == sorted(copied)
-    assert [] == list(remote.scratch.iterdir())
+    assert list(remote.scratch.iterdir()) == []
 
 
 def test_edges_by_name_may_be_an_object(remote: RemoteCase) -> None:
@@ -436,7 +436,7 @@ def test_what_exceeds_the_limit_is_read_in_place(
 def test_with_room_for_small_files_only_all_else_is_read_in_place(remote: RemoteCase, candidates: str) -> None:
     expected = remote.local_numbers(f"candidates={candidates}")
 
-    assert expected == remote.succeeds(f"candidates={candidates}", f"scratch_limit={remote.bytes_of_small_files()}")
+    assert remote.succeeds(f"candidates={candidates}", f"scratch_limit={remote.bytes_of_small_files()}") == expected
 
 
 def test_a_disk_that_is_full_is_one_line(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,13 +480,13 @@ def test_what_a_run_that_was_killed_left_is_removed_by_the_next_one(remote: Remo
     killed = subprocess.run(
         [sys.executable, "-c", _KILLED, *config, *remote.arguments()], cwd=remote.case.root, timeout=PATIENCE
     )
-    assert -signal.SIGKILL == killed.returncode
-    assert 2 <= len(list(remote.scratch.rglob("embeddings_user_*.h5")))
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(remote.scratch.rglob("embeddings_user_*.h5"))) >= 2
 
     done = run_command(remote.case, *remote.arguments())
 
     assert [f"warning: {line}" for line in done.warnings] == done.faults
-    assert [] == [*remote.scratch.iterdir()]
+    assert [*remote.scratch.iterdir()] == []
     assert remote.local_numbers() == numbers_of(remote.case.root / "remote")
 
 
@@ -520,7 +520,7 @@ def test_what_others_made_by_a_name_like_ours_is_neither_entered_nor_removed_nor
     ours.mkdir()
     os.mkfifo(ours / "users")
 
-    assert "" == start_command(remote.case, *remote.arguments(), timeout=HANGS).printed
+    assert start_command(remote.case, *remote.arguments(), timeout=HANGS).printed == ""
     assert {f"{prefix}{digit}" for digit, _ in enumerate(NOT_OURS)} == {path.name for path in remote.scratch.iterdir()}
     assert (remote.case.root.parent / "users").exists()
 
@@ -536,8 +536,8 @@ def test_copies_are_their_users_own_while_the_run_lasts(remote: RemoteCase, monk
     with umask(0o022):
         remote.succeeds()
 
-    assert [0o700] == [mode for name, mode in modes.items() if name.startswith("pbgeval-")]
-    assert {0o600} == {mode for name, mode in modes.items() if "." in name}
+    assert [mode for name, mode in modes.items() if name.startswith("pbgeval-")] == [0o700]
+    assert {mode for name, mode in modes.items() if "." in name} == {0o600}
     assert Path(EMBEDDINGS).name in modes
 
 
@@ -552,8 +552,8 @@ def test_a_signal_to_end_while_objects_are_copied_leaves_nothing(
 
     done = remote.run()
 
-    assert (75, "", ["ended by SIGTERM"]) == (done.status, done.out, re.findall("ended by SIGTERM", done.err))
-    assert [] == list(remote.scratch.iterdir())
+    assert (done.status, done.out, re.findall("ended by SIGTERM", done.err)) == (75, "", ["ended by SIGTERM"])
+    assert list(remote.scratch.iterdir()) == []
 
 
 # Faults
@@ -567,7 +567,7 @@ def test_a_group_that_finds_no_object_ends_with_the_fault(remote: RemoteCase) ->
     for process in processes:
         process.join(PATIENCE)
 
-    assert [1, 1] == [process.exitcode for process in processes]
+    assert [process.exitcode for process in processes] == [1, 1]
     remote.left_nothing()
 
 
@@ -643,7 +643,7 @@ def test_an_environment_that_was_mended_is_used_by_the_same_process(
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", remote.store.endpoint)
 
-    assert expected == list_objects(url)
+    assert list_objects(url) == expected
 
 
 def test_an_object_that_changes_while_it_is_copied_is_refused(
@@ -672,7 +672,7 @@ def test_an_object_that_changes_while_it_is_read_in_place_is_refused(
     fault = remote.refused(f"scratch_limit={remote.bytes_of_small_files()}")
 
     expected = f"{remote.url}/{EMBEDDINGS}: expected the object of the start ({len(content)} bytes, version "
-    assert (True, True) == (fault.startswith(expected), fault.endswith("; it changed during the run: start it again"))
+    assert (fault.startswith(expected), fault.endswith("; it changed during the run: start it again")) == (True, True)
 
 
 def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase) -> None:

@@ -41,7 +41,7 @@ def refused(case: TinyCase, *arguments: str, output: str = "output") -> str:
 
 def test_a_run_leaves_its_files_and_nothing_else(case: TinyCase) -> None:
     before = snapshot(case.root).keys()
-    assert 0 == run(case)
+    assert run(case) == 0
     written = snapshot(case.root).keys() - before
     assert {("output", name) for name in OUR_FILES} == {Path(name).parts[:2] for name in written}
 
@@ -57,12 +57,12 @@ def test_a_bug_in_a_group_leaves_it_to_the_next_run(case: TinyCase, monkeypatch:
         with pytest.raises(RuntimeError, match=r"^a bug of ours$"):
             run_command(case, "--quiet", "--output", "output")
 
-    assert {"metrics.json"} == {path.name for path in (case.root / "output").iterdir()}
-    assert 0 == run_command(case, "--quiet", "--output", "output").status
+    assert {path.name for path in (case.root / "output").iterdir()} == {"metrics.json"}
+    assert run_command(case, "--quiet", "--output", "output").status == 0
 
 
 def test_by_default_it_is_named_after_config_and_digest(case: TinyCase) -> None:
-    assert "" == run_command(case, "--workers", "1", "--quiet").printed
+    assert run_command(case, "--workers", "1", "--quiet").printed == ""
     (output,) = (case.root / "results").iterdir()
     digest = metrics_of(output)["provenance"]["digest"]
     assert (f"eval-{digest[:8]}", 32) == (output.name, len(digest))
@@ -72,9 +72,9 @@ def test_by_default_it_is_in_the_working_directory(case: TinyCase, tmp_path: Pat
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with writes_nothing(case.root):
-        assert 0 == run_command(case, "--workers", "1", "--quiet", cwd=elsewhere).status
+        assert run_command(case, "--workers", "1", "--quiet", cwd=elsewhere).status == 0
 
-    assert 1 == len(list((elsewhere / "results").iterdir()))
+    assert len(list((elsewhere / "results").iterdir())) == 1
 
 
 def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) -> None:
@@ -83,17 +83,17 @@ def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) ->
         again = run_command(case, "--workers", "2", "--output", "output")  # run options do not make another run
 
     assert (0, first.out) == (again.status, again.out)
-    assert "output: already complete; showing the saved result (overwrite to recompute it)\n" == again.err
-    assert "" == run_command(case, "--quiet", "--output", "output").printed
+    assert again.err == "output: already complete; showing the saved result (overwrite to recompute it)\n"
+    assert run_command(case, "--quiet", "--output", "output").printed == ""
 
 
 def test_that_of_another_run_is_refused_and_replaced_if_asked(case: TinyCase) -> None:
-    assert 0 == run(case)
+    assert run(case) == 0
     fault = refused(case, "-p", "seed=1")
     assert fault.startswith("output: expected this run (digest ")
     assert fault.endswith("choose another output, or --overwrite (in Python: overwrite=True) to replace it")
-    assert 0 == run(case, "-p", "seed=1", "--overwrite")
-    assert 0 == run(case, "-p", "seed=1", output="fresh")
+    assert run(case, "-p", "seed=1", "--overwrite") == 0
+    assert run(case, "-p", "seed=1", output="fresh") == 0
 
     assert numbers_of(case.root / "fresh") == numbers_of(case.root / "output")
 
@@ -102,13 +102,13 @@ def test_that_of_another_run_is_refused_and_replaced_if_asked(case: TinyCase) ->
 def test_an_unfinished_one_goes_on_and_that_of_another_run_is_refused(
     case: TinyCase, arguments: tuple[str, ...]
 ) -> None:
-    assert 0 == run(case)
+    assert run(case) == 0
     path = case.root / "output" / "metrics.json"
     numbers = numbers_of(path.parent)
     path.write_text(json.dumps(metrics_of(path.parent) | {"complete": False}))
     assert refused(case, "-p", "seed=5").startswith("output: expected this run (digest ")
 
-    assert 0 == run(case, *arguments)
+    assert run(case, *arguments) == 0
     assert metrics_of(path.parent)["complete"]
     assert numbers == numbers_of(path.parent)
 
@@ -135,23 +135,23 @@ def test_one_without_permission_to_write_is_refused(exists: bool, tmp_path: Path
 def test_a_fault_leaves_all_as_it_was(case: TinyCase) -> None:
     """An empty directory, no folder that was made for the output, and the result that was to be replaced."""
     (case.root / "output").mkdir()
-    assert 0 == run(case, output="finished")
+    assert run(case, output="finished") == 0
     case.spoil_embeddings("user", 1, 0, math.nan)
 
     with writes_nothing(case.root):
-        assert 1 == run(case)
-        assert 1 == run(case, output="results/of/today")
-        assert 1 == run_command(case, "--workers", "1").status
-        assert 1 == run(case, "--overwrite", output="finished")
+        assert run(case) == 1
+        assert run(case, output="results/of/today") == 1
+        assert run_command(case, "--workers", "1").status == 1
+        assert run(case, "--overwrite", output="finished") == 1
 
 
 def test_the_working_directory_itself_can_be_it(case: TinyCase, tmp_path: Path) -> None:
     output = tmp_path / "output"
     output.mkdir()
     for arguments in ((), ("-p", "seed=1", "--overwrite")):
-        assert "" == run_command(case, "--workers", "1", "--quiet", "--output", ".", *arguments, cwd=output).printed
+        assert run_command(case, "--workers", "1", "--quiet", "--output", ".", *arguments, cwd=output).printed == ""
 
-    assert OUR_FILES == {path.name for path in output.iterdir()}
+    assert {path.name for path in output.iterdir()} == OUR_FILES
 
 
 def test_who_has_lost_it_leaves_it_alone(tmp_path: Path) -> None:
@@ -176,15 +176,15 @@ def test_a_link_to_a_directory_can_be_it(case: TinyCase, tmp_path: Path) -> None
     (tmp_path / "real").mkdir()
     (case.root / "output").symlink_to(tmp_path / "real")
 
-    assert 0 == run(case)
-    assert 0 == run(case, "-p", "seed=1", "--overwrite")
+    assert run(case) == 0
+    assert run(case, "-p", "seed=1", "--overwrite") == 0
 
     assert (case.root / "output").is_symlink()
-    assert OUR_FILES == {path.name for path in (tmp_path / "real").iterdir()}
+    assert {path.name for path in (tmp_path / "real").iterdir()} == OUR_FILES
 
 
 def test_its_files_can_be_read_by_whom_the_umask_allows(case: TinyCase) -> None:
     with umask(0o027):
-        assert 0 == run(case)
+        assert run(case) == 0
 
-    assert {0o640} == {path.stat().st_mode & 0o777 for path in (case.root / "output").rglob("*") if path.is_file()}
+    assert {path.stat().st_mode & 0o777 for path in (case.root / "output").rglob("*") if path.is_file()} == {0o640}

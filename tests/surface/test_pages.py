@@ -167,8 +167,8 @@ def test_words_of_commands_within_sentences_exist(page: str) -> None:
     keys = {key.name.rpartition(".")[2] for key in explained_keys()} | SET_ELSEWHERE
     settings = filter(None, map(re.compile(r"([a-z_]+) ?= ?\S").match, codes))
 
-    assert [] == [fault for code in codes for fault in faults_in_text(code)]
-    assert [] == [setting.string for setting in settings if setting[1] not in keys]
+    assert [fault for code in codes for fault in faults_in_text(code)] == []
+    assert [setting.string for setting in settings if setting[1] not in keys] == []
     assert {name for names in _EXTRAS.findall(text) for name in names.split(",")} <= extras()
 
 

@@ -28,7 +28,7 @@ def test_edges_and_shares_are_those_of_the_sample(tmp_path: Path, candidates: st
 
     done = run_command(case, "--workers", "1", "--output", "out", *flags(settings))
 
-    assert 0 == done.status, done.err
+    assert done.status == 0, done.err
     lines = [(int(edges.replace(",", "")), int(share)) for edges, share in lines_of(done)]
     assert (metrics_of(case.root / "out")["num_edges"], 100) == (sum(edges for edges, _ in lines), lines[-1][1])
     assert max(share for _, share in lines) <= 100

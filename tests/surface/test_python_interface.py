@@ -228,7 +228,7 @@ def test_what_to_know_before_quoting_a_figure_is_said_wherever_figures_are(edges
     source = read_source(tmp_path / "out", None, "mrr", told.append)
     shown = (repr(made), repr(again), made._repr_html_(), markdown(source), latex(source), page_of(source).render())
     assert all(words in " ".join(text.split()) for text in (*told, *shown))
-    assert 2 == len(told)
+    assert len(told) == 2
 
 
 def test_a_report_read_back_is_the_one_that_was_returned(reports: tuple[Report, Report]) -> None:

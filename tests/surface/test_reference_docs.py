@@ -101,7 +101,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "estimates": ("num_batch_negs=0", "candidates=sampled", "metrics=rank,estimates", "filter_paths=known"),
     }
     for name, overrides in runs.items():
-        assert 0 == run_command(case, "--workers", "1", "--quiet", "--output", name, *flags(overrides)).status
+        assert run_command(case, "--workers", "1", "--quiet", "--output", name, *flags(overrides)).status == 0
     return {name: case.root / name for name in runs}
 
 
@@ -135,12 +135,12 @@ def assert_declared(parts: tuple[Part, ...], documents: list[Any]) -> None:
     found: set[str] = set()
     for document in documents:
         keys = list(found_keys(document, tree_of(parts)))
-        assert [] == [name for name, _ in keys if name not in declared], f"describe these in {OUTPUT_FILES}"
+        assert [name for name, _ in keys if name not in declared] == [], f"describe these in {OUTPUT_FILES}"
         for name, value in keys:
             assert is_of_type(value, declared[name].type), f"{name}: {declared[name].type}, found {value!r}"
         found |= {name for name, _ in keys}
         assert {part.name for part in parts if not part.when and "." not in part.name} <= {name for name, _ in keys}
-    assert set() == set(declared) - found, "nothing writes these"
+    assert set(declared) - found == set(), "nothing writes these"
 
 
 def is_of_type(value: object, words: str) -> bool:
@@ -179,8 +179,8 @@ def test_tables_have_the_declared_columns(outputs: dict[str, Path], name: str) -
     columns = {column for folder in outputs.values() for path in folder.glob(name) for column in rows_of(path)[0]}
 
     names = [part.name for part in FILES[name]]
-    assert [] == [column for column in columns if not any(matches(column, name) for name in names)]
-    assert [] == [name for name in names if not any(matches(column, name) for column in columns)]
+    assert [column for column in columns if not any(matches(column, name) for name in names)] == []
+    assert [name for name in names if not any(matches(column, name) for column in columns)] == []
 
 
 def test_files_of_queries_have_the_declared_columns(outputs: dict[str, Path]) -> None:
@@ -237,7 +237,7 @@ def test_files_of_other_commands_have_the_declared_keys(
     prepare: Callable[[Path], object], words: list[str], written_to: str, name: str, tmp_path: Path
 ) -> None:
     prepare(tmp_path)
-    assert 0 == run_main(*words, cwd=tmp_path).status
+    assert run_main(*words, cwd=tmp_path).status == 0
     (parts,) = (parts for declared, parts in FILES.items() if declared.startswith(name))
     assert_declared(parts, [json.loads((tmp_path / written_to).read_text())])
     for path in tmp_path.glob("graph/*/unknown.tsv"):

@@ -62,7 +62,7 @@ def test_tables_for_papers_are_printed_and_need_no_library(form: str, start: str
 
 
 def test_the_metric_of_the_map_is_chosen_by_any_of_its_names_and_the_folder_called_by_its_own(folder: Path) -> None:
-    assert 0 == report(".", "--metric", "hits@10", cwd=folder).status
+    assert report(".", "--metric", "hits@10", cwd=folder).status == 0
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert not lacking(page, "hits@10 of each bucket", "Evaluation report · run</p>")
 
@@ -119,15 +119,15 @@ def test_records_beside_an_evaluation_with_nothing_to_show_are_a_warning_and_alo
 
     (warning,) = report(folder).warnings
     assert "nothing of the training run is shown: expected records of held-out edges with 'mrr'" in warning
-    assert "expected records of held-out edges with 'mrr', found auc" == report(alone).fault
-    assert 0 == report(alone, "--metric", "auc").status
+    assert report(alone).fault == "expected records of held-out edges with 'mrr', found auc"
+    assert report(alone, "--metric", "auc").status == 0
 
 
 def test_a_page_of_a_run_that_is_replaced_goes_with_it(tmp_path: Path) -> None:
     case = marked_up_case(tmp_path)
     evaluated(case)
-    assert 0 == report(tmp_path / "output").status
+    assert report(tmp_path / "output").status == 0
 
-    assert 0 == run_command(case, "--quiet", "--output", "output", "--overwrite", "-p", "seed=1").status
+    assert run_command(case, "--quiet", "--output", "output", "--overwrite", "-p", "seed=1").status == 0
 
     assert not (tmp_path / "output" / "report.html").exists()

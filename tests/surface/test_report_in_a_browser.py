@@ -93,13 +93,13 @@ def test_pages_are_accessible_complain_of_nothing_and_fit_a_phone(
     shown = show(pages[kind], scheme="dark", width=1280)
     open_all(shown)
 
-    assert [] == shown.accessibility_faults()
+    assert shown.accessibility_faults() == []
     shown.page.emulate_media(color_scheme="light")
     for width in (1280, 768, 390):
         shown.page.set_viewport_size({"width": width, "height": 800})
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
-    assert [] == shown.accessibility_faults()
-    assert [] == shown.complaints
+    assert shown.accessibility_faults() == []
+    assert shown.complaints == []
     assert [pages[kind].as_uri()] == shown.requests, "nothing else is asked for"
 
 
@@ -142,16 +142,16 @@ def test_schemes_differ(pages: dict[str, Path], show: Show) -> None:
         for scheme in ("light", "dark")
     ]
 
-    assert ["rgb(255, 255, 255)", "rgb(20, 23, 28)"] == colours
+    assert colours == ["rgb(255, 255, 255)", "rgb(20, 23, 28)"]
 
 
 def test_names_full_of_markup_are_shown_as_text_and_run_nothing(pages: dict[str, Path], show: Show) -> None:
     shown = show(pages["sampled"])
 
     assert set(MARKUP) == set(shown.column(RELATIONS, 0))
-    assert "Model with 4 operators, edges · <i>out & put" == shown.page.title()
-    assert (0, 1) == (shown.page.locator("img, b, i").count(), shown.page.locator("script").count())
-    assert [] == shown.complaints
+    assert shown.page.title() == "Model with 4 operators, edges · <i>out & put"
+    assert (shown.page.locator("img, b, i").count(), shown.page.locator("script").count()) == (0, 1)
+    assert shown.complaints == []
 
 
 def test_pictures_have_an_extent_and_every_part_is_inside(pages: dict[str, Path], show: Show) -> None:
@@ -167,15 +167,15 @@ def test_pictures_have_an_extent_and_every_part_is_inside(pages: dict[str, Path]
         })"""
     )
 
-    assert [] == outside
+    assert outside == []
     pictures = page.locator("svg[role=img]")
-    assert 6 == pictures.count(), "map, two of ranks, three of training"
+    assert pictures.count() == 6, "map, two of ranks, three of training"
     for at in range(6):
         box = pictures.nth(at).bounding_box()
         assert box is not None
         assert box["width"] > 150
         assert box["height"] > 150
-    assert 9 == page.locator("svg .cell").count()
+    assert page.locator("svg .cell").count() == 9
 
 
 def test_a_click_sorts_by_number_highest_first_and_again_lowest_first(pages: dict[str, Path], show: Show) -> None:
@@ -184,13 +184,13 @@ def test_a_click_sorts_by_number_highest_first_and_again_lowest_first(pages: dic
     expected = sorted(map(float, shown.column(RELATIONS, MRR)))
 
     head.locator("button").click()
-    assert expected[::-1] == list(map(float, shown.column(RELATIONS, MRR)))
-    assert "descending" == head.get_attribute("aria-sort")
+    assert list(map(float, shown.column(RELATIONS, MRR))) == expected[::-1]
+    assert head.get_attribute("aria-sort") == "descending"
     head.locator("button").click()
-    assert (expected, "ascending") == (list(map(float, shown.column(RELATIONS, MRR))), head.get_attribute("aria-sort"))
-    assert 1 == shown.page.locator(f"#{RELATIONS} [aria-sort]").count()
+    assert (list(map(float, shown.column(RELATIONS, MRR))), head.get_attribute("aria-sort")) == (expected, "ascending")
+    assert shown.page.locator(f"#{RELATIONS} [aria-sort]").count() == 1
     assert (
-        "4 of 4 rows, sorted by MRR, ascending" == shown.page.locator("#by-relation-tools [role=status]").text_content()
+        shown.page.locator("#by-relation-tools [role=status]").text_content() == "4 of 4 rows, sorted by MRR, ascending"
     )
 
 
@@ -221,9 +221,9 @@ def test_numbers_of_any_size_sort_as_numbers_and_what_is_undefined_stands_last(t
     button = shown.page.locator(f"#{RELATIONS} thead button").nth(QUERIES)
 
     button.click()
-    assert ["20,000", "1,000", "900", "7", "–"] == shown.column(RELATIONS, QUERIES)
+    assert shown.column(RELATIONS, QUERIES) == ["20,000", "1,000", "900", "7", "–"]
     button.click()
-    assert ["7", "900", "1,000", "20,000", "–"] == shown.column(RELATIONS, QUERIES)
+    assert shown.column(RELATIONS, QUERIES) == ["7", "900", "1,000", "20,000", "–"]
 
 
 def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path, show: Show) -> None:
@@ -236,7 +236,7 @@ def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path,
 
     shown.page.locator("#passes-table thead button").nth(3).click()
 
-    assert ["+0.25 ± 0.01", "+0.12 ± 0.01", "−0.50 ± 0.01", "–"] == shown.column("passes-table", 3)
+    assert shown.column("passes-table", 3) == ["+0.25 ± 0.01", "+0.12 ± 0.01", "−0.50 ± 0.01", "–"]
 
 
 @pytest.mark.parametrize("num_buckets", [1, 2])
@@ -293,13 +293,13 @@ def test_the_keyboard_alone_searches_and_sorts(tmp_path: Path, show: Show) -> No
 
     page.keyboard.press("Tab")  # the table's own region, which scrolls
     page.keyboard.press("Tab")
-    assert "relation" == page.evaluate(focused)
+    assert page.evaluate(focused) == "relation"
     for key, order in (("Enter", "ascending"), ("Space", "descending")):
         page.keyboard.press(key)
         assert order == page.locator(f"#{RELATIONS} th").first.get_attribute("aria-sort")
-        assert "relation" == page.evaluate(focused), "the focus stays"
-    assert "rgba(0, 0, 0, 0)" != page.evaluate("getComputedStyle(document.activeElement).outlineColor")
-    assert "none" != page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert page.evaluate(focused) == "relation", "the focus stays"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineColor") != "rgba(0, 0, 0, 0)"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
 
 
 def test_every_link_of_the_navigation_leads_to_its_section(pages: dict[str, Path], show: Show) -> None:
@@ -309,20 +309,20 @@ def test_every_link_of_the_navigation_leads_to_its_section(pages: dict[str, Path
     assert links.count() >= 10
     for at in range(links.count()):
         links.nth(at).press("Enter")
-        assert 1 == page.locator(":target:visible").count()
+        assert page.locator(":target:visible").count() == 1
 
 
 def test_a_large_table_shows_some_rows_finds_any_and_shows_all_when_asked(tmp_path: Path, show: Show) -> None:
     shown = show(write_page(large_result(tmp_path, num_relations=1_000, num_partitions=70)))
     page = shown.page
     status = page.locator("#by-relation-tools [role=status]")
-    assert ("200 of 1,000 rows", 200) == (status.text_content(), len(shown.column(RELATIONS, 0)))
+    assert (status.text_content(), len(shown.column(RELATIONS, 0))) == ("200 of 1,000 rows", 200)
 
     page.locator("#by-relation-search").fill("<987>")
     assert [long_name(987)] == shown.column(RELATIONS, 0)
-    assert "1 of 1,000 rows" == status.text_content()
+    assert status.text_content() == "1 of 1,000 rows"
     page.locator("#by-relation-search").fill("nothing has this name")
-    assert ("0 of 1,000 rows", []) == (status.text_content(), shown.column(RELATIONS, 0))
+    assert (status.text_content(), shown.column(RELATIONS, 0)) == ("0 of 1,000 rows", [])
     page.locator("#by-relation-search").fill("")
     button = page.locator(f"#{RELATIONS} thead button").first
     button.click()
@@ -330,12 +330,12 @@ def test_a_large_table_shows_some_rows_finds_any_and_shows_all_when_asked(tmp_pa
     expected = [long_name(999 - at) for at in range(200)]
     assert shown.column(RELATIONS, 0) == expected, "of all, not of those that were shown"
     page.get_by_role("button", name="Show all 1,000 rows").click()
-    assert (1_000, 35 * 35) == (len(shown.column(RELATIONS, 0)), page.locator("svg .cell").count())
-    assert [] == shown.complaints
+    assert (len(shown.column(RELATIONS, 0)), page.locator("svg .cell").count()) == (1_000, 35 * 35)
+    assert shown.complaints == []
 
 
 def test_without_scripts_everything_is_there(pages: dict[str, Path], show: Show) -> None:
     page = show(pages["exact, with its training"], scripts=False).page
 
-    assert 4 == page.locator(f"#{RELATIONS} tbody tr:visible").count()
-    assert 0 == page.locator("input:visible, button:visible").count(), "nothing that would do nothing"
+    assert page.locator(f"#{RELATIONS} tbody tr:visible").count() == 4
+    assert page.locator("input:visible, button:visible").count() == 0, "nothing that would do nothing"

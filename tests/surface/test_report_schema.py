@@ -84,8 +84,8 @@ def test_settings_choose_the_metrics(
 
 
 def test_under_pbg_semantics_the_headline_is_pessimistic(case: TinyCase) -> None:
-    assert "pessimistic" == evaluated(case, "pbg_semantics=True")["headline"]
-    assert "optimistic" == evaluated(case, "rank_type=best", output="other")["headline"]
+    assert evaluated(case, "pbg_semantics=True")["headline"] == "pessimistic"
+    assert evaluated(case, "rank_type=best", output="other")["headline"] == "optimistic"
 
 
 def test_the_text_has_sorted_keys_and_no_nan_and_reads_back_to_itself(case: TinyCase) -> None:
@@ -100,9 +100,9 @@ def test_no_absolute_path_stands_in_the_result(case: TinyCase) -> None:
     document = evaluated(case, f"edge_paths={case.root / 'edges'}")
     tables = "".join(path.read_text(encoding="utf-8") for path in (case.root / "output").glob("*.csv"))
 
-    assert [] == [leaf for leaf in leaves(document) if isinstance(leaf, str) and leaf.startswith("/")]
+    assert [leaf for leaf in leaves(document) if isinstance(leaf, str) and leaf.startswith("/")] == []
     assert str(case.root) not in json.dumps(document) + tables
-    assert ["edges"] == [of_path["path"] for of_path in document["edge_paths"]]
+    assert [of_path["path"] for of_path in document["edge_paths"]] == ["edges"]
 
 
 def test_the_buckets_have_a_row_per_path_and_bucket_and_add_up(case: TinyCase) -> None:
@@ -127,7 +127,7 @@ def test_the_histogram_counts_every_query_of_each_rank_type(case: TinyCase) -> N
     document = evaluated(case)
     rows = rows_of(case.root / "output" / "rank_histogram.csv")
 
-    assert ["side", "rank_type", "lower_edge", "upper_edge", "count"] == list(rows[0])
+    assert list(rows[0]) == ["side", "rank_type", "lower_edge", "upper_edge", "count"]
     for side, rank_type in product(("head", "tail"), RANK_TYPES):
         mine = [row for row in rows if (row["side"], row["rank_type"]) == (side, rank_type)]
         counts = [int(row["count"]) for row in mine]
@@ -215,11 +215,11 @@ def test_an_evaluation_without_edges_is_complete_and_undefined(case: TinyCase) -
 
     done = run_command(case, "--workers", "1", "--output", "output", "-p", "compute_loss=True")
 
-    assert 0 == done.status
+    assert done.status == 0
     assert "no queries" in done.out
     document = metrics_of(case.root / "output")
-    assert (0, 0, True) == (document["num_edges"], document["num_queries"], document["complete"])
-    assert {0} == {value for key, value in document["metrics"].items() if key.endswith(".count")}
-    assert {None} == {value for key, value in document["metrics"].items() if not key.endswith(".count")}
-    assert {"0"} == {row["num_edges"] for row in rows_of(case.root / "output" / "buckets.csv")}
-    assert [] == rows_of(case.root / "output" / "rank_histogram.csv")
+    assert (document["num_edges"], document["num_queries"], document["complete"]) == (0, 0, True)
+    assert {value for key, value in document["metrics"].items() if key.endswith(".count")} == {0}
+    assert {value for key, value in document["metrics"].items() if not key.endswith(".count")} == {None}
+    assert {row["num_edges"] for row in rows_of(case.root / "output" / "buckets.csv")} == {"0"}
+    assert rows_of(case.root / "output" / "rank_histogram.csv") == []

@@ -95,7 +95,7 @@ def with_known(claimed: Any, found: Any) -> Any:
 def test_an_honest_result_can_be_true(case: TinyCase, tmp_path: Path, overrides: tuple[str, ...], again: int) -> None:
     done = verify(case, evaluate(case, tmp_path / "result", *overrides), "--share", "0.01", *flags(overrides))
 
-    assert 0 == done.status, done.err
+    assert done.status == 0, done.err
     assert not lacking(
         done.out,
         ": verified",
@@ -141,7 +141,7 @@ def test_ranks_of_edges_that_are_not_there_are_found(case: TinyCase, result: Pat
 
     done = verify(case, folder)
 
-    assert (1, "") == (done.status, done.out)
+    assert (done.status, done.out) == (1, "")
     assert f"has {earlier.num_edges + 1} rows, and its bucket {earlier.num_edges} edges" in done.err
 
 
@@ -153,11 +153,11 @@ def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text('{"model": "distmult"}')
     config = tmp_path / "eval.json"
     config.write_text(json.dumps({"model": ".", "edge_paths": ["edges.npy"], "candidates": "all"}))
-    assert "" == run_main("run", str(config), "--output", str(tmp_path / "result"), "--quiet", cwd=tmp_path).printed
+    assert run_main("run", str(config), "--output", str(tmp_path / "result"), "--quiet", cwd=tmp_path).printed == ""
 
     done = run_main("verify", str(tmp_path / "result"), str(config), *SEED, cwd=tmp_path)
 
-    assert 0 == done.status, done.err
+    assert done.status == 0, done.err
     assert "edges ranked again (seed 4): 50, 0 of them differ" in done.out
 
 
@@ -286,12 +286,12 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
     [entry] = yaml.safe_load((tmp_path / "hub/.eval_results/test.yaml").read_text())
     report = Report.read(result)
 
-    assert (0, "hub/.eval_results/test.yaml\nhub/evaluation.md\n") == (done.status, done.out)
+    assert (done.status, done.out) == (0, "hub/.eval_results/test.yaml\nhub/evaluation.md\n")
     assert ({"id": "me/graph-1", "task_id": "test"}, report["hits@10"]) == (entry["dataset"], entry["value"])
-    assert {"url": "https://a.example/r", "name": "pbgeval result"} == entry["source"]
+    assert entry["source"] == {"url": "https://a.example/r", "name": "pbgeval result"}
     assert report.run["started"][:10] == entry["date"]
     assert entry["notes"].startswith("both.realistic.hits_at_10: 2,006 edges, ")
-    assert {"dataset", "value", "date", "source", "notes"} == set(entry)
+    assert set(entry) == {"dataset", "value", "date", "source", "notes"}
     assert "| hits\\@10 |" in (tmp_path / "hub/evaluation.md").read_text()
 
 
@@ -313,7 +313,7 @@ def test_a_sample_is_published_as_one_with_its_interval(
     [entry] = yaml.safe_load((tmp_path / "hub/.eval_results/default.yaml").read_text())
     card = (tmp_path / "hub/evaluation.md").read_text()
 
-    assert (0, 1) == (done.status, len(done.err.splitlines())), done.err
+    assert (done.status, len(done.err.splitlines())) == (0, 1), done.err
     assert done.err.startswith("warning: ")
     assert ("the figures are estimates from " in done.err) == (interval is not None)
     assert ("candidates were sampled, so ranks are not those among all" in done.err) == ("sampled" in overrides[0])
@@ -349,7 +349,7 @@ def test_what_the_hub_does_not_take_is_refused(
     done = run_main("publish", str(result), *output, *arguments, cwd=tmp_path)
 
     assert [message] == [words for words in (message, "secret") if words in done.fault]
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

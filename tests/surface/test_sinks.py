@@ -63,22 +63,22 @@ def test_json_lines_are_always_written_and_hold_the_headline_figures(case: TinyC
 def test_tensorboard_holds_the_same_and_no_number_changes(case: TinyCase) -> None:
     plain = evaluated(case, "candidates=partition", "sample_edges=30", output="plain")
     done = run(case, "events", "candidates=partition", "sample_edges=30", "sinks=tensorboard")
-    assert (0, []) == (done.status, lacking(done.out, "metrics.jsonl", "sinks"))
+    assert (done.status, lacking(done.out, "metrics.jsonl", "sinks")) == (0, [])
     assert plain == metrics_of(case.root / "events")
     line = line_in(case.root / "events")
     assert line["values"]["both.realistic.mean_rank.standard_error"] > 0
     expected = {key: [(3, pytest.approx(value, rel=1e-6))] for key, value in line["values"].items()}  # float32
-    assert expected == scalars(case.root / "events" / "sinks" / "tensorboard")
+    assert scalars(case.root / "events" / "sinks" / "tensorboard") == expected
 
 
 def test_another_run_in_the_directory_replaces_what_sinks_hold(case: TinyCase) -> None:
     events = []
     for seed in (2, 3):
         arguments = ("--quiet", "--output", "again", "--overwrite", *flags([f"seed={seed}", "sinks=tensorboard"]))
-        assert "" == run_command(case, "--workers", "1", *arguments).printed
+        assert run_command(case, "--workers", "1", *arguments).printed == ""
         events += (case.root / "again" / "sinks" / "tensorboard").iterdir()
-    assert 2 == len(set(events))
-    assert 0 == run_command(case, "--workers", "1", "--output", "again", "--overwrite", "-p", "seed=4").status
+    assert len(set(events)) == 2
+    assert run_command(case, "--workers", "1", "--output", "again", "--overwrite", "-p", "seed=4").status == 0
     assert not (case.root / "again" / "sinks").exists()
 
 
@@ -91,10 +91,10 @@ def test_a_sink_that_fails_costs_a_warning_and_not_the_result(case: TinyCase) ->
     with mock.patch("torch.utils.tensorboard.SummaryWriter.add_scalar", side_effect=RuntimeError("a\nbroken disk")):
         done = run(case, "failing", "candidates=partition", "sinks=tensorboard")
 
-    assert 0 == done.status
+    assert done.status == 0
     assert metrics_of(case.root / "failing")["complete"]
     assert line_in(case.root / "failing")["values"]
-    assert 1 == len([line for line in done.faults if "sink" in line])
+    assert len([line for line in done.faults if "sink" in line]) == 1
     assert "cannot write an event file of TensorBoard: RuntimeError: a broken disk; the result" in done.err
     assert before == threads_of_sinks()
 
@@ -126,7 +126,7 @@ def test_events_stay_in_their_folder_when_the_directory_changes(
         monkeypatch.chdir(tmp_path / "elsewhere")
         log(1, {"mrr": 0.5})
 
-    assert {"mrr": [(1, 0.5)]} == scalars(tmp_path / "events")
+    assert scalars(tmp_path / "events") == {"mrr": [(1, 0.5)]}
 
 
 def test_other_sinks_are_written_when_one_fails(case: TinyCase, tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_other_sinks_are_written_when_one_fails(case: TinyCase, tmp_path: Path) 
     with mock.patch("pbgeval.report.output.open_sink", opening_a_sink):
         send_to_sinks(Report.read(case.root / "several"), ["wandb", "mlflow", "wandb"], warnings.append)
 
-    assert ["wandb", "mlflow", "mlflow 3"] == opened
-    assert ["nowhere: expected to write; the result itself is complete, only the sink wandb is not"] == warnings
+    assert opened == ["wandb", "mlflow", "mlflow 3"]
+    assert warnings == ["nowhere: expected to write; the result itself is complete, only the sink wandb is not"]
 
 
 @pytest.mark.parametrize(("name", "extra"), [("wandb", "wandb"), ("mlflow", "mlflow"), ("tensorboard", "monitor")])
@@ -179,7 +179,7 @@ def test_what_is_in_memory_needs_a_place_for_its_sinks() -> None:
 def test_a_line_holds_run_settings_step_and_values() -> None:
     line = line_of(LoggedRun("mine", {"seed": 4}), 2, {"a": -1.0, "b": 3})
 
-    assert {"run": "mine", "settings": {"seed": 4}, "step": 2, "values": {"a": -1.0, "b": 3}} == json.loads(line)
+    assert json.loads(line) == {"run": "mine", "settings": {"seed": 4}, "step": 2, "values": {"a": -1.0, "b": 3}}
     assert "\n" not in line
 
 
@@ -211,4 +211,4 @@ def test_what_is_undefined_is_in_no_line() -> None:
 
     run, step, values = result_line(Report(document), "name")
 
-    assert ("name", 0, {"both.auc": 0.25, "both.auc.standard_error": 0.1}) == (run.name, step, values)
+    assert (run.name, step, values) == ("name", 0, {"both.auc": 0.25, "both.auc.standard_error": 0.1})

@@ -40,8 +40,8 @@ def test_every_script_without_a_suffix_is_executable_and_names_its_interpreter()
     scripts = [path for path in (REPOSITORY / "scripts").iterdir() if path.is_file() and not path.suffix]
     scripts.append(REPOSITORY / ".ci" / "run")
 
-    assert [] == [path.name for path in scripts if not os.access(path, os.X_OK)]
-    assert [] == [path.name for path in scripts if not path.read_text(encoding="utf-8").startswith("#!/usr/bin/env ")]
+    assert [path.name for path in scripts if not os.access(path, os.X_OK)] == []
+    assert [path.name for path in scripts if not path.read_text(encoding="utf-8").startswith("#!/usr/bin/env ")] == []
     assert "scripts/test --all" in scripts[-1].read_text(encoding="utf-8"), "CI runs every test by the one command"
 
 
@@ -50,10 +50,10 @@ def test_the_constraints_pin_one_version_without_local_tag_of_every_dependency()
     setup = (REPOSITORY / "setup.py").read_text(encoding="utf-8")
     needed = re.findall(r'^ {4,}"([a-z0-9-]+)(?:>=[\d.]+)?",$', setup, flags=re.MULTILINE)
 
-    assert "2.13.0" == pinned["torch"]
+    assert pinned["torch"] == "2.13.0"
     assert {"torch", "typer", "pytest", "import-linter"} <= set(needed)
-    assert [] == [name for name in needed if name not in pinned]
-    assert [] == [name for name, version in pinned.items() if "+" in version]
+    assert [name for name in needed if name not in pinned] == []
+    assert [name for name, version in pinned.items() if "+" in version] == []
 
 
 def test_every_requirement_has_a_lowest_version_that_is_not_above_the_pinned_one() -> None:
@@ -63,12 +63,12 @@ def test_every_requirement_has_a_lowest_version_that_is_not_above_the_pinned_one
     lowest = {(of := Requirement(text)).name: (str(of.specifier), text) for text in texts}
 
     assert len(lowest) > 30
-    assert [] == [text for bound, text in lowest.values() if not bound.startswith(">=")]
-    assert [] == [text for name, (_, text) in lowest.items() if pinned[name] not in Requirement(text).specifier]
+    assert [text for bound, text in lowest.values() if not bound.startswith(">=")] == []
+    assert [text for name, (_, text) in lowest.items() if pinned[name] not in Requirement(text).specifier] == []
 
 
 def test_pyproject_configures_tools_only() -> None:
-    assert {"build-system", "tool"} == set(tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")))
+    assert set(tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))) == {"build-system", "tool"}
 
 
 def test_the_version_stands_in_one_place_and_in_the_changelog() -> None:
@@ -90,9 +90,9 @@ def test_no_file_names_a_path_of_one_machine_or_a_registry() -> None:
     """Data files, which are not UTF-8, neither."""
     texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in repository_files()}
 
-    assert [] == [
+    assert [
         f"{path.relative_to(REPOSITORY)}: {match[0]}"
         for path, text in texts.items()
         for pattern in (MACHINE_PATH, REGISTRY_HOST)
         for match in pattern.finditer(text)
-    ]
+    ] == []

@@ -29,30 +29,31 @@ def test_the_table_has_values_where_they_are_known_and_bounds_elsewhere(tmp_path
 def test_the_file_is_a_report_with_intervals_and_reasons(tmp_path: Path, flags: list[str]) -> None:
     from pbgeval.report.report import Report
 
-    assert 0 == run_main(*flags, "--output", "out/metrics.json", cwd=tmp_path).status
+    assert run_main(*flags, "--output", "out/metrics.json", cwd=tmp_path).status == 0
 
     report = Report.read(tmp_path / "out")
     # heads: 1.5 of 8 (realistic), and 1 to 8; tails: 2 to 8, and 1
     low, high = (1 / 1.5 + 1 / 8 + 1 / 8 + 1) / 4, (1 / 1.5 + 1 + 1 / 2 + 1) / 4
     assert None is report["mrr"]
-    assert {"low": pytest.approx(low), "high": pytest.approx(high)} == report.intervals[
-        "both.realistic.mean_reciprocal_rank"
-    ]
-    assert 0.5 == report["tail.hits@1"]
+    assert report.intervals["both.realistic.mean_reciprocal_rank"] == {
+        "low": pytest.approx(low),
+        "high": pytest.approx(high),
+    }
+    assert report["tail.hits@1"] == 0.5
     assert "neither grows nor falls" in report.document["refused"]["both.realistic.variance"]
-    assert (3, 4, 8, 3, 1) == (
+    assert (
         report.document["num_edges"],
         report.document["num_queries"],
         report.document["lists"]["num_entities"],
         report.document["lists"]["longest"],
         report.document["lists"]["num_missing"],
-    )
+    ) == (3, 4, 8, 3, 1)
 
 
 @pytest.mark.parametrize(("absent", "expected"), [("last", (1 / 1.5 + 1 / 8 + 1 / 8 + 1) / 4), ("zero", 2.5 / 6)])
 def test_a_convention_gives_one_number(tmp_path: Path, flags: list[str], absent: str, expected: float) -> None:
-    assert 0 == run_main(*flags, "--absent", absent, "--output", "metrics.json", cwd=tmp_path).status
+    assert run_main(*flags, "--absent", absent, "--output", "metrics.json", cwd=tmp_path).status == 0
 
     document = json.loads((tmp_path / "metrics.json").read_text())
-    assert pytest.approx(expected) == document["metrics"]["both.realistic.mean_reciprocal_rank"]
+    assert document["metrics"]["both.realistic.mean_reciprocal_rank"] == pytest.approx(expected)
     assert ({}, absent) == (document["intervals"], document["provenance"]["settings"]["absent"])

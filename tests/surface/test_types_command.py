@@ -24,12 +24,14 @@ def test_the_file_has_the_value_of_each_query(tmp_path: Path) -> None:
     flags = ["--gain", "exponential", "--discount", "standard", "--base", "3", "-k", "3", "--output", "r.json"]
     assert run_main("types", *FILES, *flags, cwd=tmp_path).printed
     document = json.loads((tmp_path / "r.json").read_text())
-    assert ("exponential", "standard", 3.0, 2) == (
+    assert (
         document["gain"],
         document["discount"],
         document["base"],
         document["counts"]["num_undefined"],
-    )
-    assert (1.0, 0.0, None) == tuple(
-        document["queries"][query]["ndcg_at_3"] for query in ("perfect", "empty", "foreign")
+    ) == ("exponential", "standard", 3.0, 2)
+    assert tuple(document["queries"][query]["ndcg_at_3"] for query in ("perfect", "empty", "foreign")) == (
+        1.0,
+        0.0,
+        None,
     )

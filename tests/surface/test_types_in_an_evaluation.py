@@ -32,7 +32,7 @@ def run(case: TinyCase, output: Path, *settings: str) -> Done:
 def test_the_table_and_the_files_have_ndcg_beside_reciprocal_ranks_and_hits(case: TinyCase, tmp_path: Path) -> None:
     done = run(case, tmp_path / "output", *TYPES)
 
-    assert 0 == done.status
+    assert done.status == 0
     report = Report.read(tmp_path / "output")
     lines = [line.replace("│", " ").split() for line in done.out.splitlines()]
     shown = f"{report['ndcg@5']:.4f}"
@@ -40,7 +40,7 @@ def test_the_table_and_the_files_have_ndcg_beside_reciprocal_ranks_and_hits(case
     assert report["ndcg"] == report["tail.ndcg_jk@10"] == report["both.ndcg_jk_at_10"]
     assert report["ndcg_standard@3"] != report["ndcg@3"] != report["exponential_ndcg@3"]
     section = report.document["types"]
-    assert ["has"] == section["relations"]
+    assert section["relations"] == ["has"]
     assert {"tail.realistic.mean_reciprocal_rank", "tail.realistic.hits_at_3", "tail.ndcg_jk_at_3"} <= set(
         section["metrics"]
     )
@@ -51,8 +51,8 @@ def test_the_table_and_the_files_have_ndcg_beside_reciprocal_ranks_and_hits(case
 
 
 def test_metrics_of_one_family_and_single_ones(case: TinyCase, tmp_path: Path) -> None:
-    assert 0 == run(case, tmp_path / "family", *TYPES, "metrics=ndcg").status
-    assert 0 == run(case, tmp_path / "one", *TYPES, "metrics=mrr,tail.ndcg@3").status
+    assert run(case, tmp_path / "family", *TYPES, "metrics=ndcg").status == 0
+    assert run(case, tmp_path / "one", *TYPES, "metrics=mrr,tail.ndcg@3").status == 0
 
     keys = set(metrics_of(tmp_path / "family")["metrics"])
     assert len(keys) == 2 * 4 * 5
@@ -63,10 +63,10 @@ def test_metrics_of_one_family_and_single_ones(case: TinyCase, tmp_path: Path) -
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_a_run_goes_on_to_the_same_bytes(k: int, case: TinyCase, tmp_path: Path) -> None:
     settings = (*TYPES, f"train_paths={case.root / 'edges'}", "save_topk=2")
-    assert 0 == run(case, tmp_path / "whole", *settings).status
+    assert run(case, tmp_path / "whole", *settings).status == 0
     with entries_after_each_unit(), short_of_memory(sweep, "rank", k):
-        assert 75 == run(case, tmp_path / "output", *settings).status
-    assert 0 == run(case, tmp_path / "output", *settings).status
+        assert run(case, tmp_path / "output", *settings).status == 75
+    assert run(case, tmp_path / "output", *settings).status == 0
     assert numbers_of(tmp_path / "whole") == numbers_of(tmp_path / "output")
     assert metrics_of(tmp_path / "whole")["types"] == metrics_of(tmp_path / "output")["types"]
 
@@ -76,7 +76,7 @@ def test_another_hierarchy_is_another_run(case: TinyCase, tmp_path: Path) -> Non
     text = (DATA / "taxonomy.tsv").read_text()
     taxonomy.write_text(text)
     settings = (TYPES[0], f"taxonomy_path={taxonomy}", TYPES[2])
-    assert 0 == run(case, tmp_path / "output", *settings).status
+    assert run(case, tmp_path / "output", *settings).status == 0
 
     assert "already complete" in run(case, tmp_path / "output", *settings).err
     taxonomy.write_text(text.replace("person\t2\tbeing", "person\t2\torganism"))

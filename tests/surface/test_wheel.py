@@ -43,25 +43,25 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built: Built
     assert files_of_package() == package
     assert {"pbgeval/py.typed", "pbgeval/__main__.py", "pbgeval/ranking/fused_kernel.py"} < package
     page = {name for name in package if name.startswith("pbgeval/report/templates/") and not name.endswith(".py")}
-    assert {".html", ".css", ".js"} == {PurePosixPath(name).suffix for name in page}
-    assert [] == [name for name in package if found[name] != (REPOSITORY / name).read_bytes()]
+    assert {PurePosixPath(name).suffix for name in page} == {".html", ".css", ".js"}
+    assert [name for name in package if found[name] != (REPOSITORY / name).read_bytes()] == []
 
 
 def test_the_wheel_says_what_it_is(built: Built) -> None:
     said = metadata(built.wheel)
 
     assert ("pbgeval", pbgeval.__version__, ">=3.11") == (said["Name"], said["Version"], said["Requires-Python"])
-    assert "BSD-3-Clause" == (said["License-Expression"] or said["License"])
+    assert (said["License-Expression"] or said["License"]) == "BSD-3-Clause"
     licenses = [data for name, data in contents(built.wheel).items() if name.endswith("/LICENSE")]
     assert [(REPOSITORY / "LICENSE").read_bytes()] == licenses
     assert said["Summary"]
-    assert "text/markdown" == said["Description-Content-Type"]
+    assert said["Description-Content-Type"] == "text/markdown"
     assert (REPOSITORY / "README.md").read_text(encoding="utf-8").strip() == str(said.get_payload()).strip()
     classifiers = set(said.get_all("Classifier") or [])
     assert {"Typing :: Typed", "Environment :: Console", "Programming Language :: Python :: 3.11"} < classifiers
-    assert ("true", "py3-none-any") == (metadata(built.wheel, "WHEEL")["Root-Is-Purelib"], built.wheel.stem[-12:])
+    assert (metadata(built.wheel, "WHEEL")["Root-Is-Purelib"], built.wheel.stem[-12:]) == ("true", "py3-none-any")
     entry_points = contents(built.wheel)[f"{DIST_INFO}/entry_points.txt"].decode()
-    assert ["[console_scripts]", "kgeval-dist = pbgeval.__main__:main"] == entry_points.split("\n")[:2]
+    assert entry_points.split("\n")[:2] == ["[console_scripts]", "kgeval-dist = pbgeval.__main__:main"]
 
 
 def test_the_source_distribution_makes_the_same_wheel(built: Built, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_source_distribution_makes_the_same_wheel(built: Built, tmp_path: Pa
     own = {"LICENSE", "README.md", "CHANGELOG.md", "constraints.txt", "pyproject.toml", "setup.py"}
     made = {name for name in found if name in ("PKG-INFO", "setup.cfg") or name.startswith("pbgeval.egg-info/")}
     assert files_of_package() | own | {"MANIFEST.in"} == set(found) - made
-    assert [] == [name for name in own if found[name] != (REPOSITORY / name).read_bytes()]
+    assert [name for name in own if found[name] != (REPOSITORY / name).read_bytes()] == []
     assert contents(built.wheel) == contents(build_wheel(built.sdist, tmp_path / "again"))
 
 
@@ -95,7 +95,7 @@ def test_an_installed_wheel_evaluates_like_the_checkout(installed: InstalledWhee
     (tmp_path / "elsewhere").mkdir()
     done = installed.run("--config", case.config, *arguments, cwd=tmp_path / "elsewhere", program="kgeval-dist")
 
-    assert "" == done.printed
+    assert done.printed == ""
     evaluated(case)
     assert numbers_of(case.root / "output") == numbers_of(tmp_path / "out")
 
@@ -118,7 +118,7 @@ def test_a_program_that_uses_an_installed_wheel_is_checked_against_its_types(
     )
     done = start([sys.executable, "-m", "mypy", "--python-executable", installed.python, "program.py"], tmp_path)
 
-    assert 3 == len(done.out.splitlines()), done
+    assert len(done.out.splitlines()) == 3, done
     revealed, refused, _ = done.out.splitlines()
     assert "program.py:3: note: Revealed type is " in revealed
     assert "Any" not in revealed

@@ -66,7 +66,7 @@ def test_a_folder_of_dglke_has_the_ranks_of_its_definition(name: str, released: 
     model = DglkeFolder(tmp_path / "model", name, labels=released, released=released)
 
     assert_dglke_ranks(model, tmp_path / "out", 1e-4 if name in ROUNDED else 0.0)
-    assert ["entity 0", "entity 1"] == list(open_model(model.folder).entity_names() or [])[:2] or not released
+    assert list(open_model(model.folder).entity_names() or [])[:2] == ["entity 0", "entity 1"] or not released
 
 
 @pytest.mark.parametrize(("name", "precision"), crossed(DGLKE, ["float32", "float64"], quick=2))
@@ -106,7 +106,7 @@ def _with_gamma(model: DglkeFolder, gamma: float) -> Any:
 def test_simple_is_clamped_at_20_so_that_large_scores_tie(tmp_path: Path) -> None:
     model = DglkeFolder(tmp_path / "model", "SimplE", scale=8.0)
     scores = [model.score(lhs, rel, rhs) for lhs, rel, _ in some_edges(41, 4, 15, seed=1) for rhs in range(41)]
-    assert (20.0, -20.0) == (max(scores), min(scores))
+    assert (max(scores), min(scores)) == (20.0, -20.0)
 
     assert_dglke_ranks(model, tmp_path / "out")
 
@@ -159,8 +159,8 @@ def test_old_names_of_parameters_and_labels_are_read(tmp_path: Path) -> None:
 
     model = open_model(tmp_path / "x.pt")
 
-    assert (37, 3, 8, "libkge") == (model.num_entities, model.num_relations, model.dimension, model.system)
-    assert (["e0", "e1"], None) == (list(model.entity_names() or [])[:2], model.relation_names())
+    assert (model.num_entities, model.num_relations, model.dimension, model.system) == (37, 3, 8, "libkge")
+    assert (list(model.entity_names() or [])[:2], model.relation_names()) == (["e0", "e1"], None)
 
 
 def test_labels_are_read_in_any_order_and_each_id_must_have_one(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_rows_are_mapped_and_never_read_whole(tmp_path: Path) -> None:
     model = open_model(DglkeFolder(tmp_path / "model", "DistMult").folder)
     rows = model.entities.part(13, 27)
 
-    assert 14 == rows.num_rows
+    assert rows.num_rows == 14
     assert np.array_equal(np.load(tmp_path / "model" / "FB15k_DistMult_entity.npy")[13:27], rows.load().numpy())
     assert np.array_equal(rows.load()[4:9], rows.read_rows(4, 9))
     whole = model.entities.load()
@@ -561,11 +561,11 @@ def test_a_key_that_a_config_file_or_an_override_sets_to_its_default_is_no_defau
 @pytest.mark.parametrize("kind", ["json", "py"])
 def test_an_override_may_name_the_entity_type_of_a_model(tmp_path: Path, kind: str) -> None:
     config = load_config(config_file(tmp_path, kind), ["entities.all.num_partitions=2"])
-    assert {"all": 2} == {name: entity.num_partitions for name, entity in config.entities.items()}
+    assert {name: entity.num_partitions for name, entity in config.entities.items()} == {"all": 2}
 
     of_file = config_file(tmp_path, kind, model=None)
     config = load_config(of_file, ["entities.all.num_partitions=2", f"model={tmp_path / 'model'}"])
-    assert 2 == config.entities["all"].num_partitions
+    assert config.entities["all"].num_partitions == 2
     with pytest.raises(ConfigError) as caught:
         load_config(of_file, ["entities.all.num_partitions=2"])
     if kind == "py":

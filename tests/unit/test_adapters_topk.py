@@ -48,8 +48,8 @@ def rows(topk: TopK) -> list[tuple]:
 def test_a_repeated_edge_is_as_many_queries_as_it_is_evaluated(tmp_path: Path) -> None:
     once = RANKING.partition("c likes")[0]
 
-    assert [0, 0, 1, 1] == read(tmp_path, test="a likes b\n" * 2, ranking=once * 2).edge_Q.tolist()
-    assert 1 == read(tmp_path, test="a likes b\n" * 2, ranking=once).counts["num_missing"]
+    assert read(tmp_path, test="a likes b\n" * 2, ranking=once * 2).edge_Q.tolist() == [0, 0, 1, 1]
+    assert read(tmp_path, test="a likes b\n" * 2, ranking=once).counts["num_missing"] == 1
     with pytest.raises(DataError, match=r"ranking.txt:4: expected edge 'a likes b' once, as it is evaluated"):
         read(tmp_path, test="a likes b\n", ranking=once * 2)
 
@@ -58,17 +58,17 @@ def test_labels_with_spaces_are_found_among_the_evaluated_edges(tmp_path: Path) 
     ranking = "New York in United States\nHeads: York\t1\tNew York\t1\t\nTails:\t\n"
     found = read(tmp_path, test="New York\tin\tUnited States\n", ranking=ranking)
 
-    assert [(True, 1, 2, 3), (False, 1, 3, 3)] == rows(found)
+    assert rows(found) == [(True, 1, 2, 3), (False, 1, 3, 3)]
     with pytest.raises(DataError, match=r"ranking.txt:1: expected a line that means one evaluated edge"):
         read(tmp_path, test="a b\tc\td\na\tb c\td\n", ranking="a b c d\nHeads:\nTails:\n")
     tabs = read(tmp_path, test="a b\tc\td\na\tb c\td\n", ranking="a\tb c\td\nHeads:\nTails:\n")
-    assert [1, 1] == tabs.edge_Q.tolist()
+    assert tabs.edge_Q.tolist() == [1, 1]
 
 
 def test_entities_of_a_file_are_the_candidates(tmp_path: Path) -> None:
     entities = written(tmp_path / "entities.tsv", "".join(f"{at}\t{name}\n" for at, name in enumerate("abcdxyz12")))
 
-    assert {9} == set(read(tmp_path, entities=entities).ranks.num_candidates_Q.tolist())
+    assert set(read(tmp_path, entities=entities).ranks.num_candidates_Q.tolist()) == {9}
     with pytest.raises(StorageError, match=r"ranking.txt:2: expected an entity of the file of entities, found 'w'"):
         read(tmp_path, ranking="a likes b\nHeads: w\t1\t\nTails:\n", entities=entities)
 
@@ -120,7 +120,7 @@ def test_gzip_is_read_and_memory_does_not_grow_with_the_file(tmp_path: Path) -> 
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert (expected, 600) == (rows(found), found.counts["num_not_evaluated"])
+    assert (rows(found), found.counts["num_not_evaluated"]) == (expected, 600)
     assert peak < 3_000_000
 
 
@@ -308,8 +308,8 @@ def test_what_the_lists_do_not_tell_is_refused_with_the_reason() -> None:
     absent = listed([(True, 0, 0, 4), (False, 3, 0, 4)])
     metrics = absent.metrics()
 
-    assert (0.5, 0.5, 2) == (metrics["hits@1"], metrics["hits@3"], metrics["count"])  # the list has three
-    assert (pytest.approx((1 + 1 / 8) / 2), pytest.approx((1 + 1 / 4) / 2)) == metrics.bounds("mrr")
+    assert (metrics["hits@1"], metrics["hits@3"], metrics["count"]) == (0.5, 0.5, 2)  # the list has three
+    assert metrics.bounds("mrr") == (pytest.approx((1 + 1 / 8) / 2), pytest.approx((1 + 1 / 4) / 2))
     with pytest.raises(UnknowableMetricError, match=r"'mrr' lies between 0.5625 and 0.625: 1 of 2 lists"):
         metrics["mrr"]
     for name in ("variance", "std", "mad"):
@@ -317,20 +317,20 @@ def test_what_the_lists_do_not_tell_is_refused_with_the_reason() -> None:
             metrics[name]
     assert None is not absent.metrics("last")["variance"]
     zero = absent.metrics("zero")
-    assert (0.5, 0.5, 0.5, 2) == (zero["mrr"], zero["hits@10"], zero["expected.mrr"], zero["count"])
+    assert (zero["mrr"], zero["hits@10"], zero["expected.mrr"], zero["count"]) == (0.5, 0.5, 0.5, 2)
     for name in ("mean_rank", "amri", "ahits@1", "median_rank"):
         with pytest.raises(UnknowableMetricError, match=r"has no value where a true entity that is not listed has no"):
             zero[name]
     of_all_listed = listed([(True, 0, 1, 4)])
     assert of_all_listed.metrics("last")["variance"] == of_all_listed.metrics("zero")["variance"]
     nobody = listed([(False, 0, 0, 4)]).metrics("zero")
-    assert (0.0, 0.0) == (nobody["mrr"], nobody["hits@3"])
+    assert (nobody["mrr"], nobody["hits@3"]) == (0.0, 0.0)
 
 
 def test_without_queries_nothing_is_defined() -> None:
     empty = listed([(True, 0, 0, 0)]).select(np.array([False]))
 
-    assert [None] * 3 == [empty.metrics(name)["mrr"] for name in ("bounds", "last", "zero")]
+    assert [empty.metrics(name)["mrr"] for name in ("bounds", "last", "zero")] == [None] * 3
 
 
 # Reference data
@@ -364,15 +364,14 @@ def test_the_safran_vectors_are_equal(reference_path: Path, tmp_path: Path) -> N
         for side in ENDS
     }
     assert (of_vectors, expected["absent"], 0) == (by_query, found.counts["num_absent"], found.counts["num_missing"])
-    assert 0 == found.counts["num_known_listed"]
+    assert found.counts["num_known_listed"] == 0
     metrics = found.ranks.metrics()
     for name in ("mrr", "hits@1", "hits@3", "hits@10"):
-        assert (
-            pytest.approx(expected["bounds"]["optimistic"][name], rel=1e-12) == metrics.bounds(f"optimistic.{name}")[1]
+        assert metrics.bounds(f"optimistic.{name}")[1] == pytest.approx(
+            expected["bounds"]["optimistic"][name], rel=1e-12
         )
-        assert (
-            pytest.approx(expected["bounds"]["pessimistic"][name], rel=1e-12)
-            == metrics.bounds(f"pessimistic.{name}")[0]
+        assert metrics.bounds(f"pessimistic.{name}")[0] == pytest.approx(
+            expected["bounds"]["pessimistic"][name], rel=1e-12
         )
     truncated = found.ranks.metrics("zero")["pessimistic.mrr"]
-    assert pytest.approx(expected["mrr_truncated_pessimistic_ties"], rel=1e-12) == truncated
+    assert truncated == pytest.approx(expected["mrr_truncated_pessimistic_ties"], rel=1e-12)

@@ -18,12 +18,12 @@ def written(path: Path, text: str) -> Path:
 def test_lines_and_both_forms_of_json_hold_the_same(tmp_path: Path) -> None:
     expected = {"q 1": ["a", "b", "a"], "7": [], "ü": ["c"]}
 
-    assert expected == read_type_lists(written(tmp_path / "t.tsv", "q 1\ta\tb\ta\n\n7\nü\tc\t\r\n"))
+    assert read_type_lists(written(tmp_path / "t.tsv", "q 1\ta\tb\ta\n\n7\nü\tc\t\r\n")) == expected
     text = '{"q 1": ["a", "b", "a"], "7": [], "ü": ["c"]}'
-    assert expected == read_type_lists(written(tmp_path / "t.json", text))
+    assert read_type_lists(written(tmp_path / "t.json", text)) == expected
     text = '[{"id": "q 1", "category": "resource", "type": ["a", "b", "a"]}, {"id": 7, "type": []},'
-    assert expected == read_type_lists(written(tmp_path / "s.json", text + '{"id": "ü", "type": ["c"]}]'))
-    assert {} == read_type_lists(written(tmp_path / "empty.tsv", ""))
+    assert read_type_lists(written(tmp_path / "s.json", text + '{"id": "ü", "type": ["c"]}]')) == expected
+    assert read_type_lists(written(tmp_path / "empty.tsv", "")) == {}
 
 
 @pytest.mark.parametrize(

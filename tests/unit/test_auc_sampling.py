@@ -18,21 +18,21 @@ def test_small_evaluations_are_compared_whole():
     of = AucSampling.of_size(auc_sampling.EXACT_CELLS - 10, 10, 1000)
 
     assert of.exact
-    assert (1.0, 1.0, 0, None) == (of.competing_rate, of.true_rate, of.words_per_row, of.words(DrawStream(1), 0, 5))
+    assert (of.competing_rate, of.true_rate, of.words_per_row, of.words(DrawStream(1), 0, 5)) == (1.0, 1.0, 0, None)
 
 
 def test_rates_are_those_that_give_samples_of_the_wanted_size():
     of = AucSampling.of_size(1 << 30, 1 << 22, 256)
 
     assert not of.exact
-    assert (2.0**-12, 2.0**-2, FIRST_POSITION_WORD + 1, 1.0, FIRST_POSITION_WORD + 1 + 1, 0.5) == (
+    assert (
         of.competing_rate,
         of.true_rate,
         of.words_per_row,
         AucSampling.of_size(1 << 30, 1000, 1 << 20).true_rate,
         AucSampling.of_size(1 << 30, 1 << 10, 1 << 12).words_per_row,
         AucSampling.of_size(100, auc_sampling.EXACT_CELLS, 7).competing_rate,
-    )
+    ) == (2.0**-12, 2.0**-2, FIRST_POSITION_WORD + 1, 1.0, FIRST_POSITION_WORD + 1 + 1, 0.5)
 
 
 def test_words_belong_to_rows_whatever_the_block():
@@ -41,7 +41,7 @@ def test_words_belong_to_rows_whatever_the_block():
 
     for start, stop in ((0, 1), (3, 9), (19, 20)):
         assert np.array_equal(whole[start:stop], of.words(DrawStream(9), start, stop - start))
-    assert (0, 5) == of.words(DrawStream(9), 4, 0).shape
+    assert of.words(DrawStream(9), 4, 0).shape == (0, 5)
 
 
 @pytest.mark.parametrize("length", [1, 7, 40, 100])

@@ -11,7 +11,7 @@ from pbgeval.ranking.block_threads import BlockThreads
 def test_a_gpu_gets_its_work_from_one_thread_and_a_cpu_from_at_least_one() -> None:
     devices = (("cuda", 9), ("cpu", 9), ("cpu", 0))
 
-    assert [1, 1, 1] == [BlockThreads.of_device(torch.device(name), most).num_threads for name, most in devices]
+    assert [BlockThreads.of_device(torch.device(name), most).num_threads for name, most in devices] == [1, 1, 1]
 
 
 def test_results_are_in_order_whoever_made_them() -> None:

@@ -20,8 +20,8 @@ def test_whoever_finishes_the_last_window_of_a_bucket_reports_it():
     report = other.finished(WINDOWS[1], 0.5, 0.75)
 
     assert report is not None
-    assert (30, 4.0) == (report.num_edges, pytest.approx(report.seconds))
-    assert 0.5 == pytest.approx(report.mean_reciprocal_rank)
+    assert (report.num_edges, pytest.approx(report.seconds)) == (30, 4.0)
+    assert report.mean_reciprocal_rank == pytest.approx(0.5)
 
 
 def test_a_bucket_of_one_unit_is_reported_at_once_and_without_a_counter():
@@ -40,7 +40,7 @@ def test_of_a_sample_the_edges_drawn_count():
 
     assert report is not None
     assert report.num_edges == progress.num_edges == sum(1 + unit.start % 2 for unit in WINDOWS[:2])
-    assert 0.5 == pytest.approx(report.mean_reciprocal_rank)
+    assert report.mean_reciprocal_rank == pytest.approx(0.5)
 
 
 def test_the_running_mean_is_that_of_all_workers_and_its_interval_closes_at_the_end():

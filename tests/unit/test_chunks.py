@@ -34,11 +34,11 @@ def layout(rel_E, lists, first_row=0, dynamic=False):
 
 def test_short_chunks_are_topped_up_and_words_follow_each_other():
     """Words begin at row 10 x (2 + 3); relation 0 has one chunk, relation 1 two whole ones and a short one."""
-    assert [
+    assert layout(RELATIONS, SampledLists(2, 3), first_row=10) == [
         (0, [[1, 4]], 2, 3, 0, 0, 50),
         (1, [[0, 2], [3, 5]], 2, 3, 0, 0, 53),
         (1, [[6]], 1, 4, 1, 0, 59),
-    ] == layout(RELATIONS, SampledLists(2, 3), first_row=10)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_short_chunks_are_topped_up_and_words_follow_each_other():
 )
 def test_sizes_of_lists(lists, chunk_size, longest, per_row):
     assert (chunk_size, longest, per_row) == (lists.chunk_size, lists.longest_list, lists.words_per_row)
-    assert 0 == lists.window_rows() % chunk_size
+    assert lists.window_rows() % chunk_size == 0
     assert chunks.WINDOW_ROWS <= lists.window_rows() < chunks.WINDOW_ROWS + chunk_size
 
 
@@ -114,5 +114,5 @@ def test_chunks_that_a_sample_has_drawn_are_one_block_with_the_draws_they_have_a
     ((_, some),) = chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10, {0: np.array([0, 1, 4, 7, 8, 9])})
     none = list(chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10, {0: np.array([], np.int64)}))
 
-    assert (((50, 10),), [[0, 1], [2, 3], [8, 9], [14, 15], [16, 17], [18, 19]]) == (whole.runs, some.rows_BQ.tolist())
-    assert (((50, 2), (50 + 4 * 3, 1), (50 + 7 * 3, 3)), []) == (some.runs, none)
+    assert (whole.runs, some.rows_BQ.tolist()) == (((50, 10),), [[0, 1], [2, 3], [8, 9], [14, 15], [16, 17], [18, 19]])
+    assert (some.runs, none) == (((50, 2), (50 + 4 * 3, 1), (50 + 7 * 3, 3)), [])

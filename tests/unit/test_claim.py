@@ -47,7 +47,7 @@ def test_a_directory_has_one_owner_until_it_is_released(tmp_path):
     with pytest.raises(OutputError, match=f"another run is writing here \\(process {os.getpid()} on here\\)"):
         second.acquire()
     first.release()
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
     second.acquire()
     second.release()
 
@@ -64,7 +64,7 @@ def test_a_dead_owner_of_this_host_and_a_damaged_file_are_taken_over_at_once(tmp
 
     assert ours.me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
     ours.release()
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_heartbeat_stays_in_its_folder_when_the_working_directory_changes(tm
     monkeypatch.chdir(tmp_path / "a")
     ours.release()
 
-    assert [] == [*(tmp_path / "a" / "output").iterdir(), *(tmp_path / "b").iterdir()]
+    assert [*(tmp_path / "a" / "output").iterdir(), *(tmp_path / "b").iterdir()] == []
 
 
 def test_a_folder_that_is_removed_does_not_come_back(tmp_path):
@@ -139,13 +139,13 @@ def test_who_was_taken_for_dead_leaves_the_directory_alone(tmp_path):
     second = claim(tmp_path, job="SLURM_JOB_ID=5")
     second.acquire()
 
-    assert (False, True) == (first.is_held, second.is_held)
+    assert (first.is_held, second.is_held) == (False, True)
     time.sleep(0.25)
     assert (tmp_path / HEARTBEAT).read_text().startswith(second.me["nonce"])
     first.release()
     assert {OWNER, HEARTBEAT} == {path.name for path in tmp_path.iterdir()}
     second.release()
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
@@ -168,7 +168,7 @@ def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
         thread.join()
     assert (1, owners[0].me["nonce"]) == (len(owners), json.loads((tmp_path / OWNER).read_text())["nonce"])
     owners[0].release()
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -181,4 +181,4 @@ def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
     ],
 )
 def test_a_job_is_known_by_its_scheduler(environment, expected):
-    assert expected == scheduler_job(environment)
+    assert scheduler_job(environment) == expected

@@ -45,7 +45,7 @@ def test_scores_of_pairs_and_blocks_by_hand(name, bias, expected):
     paired_Q = comparator.paired_scores(queries_QD, candidates_QD)
 
     assert torch.equal(comparator.scores(queries_QD[None], candidates_QD[None])[0].diagonal(), paired_Q)
-    assert pytest.approx(expected, rel=1e-6) == comparator.real_scores(paired_Q)[0].item()
+    assert comparator.real_scores(paired_Q)[0].item() == pytest.approx(expected, rel=1e-6)
 
 
 @given(
@@ -101,31 +101,31 @@ def test_zero_vectors_under_cos_are_named(bias):
     for prepare in (comparator.prepare_queries, comparator.prepare_candidates):
         with pytest.raises(ZeroVectorError) as caught:
             prepare(rows)
-        assert [1, 3] == caught.value.rows
+        assert caught.value.rows == [1, 3]
 
 
 @pytest.mark.parametrize("name", ["dot", "l2", "squared_l2", *OWN_COMPARATORS])
 def test_zero_vectors_have_scores_elsewhere(name):
-    assert [[0.0]] == real_scores(Comparator(name), [[0.0, 0.0]], [[0.0, 0.0]]).round(decimals=6).abs().tolist()
+    assert real_scores(Comparator(name), [[0.0, 0.0]], [[0.0, 0.0]]).round(decimals=6).abs().tolist() == [[0.0]]
 
 
 def test_tiny_and_huge_vectors_have_directions():
     scores = real_scores(Comparator("cos"), [[1e-30, 0.0]], [[3e25, 4e25], [-1e-25, 0.0], [0.0, 1e30]])
 
-    assert pytest.approx([0.6, -1.0, 0.0], abs=1e-6) == scores[0].tolist()
+    assert scores[0].tolist() == pytest.approx([0.6, -1.0, 0.0], abs=1e-6)
 
 
 def test_a_clamped_score_ends_at_20_and_ties_beyond():
     rows = torch.tensor([[5.0, 0.0], [4.0, 0.0], [100.0, 0.0], [-1e30, 0.0]])
     comparator = Comparator("clamped_dot")
 
-    assert [[20.0, 20.0, 20.0, -20.0]] == real_scores(comparator, [[5.0, 1.0]], rows.tolist()).tolist()
-    assert [20.0, 16.0, 20.0, 20.0] == comparator.paired_scores(rows, rows).tolist()
+    assert real_scores(comparator, [[5.0, 1.0]], rows.tolist()).tolist() == [[20.0, 20.0, 20.0, -20.0]]
+    assert comparator.paired_scores(rows, rows).tolist() == [20.0, 16.0, 20.0, 20.0]
     assert torch.equal(comparator.paired_scores(rows, rows), comparator.pbg_true_scores(rows, rows))
 
 
 def test_the_bias_is_added_to_a_clamped_score():
-    assert 22.5 == real_scores(Comparator("clamped_dot", bias=True), [[2.0, 5.0]], [[0.5, 9.0]]).item()
+    assert real_scores(Comparator("clamped_dot", bias=True), [[2.0, 5.0]], [[0.5, 9.0]]).item() == 22.5
     assert not Comparator("clamped_dot").is_inner_product
     assert not Comparator("l1", bias=True).is_inner_product
 

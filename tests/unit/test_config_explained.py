@@ -98,11 +98,11 @@ def test_candidates_are_decided_per_relation_unless_set() -> None:
         (GIVEN, ["all"] * 2),
     ):
         evaluated = config(**settings)
-        assert expected == [evaluated.candidates_of(relation) for relation in evaluated.relations]
+        assert [evaluated.candidates_of(relation) for relation in evaluated.relations] == expected
 
 
 def test_the_dimension_of_a_type_is_its_own_or_the_global_one() -> None:
-    assert (8, 4) == (config().dimension_of("user"), config().dimension_of("item"))
+    assert (config().dimension_of("user"), config().dimension_of("item")) == (8, 4)
     with pytest.raises(ConfigError, match="dimension: required, as entities\\['user'\\] does not set its own"):
         config(dimension=None).dimension_of("user")
 
@@ -205,31 +205,33 @@ def test_numeric_settings_are_plain_json() -> None:
     settings = numeric_settings(config(pbg_semantics=True, workers=2, compute_loss=True))
 
     assert settings == json.loads(json.dumps(settings))
-    assert [{"candidates": "sampled"}, {"candidates": "partition"}] == [
+    assert [
         {"candidates": relation["candidates"]}
         for relation in settings["relations"]  # type: ignore[attr-defined]
-    ]
-    assert {"user": 8, "item": 4} == {
+    ] == [{"candidates": "sampled"}, {"candidates": "partition"}]
+    assert {
         name: entity["dimension"]
         for name, entity in settings["entities"].items()  # type: ignore[attr-defined]
-    }
+    } == {"user": 8, "item": 4}
 
 
 def test_names_count_as_a_set_and_many_of_them_as_a_digest() -> None:
     def restriction(*names: str) -> object:
         return numeric_settings(config(restrict_entities=list(names)))["restrict_entities"]
 
-    assert ["a", "b"] == restriction("b", "a", "b")
+    assert restriction("b", "a", "b") == ["a", "b"]
     many = [f"entity {number}" for number in range(300)]
-    assert {"count", "sha256"} == set(restriction(*many))  # type: ignore[call-overload]
+    assert set(restriction(*many)) == {"count", "sha256"}  # type: ignore[call-overload]
     assert restriction(*many) == restriction(*reversed(many), "entity 7")
     assert restriction(*many) != restriction(*many[1:], "another")
-    assert 1000 > len(json.dumps(restriction(*many)))
+    assert len(json.dumps(restriction(*many))) < 1000
 
 
 def test_figures_are_filtered_where_known_edges_are_named() -> None:
-    assert [False, True, True] == [
-        config(**paths).filtered for paths in ({}, {"filter_paths": ["/x"]}, {"train_paths": ["/x"]})
+    assert [config(**paths).filtered for paths in ({}, {"filter_paths": ["/x"]}, {"train_paths": ["/x"]})] == [
+        False,
+        True,
+        True,
     ]
 
 

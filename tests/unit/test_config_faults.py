@@ -588,7 +588,7 @@ def test_what_makes_no_sense_is_one_line(folder: Path, raw: dict[str, Any], faul
 
 @pytest.mark.parametrize("raw", ACCEPTED.values(), ids=ACCEPTED)
 def test_what_makes_sense_is_accepted(folder: Path, raw: dict[str, Any]) -> None:
-    assert [] == faults_of(folder, raw)
+    assert faults_of(folder, raw) == []
 
 
 def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:
@@ -615,14 +615,7 @@ def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:
 
 
 def test_a_fault_is_not_reported_again_by_its_consequences(folder: Path) -> None:
-    assert [
-        "eval.json: entities['user'].num_partitions: expected an int, got '4' (str)",
-        "eval.json: entities['item']: expected a dict with the keys num_partitions, featurized, dimension, got 7 (int)",
-        "eval.json: relations[1]: expected a dict with the keys name, lhs, rhs, weight, operator, all_negs, "
-        "got 0 (int)",
-        "eval.json: entity_path: expected a string, got 5 (int)",
-        "eval.json: num_batch_negs: expected an int, got None",
-    ] == faults_of(
+    assert faults_of(
         folder,
         changed(
             entities={"user": {"num_partitions": "4"}, "item": 7},
@@ -631,7 +624,14 @@ def test_a_fault_is_not_reported_again_by_its_consequences(folder: Path) -> None
             num_batch_negs=None,
             num_uniform_negs=0,
         ),
-    )
+    ) == [
+        "eval.json: entities['user'].num_partitions: expected an int, got '4' (str)",
+        "eval.json: entities['item']: expected a dict with the keys num_partitions, featurized, dimension, got 7 (int)",
+        "eval.json: relations[1]: expected a dict with the keys name, lhs, rhs, weight, operator, all_negs, "
+        "got 0 (int)",
+        "eval.json: entity_path: expected a string, got 5 (int)",
+        "eval.json: num_batch_negs: expected an int, got None",
+    ]
 
 
 VALUES: st.SearchStrategy[object] = st.recursive(
@@ -692,19 +692,19 @@ def test_given_candidates_are_a_directory_and_groups_are_a_file(folder: Path) ->
         "directory",
         f"eval.json: relation_groups: {folder}/given (given, relative to the working directory) is not a file",
     ] == faults_of(folder, competing(candidate_path="groups.json", relation_groups="given"))
-    assert ["eval.json: relation_groups: expected the path of a file, got ''"] == faults_of(
-        folder, competing(relation_groups="")
-    )
+    assert faults_of(folder, competing(relation_groups="")) == [
+        "eval.json: relation_groups: expected the path of a file, got ''"
+    ]
 
 
 def test_an_override_is_blamed_for_what_it_makes_wrong(folder: Path) -> None:
     (line,) = faults_of(folder, competing(candidates="all", workers=1), "pbg_semantics=True")
     assert line.startswith("-p pbg_semantics=True: candidates: pbg_semantics = True does not allow 'all', because ")
-    assert ["-p restrict_entities.3=x: restrict_entities is not set by the config file, or has the wrong form"] == (
-        faults_of(folder, competing(), "restrict_entities.3=x")
-    )
-    assert [] == faults_of(folder, competing(restrict_entities=[]), "restrict_entities=user:0:1,user:1:1")
-    assert [] == faults_of(folder, competing(restrict_entities=[]), "restrict_entities=none")
+    assert (faults_of(folder, competing(), "restrict_entities.3=x")) == [
+        "-p restrict_entities.3=x: restrict_entities is not set by the config file, or has the wrong form"
+    ]
+    assert faults_of(folder, competing(restrict_entities=[]), "restrict_entities=user:0:1,user:1:1") == []
+    assert faults_of(folder, competing(restrict_entities=[]), "restrict_entities=none") == []
 
 
 FORM = 'expected a JSON object such as {"family": ["parent_of", "child_of"]}, got '
@@ -735,6 +735,6 @@ def test_a_file_of_groups_in_another_form_is_refused(folder: Path, content: str 
 
 
 def test_groups_are_read_with_their_relations_and_may_overlap(folder: Path) -> None:
-    assert {"social": ["knows"], "all of them": ["knows", "likes"]} == read_relation_groups(folder / "groups.json")
+    assert read_relation_groups(folder / "groups.json") == {"social": ["knows"], "all of them": ["knows", "likes"]}
     with pytest.raises(ConfigError, match="cannot read the file: Is a directory"):
         read_relation_groups(folder)

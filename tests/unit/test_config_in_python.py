@@ -40,10 +40,10 @@ def test_all_faults_are_reported_at_once(config: EvalConfig) -> None:
     with pytest.raises(ConfigError) as error:
         evaluate(wrong)
 
-    assert ["comparator", "hits_at[0]", "edge_paths[0]"] == sorted(
+    assert sorted(
         (fault.partition(":")[0] for fault in error.value.faults),
         key=["comparator", "hits_at[0]", "edge_paths[0]"].index,
-    )
+    ) == ["comparator", "hits_at[0]", "edge_paths[0]"]
 
 
 def test_a_name_of_an_entity_type_that_is_no_string_is_a_fault(config: EvalConfig) -> None:

@@ -60,7 +60,7 @@ def test_all_kinds_of_file_give_equal_configs(folder: Path) -> None:
     data = load_config(str(write(folder / "data.json", json.dumps(SETTINGS))))
 
     assert ours == theirs == data
-    assert ["ours", "theirs", "data"] == [config.name for config in (ours, theirs, data)]
+    assert [config.name for config in (ours, theirs, data)] == ["ours", "theirs", "data"]
     assert folder / "data.json" == data.source
 
 
@@ -84,7 +84,7 @@ def get_config():
     config = load_config(write(folder / "eval.py", text))
 
     assert ([1, 2], [str(folder / "edges")] * 2, 4) == (config.hits_at, config.edge_paths, config.dimension_of("all"))
-    assert ["r", "s"] == [relation.name for relation in config.relations]
+    assert [relation.name for relation in config.relations] == ["r", "s"]
 
 
 PBG = "\ndef get_torchbiggraph_config():\n    raise RuntimeError\n"
@@ -105,11 +105,11 @@ def test_training_only_keys_that_the_file_sets_are_named(folder: Path) -> None:
     data = json.dumps(SETTINGS | {"num_epochs": 1, "lr": 0.1, "workers": 2, "init_path": "not/there"})
     ours = OURS.replace("EvalConfig(", "EvalConfig(lr=0.1, ")
 
-    assert ("init_path", "num_epochs", "lr") == load_config(write(folder / "data.json", data)).ignored
+    assert load_config(write(folder / "data.json", data)).ignored == ("init_path", "num_epochs", "lr")
     with pytest.raises(ConfigError, match="lr: only PyTorch-BigGraph's training uses this key; remove it"):
         load_config(write(folder / "ours.py", ours))
-    assert () == load_config(write(folder / "theirs.py", THEIRS)).ignored
-    assert ("verbose",) == load_config(folder / "theirs.py", ["verbose=1"]).ignored
+    assert load_config(write(folder / "theirs.py", THEIRS)).ignored == ()
+    assert load_config(folder / "theirs.py", ["verbose=1"]).ignored == ("verbose",)
 
 
 # Python files
@@ -131,7 +131,7 @@ def test_a_python_file_runs_in_its_place_with_its_neighbours(folder: Path, tmp_p
         sys.path,
     )
     assert {"neighbour", "pbgeval_config_eval"}.isdisjoint(set(sys.modules) - modules_before)
-    assert {"entity", "edges", "checkpoint", "eval.py", "neighbour.py"} == set(os.listdir(folder))  # no bytecode
+    assert set(os.listdir(folder)) == {"entity", "edges", "checkpoint", "eval.py", "neighbour.py"}  # no bytecode
 
 
 BROKEN = {
@@ -196,9 +196,9 @@ def test_a_fault_in_a_neighbour_is_placed_there(folder: Path) -> None:
     write(folder / "eval.py", "import broken\n")
 
     write(folder / "broken.py", "\n\nx = (\n")
-    assert ("broken.py:3: SyntaxError: '(' was never closed",) == faults_of(folder / "eval.py")
+    assert faults_of(folder / "eval.py") == ("broken.py:3: SyntaxError: '(' was never closed",)
     write(folder / "broken.py", "\nraise OSError('no')\n")
-    assert ("broken.py:2: OSError: no",) == faults_of(folder / "eval.py")
+    assert faults_of(folder / "eval.py") == ("broken.py:2: OSError: no",)
 
 
 def test_a_file_that_changed_is_read_anew(folder: Path) -> None:

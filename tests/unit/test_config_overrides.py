@@ -108,9 +108,10 @@ def test_dots_lead_into_entities_and_relations(load: Load) -> None:
         "relations.0.weight=2",
     )
 
-    assert [4, 4] == [entity.num_partitions for entity in config.entities.values()]
-    assert [("diagonal", False, 2.0), ("none", True, 1.0)] == [
-        (relation.operator, relation.all_negs, relation.weight) for relation in config.relations
+    assert [entity.num_partitions for entity in config.entities.values()] == [4, 4]
+    assert [(relation.operator, relation.all_negs, relation.weight) for relation in config.relations] == [
+        ("diagonal", False, 2.0),
+        ("none", True, 1.0),
     ]
 
 
@@ -196,6 +197,6 @@ def test_an_override_does_not_change_what_the_config_file_returned(tmp_path: Pat
 
     try:
         load_config(tmp_path / "eval.py", ["entities.all.num_partitions=4"])
-        assert SETTINGS == builtins.seen  # type: ignore[attr-defined]
+        assert builtins.seen == SETTINGS  # type: ignore[attr-defined]
     finally:
         del builtins.seen  # type: ignore[attr-defined]

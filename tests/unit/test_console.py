@@ -68,11 +68,11 @@ def test_rounds_of_a_sample_share_one_bar(monkeypatch: pytest.MonkeyPatch) -> No
         show()
     observer.finished()
 
-    assert ({"scoring"}, [0, 20, 20, 80, 80, 200], [None, 80, 200]) == (
+    assert (
         {description for description, _, _ in shown},
         [completed for _, completed, _ in shown],
         [total for _, _, total in shown[1::2]],
-    )
+    ) == ({"scoring"}, [0, 20, 20, 80, 80, 200], [None, 80, 200])
 
 
 def test_shares_of_several_rounds_count_the_earlier_ones(

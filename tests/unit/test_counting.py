@@ -32,7 +32,7 @@ def test_counts_are_those_of_sorting(block):
     counts = count(torch.tensor(scores_QC), torch.tensor(true_Q), excluded=indices).raw
 
     expected = [reference.counts_by_sorting(true, row) for true, row in zip(true_Q, kept, strict=True)]
-    assert expected == list(zip(counts.better_Q.tolist(), counts.tied_Q.tolist(), strict=True))
+    assert list(zip(counts.better_Q.tolist(), counts.tied_Q.tolist(), strict=True)) == expected
     assert list(map(len, kept)) == counts.num_competitors_Q.tolist()
 
 
@@ -49,15 +49,15 @@ def test_counts_by_hand(scores_C, true, expected):
     counts = count(scores_C[None], torch.tensor([true], dtype=scores_C.dtype)).raw
     columns = (counts.better_Q, counts.tied_Q, counts.num_competitors_Q)
 
-    assert expected == [int(column) for column in columns]
+    assert [int(column) for column in columns] == expected
     assert {torch.int64} == {column.dtype for column in columns}
 
 
 def test_empty_blocks_count_nothing():
     none = count(torch.empty(2, 0), torch.zeros(2)).raw
 
-    assert ([0, 0], [0, 0], [0, 0]) == (none.better_Q.tolist(), none.tied_Q.tolist(), none.num_competitors_Q.tolist())
-    assert 0 == count(torch.empty(0, 3), torch.empty(0)).raw.better_Q.numel()
+    assert (none.better_Q.tolist(), none.tied_Q.tolist(), none.num_competitors_Q.tolist()) == ([0, 0], [0, 0], [0, 0])
+    assert count(torch.empty(0, 3), torch.empty(0)).raw.better_Q.numel() == 0
 
 
 def test_a_block_beyond_exact_float32_counts_is_refused(monkeypatch):
@@ -88,14 +88,14 @@ def test_each_query_is_compared_with_the_row_of_its_key(grid, random, dtype):
         reference.counts_by_sorting(true, [s for at, s in enumerate(scores_KC[row]) if at != own])
         for row, true, own in zip(rows, true_Q, own_Q, strict=True)
     ]
-    assert expected == list(zip(found.better_Q.tolist(), found.tied_Q.tolist(), strict=True))
+    assert list(zip(found.better_Q.tolist(), found.tied_Q.tolist(), strict=True)) == expected
     assert {len(scores_KC[0]) - 1} == set(found.num_competitors_Q.tolist())
 
 
 def test_zeros_of_both_signs_tie():
     counts = count(torch.tensor([[-0.0, 0.0]] * 2), torch.tensor([0.0, -0.0])).raw
 
-    assert ([0, 0], [2, 2]) == (counts.better_Q.tolist(), counts.tied_Q.tolist())
+    assert (counts.better_Q.tolist(), counts.tied_Q.tolist()) == ([0, 0], [2, 2])
 
 
 def test_scores_that_are_not_contiguous_are_counted_all_the_same():
@@ -103,7 +103,7 @@ def test_scores_that_are_not_contiguous_are_counted_all_the_same():
 
     counts = count(scores_QC, torch.tensor([2.0, 0.0, 100.0, 20.0])).raw
 
-    assert ([2, 4, 0, 2], [1, 0, 0, 1]) == (counts.better_Q.tolist(), counts.tied_Q.tolist())
+    assert (counts.better_Q.tolist(), counts.tied_Q.tolist()) == ([2, 4, 0, 2], [1, 0, 0, 1])
 
 
 def test_counts_are_exact_at_a_million_candidates():
@@ -111,4 +111,4 @@ def test_counts_are_exact_at_a_million_candidates():
 
     counts = count(scores, torch.tensor([0.0])).raw
 
-    assert ((1 << 20) - 1, 1) == (int(counts.better_Q), int(counts.tied_Q))
+    assert (int(counts.better_Q), int(counts.tied_Q)) == ((1 << 20) - 1, 1)

@@ -157,7 +157,7 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
         None,
     )
 
-    assert ([0, 30], [0, 0]) == (found.raw.better_Q.tolist(), found.raw.tied_Q.tolist())
+    assert (found.raw.better_Q.tolist(), found.raw.tied_Q.tolist()) == ([0, 30], [0, 0])
 
 
 def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

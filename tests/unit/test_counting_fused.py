@@ -54,7 +54,7 @@ def test_counts_are_those_of_sorting_and_cells_are_read_wherever_they_are(fused_
     better, tied, of_cells = count_scores(scores, true_Q, row_Q, cells, fused_device)
 
     expected = [reference.counts_by_sorting(true, scores[row]) for row, true in zip(row_Q, true_Q, strict=True)]
-    assert expected == list(zip(better, tied, strict=True))
+    assert list(zip(better, tied, strict=True)) == expected
     assert of_cells == [scores[row][column] for row, column in cells]
 
 
@@ -142,7 +142,7 @@ def test_infinite_scores_compare_as_numbers(fused_device):
 
     found = fused.count(*(x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)), (row_Q, row_Q))
 
-    assert ([0, 2], [1, 1]) == (found.better_Q.tolist(), found.tied_Q.tolist())
+    assert (found.better_Q.tolist(), found.tied_Q.tolist()) == ([0, 2], [1, 1])
 
 
 def test_the_self_check_says_what_counts(fused_device):
@@ -171,8 +171,9 @@ def test_where_the_self_check_fails_the_general_path_counts(fused_device, monkey
 def test_a_gpu_without_triton_counts_on_the_general_path(monkeypatch):
     monkeypatch.setattr(fused, "is_installed", lambda: False)
 
-    assert "general: triton is required for the fused kernel: pip install 'pbgeval[gpu]'" == fused.self_check(
-        torch.device("cuda", 0)
+    assert (
+        fused.self_check(torch.device("cuda", 0))
+        == "general: triton is required for the fused kernel: pip install 'pbgeval[gpu]'"
     )
     assert fused.self_check(torch.device("cpu")) is None
 
@@ -207,6 +208,6 @@ def test_the_kernel_compiles_for_a_gpu_that_is_not_here(tmp_path):
         [sys.executable, "-c", COMPILE], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
     )
 
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     per_thread = fused.TILES.rows * fused.TILES.columns * fused.TILES.depth // (32 * fused.TILES.warps)
     assert f"{per_thread} 0 False" == done.stdout.strip()

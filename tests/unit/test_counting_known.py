@@ -48,8 +48,8 @@ def test_known_answers_of_a_row_count_for_each_of_its_queries_but_as_its_own(blo
     row_Q, own_Q = indices([(row, own) for row, _, own in queries])
     true_Q = torch.tensor([true for _, true, _ in queries])
 
-    assert expected == as_tuples(
-        count(torch.tensor(scores), true_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells)).known
+    assert (
+        as_tuples(count(torch.tensor(scores), true_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells)).known) == expected
     )
 
 
@@ -65,8 +65,9 @@ def test_an_interval_of_scores_ties_where_one_is_given(block, others):
     row_Q, own_Q = indices([(row, own) for row, _, own in queries])
     low_Q, high_Q = torch.tensor(borders).reshape(-1, 2).unbind(1)
 
-    assert expected == as_tuples(
-        count(torch.tensor(scores), high_Q, low_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells)).known
+    assert (
+        as_tuples(count(torch.tensor(scores), high_Q, low_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells)).known)
+        == expected
     )
 
 
@@ -78,7 +79,7 @@ def test_scores_that_differ_only_in_float64_are_told_apart():
 
     found = count(torch.tensor([close], dtype=torch.float64), true_Q, row_Q=row_Q, own_Q=own_Q, known=known).known
 
-    assert [(1, 1, 5), (1, 1, 4), (3, 2, 5)] == as_tuples(found)
+    assert as_tuples(found) == [(1, 1, 5), (1, 1, 4), (3, 2, 5)]
 
 
 def test_hubs_are_counted_a_few_queries_at_a_time(monkeypatch):
@@ -99,4 +100,4 @@ def test_queries_are_paired_with_every_entry_of_their_row(rows, entries):
 
     found = expand_by_row(torch.tensor(rows, dtype=torch.int64), torch.tensor(entries, dtype=torch.int64), 5)
 
-    assert expected == list(zip(*(index.tolist() for index in found), strict=True))
+    assert list(zip(*(index.tolist() for index in found), strict=True)) == expected

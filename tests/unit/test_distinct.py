@@ -29,4 +29,4 @@ def test_nothing_uses_the_slow_unique() -> None:
         calls = slow.findall(path.read_text(encoding="utf-8"))
         found += [f"{path.name}: {call}" for call in calls if "return_" not in call]
 
-    assert [] == found
+    assert found == []

@@ -80,8 +80,8 @@ def test_doubled_allocations_only_add(of, first, offset):
 
 
 def test_rounds_double_until_they_are_the_population():
-    assert ((2000, 4000, 8000, 9000), (2000, 4000)) == (doubling_rounds(9000, 2000), doubling_rounds(4000, 2000))
-    assert ((3,), (0,)) == (doubling_rounds(3, 2000), doubling_rounds(0, 2000))
+    assert (doubling_rounds(9000, 2000), doubling_rounds(4000, 2000)) == ((2000, 4000, 8000, 9000), (2000, 4000))
+    assert (doubling_rounds(3, 2000), doubling_rounds(0, 2000)) == ((3,), (0,))
     with pytest.raises(ValueError, match="at least 1 unit, got 0"):
         doubling_rounds(10, 0)
 
@@ -103,7 +103,7 @@ def test_a_random_order_of_a_huge_range_is_computed_where_it_is_asked_for():
     size = 10**11 + 7
     found = RandomOrder(DrawStream(3), size).positions(10**10, 10**10 + 5000)
 
-    assert 5000 == len(np.unique(found))
+    assert len(np.unique(found)) == 5000
     assert 0 <= found.min() < found.max() < size
     assert abs(found.mean() / size - 0.5) < 5 * 12**-0.5 / 5000**0.5
 
@@ -155,7 +155,7 @@ def test_rounds_draw_every_unit_once_and_number_the_clusters_through(of, first, 
 def test_one_round_draws_exactly_what_was_asked_for():
     population = population_of([100, 20, 3, 400, 0, 77])
 
-    assert 50 == sum(len(units) for units in everything(EdgeSample.of_size(population, 50, 0), 1).values())
+    assert sum(len(units) for units in everything(EdgeSample.of_size(population, 50, 0), 1).values()) == 50
     for more in (600, 601):
         whole = EdgeSample.of_size(population, more, 0)
         assert whole.is_complete()
@@ -180,10 +180,10 @@ def test_frozen_units():
     """Frozen: these may never change, or results of different versions do not compare."""
     sample = EdgeSample.of_rounds([(0, Bucket(0, 0), 1000), (0, Bucket(0, 1), 50), (1, Bucket(0, 0), 300)], 7, 12)
 
-    assert FROZEN == [
+    assert [
         [sample.draw(path_index, bucket, round_number).units_U.tolist() for path_index, bucket, _ in sample.population]
         for round_number in (1, 2)
-    ]
+    ] == FROZEN
 
 
 def test_what_cannot_be_drawn_is_refused():

@@ -94,7 +94,7 @@ def test_jobs_and_steps_have_ports_of_their_own() -> None:
         for step in range(3)
     ]
 
-    assert 15 == len({place.port for place in places if place is not None})
+    assert len({place.port for place in places if place is not None}) == 15
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_torchrun_that_would_restart_workers_with_its_own_store_is_told() -> Non
     (line,) = advice_on_restarts(restarting)
 
     assert "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in line
-    assert ([], [], []) == (
+    assert (
         advice_on_restarts(restarting | {"TORCHELASTIC_MAX_RESTARTS": "0"}),
         advice_on_restarts(restarting | {"TORCHELASTIC_USE_AGENT_STORE": "False"}),
         advice_on_restarts({}),
-    )
+    ) == ([], [], [])
 
 
 def test_the_store_is_torchruns_where_its_agent_holds_one() -> None:

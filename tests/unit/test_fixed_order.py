@@ -20,7 +20,7 @@ def test_the_second_half_is_added_to_the_first(width):
             half = (len(row) + 1) // 2
             row = [a + b for a, b in zip(row[:half], [*row[half:], 0.0], strict=False)]
         expected += row
-    assert (expected, [0.0] * 4) == (sum_in_order(x_ND).tolist(), sum_in_order(x_ND[:, :0]).tolist())
+    assert (sum_in_order(x_ND).tolist(), sum_in_order(x_ND[:, :0]).tolist()) == (expected, [0.0] * 4)
 
 
 def test_a_matrix_product_adds_from_the_first_column_to_the_last():
@@ -39,11 +39,11 @@ def test_a_matrix_product_adds_from_the_first_column_to_the_last():
 def test_means_of_runs_of_rows():
     x_FD = torch.tensor([[1.0], [2.0], [4.0], [8.0]], dtype=torch.float64)
 
-    assert [[1.0], [14 / 3]] == means_in_order(x_FD, torch.tensor([0, 1, 4])).tolist()
-    assert [] == means_in_order(x_FD, torch.tensor([0])).tolist()
+    assert means_in_order(x_FD, torch.tensor([0, 1, 4])).tolist() == [[1.0], [14 / 3]]
+    assert means_in_order(x_FD, torch.tensor([0])).tolist() == []
     table = EntityTable("word", 0, x_FD.float(), featurized=True)
     bags = table.rows_of_features(torch.tensor([0, 1, 4]), torch.tensor([0, 1, 2, 3]), torch.float64)
-    assert [[1.0], [14 / 3]] == bags.tolist()
+    assert bags.tolist() == [[1.0], [14 / 3]]
 
 
 def test_a_sum_of_squares_of_the_largest_and_smallest_float32():

@@ -68,7 +68,7 @@ def test_settings_come_back_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), full_precision():
         raise ZeroDivisionError
 
-    assert "medium" == torch.get_float32_matmul_precision()
+    assert torch.get_float32_matmul_precision() == "medium"
 
 
 def test_autocast_is_suspended_unless_it_is_asked_for() -> None:

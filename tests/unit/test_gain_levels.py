@@ -123,17 +123,17 @@ def test_statistics_of_types_add_and_are_rounded_once() -> None:
     parts[1].add(np.array([2, 2]), values[[3, 1]])
 
     assert whole.table_RF.tolist() == (parts[0].table_RF + parts[1].table_RF).tolist()
-    assert [(3, 1), (2, 1), (1, 0), (0, 0)] == [whole.counts(), *(whole.counts(relation) for relation in (2, 5, 9))]
-    assert [0.5, pytest.approx((0.1 + 1 / 3 + 0.7) / 3, rel=1e-15)] == whole.means()
+    assert [whole.counts(), *(whole.counts(relation) for relation in (2, 5, 9))] == [(3, 1), (2, 1), (1, 0), (0, 0)]
+    assert whole.means() == [0.5, pytest.approx((0.1 + 1 / 3 + 0.7) / 3, rel=1e-15)]
     assert [None, None] == whole.means(9) == TypeStats.zero((2,), 2).means()
     whole.table_RF[:] = whole.table_RF * (1 << 31)  # 2^33 queries
-    assert pytest.approx([0.5, (0.1 + 1 / 3 + 0.7) / 3], rel=1e-15) == whole.means()
+    assert whole.means() == pytest.approx([0.5, (0.1 + 1 / 3 + 0.7) / 3], rel=1e-15)
 
 
 def test_no_pair_is_related_where_nothing_is_true() -> None:
     nothing = np.empty(0, np.int64)
 
-    assert [-1] == TypePairs(4, nothing, nothing).distances(np.array([1]), np.array([1])).tolist()
+    assert TypePairs(4, nothing, nothing).distances(np.array([1]), np.array([1])).tolist() == [-1]
 
 
 @pytest.mark.reference

@@ -32,14 +32,14 @@ def test_it_checks_every_path_with_what_a_bare_machine_has(tmp_path: Path) -> No
         timeout=280,
     )
 
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     written = [(tmp_path / name).read_text(encoding="utf-8") for name in ("found.json", "out/gpu_check.json")]
     assert [found] * 2 == [json.loads(text) for text in written]
-    assert (True, True) == (found["complete"], found["passed"])
+    assert (found["complete"], found["passed"]) == (True, True)
     names = [check["name"] for check in found["checks"]]
     assert {"sampled", "partition", "all", "fused"} <= {name.split()[0] for name in names}
-    assert {"fused", "float32"} == {benchmark["name"].split()[0] for benchmark in found["benchmarks"]}
+    assert {benchmark["name"].split()[0] for benchmark in found["benchmarks"]} == {"fused", "float32"}
     rows = [line.split(" | ") for line in done.stderr.splitlines() if line.startswith("| f")]
     assert [row[0][2:] for row in rows] == [benchmark["name"] for benchmark in found["benchmarks"]]
     assert rows[0][2] == "100%"
@@ -64,7 +64,7 @@ def test_a_failed_check_is_in_the_results_and_in_the_status(tmp_path: Path) -> N
 
     done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False, timeout=280)
 
-    assert 1 == done.returncode
+    assert done.returncode == 1
     found = json.loads(done.stdout)
     assert not found["passed"]
     errors = {check["name"]: check.get("error", "") for check in found["checks"]}

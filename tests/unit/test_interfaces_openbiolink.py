@@ -142,7 +142,7 @@ def test_metrics_are_openbiolinks_of_pessimistic_ranks_and_both_sides(filtering)
     expected["mrr"] = float(sum(Fraction(1, rank) for rank in ranks) / len(ranks))
     assert expected == pytest.approx(found, rel=1e-14)
     assert all(type(value) is float for value in found.values())
-    assert ["hits@1", "hits@3", "hits@10", "mrr"] == list(found)
+    assert list(found) == ["hits@1", "hits@3", "hits@10", "mrr"]
 
 
 @pytest.mark.parametrize("filtering", [True, False])
@@ -162,7 +162,7 @@ def test_the_best_rank_is_one_by_both_contracts(filtering):
 
     for evaluator in (Perfect, PerfectOfFour):
         found = evaluator(loader(test=test)).evaluate(filtering=filtering)
-        assert {"hits@1": 1.0, "hits@3": 1.0, "hits@10": 1.0, "mrr": 1.0} == found
+        assert found == {"hits@1": 1.0, "hits@3": 1.0, "hits@10": 1.0, "mrr": 1.0}
 
 
 def test_lower_may_be_better():
@@ -175,7 +175,7 @@ def test_every_other_metric_is_there_for_each_side():
 
     heads = [Fraction(best + worst, 2) for best, worst, _ in expected_ranks({*TRAIN, *VALID, *TEST})[Side.LHS]]
     assert float(sum(heads) / len(heads)) == pytest.approx(ranked.metrics(Side.LHS)["mean_rank"], rel=1e-14)
-    assert (24, 4) == (ranked.metrics()["count"], ranked.num_dropped)
+    assert (ranked.metrics()["count"], ranked.num_dropped) == (24, 4)
 
 
 def zeros(*shape):
@@ -240,16 +240,16 @@ def test_labels_are_numbered_by_training_edges_alone_and_what_is_dropped_is_coun
     with pytest.warns(UserWarning, match=r"no number were dropped: 1 of validation, 2 of testing; they are neither"):
         found = DataLoader("HQ_DIR", root=tmp_path)
 
-    assert ({"a": 0, "b": 1, "c": 2}, {"Q": 0, "R": 1}, 3, 2, [[1, 1, 0], [2, 0, 1], [1, 1, 0]], (0, 3)) == (
+    assert (
         found.entity_to_id,
         found.relation_to_id,
         found.num_entities,
         found.num_relations,
         found.training.tolist(),
         tuple(found.validation.shape),
-    )
-    assert [[2, 0, 0], [0, 1, 2]] == found.testing.tolist()
-    assert ({"training": 0, "validation": 1, "testing": 2}, 5) == (found.num_dropped, len(found.all))
+    ) == ({"a": 0, "b": 1, "c": 2}, {"Q": 0, "R": 1}, 3, 2, [[1, 1, 0], [2, 0, 1], [1, 1, 0]], (0, 3))
+    assert found.testing.tolist() == [[2, 0, 0], [0, 1, 2]]
+    assert (found.num_dropped, len(found.all)) == ({"training": 0, "validation": 1, "testing": 2}, 5)
     for arguments in ((folder,), (tmp_path, "HQ_DIR")):  # the documentation has the name first, release 0.1.4 the root
         with pytest.warns(UserWarning, match="dropped"):
             assert found.testing.tolist() == DataLoader(*arguments).testing.tolist()
@@ -264,10 +264,10 @@ def test_labels_of_files_have_their_numbers(tmp_path):
         folder, entity_to_id_path=tmp_path / "entities.tsv", relation_to_id_path=tmp_path / "relations.tsv"
     )
 
-    assert [[3, 1, 1], [1, 1, 0], [0, 1, 1]] == torch.cat([found.training, found.validation, found.testing]).tolist()
-    assert (4, 2) == (found.num_entities, found.num_relations)
+    assert torch.cat([found.training, found.validation, found.testing]).tolist() == [[3, 1, 1], [1, 1, 0], [0, 1, 1]]
+    assert (found.num_entities, found.num_relations) == (4, 2)
     number, batches = found.get_test_batches(2)
-    assert (1, [[[0, 1, 1]]]) == (number, [batch.tolist() for batch in batches])
+    assert (number, [batch.tolist() for batch in batches]) == (1, [[[0, 1, 1]]])
 
 
 @pytest.mark.parametrize(

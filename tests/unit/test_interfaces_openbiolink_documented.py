@@ -125,8 +125,8 @@ def test_a_ranking_file_has_its_ranks_and_bounds(evaluator, batch_size, listed):
     assert [(mine.dl.entity_to_id[ENTITIES[h]], mine.dl.entity_to_id[ENTITIES[t]]) for h, _, t in LISTED] == [
         (h, t) for h, _, t in mine.dl.testing.tolist()
     ]
-    assert {Side.LHS: HEADS, Side.RHS: TAILS} == found_ranks(ranked)
-    assert 6 == ranked.num_all_tied  # an empty list on one side, on the other, on both; both sides of a missing edge
+    assert found_ranks(ranked) == {Side.LHS: HEADS, Side.RHS: TAILS}
+    assert ranked.num_all_tied == 6  # an empty list on one side, on the other, on both; both sides of a missing edge
     assert (3 if evaluator is SafranEvaluator else 0) == ranked.num_without_true  # listed: their scores stand apart
     worst = [of for _, of in HEADS + TAILS]
     assert sum(rank <= 1 for rank in worst) / 10 == mine.evaluate(batch_size, 1, filtering=False)["hits@1"]
@@ -143,12 +143,12 @@ def test_the_command_for_ranking_files_says_the_same_and_tells_zero_from_absent(
         ranks = found.ranks.select(found.hidden_Q == side.value)
         of_side[side] = list(zip(ranks.optimistic_Q.tolist(), ranks.pessimistic_Q.tolist(), strict=True))
     expected = {Side.LHS: HEADS[:4], Side.RHS: [*TAILS[:2], (3, 3), TAILS[3]]}
-    assert expected == of_side
-    assert 1 == found.counts["num_missing"]
+    assert of_side == expected
+    assert found.counts["num_missing"] == 1
 
 
 def test_a_dataset_is_found_by_either_order_of_name_and_root(listed):
     """The documentation has the name first, release 0.1.4 the root."""
     folder, _ = listed
     for arguments in ((folder,), ("HQ_DIR", folder.parent), (folder.parent, "HQ_DIR")):
-        assert 5 == len(DataLoader(*arguments).testing)
+        assert len(DataLoader(*arguments).testing) == 5

@@ -86,7 +86,7 @@ def expected_figures(triples, known, entities=range(NUM_ENTITIES), macro=False, 
 
 def assert_equal_figures(expected, results):
     found = results.to_flat_dict()
-    assert 9 * 30 == len(found)
+    assert len(found) == 9 * 30
     for key, value in found.items():
         side, rank_type, name = key.split(".")
         ours = name[:-1] + "10" if name.endswith("_at_k") else metric_key(name)
@@ -160,8 +160,8 @@ def test_one_target_is_one_side():
     results = RankBasedEvaluator(hits_at=CUTOFFS).evaluate(Diagonal(), TEST, targets=["tail"])
 
     expected = expected_figures(TEST, set(TEST), sides=("tail",))
-    assert {"tail", "both"} == set(results.to_dict())
-    assert expected["both.pessimistic.mean_rank"] == results.get_metric("pessimistic.mr")
+    assert set(results.to_dict()) == {"tail", "both"}
+    assert results.get_metric("pessimistic.mr") == expected["both.pessimistic.mean_rank"]
 
 
 def test_results_have_the_keys_and_shapes_of_pykeen():
@@ -206,7 +206,7 @@ def test_a_report_without_macro_averages_says_so():
 def test_what_is_undefined_is_not_a_number():
     results = RankBasedEvaluator().evaluate(Diagonal(), torch.empty((0, 3), dtype=torch.int64))
 
-    assert 0 == results.get_metric("count")
+    assert results.get_metric("count") == 0
     assert math.isnan(results.to_flat_dict()["both.realistic.arithmetic_mean_rank"])
 
 

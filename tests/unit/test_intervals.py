@@ -175,11 +175,11 @@ def test_only_the_keys_asked_for_are_computed_and_a_disabled_side_has_none():
 
 def test_nothing_is_said_where_nothing_was_measured_or_one_cluster_stands_for_many():
     nothing, design = sample_of([([([], []), ([], [])], 4)])
-    assert {} == sample_intervals(nothing, design, SIDES, CUTOFFS)
+    assert sample_intervals(nothing, design, SIDES, CUTOFFS) == {}
     empty = SampleDesign(np.empty(0, np.int64), np.zeros(1, np.int64))
-    assert {} == sample_intervals(queries_of([]), empty, SIDES, CUTOFFS)
+    assert sample_intervals(queries_of([]), empty, SIDES, CUTOFFS) == {}
     one, design = sample_of([([([(0, 0, 3)], [])], 4)])
-    assert {} == sample_intervals(one, design, SIDES, CUTOFFS)
+    assert sample_intervals(one, design, SIDES, CUTOFFS) == {}
     alone, design = sample_of([([([(0, 0, 3)], [])], 0)])
     value = Interval(1.0, 0.0, 1.0, 1.0)
     assert value == sample_intervals(alone, design, SIDES, CUTOFFS)["both.realistic.mean_reciprocal_rank"]
@@ -194,7 +194,7 @@ def test_no_hits_and_all_hits_leave_room_for_what_was_not_seen():
     width = squared / (40 / 0.9 + squared)
 
     none, every = found["head.realistic.hits_at_1"], found["head.realistic.hits_at_20"]
-    assert (0.0, 0.0, 1.0, 1.0) == (none.value, none.low, every.value, every.high)
+    assert (none.value, none.low, every.value, every.high) == (0.0, 0.0, 1.0, 1.0)
     assert math.isclose(width, none.high, rel_tol=1e-9)
     assert math.isclose(1 - width, every.low, rel_tol=1e-9)
     assert none.standard_error > 0
@@ -239,22 +239,22 @@ def test_wilsons_interval_by_hand():
 
     assert math.isclose(0.05522854, low, rel_tol=1e-6)
     assert math.isclose(0.17436730, high, rel_tol=1e-6)
-    assert ((0.0, 1.0), (0.0, 0.5)) == (wilson_ends(1.0, 0.1, 2.0), unseen_ends(0.0, 4, 2.0))
-    assert (0.25, 0.75) == unseen_ends(0.5, 4, 2.0)
+    assert (wilson_ends(1.0, 0.1, 2.0), unseen_ends(0.0, 4, 2.0)) == ((0.0, 1.0), (0.0, 0.5))
+    assert unseen_ends(0.5, 4, 2.0) == (0.25, 0.75)
 
 
 def test_the_farther_end_decides_whether_to_stop():
     interval = Interval(0.25, 0.01, 0.125, 0.5)
 
-    assert 0.25 == interval.half_width
+    assert interval.half_width == 0.25
     assert should_stop(interval, 0.25)
     assert not should_stop(interval, 0.24)
     assert not should_stop(None, 1e9)
-    assert {"standard_error": 0.01, "low": 0.125, "high": 0.5} == interval.report()
+    assert interval.report() == {"standard_error": 0.01, "low": 0.125, "high": 0.5}
 
 
 def test_errors_of_all_rounds_add_up_to_five_percent():
-    assert 0.975 == round_level(1)
+    assert round_level(1) == 0.975
     assert math.isclose(0.05, sum(1 - round_level(number) for number in range(1, 40)), rel_tol=1e-9)
 
 
@@ -265,9 +265,9 @@ def test_rounds_that_will_not_do_are_passed_over() -> None:
         interval = None if half_width is None else Interval(0.5, half_width / 2, 0.5 - half_width, 0.5 + half_width)
         return round_needed(interval, 0.01, done, totals)
 
-    assert 2 == needed(None)
-    assert 2 == needed(0.012)  # twice as many edges, at a wider level
-    assert (3, 4) == (needed(0.014), needed(0.02))
+    assert needed(None) == 2
+    assert needed(0.012) == 2  # twice as many edges, at a wider level
+    assert (needed(0.014), needed(0.02)) == (3, 4)
     assert 5 == needed(0.3) == needed(30.0)  # sixteen times as many at most
-    assert 7 == needed(0.0152, done=5)
+    assert needed(0.0152, done=5) == 7
     assert len(totals) == needed(30.0, done=len(totals) - 1) == needed(30.0, done=len(totals) - 2)

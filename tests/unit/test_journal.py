@@ -37,7 +37,7 @@ def test_what_is_written_is_read(tmp_path_factory, arrays):
 def test_marks_are_integers_too(tmp_path):
     ours = journal(tmp_path)
 
-    assert [1, 0] == ours.read(ours.write(["a"], [np.array([True, False])])).arrays[0].tolist()
+    assert ours.read(ours.write(["a"], [np.array([True, False])])).arrays[0].tolist() == [1, 0]
 
 
 def test_writers_do_not_meet(tmp_path):
@@ -45,7 +45,7 @@ def test_writers_do_not_meet(tmp_path):
     written = [ours.write(["a"], []), theirs.write(["b"], []), ours.write(["c"], [])]
 
     assert sorted(written) == ours.entries() == theirs.entries()
-    assert [("b",)] == [theirs.read(entry).units for entry in ours.entries() if entry.startswith("other")]
+    assert [theirs.read(entry).units for entry in ours.entries() if entry.startswith("other")] == [("b",)]
     ours.remove(written[0])
     assert sorted(written[1:]) == ours.entries()
 
@@ -82,9 +82,9 @@ def test_the_log_has_a_line_per_event(tmp_path):
 
     (path,) = ours.folder.glob("log-*.jsonl")
     first, second = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    assert ("start", "a", "me", 3) == (first["event"], first["unit"], first["writer"], second["edges"])
+    assert (first["event"], first["unit"], first["writer"], second["edges"]) == ("start", "a", "me", 3)
     assert first["time"] <= second["time"]
-    assert [] == ours.entries()
+    assert ours.entries() == []
 
 
 def test_without_its_lease_a_writer_writes_nothing(tmp_path):
@@ -121,7 +121,7 @@ def test_a_writer_that_is_held_up_while_it_writes_brings_nothing_back(tmp_path, 
         patched.setattr(files, "system", TakenOver())
         with pytest.raises(IncompleteError, match="were removed"):
             ours.write(["a"], [np.arange(3)])
-    assert [] == list(ours.folder.iterdir())
+    assert list(ours.folder.iterdir()) == []
 
     ours.folder.rmdir()
     ours.check = lambda: None  # it had looked before it was stopped

@@ -41,7 +41,7 @@ def test_memory_follows_the_distinct_pairs(monkeypatch):
 
     held = observed._seen[Side.LHS]
     assert held._num_new <= 100
-    assert ([0, 2], [1]) == (observed.codes(Side.LHS).tolist(), observed.codes(Side.RHS).tolist())
+    assert (observed.codes(Side.LHS).tolist(), observed.codes(Side.RHS).tolist()) == ([0, 2], [1])
 
 
 def test_codes_that_do_not_fit_are_refused():

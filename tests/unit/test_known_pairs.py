@@ -70,7 +70,7 @@ def test_any_worker_reads_the_pairs_of_all(added, budget_bytes, reader):
             assert stores[worker].num_bytes <= budget_bytes
         for store in stores:
             store.flush()
-            assert 0 == store.num_bytes
+            assert store.num_bytes == 0
         for side in ENDS:
             for slot in range(len(SIZES)):
                 assert sorted(slow_rows(added, side, slot)) == rows_and_keys(stores[reader].pairs(side, slot))
@@ -93,7 +93,7 @@ def test_repetitions_are_dropped_before_anything_is_spilled(tmp_path):
     for _ in range(1000):
         add(store, Side.RHS, [(1, 2), (0, 11), (1, 3)])
 
-    assert ([], [(2, 1), (3, 1)]) == (list(tmp_path.iterdir()), rows_and_keys(store.pairs(Side.RHS, 0)))
+    assert (list(tmp_path.iterdir()), rows_and_keys(store.pairs(Side.RHS, 0))) == ([], [(2, 1), (3, 1)])
 
 
 def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkeypatch):
@@ -107,7 +107,7 @@ def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkey
     for start in range(0, 100_000, 100):
         store.add(Side.RHS, np.zeros(100, np.int64), np.arange(start, start + 100))
 
-    assert 100_000 == len(store.pairs(Side.RHS, 0).packed_P)
+    assert len(store.pairs(Side.RHS, 0).packed_P) == 100_000
     assert sum(sorted_sizes) < 3 * 100_000
 
 
@@ -139,7 +139,7 @@ def test_a_range_of_rows_comes_in_the_order_of_keys(pairs, start, stop):
     key_P, row_P = columns(packed(pairs).in_rows(start, stop))
 
     expected = sorted((key, row) for row, key in pairs if start <= row < stop)
-    assert expected == list(zip(key_P, row_P, strict=True))
+    assert list(zip(key_P, row_P, strict=True)) == expected
 
 
 @given(some_pairs, st.lists(st.integers(-1, 8)))
@@ -147,4 +147,4 @@ def test_answers_of_keys_come_as_lists(pairs, keys):
     place_P, row_P = columns(packed(pairs).in_rows().select(np.array(keys, np.int64)))
 
     expected = [(place, row) for place, key in enumerate(keys) for row, of in sorted(pairs) if of == key]
-    assert expected == list(zip(place_P, row_P, strict=True))
+    assert list(zip(place_P, row_P, strict=True)) == expected

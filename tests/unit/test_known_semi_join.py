@@ -81,9 +81,9 @@ def test_a_sink_is_not_called_without_pairs_and_at_most_once_for_each_side_of_a_
     join = SemiJoin(keys_of([(0, 0, 1)]), sink.add)
 
     join.feed(EdgeColumns(*columns([(2, 0, 2), (1, 0, 0)])))
-    assert 0 == sink.num_calls
+    assert sink.num_calls == 0
     join.feed(EdgeColumns(*columns([(0, 0, 2)] * 100)))
-    assert (1, 100) == (sink.num_calls, len(sink.pairs))
+    assert (sink.num_calls, len(sink.pairs)) == (1, 100)
 
 
 def test_a_relation_beyond_the_evaluated_ones_never_looks_like_a_key():
@@ -94,8 +94,8 @@ def test_a_relation_beyond_the_evaluated_ones_never_looks_like_a_key():
 
     SemiJoin({Side.RHS: keys}, sink.add).feed(EdgeColumns(*columns([(5, overflowing, 7), (5, 1, 8)])))
 
-    assert [(Side.RHS, 0, 8)] == sink.pairs
-    assert [-1, 0] == keys.index_of(np.array([overflowing, 1]), np.array([5, 5])).tolist()
+    assert sink.pairs == [(Side.RHS, 0, 8)]
+    assert keys.index_of(np.array([overflowing, 1]), np.array([5, 5])).tolist() == [-1, 0]
 
 
 @given(edges, edges)

@@ -49,8 +49,8 @@ def test_a_hub_and_a_query_with_few_answers_in_one_chunk():
     keys, true, lists = [[0, 1, 2]], [[7, 3, 3]], [[3, 8, 3, 7]]
     answers = {0: set(range(10)), 1: {8, 3, 99}}
 
-    assert [(0, 0), (0, 1), (0, 2), (1, 1)] == found(keys, true, lists, answers)
+    assert found(keys, true, lists, answers) == [(0, 0), (0, 1), (0, 2), (1, 1)]
 
 
 def test_without_known_answers_nothing_is_found():
-    assert [] == found([[0, 1]], [[0, 0]], [[1, 2]], {})
+    assert found([[0, 1]], [[0, 0]], [[1, 2]], {}) == []

@@ -78,7 +78,7 @@ def test_workers_that_give_signs_of_life_go_on():
         for one in (first, second):
             one.beat()
             one.look()
-    assert [] == said
+    assert said == []
 
 
 @pytest.mark.parametrize("silent", [0, 1])
@@ -92,7 +92,7 @@ def test_a_worker_that_is_silent_is_noticed(silent):
     for _ in range(4):
         other.beat()
         other.look()
-    assert [] == said
+    assert said == []
     other.look()
     assert [f"worker {silent} has sent no heartbeat for 2 s"] == said
 
@@ -103,7 +103,7 @@ def test_a_store_that_does_not_answer_is_noticed():
 
     for _ in range(5):
         second.look()
-    assert ["worker 1 has heard nothing from the group's store for 2 s"] == said
+    assert said == ["worker 1 has heard nothing from the group's store for 2 s"]
 
 
 def test_its_threads_notice_and_end(monkeypatch):
@@ -115,4 +115,4 @@ def test_its_threads_notice_and_end(monkeypatch):
         while not said and time.monotonic() < until:
             time.sleep(0.01)
 
-    assert "worker 1 has sent no heartbeat for 0.1 s" == said[0]
+    assert said[0] == "worker 1 has sent no heartbeat for 0.1 s"

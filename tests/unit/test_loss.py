@@ -29,7 +29,7 @@ def test_without_competitors(name, expected):
     masked = torch.full((1, 3), OUT, dtype=torch.float64)
 
     for blocks in ([], [masked], [masked[:, :0]]):
-        assert pytest.approx(expected) == loss_of(name, true_Q, blocks, nothing).item()
+        assert loss_of(name, true_Q, blocks, nothing).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -44,7 +44,7 @@ def test_the_loss_of_an_infinite_score_is_no_finite_number_and_the_worst_competi
 
     assert not math.isfinite(first)
     assert not math.isfinite(second)
-    assert pytest.approx(of_nothing) == third
+    assert third == pytest.approx(of_nothing)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -61,7 +61,7 @@ def test_large_scores_do_not_overflow(name):
 def test_a_violation_by_the_margin_alone_keeps_its_digits_beside_large_scores():
     true_Q, scores_QC = torch.tensor([1000.25], dtype=torch.float64), torch.tensor([[1000.25, 1000.0]])
 
-    assert pytest.approx(0.1, rel=1e-5) == loss_of("ranking", true_Q, [scores_QC], torch.ones(1)).item()
+    assert loss_of("ranking", true_Q, [scores_QC], torch.ones(1)).item() == pytest.approx(0.1, rel=1e-5)
 
 
 scores = st.one_of(st.sampled_from([-2.0, 0.0, 0.5]), st.floats(-20, 20))
@@ -83,4 +83,4 @@ def test_any_cut_into_blocks_gives_the_references_loss(name, true, cells, cut, m
     true_Q = torch.tensor([true], dtype=torch.float64)
     found = loss_of(name, true_Q, blocks, torch.tensor([float(length)], dtype=torch.float64), margin)
 
-    assert pytest.approx(reference.loss(name, true, competitors, length, margin), rel=1e-9, abs=1e-9) == found.item()
+    assert found.item() == pytest.approx(reference.loss(name, true, competitors, length, margin), rel=1e-9, abs=1e-9)

@@ -27,11 +27,11 @@ sizes = st.tuples(st.integers(0, 300 * MB), st.integers(0, 10**6), st.sampled_fr
 def test_without_a_limit_blocks_are_as_large_as_is_useful():
     plan = plan_memory(None, 10**12, 10**9, 2 * 10**9, 4096)
 
-    assert (MAX_ROWS_PER_RANGE, MAX_KNOWN_ROWS, True) == (
+    assert (
         plan.rows_per_range,
         plan.known_rows,
         plan.queries_in_memory,
-    )
+    ) == (MAX_ROWS_PER_RANGE, MAX_KNOWN_ROWS, True)
 
 
 @given(sizes, st.integers(1, 4000))
@@ -84,7 +84,7 @@ def test_a_higher_limit_makes_no_block_smaller_while_queries_stay_where_they_are
 def test_partitions_in_memory(limit: int | None, available: int, expected: tuple[int, bool]) -> None:
     room = plan_room(limit, 10**6, available, GB // 2, fewest=2, most=16)
 
-    assert expected == room
+    assert room == expected
 
 
 def test_a_limit_below_the_partitions_of_a_bucket_is_refused() -> None:

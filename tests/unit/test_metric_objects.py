@@ -99,8 +99,8 @@ def test_metrics_and_figures_print_briefly() -> None:
     ranks.update([[1.0, 3.0, 2.0]], [2])
     top.update([[4, 5]], ([0], [4]))
 
-    assert "RankMetric(hits_at=(1, 10)) of 1 queries" == repr(ranks)
-    assert "TopKMetric(3, num_items=9) of 1 users" == repr(top)
+    assert repr(ranks) == "RankMetric(hits_at=(1, 10)) of 1 queries"
+    assert repr(top) == "TopKMetric(3, num_items=9) of 1 users"
     lines = repr(ranks.compute()).splitlines()
     assert lines[0].endswith("figures, realistic ranks")
     assert ["mean reciprocal rank", "0.5000"] in [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
@@ -111,7 +111,7 @@ def test_what_is_excluded_does_not_compete() -> None:
 
     metric.update(torch.tensor([[3.0, 2.0, 1.0, float("nan")]]), torch.tensor([2]), excluded=[[0, 2, 3]])
 
-    assert 2 == metric.compute()["mean_rank"]
+    assert metric.compute()["mean_rank"] == 2
 
 
 def test_dictionaries_of_ogb_and_tgb_rank_each_query_among_its_negatives() -> None:
@@ -119,13 +119,13 @@ def test_dictionaries_of_ogb_and_tgb_rank_each_query_among_its_negatives() -> No
 
     found = RankMetric((1, 2)).eval({"y_pred_pos": positive, "y_pred_neg": negative, "eval_metric": ["mrr"]})
 
-    assert ([1 / 1.5, 1 / 2.5, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 1.0], (1 / 1.5 + 1 / 2.5 + 1) / 3, 1 / 3) == (
+    assert (
         pytest.approx(found["mrr_list"].tolist()),
         found["hits@1_list"].tolist(),
         found["hits@2_list"].tolist(),
         pytest.approx(found["mrr"]),
         pytest.approx(found["hits@1"]),
-    )
+    ) == ([1 / 1.5, 1 / 2.5, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 1.0], (1 / 1.5 + 1 / 2.5 + 1) / 3, 1 / 3)
 
 
 def test_shared_negatives_count_hits_of_those_that_beat_the_k_th() -> None:
@@ -133,8 +133,8 @@ def test_shared_negatives_count_hits_of_those_that_beat_the_k_th() -> None:
     given = {"y_pred_pos": [1.0, 2.0, 3.0], "y_pred_neg": [1.0, 0.0, 3.0, 3.0]}
     found, of_tgb = RankMetric((2,)).eval(given), RankMetric((2,)).eval(given | {"eval_metric": ["mrr"]})
 
-    assert (0, (1 / 4 + 1 / 3 + 1 / 3) / 3) == (found["hits@2"], pytest.approx(found["mrr"]))
-    assert (1 / 3, (1 / 3.5 + 1 / 3 + 1 / 2) / 3) == (of_tgb["hits@2"], pytest.approx(of_tgb["mrr"]))
+    assert (found["hits@2"], pytest.approx(found["mrr"])) == (0, (1 / 4 + 1 / 3 + 1 / 3) / 3)
+    assert (of_tgb["hits@2"], pytest.approx(of_tgb["mrr"])) == (1 / 3, (1 / 3.5 + 1 / 3 + 1 / 2) / 3)
     assert "mrr_list" not in of_tgb
     assert "mrr_list" not in found
 
@@ -270,7 +270,7 @@ def test_an_empty_list_stands_for_no_recommendation() -> None:
 
     metric.update([[-1, -1], [3, -1]], ([0, 1], [3, 3]))
 
-    assert (0.5, 0.25) == (metric.compute()["recall"], metric.compute()["precision"])
+    assert (metric.compute()["recall"], metric.compute()["precision"]) == (0.5, 0.25)
 
 
 def test_ids_of_items_may_be_any_integers() -> None:
@@ -280,7 +280,7 @@ def test_ids_of_items_may_be_any_integers() -> None:
     metric.update(items, right)
     huge.update([[2**63 - 1, 5], [2, 9]], [[0, 1], [2**63 - 1, 3]])
 
-    assert (0.0, 0.5) == (metric.compute()["recall"], huge.compute()["recall"])
+    assert (metric.compute()["recall"], huge.compute()["recall"]) == (0.0, 0.5)
 
 
 def test_integers_are_compared_as_they_are() -> None:
@@ -291,7 +291,7 @@ def test_integers_are_compared_as_they_are() -> None:
     by_mask.update(scores, [[1, 0]])
 
     assert 0.5 == by_column.compute()["mrr"] == by_mask.compute()["mrr"]
-    assert 0.5 == RankMetric().eval({"y_pred_pos": scores[0, :1], "y_pred_neg": scores[:, 1:]})["mrr"]
+    assert RankMetric().eval({"y_pred_pos": scores[0, :1], "y_pred_neg": scores[:, 1:]})["mrr"] == 0.5
 
 
 @pytest.mark.parametrize("cutoffs", [(), (0, 1), 5, "12", (1.5,), (True,), (2**70,), (float("nan"),)])

@@ -109,17 +109,19 @@ def test_queries_that_are_not_ranked_make_a_group_without_metrics():
 
     (row,) = breakdown_rows("relation", grouped, CLASSES, SIDES)
 
-    assert ("is a", 1, "user", "item") == tuple(row[name] for name in GROUP_COLUMNS["relation"])
-    assert (0, None, None) == tuple(
-        row[f"head.realistic.{name}"] for name in ("count", "mean_rank", "adjusted_mean_rank_index")
+    assert tuple(row[name] for name in GROUP_COLUMNS["relation"]) == ("is a", 1, "user", "item")
+    assert tuple(row[f"head.realistic.{name}"] for name in ("count", "mean_rank", "adjusted_mean_rank_index")) == (
+        0,
+        None,
+        None,
     )
-    assert [] == breakdown_rows("relation", grouped, CLASSES, (Side.RHS,))
+    assert breakdown_rows("relation", grouped, CLASSES, (Side.RHS,)) == []
 
 
 def test_a_query_without_competitors_has_no_index_and_no_auc():
     (row,) = breakdown_rows("cardinality", grouped_of([(Side.RHS, 0, 0, 0, 0, 0, 0)]), CLASSES, SIDES)
 
-    assert (1, 1.0, None, None) == tuple(
+    assert tuple(
         row[f"both.{name}"]
         for name in (
             "realistic.count",
@@ -127,7 +129,7 @@ def test_a_query_without_competitors_has_no_index_and_no_auc():
             "realistic.adjusted_mean_rank_index",
             "query_auc",
         )
-    )
+    ) == (1, 1.0, None, None)
 
 
 def test_classes_that_were_not_counted_are_missed():

@@ -160,7 +160,7 @@ def test_rates_are_ratios_of_counts_or_undefined(counts):
     tpr, fpr = (tp / (tp + fn), fp / (fp + tn)) if has_both else (0, 0)
     expected = math.sqrt(fpr) / (math.sqrt(tpr) + math.sqrt(fpr)) if tpr + fpr else None
     assert (None if expected is None else pytest.approx(expected)) == found["prevalence_threshold"]
-    assert 16 + 3 == len(found)
+    assert len(found) == 16 + 3
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_equal_weights_that_are_no_binary_fractions_do_not_move_the_threshold(la
 
 
 def test_names_and_synonyms_lead_to_metrics():
-    assert NAMES == CLASSIFICATION
+    assert CLASSIFICATION == NAMES
     assert {*SYNONYMS.values()} <= {*NAMES, "auc"}
     assert [split(name).metric for name in ("ROC-AUC", " MCC", "lr+")] == [
         "auc", "matthews_correlation_coefficient", "positive_likelihood_ratio",
@@ -229,7 +229,7 @@ def test_names_and_synonyms_lead_to_metrics():
 def test_vectors_of_scikit_learn(name, reference_path):
     cases = json.loads((reference_path / "vectors" / "classification.json").read_text())["cases"]
     case = {case["name"]: case for case in cases}[name]
-    assert 4 == len(cases)
+    assert len(cases) == 4
     labels, scores = case.pop("y_true"), case.pop("y_score")
 
     found = metrics_of(labels, scores)

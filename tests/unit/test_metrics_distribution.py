@@ -59,15 +59,15 @@ def test_rounded_weights_reach_exactly_half():
     thirds = RankDistribution.from_queries(np.array([1, 2, 3, 8]), np.full(4, 9), np.array([1 / 3, 1 / 3, 1 / 3, 1]))
     tenths = RankDistribution.from_queries(np.arange(1, 11), np.full(10, 10), np.full(10, 0.1))
 
-    assert 5.5 == weighted_median(thirds.ranks_R, thirds.weight_R)
-    assert 5.5 == weighted_median(tenths.ranks_R, tenths.weight_R)
+    assert weighted_median(thirds.ranks_R, thirds.weight_R) == 5.5
+    assert weighted_median(tenths.ranks_R, tenths.weight_R) == 5.5
 
 
 def test_a_median_is_found_among_many_tiny_weights():
     weight_R = np.concatenate([[1.0], np.full(1000, 2.0**-45), [1.0 - 400 * 2.0**-45]])
 
     # the first and 300 tiny ones, up to 301, are exactly half: 1 + 300 t = 700 t + 1 - 400 t
-    assert 301.5 == weighted_median(np.arange(1.0, 1003.0), weight_R)
+    assert weighted_median(np.arange(1.0, 1003.0), weight_R) == 301.5
 
 
 @given(st.lists(st.integers(1, 2**40), min_size=1, max_size=20).filter(lambda counts: any(n % 2 for n in counts)))

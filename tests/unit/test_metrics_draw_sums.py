@@ -51,7 +51,7 @@ def test_units_give_the_estimates_of_one_array_of_all_queries(seed: int) -> None
         expected[f"{name}.adjusted_arithmetic_mean_rank"] = estimate_adjusted_mean_rank(sample, rank_type)
         expected[f"{name}.adjusted_mean_rank_index"] = estimate_adjusted_mean_rank_index(sample, rank_type)
     found = total.estimates()
-    assert set(expected) == set(found)
+    assert set(found) == set(expected)
     for name, estimate in expected.items():  # terms are added in another order
         assert estimate.value == pytest.approx(found[name].value, rel=1e-12)
         assert estimate.standard_error == pytest.approx(found[name].standard_error, rel=1e-9)
@@ -62,7 +62,7 @@ def test_a_single_list_has_no_error_and_lists_that_agree_have_none_to_speak_of()
 
     single, agreeing = sums_of(rows[:1]).estimates(), sums_of(rows).estimates()
 
-    assert {None} == {estimate.standard_error for estimate in single.values()}
+    assert {estimate.standard_error for estimate in single.values()} == {None}
     for estimate in agreeing.values():
         assert estimate.value is not None
         assert estimate.standard_error is not None
@@ -79,7 +79,7 @@ def test_a_query_without_draws_leaves_all_undefined_unless_it_has_no_competitors
         sums_of([*rows, lonely]).num_without_draws,
     )
     found, without = sums_of([*rows, lonely]).estimates(), sums_of(rows).estimates()
-    assert 1 + 2.5 / 3 == pytest.approx(found["pessimistic.mean_rank"].value)
+    assert found["pessimistic.mean_rank"].value == pytest.approx(1 + 2.5 / 3)
     assert without["query_auc"] == found["query_auc"]
 
 

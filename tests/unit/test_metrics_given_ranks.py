@@ -81,7 +81,7 @@ def test_all_reference_values_of_expected_metrics(reference_path):
             assert case[key] == pytest.approx(metrics[name], rel=1e-9, abs=0.0), (case, name)
             num_compared += 1
 
-    assert 27 * 7 == num_compared
+    assert num_compared == 27 * 7
 
 
 def test_far_ranks_that_tie_keep_their_digits():
@@ -163,7 +163,7 @@ def test_without_queries_only_the_count_is_a_number():
         counts = {key: value for key, value in values.items() if key.endswith(".count")}
 
         assert {f"{of}.count": 0 for of in ("optimistic", "realistic", "pessimistic", "expected")} == counts
-        assert {None} == {value for key, value in values.items() if key not in counts}
+        assert {value for key, value in values.items() if key not in counts} == {None}
 
 
 @pytest.mark.parametrize(
@@ -204,6 +204,6 @@ def test_the_function_is_imported_when_it_is_asked_for():
     program = "import sys, pbgeval; print('numpy' in sys.modules); print(callable(pbgeval.from_ranks))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert ["False", "True"] == done.stdout.split()
+    assert done.stdout.split() == ["False", "True"]
     with pytest.raises(AttributeError, match="has no attribute 'from_rank'"):
         _ = pbgeval.from_rank

@@ -56,5 +56,5 @@ def test_many_weights_are_summed_exactly():
 
     expected = rank_metrics(first.total, LAYOUT.cutoffs)
     expected |= {f"{rank_type.value}.count": 500500 for rank_type in RankType}
-    assert expected == {name: found[f"both.{name}"] for name in expected}
-    assert (2.0, 2.0) == (found["both.realistic.median_rank"], found["both.pessimistic.geometric_mean_rank"])
+    assert {name: found[f"both.{name}"] for name in expected} == expected
+    assert (found["both.realistic.median_rank"], found["both.pessimistic.geometric_mean_rank"]) == (2.0, 2.0)

@@ -29,7 +29,7 @@ def ranks_of(of) -> tuple[list[int], list[int], list[int]]:
 
 
 def assert_equal(expected, found) -> None:
-    assert set(expected) == set(found)
+    assert set(found) == set(expected)
     for name, value in expected.items():
         loose = 1e-9 if "z_" in name or "adjusted" in name else 1e-12
         assert found[name] == pytest.approx(value, rel=loose, abs=loose), name
@@ -63,7 +63,7 @@ def test_macro_averages_give_the_metrics_of_the_weighted_ranks(of):
     for label, sides in (("head", [Side.LHS]), ("tail", [Side.RHS]), ("both", list(ENDS))):
         own = [query for query in of if query[0] in sides]
         if not own:
-            assert (0, None) == (found[f"{label}.realistic.count"], found[f"{label}.realistic.mean_rank"])
+            assert (found[f"{label}.realistic.count"], found[f"{label}.realistic.mean_rank"]) == (0, None)
             continue
         weights = [float(Fraction(1, frequency[query[:2]])) for query in own]
         expected = from_ranks(*ranks_of([query[2:] for query in own]), weights=weights).to_dict(LAYOUT.cutoffs)
@@ -76,5 +76,5 @@ def test_macro_averages_give_the_metrics_of_the_weighted_ranks(of):
 def test_without_queries_all_is_undefined_but_the_count():
     found = all_rank_metrics(RankStats.zero(LAYOUT), RankHistograms.zero())
 
-    assert {0} == {value for name, value in found.items() if name.endswith(".count")}
-    assert {None} == {value for name, value in found.items() if not name.endswith(".count")}
+    assert {value for name, value in found.items() if name.endswith(".count")} == {0}
+    assert {value for name, value in found.items() if not name.endswith(".count")} == {None}

@@ -40,12 +40,12 @@ KEYS = [
     ],
 )
 def test_names_that_people_use_are_keys(name, expected):
-    assert expected == resolve(name, "realistic", KEYS)
+    assert resolve(name, "realistic", KEYS) == expected
 
 
 def test_a_key_is_its_own_name_and_a_bare_name_has_the_rank_type_of_the_headline():
-    assert KEYS == [resolve(key, "pessimistic", KEYS) for key in KEYS]
-    assert "both.pessimistic.mean_reciprocal_rank" == resolve("mrr", "pessimistic", KEYS)
+    assert [resolve(key, "pessimistic", KEYS) for key in KEYS] == KEYS
+    assert resolve("mrr", "pessimistic", KEYS) == "both.pessimistic.mean_reciprocal_rank"
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def check(found: Difference, queries: Sequence[Query]) -> None:
     assert float(change) == pytest.approx(found.difference, rel=1e-9, abs=near)
     expected = paired_reference.variance_and_freedom(queries)
     if expected is None:
-        assert (None, None, None) == (found.standard_error, found.low, found.high)
+        assert (found.standard_error, found.low, found.high) == (None, None, None)
     else:
         error = math.sqrt(expected[0])
         largest = max(abs(float(query.change)) for query in queries)
@@ -235,7 +235,7 @@ def test_students_probability_is_that_of_the_incomplete_beta_function(t: float, 
 
 
 def test_student_becomes_the_normal_and_ends_are_exact():
-    assert (1.0, 0.0) == (two_sided_probability(0.0, 3.0), two_sided_probability(math.inf, 3.0))
+    assert (two_sided_probability(0.0, 3.0), two_sided_probability(math.inf, 3.0)) == (1.0, 0.0)
     assert math.erfc(2.0 / math.sqrt(2)) == two_sided_probability(2.0, 1e9)
     assert math.erfc(2.0 / math.sqrt(2)) == pytest.approx(two_sided_probability(2.0, 999_999.0), rel=1e-5)
 
@@ -253,7 +253,7 @@ def test_holm_rejects_what_the_procedure_rejects(p_values: list[float], alpha: f
 
 
 def test_what_has_no_p_value_counts_for_nothing():
-    assert ([0.02, None, 0.03], []) == (pytest.approx(holm([0.01, None, 0.03])), holm([]))
+    assert (pytest.approx(holm([0.01, None, 0.03])), holm([])) == ([0.02, None, 0.03], [])
 
 
 @pytest.mark.parametrize(("most", "p_value"), [(paired.MAX_FLIPPED, 2 / 2**5), (5, 2 / 2**5), (4, 0.0)])
@@ -268,12 +268,12 @@ def test_a_difference_that_all_queries_share_has_no_error_and_the_p_value_of_fli
 
     found = differences(stats, METRICS, by_group=False)[0].differences[0]
 
-    assert (4.0, 3.0, -1.0, 0.0, -1.0, -1.0) == (
+    assert (
         found.a,
         found.b,
         found.difference,
         found.standard_error,
         found.low,
         found.high,
-    )
+    ) == (4.0, 3.0, -1.0, 0.0, -1.0, -1.0)
     assert p_value == found.p_value

@@ -33,7 +33,7 @@ def test_of_whole_pools_they_are_those_of_the_scores(true, competing):
     expected = classification_metrics(groups_of(labels, true + competing), len(labels))
     if not true or not competing:
         expected = {**dict.fromkeys(expected), "num_scores": len(true) + len(competing)}
-    assert (expected, {}) == (found, intervals)
+    assert (found, intervals) == (expected, {})
 
 
 @given(SCORES, SCORES, st.integers(1, 40))
@@ -46,7 +46,7 @@ def test_pooled_hits_are_those_of_ogb(true, competing, cutoff):
 
 
 def test_pooled_hits_of_a_sample_are_not_known():
-    assert {"pooled_hits_at_1": None} == pooled_hits(pool_of([1.0], [0.0]), [1], whole=False)
+    assert pooled_hits(pool_of([1.0], [0.0]), [1], whole=False) == {"pooled_hits_at_1": None}
 
 
 @pytest.mark.parametrize("sampled", ["competing", "both"])
@@ -77,7 +77,7 @@ def test_estimates_from_samples_are_right_on_average_and_so_are_their_errors(sam
 def test_few_draws_have_no_error():
     found, intervals = pooled_classification(pool_of([1.0, 2.0], [0.0, 1.5]), 100, 4000, AucSample(False, False))
 
-    assert {} == intervals
+    assert intervals == {}
     assert found["average_precision_score"] is not None
 
 
@@ -85,8 +85,8 @@ def test_what_no_draw_changes_has_an_interval_of_one_value():
     pool = pool_of([1.0] * 200, [0.0] * 200)
     found, intervals = pooled_classification(pool, 400, 200, AucSample(all_true=False, all_competing=True))
 
-    assert 1.0 == found["average_precision_score"]
-    assert {"standard_error": 0.0, "low": 1.0, "high": 1.0} == intervals["average_precision_score"]
+    assert found["average_precision_score"] == 1.0
+    assert intervals["average_precision_score"] == {"standard_error": 0.0, "low": 1.0, "high": 1.0}
 
 
 @pytest.mark.parametrize(("num_above", "has_error"), [(99, False), (100, True)])

@@ -102,15 +102,15 @@ class TestEveryMetric:
             query = generator.choice(np.flatnonzero(ranks > 1))
             ranks[query] -= generator.choice([0.5, 1.0]) if ranks[query] >= 2 else 0.5
             better = ALL[name].value(RankDistribution.from_queries(ranks, num_candidates, weights))
-            assert 0 <= (better - value) * ALL[name].direction + ABSOLUTE
+            assert (better - value) * ALL[name].direction + ABSOLUTE >= 0
             value = better
-        assert 0 < (value - start) * ALL[name].direction
+        assert (value - start) * ALL[name].direction > 0
 
     def test_without_queries_it_is_none_and_a_count_is_zero(self, name):
         nothing = distribution_of(Queries([], []))
 
         assert (0 if name == "count" else None) == ALL[name].value(nothing)
-        assert (None, None) == (ALL[name].expectation(nothing), ALL[name].variance(nothing))
+        assert (ALL[name].expectation(nothing), ALL[name].variance(nothing)) == (None, None)
 
     def test_queries_that_weigh_nothing_are_counted_but_have_no_mean(self, name):
         weightless = distribution_of(Queries([1, 2], [3, 3], [0, 0]))
@@ -166,19 +166,19 @@ def test_expectation_and_variance_are_within_the_error_of_a_simulation(simulated
 
 @pytest.mark.parametrize("name", [name for name in reference.UP if name.startswith("adjusted")])
 def test_an_adjusted_index_is_one_at_best_and_zero_at_its_expectation(name):
-    assert 1.0 == pytest.approx(ALL[name].value(distribution_of(Queries([1, 1, 1], [30, 20, 40]))))
-    assert 0.0 == ALL[name].expectation(distribution_of(Queries([4], [9])))
+    assert ALL[name].value(distribution_of(Queries([1, 1, 1], [30, 20, 40]))) == pytest.approx(1.0)
+    assert ALL[name].expectation(distribution_of(Queries([4], [9]))) == 0.0
 
 
 def test_where_chance_decides_nothing_adjusted_metrics_are_zero():
     alone = distribution_of(Queries([1, 1, 1], [1, 1, 1], [0.1, 0.2, 0.3]))
     within = distribution_of(Queries([1, 3, 2], [4, 3, 3], [0.1, 0.2, 0.3]))
 
-    assert ([0.0] * 6, [0.0] * 6, [1.0, 0.0, 0.0]) == (
+    assert (
         [ALL[name].value(alone) for name in reference.UP],
         [ALL[name].value(alone) for name in reference.Z],
         [find_metric(name).value(within) for name in ("hits_at_4", "ah@4", "z_hits_at_4")],
-    )
+    ) == ([0.0] * 6, [0.0] * 6, [1.0, 0.0, 0.0])
 
 
 def test_means_from_exact_sums_take_the_place_of_those_of_the_ranks():
@@ -186,7 +186,7 @@ def test_means_from_exact_sums_take_the_place_of_those_of_the_ranks():
     given = evolve(RankDistribution.from_queries(np.array([1.0, 4.0]), np.array([9, 9])), means=means.get)
     values = {name: find_metric(name).value(given) for name in ("mr", "mrr", "hits@3", "hits@1", "amri", "hmr", "ah@3")}
 
-    assert {
+    assert pytest.approx(values) == {
         "mr": 3.5,
         "mrr": 0.25,
         "hits@3": 0.125,
@@ -194,7 +194,7 @@ def test_means_from_exact_sums_take_the_place_of_those_of_the_ranks():
         "amri": 0.375,
         "hmr": 4.0,
         "ah@3": -5 / 16,
-    } == pytest.approx(values)
+    }
 
 
 def test_every_name_means_one_metric():
@@ -262,4 +262,4 @@ def test_all_reference_values_of_rank_metrics(reference_path):
                 assert expected == pytest.approx(value, rel=tolerance, abs=1e-12), (case["name"], part, name)
                 num_compared += 1
 
-    assert 948 == num_compared
+    assert num_compared == 948

@@ -62,8 +62,8 @@ def test_its_names_make_the_same_choice(asked):
 
 
 def test_further_rank_metrics_are_those_that_are_named():
-    assert [] == list(ALL_BY_DEFAULT.optional_metrics)
-    assert ["mean_reciprocal_rank_at_3"] == [metric.name for metric in Selection.from_names(["mrr@3"]).optional_metrics]
+    assert list(ALL_BY_DEFAULT.optional_metrics) == []
+    assert [metric.name for metric in Selection.from_names(["mrr@3"]).optional_metrics] == ["mean_reciprocal_rank_at_3"]
 
 
 @pytest.mark.parametrize(

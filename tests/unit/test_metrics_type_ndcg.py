@@ -75,9 +75,9 @@ def test_the_published_figures_and_the_cases_that_were_left_open() -> None:
     found = evaluate_types(TAXONOMY, truth, ranking, [3])
 
     expected = [1.0, 0.583, 0.719, 0.754, 0.0, 0.0, None, None]
-    assert expected == [None if value is None else round(value, 3) for value in found.of_cutoff[3]]
-    assert pytest.approx(3.0561 / 6, abs=1e-4) == found.mean(3)
-    assert {
+    assert [None if value is None else round(value, 3) for value in found.of_cutoff[3]] == expected
+    assert found.mean(3) == pytest.approx(3.0561 / 6, abs=1e-4)
+    assert found.counts == {
         "num_queries": 8,
         "num_undefined": 2,
         "num_missing": 1,
@@ -87,7 +87,7 @@ def test_the_published_figures_and_the_cases_that_were_left_open() -> None:
         "num_roots_listed": 0,
         "num_repeated_types": 0,
         "num_on_one_branch": 0,
-    } == found.counts
+    }
 
 
 def test_root_and_repeated_types_gain_nothing_and_are_counted() -> None:
@@ -98,9 +98,9 @@ def test_root_and_repeated_types_gain_nothing_and_are_counted() -> None:
 
     without = evaluate_types(TAXONOMY, truth, {"a": ["person", "unknown", "statesman"]}, [3])
     assert (without.of_cutoff[3], None) == (found.of_cutoff[3], found.of_cutoff[3][1])
-    assert (2, 1, 1, 1) == tuple(
+    assert tuple(
         found.counts[name] for name in ("num_roots_listed", "num_repeated_types", "num_on_one_branch", "num_undefined")
-    )
+    ) == (2, 1, 1, 1)
 
 
 def test_without_queries_there_is_no_mean() -> None:
@@ -121,7 +121,7 @@ def test_every_case_of_the_vectors_is_equal(reference_path: Path) -> None:
                 published = evaluate_types(
                     taxonomy, *of_cases, [int(k)], TypeProtocol(gain, discount, as_published=True)
                 )
-                assert pytest.approx(of_key[name], rel=1e-12, abs=0) == published.mean(int(k)), (case["name"], key)
+                assert published.mean(int(k)) == pytest.approx(of_key[name], rel=1e-12, abs=0), (case["name"], key)
                 ours = evaluate_types(taxonomy, *of_cases, [int(k)], TypeProtocol(gain, discount)).mean(int(k))
                 assert ours <= 1.0
                 assert case["name"] in passes_one or published.mean(int(k)) == ours

@@ -94,15 +94,15 @@ def test_a_diverged_model_is_recorded_with_one_warning_and_training_goes_on(tmp_
                     tensors.tables["e", 1][3, 2] = math.nan
         monitor.end_pass(epoch)
 
-    assert 1 == len(warnings)
+    assert len(warnings) == 1
     assert "epoch 1, bucket (1, 0): the model has diverged" in warnings[0]
     history = read_history(tmp_path, pytest.fail)
     # The other partition is sound, and so are the figures of its own bucket.
     expected = [False] * 6 + [True, True, False, True, True, True]
-    assert expected == [visit.details.diverged for visit in history.visits]
+    assert [visit.details.diverged for visit in history.visits] == expected
     assert "partition 1" in history.visits[6].details.reason
-    assert {"loss": None} == history.visits[0].stats.metrics
-    assert [0, 2, 3] == [of.details.num_diverged for of in history.passes]
+    assert history.visits[0].stats.metrics == {"loss": None}
+    assert [of.details.num_diverged for of in history.passes] == [0, 2, 3]
     assert monitor.should_stop("mrr", patience=2)
 
 
@@ -124,7 +124,7 @@ def test_every_way_to_diverge_is_noticed(what: str) -> None:
     with monitor.watch(0, BUCKETS[0], tensors):
         SPOIL[what](tensors)
 
-    assert 1 == len(warnings)
+    assert len(warnings) == 1
 
 
 def remember(monitor: Monitor, after: list[dict[str, float]], first: int = 0, metric: str = "mean_rank") -> None:
@@ -228,8 +228,8 @@ def test_a_bucket_without_held_out_edges_is_recorded_without_figures(tmp_path: P
     summary = monitor.end_pass(0)
 
     visit = read_history(tmp_path, pytest.fail).visits[0]
-    assert (None, None, {}) == (visit.before, visit.after, dict(visit.details.gap))
-    assert (0, 0) == (summary.details.num_buckets, summary.average.count)
+    assert (visit.before, visit.after, dict(visit.details.gap)) == (None, None, {})
+    assert (summary.details.num_buckets, summary.average.count) == (0, 0)
 
 
 def test_training_draws_the_same_numbers_with_and_without_a_monitor() -> None:
@@ -241,7 +241,7 @@ def test_training_draws_the_same_numbers_with_and_without_a_monitor() -> None:
 
     assert torch.equal(expected, torch.rand(5))
     assert torch.is_grad_enabled()
-    assert 1 == torch.get_num_threads()
+    assert torch.get_num_threads() == 1
 
 
 def test_autocast_of_the_training_changes_no_figure(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_autocast_of_the_training_changes_no_figure(tmp_path: Path) -> None:
         one_visit(make_monitor(tmp_path / "found"), model())
 
     expected, found = (read_history(tmp_path / name, pytest.fail).visits[0] for name in ("expected", "found"))
-    assert expected.after.metrics == found.after.metrics
+    assert found.after.metrics == expected.after.metrics
 
 
 def test_live_parameters_need_no_detaching_and_get_no_gradient() -> None:
@@ -278,7 +278,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:
             one_visit(monitor, tensors, bucket=bucket)
         summary = monitor.end_pass(0)
 
-    assert (4, 1) == (summary.details.num_buckets, len(warnings))
+    assert (summary.details.num_buckets, len(warnings)) == (4, 1)
     assert "No space left on device; training goes on without records" in warnings[0]
 
 
@@ -334,9 +334,9 @@ def test_training_stops_when_nothing_has_improved_for_long_enough(
     monitor = make_monitor()
     remember(monitor, [{} if value is None else {MRR: value} for value in values])
 
-    assert expected == monitor.should_stop("mrr", patience, delta)
+    assert monitor.should_stop("mrr", patience, delta) == expected
     if delta == 0:
-        assert expected == monitor.should_stop("mean_rank", patience, delta, when="before")
+        assert monitor.should_stop("mean_rank", patience, delta, when="before") == expected
 
 
 def test_the_best_epoch_is_that_of_the_last_improvement() -> None:
@@ -345,7 +345,7 @@ def test_the_best_epoch_is_that_of_the_last_improvement() -> None:
 
     remember(monitor, [{MRR: value} for value in (0.2, 0.3, 0.301, 0.25)], first=3)
 
-    assert (4, 5) == (monitor.best_epoch("mrr", 0.01), monitor.best_epoch("mrr", 0.0))
+    assert (monitor.best_epoch("mrr", 0.01), monitor.best_epoch("mrr", 0.0)) == (4, 5)
 
 
 def test_a_metric_of_later_passes_alone_is_judged_by_those() -> None:
@@ -353,7 +353,7 @@ def test_a_metric_of_later_passes_alone_is_judged_by_those() -> None:
     hits = MRR.replace("mean_reciprocal_rank", "hits_at_7")
     remember(monitor, [{MRR: 0.2}, {MRR: 0.3, hits: 0.2}, {MRR: 0.4, hits: 0.1}], first=3)
 
-    assert 4 == monitor.best_epoch("hits@7")
+    assert monitor.best_epoch("hits@7") == 4
     assert monitor.should_stop("hits@7", patience=1)
     assert not monitor.should_stop("hits@7", patience=2)
 
@@ -391,7 +391,7 @@ def test_all_faults_of_a_schema_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         ModelSchema([MonitoredRelation("r", "e", "f", "turn")], {"e": 2, "f": 0}, "cosine")
 
-    assert 3 == len(caught.value.faults)
+    assert len(caught.value.faults) == 3
 
 
 def test_tensors_that_do_not_fit_the_schema_are_the_loop_s_fault() -> None:
@@ -433,10 +433,10 @@ def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
     schema = ModelSchema([MonitoredRelation("links", "e", "e")], {"e": 2}, "dot")
     monitor = Monitor(schema, tmp_path / "half", warn=warnings.append)
 
-    assert 1 == len(warnings)
+    assert len(warnings) == 1
     assert [of.details.after for of in whole.passes[:2]] == [of.details.after for of in monitor._past]
-    assert 9 == monitor._next_index
+    assert monitor._next_index == 9
     monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
     with monitor.watch(2, BUCKETS[0], ModelTensors({("e", 0): torch.randn(20, 4), ("e", 1): torch.randn(20, 4)})):
         pass
-    assert 9 == read_history(tmp_path / "half", warnings.append).visits[-1].index
+    assert read_history(tmp_path / "half", warnings.append).visits[-1].index == 9

@@ -19,7 +19,7 @@ def rows_of_the_document() -> list[tuple[str, ...]]:
 
 
 def test_the_document_has_a_table() -> None:
-    assert ["0.05", "0.1", "0.2"] == [row[0] for row in rows_of_the_document()]
+    assert [row[0] for row in rows_of_the_document()] == ["0.05", "0.1", "0.2"]
 
 
 @pytest.mark.parametrize("row", rows_of_the_document())
@@ -31,6 +31,6 @@ def test_figures_of_the_leak_are_those_of_the_index_arithmetic(row: tuple[str, .
     unused = np.setdiff1d(np.setdiff1d(np.arange(NUM_EDGES), distinct), training)
 
     expected = [len(distinct), len(leaked), round(100 * len(leaked) / len(distinct), 1), len(unused)]
-    assert expected == figures
+    assert figures == expected
     formula = (1 - fraction) * (1 - math.exp(-fraction))
     assert len(leaked) / len(distinct) == pytest.approx(formula, abs=5 * math.sqrt(formula / len(distinct)))

@@ -58,14 +58,14 @@ def monitor(fraction: float, seed: int = 0, **settings: Any) -> Monitor:
 def test_the_hash_is_the_one_that_plain_integers_give(seed: int, edges: list[tuple[int, int, int]]) -> None:
     expected = [reference_hash(seed, TYPES[edge[1]], edge) for edge in edges]
 
-    assert expected == hash_edges(seed, TYPES, *columns(edges)).tolist()
+    assert hash_edges(seed, TYPES, *columns(edges)).tolist() == expected
 
 
 def test_the_hash_never_changes() -> None:
     lhs, rel, rhs = np.array([0, 1, 123456789]), np.array([0, 1, 1]), np.array([0, 2, 2**40])
 
     expected = [14377751117927794031, 14114088380413934199, 9522092560112171017]
-    assert expected == hash_edges(7, TYPES, lhs, rel, rhs).tolist()
+    assert hash_edges(7, TYPES, lhs, rel, rhs).tolist() == expected
 
 
 @given(fractions, edge_lists, st.integers(0, 3))
@@ -77,7 +77,7 @@ def test_every_edge_is_on_exactly_one_side_and_its_copies_are_too(
     training, held_out = split
 
     assert sorted(edges) == sorted(map(tuple, [*training.tolist(), *held_out.tolist()]))
-    assert set() == set(map(tuple, training.tolist())) & set(map(tuple, held_out.tolist()))
+    assert set(map(tuple, training.tolist())) & set(map(tuple, held_out.tolist())) == set()
     if threshold_of(fraction) > 0:
         assert split.training_rows is not None
         assert list(range(len(edges))) == sorted([*split.training_rows, *split.held_out_rows])
@@ -159,7 +159,7 @@ def test_edges_come_back_in_the_form_they_came_in(kind: str) -> None:
     for part in monitor(0.5).split(forms[kind], (0, 0)):
         assert type(forms[kind]) is type(part)
         if isinstance(part, tuple | list):
-            assert 3 == len(part)
+            assert len(part) == 3
             assert type(forms[kind][0]) is type(part[0])
         else:
             assert forms[kind].dtype == part.dtype

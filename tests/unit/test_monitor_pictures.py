@@ -18,7 +18,7 @@ def test_the_pictures_of_the_documentation_are_those_that_the_program_draws(tmp_
     command = [sys.executable, "-m", "scripts.monitor_pictures", "--output", tmp_path]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     overfits, well_mixed = done.stdout.split("well_mixed: ")
     assert "overfits: epoch 2: training overfits to buckets: " in overfits
     assert "Training overfits to buckets: what a visit gains is lost before the next one." in overfits

@@ -44,9 +44,9 @@ def test_a_relation_for_each_row(name, parameters, expected):
 
     found = OPERATORS[name].apply(stacked, torch.cat([X, X]), torch.tensor([1, 1, 0, 1]))
 
-    assert expected == found[:2].tolist()
+    assert found[:2].tolist() == expected
     assert torch.equal(OPERATORS[name].apply(doubled, X, None)[0], found[2])
-    assert expected[1] == found[3].tolist()
+    assert found[3].tolist() == expected[1]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,7 +58,7 @@ def test_no_rows_make_no_rows(name, dynamic):
     )
     rel_E = torch.empty(0, dtype=torch.int64) if dynamic else None
 
-    assert (0, 4) == tuple(OPERATORS[name].apply(parameters, torch.empty(0, 4), rel_E).shape)
+    assert tuple(OPERATORS[name].apply(parameters, torch.empty(0, 4), rel_E).shape) == (0, 4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,7 +92,7 @@ def test_a_projection_acts_on_both_sides_and_a_translation_on_the_left():
 
     left = OPERATORS["projected_translation"].apply_to_lhs(parameters, X)
 
-    assert [[3, 3, -4, 6], [0, 1, -2, -2.5]] == left.tolist()
+    assert left.tolist() == [[3, 3, -4, 6], [0, 1, -2, -2.5]]
 
 
 def test_a_phase_turns_by_its_cosine_and_sine_of_float64_rounded_once():

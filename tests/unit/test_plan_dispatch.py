@@ -214,8 +214,8 @@ def test_stripes_cost_few_loads_more_than_one_worker_needs(num_workers):
 def test_a_band_keeps_its_partitions_while_the_others_pass():
     walk = best_walk([unit.bucket for unit in grid(6)], one_type, room=4)
 
-    assert [{0}, {0, 1}, {0, 1, 2}] == [set().union(*step) for step in walk[:3]]
-    assert [{0, 1, 2, 3}, {0, 1, 2, 4}, {0, 1, 2, 5}] == [set().union(*step) for step in walk[3:6]]
+    assert [set().union(*step) for step in walk[:3]] == [{0}, {0, 1}, {0, 1, 2}]
+    assert [set().union(*step) for step in walk[3:6]] == [{0, 1, 2, 3}, {0, 1, 2, 4}, {0, 1, 2, 5}]
     assert walk[6] == [Bucket(5, 5)]  # the last to pass begins the next band
 
 
@@ -224,9 +224,9 @@ def test_what_is_needed_again_last_is_dropped():
     held = {1, 2, 9}
 
     evict(held, frozenset({3}), 3, uses, 2)
-    assert {1, 2} == held
+    assert held == {1, 2}
     evict(held, frozenset({3}), 2, uses, 2)
-    assert {1} == held
+    assert held == {1}
 
 
 # Calls of the store

@@ -69,7 +69,7 @@ def test_two_workers_and_four_units_by_hand():
 
     result = simulate(plan, Machines((1.0, 1.0), 2, 1.0), work, one_byte)
 
-    assert (7.0, 5, 5.0, (4 / 7, 5 / 7)) == (result.seconds, result.num_loads, result.bytes_read, result.busy_shares)
+    assert (result.seconds, result.num_loads, result.bytes_read, result.busy_shares) == (7.0, 5, 5.0, (4 / 7, 5 / 7))
 
 
 def test_a_shared_file_system_serves_one_read_after_the_other():
@@ -79,7 +79,7 @@ def test_a_shared_file_system_serves_one_read_after_the_other():
 
     result = simulate(plan, Machines((1.0, 1.0), 1, 1.0, shared_bytes_per_second=0.5), work, one_byte)
 
-    assert (5.0, 4.0) == (result.seconds, result.bounds.reading_seconds)
+    assert (result.seconds, result.bounds.reading_seconds) == (5.0, 4.0)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 4))
@@ -129,11 +129,11 @@ def test_no_order_of_loads_beats_the_bound(num_partitions, room):
 
 
 def test_the_bound_on_loads_by_hand():
-    assert ([0, 2, 3, 4], [0, 2, 3, 3, 4], [0, 2, 3, 4, 4, 5]) == (
+    assert (
         [min_loads(pairs, 2, two_sided=False) for pairs in range(4)],
         [min_loads(pairs, 3, two_sided=False) for pairs in range(5)],
         [min_loads(pairs, 4, two_sided=True) for pairs in (0, 1, 2, 3, 4, 5)],
-    )
+    ) == ([0, 2, 3, 4], [0, 2, 3, 3, 4], [0, 2, 3, 4, 4, 5])
 
 
 # Grids

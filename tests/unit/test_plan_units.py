@@ -9,17 +9,18 @@ def test_shares_are_of_equal_numbers_of_edges():
 
     shares = [[unit.bucket.rhs for unit in part] for part in equal_parts(units, 2)]
 
-    assert [[0, 1, 2, 3], [4]] == shares
+    assert shares == [[0, 1, 2, 3], [4]]
 
 
 def test_loads_are_counted_when_only_one_buckets_partitions_are_held():
     order = [Bucket(0, 0), Bucket(0, 1), Bucket(1, 0), Bucket(0, 0)]
 
-    assert 1 + 1 + 0 + 0 == num_loads([frozenset({bucket.lhs, bucket.rhs}) for bucket in order], 0)
-    assert 2 + 1 + 2 + 1 == num_loads(
-        list(map(lambda bucket: frozenset({("l", bucket.lhs), ("r", bucket.rhs)}), order)), 0
+    assert num_loads([frozenset({bucket.lhs, bucket.rhs}) for bucket in order], 0) == 1 + 1 + 0 + 0
+    assert (
+        num_loads(list(map(lambda bucket: frozenset({("l", bucket.lhs), ("r", bucket.rhs)}), order)), 0)
+        == 2 + 1 + 2 + 1
     )
-    assert 0 == num_loads([frozenset() for bucket in []], 0)
+    assert num_loads([frozenset() for bucket in []], 0) == 0
 
 
 def test_rows_are_walked_up_and_down_where_the_sides_are_unlike():
@@ -28,6 +29,7 @@ def test_rows_are_walked_up_and_down_where_the_sides_are_unlike():
     walk = best_walk(grid, lambda bucket: frozenset({("l", bucket.lhs), ("r", bucket.rhs)}))
     order = [bucket for step in walk for bucket in step]
 
-    assert 2 + 2 + 1 + 2 == num_loads(
-        list(map(lambda bucket: frozenset({("l", bucket.lhs), ("r", bucket.rhs)}), order)), 0
+    assert (
+        num_loads(list(map(lambda bucket: frozenset({("l", bucket.lhs), ("r", bucket.rhs)}), order)), 0)
+        == 2 + 2 + 1 + 2
     )

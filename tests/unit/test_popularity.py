@@ -235,7 +235,7 @@ def test_edges_in_memory_have_the_section_too() -> None:
     report = evaluate(config_of_keys({"candidates": "all", "breakdowns": ["popularity"]}), model=scorer, edges=edges)
 
     strata = report.document["popularity"]["answer_half_link"]["strata"]
-    assert [(0, 2), (1, 2)] == [(row["at_least"], row["num_queries"]) for row in strata]
+    assert [(row["at_least"], row["num_queries"]) for row in strata] == [(0, 2), (1, 2)]
 
 
 def test_training_edges_of_another_run_are_refused(tmp_path: Path) -> None:

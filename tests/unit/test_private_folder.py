@@ -28,10 +28,10 @@ def test_whoever_made_a_folder_removes_it(tmp_path: Path) -> None:
     with private_folder(folder, "ours-*") as made:
         (folder / "copy").write_text("of a copy")
         with private_folder(folder, "ours-*") as made_again:
-            assert (True, False) == (made, made_again)
-        assert ("of a copy", 0o700) == ((folder / "copy").read_text(), stat.S_IMODE(os.lstat(folder).st_mode))
+            assert (made, made_again) == (True, False)
+        assert ((folder / "copy").read_text(), stat.S_IMODE(os.lstat(folder).st_mode)) == ("of a copy", 0o700)
 
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_fault_removes_the_folder_too(tmp_path: Path) -> None:
@@ -43,17 +43,17 @@ def test_a_fault_removes_the_folder_too(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="full"):
         fill()
 
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_folder_of_a_killed_run_goes_with_the_next_one_and_one_in_use_stays(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", KILLED, tmp_path / "ours-1"], check=False)
     (tmp_path / "other").mkdir()
     with private_folder(tmp_path / "ours-2", "ours-*"):
-        assert ["other", "ours-2"] == sorted(path.name for path in tmp_path.iterdir())
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "ours-2"]
         (tmp_path / "ours-2" / "copy").touch()
         with private_folder(tmp_path / "ours-3", "ours-*"):
-            assert ["other", "ours-2", "ours-3"] == sorted(path.name for path in tmp_path.iterdir())
+            assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "ours-2", "ours-3"]
 
 
 def test_a_folder_in_the_making_stays(tmp_path: Path) -> None:

@@ -18,23 +18,23 @@ def test_sizes_are_padded_to_what_kernels_agree_on(size, num_products):
 
 
 def test_products_by_hand():
-    assert ([[[5, -2, 4], [-2, 1, -0.5]]], [5, 1, 9.25], [5, -1.5]) == (
+    assert (
         product(X[None, :2], X[None]).tolist(),
         paired_product(X, X).tolist(),
         paired_product(X[:2], torch.tensor([[1.0, 2.0], [7.0, 1.5]])).tolist(),
-    )
+    ) == ([[[5, -2, 4], [-2, 1, -0.5]]], [5, 1, 9.25], [5, -1.5])
 
 
 def test_several_products_do_not_mix():
     found = product(torch.stack([X, 2 * X]), torch.stack([X[:1], X[1:2]]))
 
-    assert [[[5], [-2], [4]], [[-4], [2], [-1]]] == found.tolist()
+    assert found.tolist() == [[[5], [-2], [4]], [[-4], [2], [-1]]]
 
 
 def test_a_matrix_is_multiplied_from_the_left():
     matrix_FD = torch.tensor([[0.0, 1.0], [2.0, 0.0], [1.0, 1.0]])
 
-    assert [[2, 2, 3], [-1, 0, -1], [0.5, 6, 3.5]] == transform(X, matrix_FD).tolist()
+    assert transform(X, matrix_FD).tolist() == [[2, 2, 3], [-1, 0, -1], [0.5, 6, 3.5]]
 
 
 def test_infinities_and_nans_pass_through():
@@ -44,7 +44,7 @@ def test_infinities_and_nans_pass_through():
 
     assert [torch.inf, -torch.inf] == found[0, 0, :2].tolist()
     assert bool(found[0, 0, 2].isnan())
-    assert [0.0, 2.0, 1.0] == found[0, 1].tolist()
+    assert found[0, 1].tolist() == [0.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -62,8 +62,8 @@ def test_ranks_are_those_found_by_sorting_what_is_not_excluded(queries):
     mask = [[at in without for at in range(len(scores[0]))] for without in excluded]
 
     for make in LIBRARIES.values():
-        assert expected == as_lists(from_scores(make(scores), make(true_index), excluded))
-        assert expected == as_lists(from_scores(make(scores), true_index, make(mask)))
+        assert as_lists(from_scores(make(scores), make(true_index), excluded)) == expected
+        assert as_lists(from_scores(make(scores), true_index, make(mask))) == expected
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])
@@ -78,14 +78,14 @@ def test_results_are_of_the_scores_library_and_never_narrower(dtype):
         fields = (ranks.optimistic_Q, ranks.pessimistic_Q, ranks.num_candidates_Q, ranks.realistic_Q)
         assert [int64, int64, int64, float64] == [of.dtype for of in fields]
         assert all(isinstance(of, array) for of in fields)
-        assert [[1], [3], [2.0], [3]] == as_lists(ranks)
+        assert as_lists(ranks) == [[1], [3], [2.0], [3]]
 
 
 def test_one_candidate_and_no_query(library):
-    assert [[1], [1], [1.0], [1]] == as_lists(from_scores(library([[-math.inf]]), library([0]), [[0]]))
+    assert as_lists(from_scores(library([[-math.inf]]), library([0]), [[0]])) == [[1], [1], [1.0], [1]]
     nothing = library(np.empty((0, 4)).tolist()).reshape(0, 4)
-    assert [[], [], [], []] == as_lists(from_scores(nothing, []))
-    assert [[], [], [], []] == as_lists(from_scores(nothing, [], []))
+    assert as_lists(from_scores(nothing, [])) == [[], [], [], []]
+    assert as_lists(from_scores(nothing, [], [])) == [[], [], [], []]
 
 
 def test_what_is_handed_in_is_left_as_it_was(library):
@@ -93,13 +93,13 @@ def test_what_is_handed_in_is_left_as_it_was(library):
 
     from_scores(scores, library([0]), mask)
 
-    assert ([[1.0, 2.0]], [[True, True]]) == (scores.tolist(), mask.tolist())
+    assert (scores.tolist(), mask.tolist()) == ([[1.0, 2.0]], [[True, True]])
 
 
 def test_scores_that_cannot_be_written_to_are_ranked():
     scores = np.broadcast_to(np.array([3.0, 1.0, 2.0]), (2, 3))
 
-    assert [[1, 3], [1, 3], [1.0, 3.0], [3, 3]] == as_lists(from_scores(scores, [0, 1]))
+    assert as_lists(from_scores(scores, [0, 1])) == [[1, 3], [1, 3], [1.0, 3.0], [3, 3]]
 
 
 @pytest.mark.parametrize(("true_index", "column"), [(0, 2), (2, 2)])
@@ -113,7 +113,7 @@ def test_nan_that_is_compared_is_refused_by_row(library, true_index, column):
 def test_nan_that_is_excluded_does_not_matter(library):
     scores = library([[0.0, 1.0, math.nan]])
 
-    assert [[2], [2], [2.0], [2]] == as_lists(from_scores(scores, [0], [[2]]))
+    assert as_lists(from_scores(scores, [0], [[2]])) == [[2], [2], [2.0], [2]]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_scores_of_one_query_need_an_axis_of_queries(library):
 @pytest.mark.parametrize("name", CASES_OF_TIES)
 def test_vectors_of_ties(name, make, reference_path):
     cases = json.loads((reference_path / "vectors" / "tie_ranks.json").read_text())["cases"]
-    assert CASES_OF_TIES == [case["name"] for case in cases]
+    assert [case["name"] for case in cases] == CASES_OF_TIES
     case = next(case for case in cases if case["name"] == name)
     num_queries, num_candidates = len(case["scores"]), len(case["scores"][0])
     allowed = case["restrict_entities_to"] or range(num_candidates)
@@ -155,4 +155,4 @@ def test_vectors_of_ties(name, make, reference_path):
     found = from_scores(make(case["scores"]), make(case["true"]), excluded)
 
     expected = [case[key] for key in ("optimistic", "pessimistic", "realistic", "number_of_options")]
-    assert expected == as_lists(found)
+    assert as_lists(found) == expected

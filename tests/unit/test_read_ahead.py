@@ -40,9 +40,9 @@ def test_a_gpu_gets_the_next_rows_while_the_last_are_in_use(copies):
     of_parts = rows_ahead([3, 4, 5, 6], torch.tensor, CUDA)
     begun, waited = copies
 
-    assert (3, [3]) == (int(next(of_parts)), waited)
+    assert (int(next(of_parts)), waited) == (3, [3])
     assert set(begun) <= {3, 4}, "one part ahead, not two"
-    assert 4 == int(next(of_parts))
+    assert int(next(of_parts)) == 4
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA])
@@ -54,6 +54,6 @@ def test_what_reading_raises_comes_with_the_part_that_cannot_be_read(copies, dev
 
     of_parts = rows_ahead([0, 1, 2], read, device)
 
-    assert 0 == int(next(of_parts))
+    assert int(next(of_parts)) == 0
     with pytest.raises(OSError, match="gone"):
         next(of_parts)

@@ -27,7 +27,7 @@ def test_a_row_holds_the_ranks_between_its_edges():
     rows = rows_of([0, 0, 2, 1 << 35], [0, 1, 0, 0])
 
     optimistic = [row for row in rows if row["rank_type"] == "optimistic"]
-    assert [(1.0, 1.0, 2), (3.0, 3.0, 1)] == [(r["lower_edge"], r["upper_edge"], r["count"]) for r in optimistic[:2]]
+    assert [(r["lower_edge"], r["upper_edge"], r["count"]) for r in optimistic[:2]] == [(1.0, 1.0, 2), (3.0, 3.0, 1)]
     assert optimistic[2]["lower_edge"] <= (1 << 35) + 1 <= optimistic[2]["upper_edge"]
     assert (len(list(rows)), [1.0, 1.5, 3.0], rows[0]) == (
         len(rows),

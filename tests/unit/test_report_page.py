@@ -109,19 +109,19 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 def test_every_element_is_closed_and_every_reference_leads_somewhere(finished: Path) -> None:
     page = page_of(finished)
 
-    assert [] == page.open
+    assert page.open == []
     ids = page.values("id")
     assert len(ids) == len(set(ids))
     targets = [value.removeprefix("#") for value in page.values("href")]
     targets += [*page.values("for"), *page.values("aria-labelledby"), *page.values("data-tools")]
     assert len(targets) > 10
-    assert [] == [target for target in targets if target not in ids]
+    assert [target for target in targets if target not in ids] == []
 
 
 def test_the_page_refers_to_nothing_outside_itself(finished: Path) -> None:
     page = page_of(finished)
 
-    assert ({"#"}, []) == ({address[:1] for address in page.values("href")}, page.values("src"))
+    assert ({address[:1] for address in page.values("href")}, page.values("src")) == ({"#"}, [])
     assert not {"link", "img", "iframe", "object", "embed", "base"} & page.tags.keys()
     assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttp|innerHTML|eval\(", "".join(page.verbatim.values()))
 
@@ -131,18 +131,18 @@ def test_the_policy_allows_the_page_s_own_style_and_script_alone(finished: Path)
 
     [policy] = [value for tag, name, value in page.attributes if (tag, name) == ("meta", "content") and "src" in value]
     allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
-    assert "'none'" == allowed["default-src"]
+    assert allowed["default-src"] == "'none'"
     for kind in ("style", "script"):
         digest = base64.b64encode(hashlib.sha256(page.verbatim[kind].encode()).digest()).decode()
         assert f"'sha256-{digest}'" == allowed[f"{kind}-src"]
-    assert (1, 1, []) == (page.tags["script"], page.tags["style"], page.values("style"))
-    assert [] == [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert (page.tags["script"], page.tags["style"], page.values("style")) == (1, 1, [])
+    assert [name for _, name, _ in page.attributes if name.startswith("on")] == []
 
 
 def test_names_full_of_markup_are_text(finished: Path) -> None:
     page = page_of(finished)
 
-    assert 0 == page.tags["img"] + page.tags["b"] + page.tags["i"]
+    assert page.tags["img"] + page.tags["b"] + page.tags["i"] == 0
     assert set(MARKUP) == {row[0] for row in page.rows["Metrics by relation"][1:]}
     assert page.text.count("<i>out & put") >= 2, "title and heading"
 
@@ -151,7 +151,7 @@ def test_the_headline_has_the_figures_of_the_document(finished: Path) -> None:
     document = json.loads((finished / "metrics.json").read_text(encoding="utf-8"))
     [heads, *rows] = page_of(finished).rows["By hidden side"]
 
-    assert ["metric", "both", "head", "tail"] == heads
+    assert heads == ["metric", "both", "head", "tail"]
     shown = {row[0]: row[1:] for row in rows}
     for name, key in (("mean rank", "mean_rank"), ("hits@10", "hits_at_10")):
         values = [document["metrics"][f"{side}.realistic.{key}"] for side in ("both", "head", "tail")]
@@ -270,8 +270,9 @@ def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) 
     assert "<h3>Popularity" not in text_of(tmp_path / "output"), "the section has this heading"
     assert {"recall", "hit ratio", "coverage"} < {row[0] for row in page.rows["Top k"]}
     assert "evaluated edges are also in train_paths" in page.text, "a warning"
-    assert ["that are also in train_paths", "that never occur in train_paths"] == [
-        row[0] for row in page.rows["Repeated and leaked edges"] if "train_paths" in row[0]
+    assert [row[0] for row in page.rows["Repeated and leaked edges"] if "train_paths" in row[0]] == [
+        "that are also in train_paths",
+        "that never occur in train_paths",
     ]
 
 
@@ -284,7 +285,7 @@ def test_several_edge_paths_and_estimates_have_tables(tmp_path: Path) -> None:
     [heads, *rows] = page.rows["Metrics by edge path"]
     at = heads.index("hits@10")
     expected = [(of["path"], f"{of['metrics']['both.realistic.hits_at_10']:.4f}") for of in document["edge_paths"]]
-    assert expected == [(row[0], row[at]) for row in rows]
+    assert [(row[0], row[at]) for row in rows] == expected
     assert "Each cell stands for 2 edge paths: the mean, weighted by edges." in page.text
     estimates = page.rows["Estimates for whole partitions"][1:]
     assert list(document["estimates"]["metrics"]) == [row[0] for row in estimates]
@@ -302,7 +303,7 @@ def test_queries_for_types_have_a_table(folder: Path) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
     page = page_of(folder)
 
-    assert [["metric", "value"], ["tail.ndcg_jk_at_5", "0.625"]] == page.rows["Queries for entity types"]
+    assert page.rows["Queries for entity types"] == [["metric", "value"], ["tail.ndcg_jk_at_5", "0.625"]]
     assert "7 queries have an NDCG, 1 have none." in page.text
 
 
@@ -313,7 +314,7 @@ def test_a_run_without_edges_has_a_page(tmp_path: Path) -> None:
     evaluated(case)
     page = page_of(tmp_path / "output")
 
-    assert [] == page.open
+    assert page.open == []
     assert "no queries" in page.text
     assert {"–", "0"} >= {cell for row in page.rows["By hidden side"][1:] for cell in row[1:]}
     assert "no bucket has ranked queries" in "".join(page.values("aria-label"))
@@ -373,13 +374,13 @@ def test_a_large_result_stays_below_six_megabytes_and_says_what_is_left_out(tmp_
     assert [long_name(at) for at in range(len(rows))] == [row[0] for row in rows]
     assert f"{len(rows):,} of 12,000 relations are shown; relations.csv has all." in page.text
     assert "16,900 buckets with edges are shown; buckets.csv has all." in page.text
-    assert 44 * 44 == sum("cell" in value.split() for value in page.values("class")), "130 partitions, three to a cell"
+    assert sum("cell" in value.split() for value in page.values("class")) == 44 * 44, "130 partitions, three to a cell"
 
 
 def test_the_map_has_the_metric_that_is_asked_for(finished: Path) -> None:
     page = page_of(finished, metric="hits@10")
 
-    assert "hits@10" == page.rows["Metrics by bucket"][0][-1]
+    assert page.rows["Metrics by bucket"][0][-1] == "hits@10"
     with pytest.raises(ConfigError, match=r"^--metric hits@7: expected a column of buckets\.csv: no metric 'hits@7'"):
         page_of(finished, metric="hits@7")
 
@@ -404,11 +405,11 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
         ).render()
     )
 
-    assert [] == page.open
+    assert page.open == []
     assert "Undecided: more passes are needed to tell." in page.text
-    assert ["pass", "before", "after", "gap", "verdict"] == page.rows["Passes"][0], "no column without a figure"
-    assert (["0", "1", "2", "3 (best)"], 5) == ([row[0] for row in page.rows["Passes"][1:]], len(page.rows["Passes"]))
-    assert ["0", "0.2500", "0.5000", "+0.2500"] == page.rows["Passes"][1][:4]
+    assert page.rows["Passes"][0] == ["pass", "before", "after", "gap", "verdict"], "no column without a figure"
+    assert ([row[0] for row in page.rows["Passes"][1:]], len(page.rows["Passes"])) == (["0", "1", "2", "3 (best)"], 5)
+    assert page.rows["Passes"][1][:4] == ["0", "0.2500", "0.5000", "+0.2500"]
     assert "one line per bucket" in page.text
     assert "Training: as many training edges" not in page.text
     errors = tuple(evolve(row, gap_error=error) for row, error in ((rows[0], 0.01), (rows[3], 0.002)))
@@ -416,7 +417,7 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
     curves = Curves("mrr", (evolve(rows[0], training=0.75),), {})
     assert "Generalization: training − after" in Page(report_page.page_of(Source("run", None, curves)).render()).text
     paths = [value for tag, name, value in page.attributes if (tag, name) == ("path", "d")]
-    assert 9 == sum(path.count("M") for path in paths), "before, after, gap in two pieces each, no gap, two buckets"
+    assert sum(path.count("M") for path in paths) == 9, "before, after, gap in two pieces each, no gap, two buckets"
     assert all(re.fullmatch(r"M[\d.]+,[\d.]+( [LM][\d.]+,[\d.]+)*", each) for each in paths)
 
 

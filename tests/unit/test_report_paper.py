@@ -37,7 +37,7 @@ def test_markdown_shows_any_name_as_it_is(text: str) -> None:
 
 def test_a_name_with_line_ends_and_controls_stays_on_its_line() -> None:
     for escape in (escape_markdown, escape_latex):
-        assert "a b c d e" == escape("a\nb\rc\x00d\u2028e")
+        assert escape("a\nb\rc\x00d\u2028e") == "a b c d e"
 
 
 # An independent reading of the escapes: each is one letter.
@@ -62,7 +62,7 @@ def test_tables_have_headline_and_relations_in_both_forms(finished: Source) -> N
     rows = rows_of_markdown(markdown(finished))
     text = latex(finished)
 
-    assert ["metric", "both", "head", "tail"] == rows[0]
+    assert rows[0] == ["metric", "both", "head", "tail"]
     decimals = len(f"{error:.1g}".partition(".")[2])
     assert f"{value:.{decimals}f} ± {error:.1g}" == dict((row[0], row[1]) for row in rows)["mean reciprocal rank"]
     assert rf"& {value:.{decimals}f} $\pm$ {error:.1g} &" in text
@@ -74,14 +74,14 @@ def test_tables_have_headline_and_relations_in_both_forms(finished: Source) -> N
 def test_an_interpreter_of_tex_reads_the_cells_that_markdown_has(finished: Source) -> None:
     expected = [[on_a_keyboard(cell) for cell in row] for row in rows_of_markdown(markdown(finished))]
 
-    assert expected == rows_of_latex(latex(finished))
+    assert rows_of_latex(latex(finished)) == expected
 
 
 def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
     folder = large_result(tmp_path, num_relations=MAX_ROWS + 5, num_partitions=1)
     source = Source("many", read_result(folder))
 
-    assert MAX_ROWS == sum("nationality" in row[0] for row in rows_of_markdown(markdown(source)))
+    assert sum("nationality" in row[0] for row in rows_of_markdown(markdown(source))) == MAX_ROWS
     assert f"The first {MAX_ROWS} rows; the CSV file has all." in latex(source)
 
 
@@ -101,5 +101,5 @@ def test_the_passes_of_a_training_run_are_a_table() -> None:
     row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "persists", 1)
     rows = rows_of_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
 
-    assert ["pass", "before", "after", "gap", "diverged", "verdict"] == rows[0]
-    assert ["3 (best)", "0.2500", "0.5000", "+0.2 ± 0.1", "1", "persists"] == rows[-1]
+    assert rows[0] == ["pass", "before", "after", "gap", "diverged", "verdict"]
+    assert rows[-1] == ["3 (best)", "0.2500", "0.5000", "+0.2 ± 0.1", "1", "persists"]

@@ -87,11 +87,11 @@ def test_where_all_values_are_equal_there_is_one_level_and_no_legend() -> None:
 
     assert picture is not None
     assert ({f"cell level-{NUM_LEVELS // 2}"}, ()) == ({cell.style for cell in picture.boxes}, picture.ramp)
-    assert [] == picture.legend
+    assert picture.legend == []
 
 
 def test_levels_begin_at_the_lowest_and_end_at_the_highest_value() -> None:
-    assert [0, 4, 8, 8] == [level_of(value, 0.25, 0.75) for value in (0.25, 0.5, 0.74, 0.75)]
+    assert [level_of(value, 0.25, 0.75) for value in (0.25, 0.5, 0.74, 0.75)] == [0, 4, 8, 8]
 
 
 def test_there_is_no_map_of_nothing() -> None:
@@ -107,7 +107,7 @@ def test_the_table_of_buckets_has_those_with_edges_largest_first() -> None:
         (f"{row['lhs_partition']}, {row['rhs_partition']}", row["edge_path"], str(row["num_edges"]), f"{row[KEY]:.4f}")
         for row in with_edges
     ]
-    assert expected == list(table.rows)
+    assert list(table.rows) == expected
 
 
 def histogram(ranks: dict[str, list[float]]) -> list[dict[str, Any]]:
@@ -127,7 +127,7 @@ def test_bins_hold_the_ranks_between_their_edges() -> None:
     sides = ranks_by_side(histogram(RANKS), "realistic")
     rows = distribution_table(sides).rows
 
-    assert ["head", "tail"] == [of.side for of in sides]
+    assert [of.side for of in sides] == ["head", "tail"]
     for row in rows:
         low, high = (int(part.replace(",", "")) for part in row[0].split(" to below "))
         for at, side in ((1, "head"), (4, "tail")):
@@ -142,7 +142,7 @@ def test_bars_are_as_high_as_shares_and_lines_end_at_all_queries() -> None:
     bars, lines = share_chart(sides, "realistic"), cumulative_chart(sides, "realistic")
 
     first = bars.boxes[0]
-    assert ("head, 1 to below 2: 71.43%", (0.0, pytest.approx(5 / 7))) == (first.title, first.y)
+    assert (first.title, first.y) == ("head, 1 to below 2: 71.43%", (0.0, pytest.approx(5 / 7)))
     for line in lines.lines:
         shares = [y for _, y in line.points]
         assert sorted(shares) == shares, "never fewer queries at a larger k"
@@ -155,8 +155,8 @@ def test_bars_are_as_high_as_shares_and_lines_end_at_all_queries() -> None:
 def test_one_query_of_rank_one_has_a_distribution() -> None:
     sides = ranks_by_side(histogram({"both": [1.0]}), "realistic")
 
-    assert [["1 to below 2", "1", "1.0000", "1.0000"]] == distribution_table(sides).rows
-    assert (1, 1) == (len(share_chart(sides, "realistic").boxes), len(cumulative_chart(sides, "realistic").lines))
+    assert distribution_table(sides).rows == [["1 to below 2", "1", "1.0000", "1.0000"]]
+    assert (len(share_chart(sides, "realistic").boxes), len(cumulative_chart(sides, "realistic").lines)) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ def test_a_logarithmic_axis_ends_with_the_highest_value() -> None:
     axis = decades("k", 1_024.0)
 
     assert (["1", "10", "100", "1,000"], axis.at(axis.high)) == ([text for _, text in axis.ticks], axis.end)
-    assert ["1"] == [text for _, text in decades("k", 2.0).ticks]
+    assert [text for _, text in decades("k", 2.0).ticks] == ["1"]
     assert len(decades("k", 2.0**40).ticks) <= 8
 
 
 def test_an_axis_of_passes_has_as_many_names_as_fit() -> None:
     axis = counted("epoch", [str(number) for number in range(100)], 0.0, 600.0, 47.0)
 
-    assert ["0", "8", "16"] == [text for _, text in axis.ticks[:3]]
+    assert [text for _, text in axis.ticks[:3]] == ["0", "8", "16"]
     assert all(axis.start <= axis.at(value) <= axis.end for value, _ in axis.ticks)

@@ -116,7 +116,7 @@ def test_the_same_question_has_the_same_answer_to_the_bit(candidates: str, graph
             {found.document["metrics"][key] for key in found.document["metrics"] if key.endswith(".auc")},
         )
         assert "both.loss" not in found.document["metrics"]
-        assert {None} == {found.document["diagnostics"]["both"][name] for name in NOT_SAVED}
+        assert {found.document["diagnostics"]["both"][name] for name in NOT_SAVED} == {None}
 
 
 # A graph whose saved counts are set by the tests
@@ -536,7 +536,7 @@ def test_edges_that_restrictions_drop_count_nowhere(tmp_path: Path):
     )
     for key in ("num_edges", "num_queries", "macro_metrics", "relation_macro_metrics"):
         assert case.report.document[key] == found.document[key]
-    assert [2] == [row["relation_id"] for row in found.rows["relations"]]
+    assert [row["relation_id"] for row in found.rows["relations"]] == [2]
 
 
 def test_the_figures_of_a_sample_of_edges_are_still_called_so(saved: SavedCase):

@@ -64,12 +64,12 @@ def test_a_meaning_stands_where_a_setting_begins() -> None:
     report = Report({"provenance": {"settings": settings}})
     table = origin_of(report, {"entities": "types", "seed": "of draws"})[0]
 
-    assert (
+    assert table.rows == (
         ("entities.user.num_partitions", "2", "types"),
         ("entities.tag.num_partitions", "1", ""),
         ("seed", "3", "of draws"),
         ("odd", "1", ""),
-    ) == table.rows
+    )
 
 
 @pytest.mark.parametrize("name", ["plain", "<&>\"'" * 9, "é" * 30, "x" * 2_000])
@@ -86,8 +86,8 @@ def test_rows_are_taken_while_they_fit_and_never_beyond(name: str) -> None:
 
 
 def test_a_name_is_clipped_to_what_can_be_read() -> None:
-    assert "x" * MAX_CHARACTERS == clipped("x" * MAX_CHARACTERS)
-    assert "x" * MAX_CHARACTERS + "…" == clipped("x" * (MAX_CHARACTERS + 1))
+    assert clipped("x" * MAX_CHARACTERS) == "x" * MAX_CHARACTERS
+    assert clipped("x" * (MAX_CHARACTERS + 1)) == "x" * MAX_CHARACTERS + "…"
 
 
 @pytest.mark.parametrize(
@@ -153,19 +153,21 @@ def test_a_column_that_tells_nothing_is_left_out() -> None:
 def test_ties_compare_the_rank_types_and_what_is_undefined_is_a_dash() -> None:
     table = ties_of(document())
 
-    assert ("both sides", "optimistic", "realistic", "pessimistic") == table.columns
-    assert [("mean rank", "1.50", "2.00", "2.50"), ("hits@1", "0.7500", "0.5000", "–")] == table.rows
+    assert table.columns == ("both sides", "optimistic", "realistic", "pessimistic")
+    assert table.rows == [("mean rank", "1.50", "2.00", "2.50"), ("hits@1", "0.7500", "0.5000", "–")]
 
 
 def test_diagnostics_have_counts_in_full_and_shares_in_short() -> None:
     rows = dict(diagnostics_of(document()).rows)
 
-    assert ("3", "1,234.6", "20,000") == tuple(
-        rows[name] for name in ("fewest candidates", "mean number of candidates", "most candidates")
+    assert tuple(rows[name] for name in ("fewest candidates", "mean number of candidates", "most candidates")) == (
+        "3",
+        "1,234.6",
+        "20,000",
     )
-    assert ("7", "0.25", "–") == tuple(
+    assert tuple(
         rows[name] for name in ("ranked queries", "share of queries with ties", "copies of the true entity excluded")
-    )
+    ) == ("7", "0.25", "–")
 
 
 def test_leakage_that_nobody_looked_for_is_said_to_be_unknown() -> None:
@@ -175,10 +177,10 @@ def test_leakage_that_nobody_looked_for_is_said_to_be_unknown() -> None:
         for more in ({}, {"num_in_training": 0, "num_entities_unseen": 2})
     )
 
-    assert [] == edges_of(document(edge_diagnostics=None)).rows
-    assert "–" == dict(unknown.rows)["that are also in train_paths"]
+    assert edges_of(document(edge_diagnostics=None)).rows == []
+    assert dict(unknown.rows)["that are also in train_paths"] == "–"
     assert "the config has no train_paths" in unknown.note
-    assert ("0", "") == (dict(known.rows)["that are also in train_paths"], known.note)
+    assert (dict(known.rows)["that are also in train_paths"], known.note) == ("0", "")
 
 
 def test_a_name_that_only_begins_like_hits_at_a_number_is_a_row_among_the_others() -> None:
@@ -186,4 +188,4 @@ def test_a_name_that_only_begins_like_hits_at_a_number_is_a_row_among_the_others
     rows = headline_rows(keys, "realistic")
 
     assert [name for name, _ in rows] == ["mean rank", "hits@3", "hits at k", "hits at ", "hits at ½"]
-    assert [3] == cutoffs_of(dict.fromkeys(keys, 0.5))
+    assert cutoffs_of(dict.fromkeys(keys, 0.5)) == [3]

@@ -74,9 +74,9 @@ def test_names_and_addresses_become_sorted_numbers_each_once(tmp_path: Path) -> 
         )
     )
 
-    assert [0, 4, 7, 8] == found.entities.tolist()  # type: ignore[union-attr]
-    assert [1, 2] == found.relations.tolist()  # type: ignore[union-attr]
-    assert {Side.LHS: [5, 7], Side.RHS: [0]} == {side: numbers.tolist() for side, numbers in found.of_side.items()}
+    assert found.entities.tolist() == [0, 4, 7, 8]  # type: ignore[union-attr]
+    assert found.relations.tolist() == [1, 2]  # type: ignore[union-attr]
+    assert {side: numbers.tolist() for side, numbers in found.of_side.items()} == {Side.LHS: [5, 7], Side.RHS: [0]}
     assert {np.dtype(np.int64)} == {array.dtype for array in (found.entities, found.relations, *found.of_side.values())}  # type: ignore[union-attr]
     assert found.drops_edges
 
@@ -103,9 +103,9 @@ def test_addresses_win_over_names_of_entities_and_names_of_relations_over_indice
 def test_names_of_types_beside_each_other_do_not_need_to_be_there(tmp_path: Path) -> None:
     only_users = {("user", 1): NAMES["user", 1]}
 
-    assert [2, 7, 8] == read(  # type: ignore[union-attr]
+    assert read(  # type: ignore[union-attr]
         config(tmp_path, only_users, restrict_entities=["dee", "ann", "item:0:2"])
-    ).entities.tolist()
+    ).entities.tolist() == [2, 7, 8]
 
 
 @settings(max_examples=examples(20))
@@ -200,22 +200,22 @@ def test_a_name_that_stands_for_nothing_or_too_much_is_refused(
 
 
 def test_all_faults_come_at_once_and_many_are_cut(tmp_path: Path) -> None:
-    assert [
-        "restrict_relations: unknown relation 'nows'; did you mean 'knows'?",
-        "restrict_entities: unknown entity 'peen'; did you mean 'pen'?",
-        "head_candidates: ambiguous entity 'eve': 2 have that name; write 'item:0:1' or 'user:0:2'",
-        "head_candidates: row out of range in 'user:0:9': expected 0 to 2",
-    ] == faults_of(
+    assert faults_of(
         config(
             tmp_path,
             restrict_relations=["nows"],
             restrict_entities=["peen", "bob"],
             head_candidates=["eve", "user:0:9", "eve"],
         )
-    )
+    ) == [
+        "restrict_relations: unknown relation 'nows'; did you mean 'knows'?",
+        "restrict_entities: unknown entity 'peen'; did you mean 'pen'?",
+        "head_candidates: ambiguous entity 'eve': 2 have that name; write 'item:0:1' or 'user:0:2'",
+        "head_candidates: row out of range in 'user:0:9': expected 0 to 2",
+    ]
     unknown = [f"unknown {number}" for number in range(500)]
-    assert 20 == len(faults_of(config(tmp_path, restrict_entities=unknown)))
-    assert 20 == len(faults_of(config(tmp_path, restrict_relations=unknown)))
+    assert len(faults_of(config(tmp_path, restrict_entities=unknown))) == 20
+    assert len(faults_of(config(tmp_path, restrict_relations=unknown))) == 20
 
 
 def test_without_files_of_names_an_address_is_asked_for(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_without_files_of_names_an_address_is_asked_for(tmp_path: Path) -> None:
         f"restrict_entities: unknown entity 'ann': no entity_names_<type>_<partition>.json in {tmp_path}; "
         "write type:partition:row"
     ] == faults_of(config(tmp_path, {}, restrict_entities=["ann", "user:0:0"]))
-    assert [4] == read(config(tmp_path, {}, restrict_entities=["user:0:0"])).entities.tolist()  # type: ignore[union-attr]
+    assert read(config(tmp_path, {}, restrict_entities=["user:0:0"])).entities.tolist() == [4]  # type: ignore[union-attr]
 
 
 def test_an_address_of_a_type_that_no_relation_uses_is_not_asked_for_again(tmp_path: Path) -> None:
@@ -252,16 +252,16 @@ def test_names_that_are_not_one_per_entity_are_refused(tmp_path: Path) -> None:
 
 def test_dynamic_relations_have_the_names_of_their_file_or_indices(tmp_path: Path) -> None:
     unnamed = dynamic(tmp_path, None, restrict_relations=["rel:2", "0"])
-    assert [0, 2] == read(unnamed, 3).relations.tolist()  # type: ignore[union-attr]
-    assert [
+    assert read(unnamed, 3).relations.tolist() == [0, 2]  # type: ignore[union-attr]
+    assert faults_of(dynamic(tmp_path, None, restrict_relations=["any"]), 3) == [
         "restrict_relations: unknown relation 'any': relations have no names (dynamic_rel_names.json); write 'rel:0'"
-    ] == faults_of(dynamic(tmp_path, None, restrict_relations=["any"]), 3)
-    assert ["0", "1", "2"] == relation_labels(unnamed, 3)
+    ]
+    assert relation_labels(unnamed, 3) == ["0", "1", "2"]
 
     named = dynamic(tmp_path, ["r", "s", "t"], restrict_relations=["t", "rel:1"])
-    assert [1, 2] == read(named, 3).relations.tolist()  # type: ignore[union-attr]
-    assert ["r", "s", "t"] == relation_labels(named, 3)
-    assert ["likes", "knows", "likes", "0"] == relation_labels(config(tmp_path), 4)
+    assert read(named, 3).relations.tolist() == [1, 2]  # type: ignore[union-attr]
+    assert relation_labels(named, 3) == ["r", "s", "t"]
+    assert relation_labels(config(tmp_path), 4) == ["likes", "knows", "likes", "0"]
 
 
 def test_the_digest_tells_what_names_stand_for_and_not_how_they_are_written(tmp_path: Path) -> None:
@@ -287,5 +287,5 @@ def test_groups_of_relations_are_read_with_ids(tmp_path: Path) -> None:
     path.write_text('{"social": ["knows", "1"], "all": ["rel:3", "knows", "rel:0", "rel:2"]}')
     found = relation_groups(config(tmp_path, relation_groups=str(path)), 4)
 
-    assert {"social": [1], "all": [0, 1, 2, 3]} == {group: ids.tolist() for group, ids in found.items()}
-    assert {} == relation_groups(config(tmp_path), 4)
+    assert {group: ids.tolist() for group, ids in found.items()} == {"social": [1], "all": [0, 1, 2, 3]}
+    assert relation_groups(config(tmp_path), 4) == {}

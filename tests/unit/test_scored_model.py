@@ -68,8 +68,8 @@ def test_scores_that_are_no_numbers_are_a_divergence_and_training_goes_on(tmp_pa
             entities_ND[:] = math.nan
         monitor.end_pass(epoch)
 
-    assert [True, True] == [visit.details.diverged for visit in read_history(tmp_path, pytest.fail).visits]
-    assert 1 == len(warnings)
+    assert [visit.details.diverged for visit in read_history(tmp_path, pytest.fail).visits] == [True, True]
+    assert len(warnings) == 1
     assert "the model has diverged" in warnings[0]
 
 

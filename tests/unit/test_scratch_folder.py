@@ -32,14 +32,14 @@ def test_what_workers_append_is_read_in_their_order(appended):
                 if (by, of) == (worker, name)
                 for value in values
             ]
-            assert expected == ScratchFolder(Path(folder), 0).read(name, np.int64).tolist()
+            assert ScratchFolder(Path(folder), 0).read(name, np.int64).tolist() == expected
 
 
 def test_columns_of_two_dimensions_are_written_in_the_order_of_rows(tmp_path):
     scratch = ScratchFolder(tmp_path, 0)
     scratch.append("table", np.arange(6, dtype=np.int64).reshape(2, 3).T)
 
-    assert [0, 3, 1, 4, 2, 5] == scratch.read("table", np.int64).tolist()
+    assert scratch.read("table", np.int64).tolist() == [0, 3, 1, 4, 2, 5]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_without_queries_in_a_group_there_is_nothing(group):
     grouped.add_packed(GroupedStats(LAYOUT).pack())
 
     assert {} == grouped.rows("relation") == grouped.rows("unknown")
-    assert [] == grouped.pack().tolist()
+    assert grouped.pack().tolist() == []
 
 
 def test_unlike_columns_do_not_add():

@@ -49,9 +49,10 @@ def test_both_pools_the_enabled_sides():
 
     labelled = by_label(of_side, (Side.LHS, Side.RHS))
 
-    assert {"head": 1, "tail": 2, "both": 3} == {name: of.total("num_queries") for name, of in labelled.items()}
-    assert {"tail": 2, "both": 2} == {
-        name: of.total("num_queries") for name, of in by_label(of_side, (Side.RHS,)).items()
+    assert {name: of.total("num_queries") for name, of in labelled.items()} == {"head": 1, "tail": 2, "both": 3}
+    assert {name: of.total("num_queries") for name, of in by_label(of_side, (Side.RHS,)).items()} == {
+        "tail": 2,
+        "both": 2,
     }
 
 
@@ -61,8 +62,8 @@ def test_further_columns_are_what_they_are_told():
         LAYOUT, counts, num_short_lists=2, num_excluded=3, num_outside=5, known_Q=torch.tensor([1 << 33, 7])
     )
 
-    assert [2, 3, 5] == [stats.total(f"num_{name}") for name in ("short_lists", "excluded", "outside")]
-    assert (1 << 33) + 7 == stats.total("known")
+    assert [stats.total(f"num_{name}") for name in ("short_lists", "excluded", "outside")] == [2, 3, 5]
+    assert stats.total("known") == (1 << 33) + 7
 
 
 def test_without_queries_metrics_are_undefined():
@@ -86,7 +87,7 @@ def test_the_loss_is_the_mean_over_edges(losses):
 def test_losses_that_are_no_usable_number_make_the_mean_undefined():
     for bad in (math.nan, math.inf, -math.inf, MAX_LOSS):
         stats = RankStats.zero(LAYOUT).with_losses(torch.tensor([0.5, bad, bad], dtype=torch.float64))
-        assert (2, None) == (stats.total("num_undefined_losses"), mean_loss(stats, 1))
+        assert (stats.total("num_undefined_losses"), mean_loss(stats, 1)) == (2, None)
 
 
 tied_queries = st.lists(

@@ -110,7 +110,7 @@ def test_tiny_powers_far_out_give_the_moments_of_the_logarithm():
     mean = math.lgamma(FAR + 1) / FAR
 
     assert mean == pytest.approx(one(log_mean_power, FAR, power) / power, rel=1e-10, abs=0.0)
-    assert 1.0 == pytest.approx(one(log_power_spread, FAR, power) / power**2, rel=1e-7)  # up to ln^2 c / c
+    assert one(log_power_spread, FAR, power) / power**2 == pytest.approx(1.0, rel=1e-7)  # up to ln^2 c / c
 
 
 def test_arrays_of_unlike_sizes_are_computed_at_once():
@@ -119,7 +119,7 @@ def test_arrays_of_unlike_sizes_are_computed_at_once():
     assert [one(log_mean_power, *pair) for pair in zip(num_G, power_G, strict=True)] == log_mean_power(
         num_G, power_G
     ).tolist()
-    assert ([], []) == (harmonic(np.array([])).tolist(), log_power_spread(np.array([]), np.array([])).tolist())
+    assert (harmonic(np.array([])).tolist(), log_power_spread(np.array([]), np.array([])).tolist()) == ([], [])
 
 
 def test_a_mean_of_few_reciprocals_far_out_keeps_its_digits():

@@ -54,8 +54,8 @@ def test_candidates_are_those_listed_in_the_buckets_own_partition(tmp_path: Path
     heads = file.read(Side.LHS, np.arange(0, 3), types(0, 0, 0), SIZES)
     tails = file.read(Side.RHS, np.arange(1, 3), types(0, 0), SIZES)
 
-    assert ({Side.LHS: 2, Side.RHS: 1}, [[0, 1], [2, 3], [3, 3]]) == (file.num_candidates, heads[0].tolist())
-    assert ([[0, 0]] * 3, [[4], [0]], [[1], [1]]) == (heads[1].tolist(), tails[0].tolist(), tails[1].tolist())
+    assert (file.num_candidates, heads[0].tolist()) == ({Side.LHS: 2, Side.RHS: 1}, [[0, 1], [2, 3], [3, 3]])
+    assert (heads[1].tolist(), tails[0].tolist(), tails[1].tolist()) == ([[0, 0]] * 3, [[4], [0]], [[1], [1]])
     assert (np.int64, np.int64) == (tails[0].dtype, tails[1].dtype)
 
 
@@ -63,9 +63,9 @@ def test_a_partition_may_be_given_and_a_type_with_one_has_no_other(tmp_path: Pat
     file = opened(tmp_path, Side.RHS, tail=[[8, 3], [4, 4], [0, 0]], tail_partition=[[1, 0], [1, 7], [0, 1]])
     tails = file.read(Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES)
 
-    assert [[1, 0], [0, 0], [0, 1]] == tails[1].tolist()
+    assert tails[1].tolist() == [[1, 0], [0, 0], [0, 1]]
     plain = opened(tmp_path, Side.RHS, tail=[[3, 3], [4, 4], [0, 0]])
-    assert [[1, 1], [0, 0], [1, 1]] == plain.read(Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES)[1].tolist()
+    assert plain.read(Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES)[1].tolist() == [[1, 1], [0, 0], [1, 1]]
 
 
 @settings(max_examples=examples(15))
@@ -154,7 +154,7 @@ def test_only_sides_that_are_ranked_and_buckets_that_have_edges_need_candidates(
     edges_of(tmp_path / "edges", 0, Bucket(1, 1))
     file = opened(tmp_path, Side.RHS, tail=[[0]] * 3)
 
-    assert {Side.RHS: 1} == file.num_candidates
+    assert file.num_candidates == {Side.RHS: 1}
     with pytest.raises(StorageError, match=r"candidates_1_1\.h5: expected an HDF5 file, found no such file"):
         find_candidate_files(tmp_path / "given", [edges_of(tmp_path / "edges", 2, Bucket(1, 1))], [Side.RHS])
 
@@ -169,7 +169,7 @@ def test_each_of_several_edge_paths_has_a_folder_of_its_own(tmp_path: Path) -> N
 
     write(tmp_path / "given" / "1", head=[[0, 1]] * 2)
     files = find_candidate_files(tmp_path / "given", edges, [Side.LHS])
-    assert [(3, 1), (2, 2)] == [(found[BUCKET].num_edges, found[BUCKET].num_candidates[Side.LHS]) for found in files]
+    assert [(found[BUCKET].num_edges, found[BUCKET].num_candidates[Side.LHS]) for found in files] == [(3, 1), (2, 2)]
     (alone,) = find_candidate_files(tmp_path / "given", edges[:1], [Side.LHS])
     assert tmp_path / "given" / "0" / "candidates_0_1.h5" == alone[BUCKET].path
 

@@ -120,7 +120,7 @@ def test_a_bucket_of_no_edges_is_a_bucket(tmp_path, layout):
 
     assert file.num_edges == 0
     block = file.read(0, 0)
-    assert [0, 0, 0, 0] == [len(column) for column in (block.lhs, block.rel, block.rhs, block.weight)]
+    assert [len(column) for column in (block.lhs, block.rel, block.rhs, block.weight)] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_weights_keep_their_fractions(tmp_path, stored, expected):
 
     whole, part = file.read(0, 3).weight, file.read(1, 2).weight
     assert (True, torch.float64) == (file.has_weight, whole.dtype)
-    assert (expected, expected[1:2]) == (whole.tolist(), part.tolist())
+    assert (whole.tolist(), part.tolist()) == (expected, expected[1:2])
 
 
 def test_features_are_rebased_to_the_rows_read(tmp_path):
@@ -147,10 +147,10 @@ def test_features_are_rebased_to_the_rows_read(tmp_path):
     whole, part = file.read(0, 4), file.read(1, 4)
 
     offsets, data = [0, 2, 3, 3, 6], [4, 5, 6, 7, 8, 9]
-    assert (True, False, None) == (file.lhs_featurized, file.rhs_featurized, whole.rhs_features)
+    assert (file.lhs_featurized, file.rhs_featurized, whole.rhs_features) == (True, False, None)
     assert (offsets, data) == (whole.lhs_features.offsets.tolist(), whole.lhs_features.data.tolist())
-    assert ([0, 1, 1, 4], [6, 7, 8, 9]) == (part.lhs_features.offsets.tolist(), part.lhs_features.data.tolist())
-    assert [0] == file.read(2, 2).lhs_features.offsets.tolist()
+    assert (part.lhs_features.offsets.tolist(), part.lhs_features.data.tolist()) == ([0, 1, 1, 4], [6, 7, 8, 9])
+    assert file.read(2, 2).lhs_features.offsets.tolist() == [0]
 
 
 def test_an_entity_beside_its_features_is_refused_with_its_row(tmp_path):
@@ -177,8 +177,8 @@ def test_buckets_come_in_order_and_those_without_a_file_are_absent(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     buckets = find_buckets(tmp_path, 11, 2)
 
-    assert [(0, 0), (2, 0), (2, 1), (10, 0)] == list(buckets)
-    assert [0, 2, 3, 10] == [file.num_edges for file in buckets.values()]
+    assert list(buckets) == [(0, 0), (2, 0), (2, 1), (10, 0)]
+    assert [file.num_edges for file in buckets.values()] == [0, 2, 3, 10]
     assert all(file.path == bucket_path(tmp_path, bucket) for bucket, file in buckets.items())
 
 

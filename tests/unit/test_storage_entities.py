@@ -15,12 +15,12 @@ from tests.kit.refusals import fault_of
 def test_counts_are_read_by_type_and_partition(tmp_path):
     write_entity_counts(tmp_path, {"user": [3, 0], "it em_1": [5]}, num_dynamic_relations=7)
 
-    assert [3, 0] == [read_entity_count(tmp_path, "user", partition) for partition in (0, 1)]
+    assert [read_entity_count(tmp_path, "user", partition) for partition in (0, 1)] == [3, 0]
     assert (read_entity_count(tmp_path, "it em_1", 0), read_dynamic_relation_count(tmp_path)) == (5, 7)
 
 
 def test_an_absent_count_is_none_but_an_absent_number_of_relations_is_a_fault(tmp_path):
-    assert [None, None] == [read_entity_count(folder, "user", 0) for folder in (tmp_path, tmp_path / "nowhere")]
+    assert [read_entity_count(folder, "user", 0) for folder in (tmp_path, tmp_path / "nowhere")] == [None, None]
     line = fault_of(lambda: read_dynamic_relation_count(tmp_path))
     assert line.startswith(f"{tmp_path / 'dynamic_rel_count.txt'}: no such file")
 
@@ -46,7 +46,7 @@ def test_names_come_in_the_order_of_rows_and_none_when_absent(tmp_path):
     (tmp_path / "entity_names_user_1.json").write_text(json.dumps(["b", "ä", "a"], indent=4))
     (tmp_path / "dynamic_rel_names.json").write_text("[]")
 
-    assert (["b", "ä", "a"], []) == (read_entity_names(tmp_path, "user", 1), read_relation_names(tmp_path))
+    assert (read_entity_names(tmp_path, "user", 1), read_relation_names(tmp_path)) == (["b", "ä", "a"], [])
 
 
 @pytest.mark.parametrize(

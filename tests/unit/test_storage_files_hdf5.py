@@ -34,7 +34,7 @@ def test_a_file_is_opened_for_reading_only(path):
     with open_hdf5(path) as file:
         file.check_format_version()
 
-        assert 9_999 == last_value(file)
+        assert last_value(file) == 9_999
     assert path.read_bytes() == before
 
 
@@ -47,7 +47,7 @@ def test_a_file_that_another_process_holds_open_for_writing_is_read(path):
         with pytest.raises(BlockingIOError):
             h5py.File(path, "r", locking=True)
         with open_hdf5(path) as file:
-            assert 9_999 == last_value(file)
+            assert last_value(file) == 9_999
     finally:
         holder.communicate()
     assert holder.returncode == 0
@@ -56,7 +56,7 @@ def test_a_file_that_another_process_holds_open_for_writing_is_read(path):
 def test_a_reader_does_not_block_a_writer(path):
     write = "import sys, h5py\nwith h5py.File(sys.argv[1], 'r+', locking=True) as file: file['more'] = 1"
     with open_hdf5(path) as file:
-        assert 9_999 == last_value(file)
+        assert last_value(file) == 9_999
         subprocess.run([sys.executable, "-c", write, str(path)], check=True)
 
 

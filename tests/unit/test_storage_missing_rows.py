@@ -329,7 +329,7 @@ def test_numbers_of_fewer_bits_than_bytes_are_refused(tmp_path: Path) -> None:
     # Of a type: 8 bytes, the first bit, 64 bits. With 40 HDF5 would cut large values.
     sound, damaged = (struct.pack("<IHH", 8, 0, num_bits) for num_bits in (64, 40))
     start, version, *columns = header.split(sound)
-    assert 3 == len(columns)
+    assert len(columns) == 3
     path.write_bytes(start + sound + damaged.join([version, *columns]))
 
     assert "dataset rel: a type of numbers that numpy does not have" in fault_of(lambda: read_edges(tmp_path))

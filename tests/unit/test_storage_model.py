@@ -51,7 +51,7 @@ def test_dynamic_names_become_singular_and_keep_the_relations(tmp_path, with_key
         on_disk = set(file["model/relations/0/operator/lhs"])
     model = read_model_parameters(tmp_path, 0)
 
-    assert {"diagonals", "translations", "linear_transformations", "real"} == on_disk
+    assert on_disk == {"diagonals", "translations", "linear_transformations", "real"}
     for side in ENDS:
         assert as_lists(parameters) == as_lists(model.operators[0, side])
 
@@ -208,6 +208,6 @@ def test_a_global_embedding_is_given_by_type_and_its_width_checked(tmp_path):
     model = read_model_parameters(tmp_path, 3)
 
     assert VECTOR.tolist() == global_embedding(model, "user", 4).tolist()
-    assert [None, None] == [global_embedding(of, "item", 4) for of in (model, None)]
+    assert [global_embedding(of, "item", 4) for of in (model, None)] == [None, None]
     line = fault_of(lambda: global_embedding(model, "user", 5))
     assert "the global embedding of type user has shape (4,), but the config says (5,);" in line

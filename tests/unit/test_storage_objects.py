@@ -81,10 +81,10 @@ def test_buckets_in_place_have_the_edges_and_fingerprints_of_files(tmp_path: Pat
     for bucket, file in files.items():
         one = found[bucket]
         expected = (bucket, file.num_edges, file.rows_per_chunk, file.fingerprint())
-        assert expected == (one.bucket, one.num_edges, one.rows_per_chunk, one.fingerprint())
+        assert (one.bucket, one.num_edges, one.rows_per_chunk, one.fingerprint()) == expected
         for name in ("lhs", "rel", "rhs"):
             assert getattr(file.read(3, 40), name).tolist() == getattr(one.read(3, 40), name).tolist()
-    assert [] == list((tmp_path / "objects").glob("*.h5"))
+    assert list((tmp_path / "objects").glob("*.h5")) == []
 
 
 def test_rows_in_place_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,4 +191,4 @@ def test_a_url_that_means_nothing_is_one_line(url: str, message: str) -> None:
     ],
 )
 def test_passwords_and_signatures_of_urls_are_left_out(text: str, expected: str) -> None:
-    assert expected == without_secrets(text)
+    assert without_secrets(text) == expected

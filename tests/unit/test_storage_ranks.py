@@ -51,7 +51,7 @@ def test_a_new_file_says_of_every_query_that_it_was_not_ranked(tmp_path: Path) -
         assert list(RANK_COLUMNS) == list(columns)
         for values in columns.values():
             assert ((10,), np.int64, 0) == (values.shape, values.dtype, np.abs(values).max())
-    assert ["ranks_1_20.h5"] == os.listdir(file.path.parent)
+    assert os.listdir(file.path.parent) == ["ranks_1_20.h5"]
 
 
 def test_the_file_is_plain_hdf5_in_one_piece_per_dataset(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_the_file_is_plain_hdf5_in_one_piece_per_dataset(tmp_path: Path) -> None
     file.write(Side.RHS, 0, columns_of(np.arange(3), Side.RHS))
 
     with h5py.File(file.path) as read:
-        assert ["tail"] == list(read)
-        assert (1, 3, "abc") == (read.attrs["format_version"], read.attrs["num_rows"], read.attrs["digest"])
+        assert list(read) == ["tail"]
+        assert (read.attrs["format_version"], read.attrs["num_rows"], read.attrs["digest"]) == (1, 3, "abc")
         for name in RANK_COLUMNS:
             assert read["tail"][name].chunks is None
             assert columns_of(np.arange(3), Side.RHS)[name].tolist() == read["tail"][name][:].tolist()
@@ -85,7 +85,7 @@ def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
                 expected[side, name][row] = value
 
     actual = read_ranks(folder, 2, BUCKET).columns
-    assert expected == {(side, name): actual[side][name].tolist() for side in ENDS for name in RANK_COLUMNS}
+    assert {(side, name): actual[side][name].tolist() for side in ENDS for name in RANK_COLUMNS} == expected
     for side in ENDS:
         part = open_query_file(folder, "ranks", 2, BUCKET).read(side, 7, 19)
         assert all(expected[side, name][7:19] == part[name].tolist() for name in RANK_COLUMNS)
@@ -97,7 +97,7 @@ def test_a_file_is_found_again_with_all_it_takes_to_write(tmp_path: Path) -> Non
     opened = open_query_file(tmp_path, "ranks", 2, BUCKET)
 
     assert made == opened == pickle.loads(pickle.dumps(made))
-    assert ((Side.LHS,), 10, "abc") == (opened.sides, opened.num_edges, opened.digest)
+    assert (opened.sides, opened.num_edges, opened.digest) == ((Side.LHS,), 10, "abc")
 
 
 def test_a_bucket_without_edges_has_a_file_without_rows(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_a_bucket_without_edges_has_a_file_without_rows(tmp_path: Path) -> None:
     file.write(Side.LHS, 0, columns_of(np.arange(0), Side.LHS))
     file.write(Side.LHS, np.empty(0, np.int64), columns_of(np.arange(0), Side.LHS))
 
-    assert 0 == open_query_file(tmp_path, "ranks", 2, BUCKET).num_edges
-    assert {0} == {len(values) for values in read_ranks(tmp_path, 2, BUCKET).columns[Side.RHS].values()}
+    assert open_query_file(tmp_path, "ranks", 2, BUCKET).num_edges == 0
+    assert {len(values) for values in read_ranks(tmp_path, 2, BUCKET).columns[Side.RHS].values()} == {0}
 
 
 def test_a_new_run_replaces_the_file_of_an_old_one(tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_a_new_run_replaces_the_file_of_an_old_one(tmp_path: Path) -> None:
     create_query_file(tmp_path, "ranks", 2, BUCKET, 4, [Side.LHS], "def")
 
     file = open_query_file(tmp_path, "ranks", 2, BUCKET)
-    assert (4, "def", [0] * 4) == (file.num_edges, file.digest, file.read(Side.LHS, 0, 4)["better"].tolist())
+    assert (file.num_edges, file.digest, file.read(Side.LHS, 0, 4)["better"].tolist()) == (4, "def", [0] * 4)
 
 
 def test_files_of_all_paths_and_buckets_are_found_in_order(tmp_path: Path) -> None:
-    assert [] == find_ranks(tmp_path)
+    assert find_ranks(tmp_path) == []
     places = [(0, Bucket(0, 0)), (0, Bucket(2, 1)), (0, Bucket(10, 0)), (10, Bucket(0, 0))]
     for path_index, bucket in reversed(places):
         create_query_file(tmp_path, "ranks", path_index, bucket, 1, [Side.LHS], "abc")
@@ -142,7 +142,7 @@ def test_what_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(AssertionError):
             file.write(Side.LHS, 0, bad)
 
-    assert [0] * 10 == file.read(Side.LHS, 0, 10)["better"].tolist()
+    assert file.read(Side.LHS, 0, 10)["better"].tolist() == [0] * 10
 
 
 def test_a_file_that_cannot_be_written_is_the_users_fault_in_one_line(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def under_a_limit(folder: Path) -> None:
         file.write(Side.RHS, 0, columns_of(np.arange(1000), Side.RHS))
     with pytest.raises(OutputError, match=r"ranks_1_20\.h5: cannot write this file"):
         create(folder / "another", num_edges=1000)
-    assert [] == os.listdir(folder / "another" / "ranks" / "2")
+    assert os.listdir(folder / "another" / "ranks" / "2") == []
 
 
 def test_a_full_disk_is_found_and_leaves_no_half_made_file(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_full_disk_is_found_and_leaves_no_half_made_file(tmp_path: Path) -> No
     worker.start()
     worker.join()
 
-    assert 0 == worker.exitcode
+    assert worker.exitcode == 0
 
 
 def test_a_file_that_is_not_as_it_should_be_is_refused_with_its_name(tmp_path: Path) -> None:

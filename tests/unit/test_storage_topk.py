@@ -67,7 +67,7 @@ def create(folder: Path, num_edges: int = 3, k: int = 2, sides: tuple[Side, ...]
 
 def table(path: Path) -> list[list[str]]:
     lines = path.read_text(encoding="utf-8").split("\n")
-    assert "" == lines.pop()
+    assert lines.pop() == ""
     return [line.split("\t") for line in lines]
 
 
@@ -78,11 +78,11 @@ def test_the_file_is_plain_hdf5_and_is_found_again(tmp_path: Path) -> None:
 
     with h5py.File(file.path) as read:
         tail = {name: (read["tail"][name].dtype.name, read["tail"][name][:].ravel().tolist()) for name in read["tail"]}
-    assert (("int64", [-1, 4, -1]), ("int64", [-1, 1, -1])) == (tail["entity"], tail["partition"])
-    assert ("float64", -math.inf, ("uint8", [0, 1, 0])) == (tail["score"][0], tail["score"][1][1], tail["known"])
+    assert (tail["entity"], tail["partition"]) == (("int64", [-1, 4, -1]), ("int64", [-1, 1, -1]))
+    assert (tail["score"][0], tail["score"][1][1], tail["known"]) == ("float64", -math.inf, ("uint8", [0, 1, 0]))
     opened = open_query_file(tmp_path, "topk", 0, BUCKET)
-    assert (3, (Side.RHS,), "abc") == (opened.num_edges, opened.sides, opened.digest)
-    assert [4] == pickle.loads(pickle.dumps(opened)).read(Side.RHS, 1, 2)["entity"].ravel().tolist()
+    assert (opened.num_edges, opened.sides, opened.digest) == (3, (Side.RHS,), "abc")
+    assert pickle.loads(pickle.dumps(opened)).read(Side.RHS, 1, 2)["entity"].ravel().tolist() == [4]
 
 
 @pytest.mark.parametrize("cells_at_a_time", [1, 4, 10**6])
@@ -101,7 +101,7 @@ def test_the_table_has_a_line_per_candidate_with_names_where_there_are_some(
     path = write_topk_table(file, edges(tmp_path), vocabulary(tmp_path))
 
     assert tmp_path / "topk" / "0" / "topk_0_1.tsv" == path
-    assert [
+    assert [" ".join(row) for row in table(path)] == [
         "row side head relation tail place candidate score known is_true",
         "0 head ann likes item:0:3 1 ann 2.5 0 1",
         "0 head ann likes item:0:3 2 eve -0.1 0 0",
@@ -112,8 +112,8 @@ def test_the_table_has_a_line_per_candidate_with_names_where_there_are_some(
         "1 tail cy knows eve 1 eve -3.0 0 1",
         "2 tail bob knows dee 1 bob 0.1 0 0",
         "2 tail bob knows dee 2 dee 0.0 1 1",
-    ] == [" ".join(row) for row in table(path)]
-    assert ["topk_0_1.h5", "topk_0_1.tsv"] == sorted(found.name for found in path.parent.iterdir())
+    ]
+    assert sorted(found.name for found in path.parent.iterdir()) == ["topk_0_1.h5", "topk_0_1.tsv"]
 
 
 def test_names_that_would_break_the_table_are_escaped(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_dynamic_relations_share_one_pair_of_types(tmp_path: Path) -> None:
     file.write(Side.LHS, 0, best([[0]], [[0]], [[0.5]]))
 
     path = write_topk_table(file, find_buckets(tmp_path / "edges", 2, 2)[BUCKET], words)
-    assert "0 head user:0:0 5 user:1:1 1 user:0:0 0.5 0 1" == " ".join(table(path)[1])
+    assert " ".join(table(path)[1]) == "0 head user:0:0 5 user:1:1 1 user:0:0 0.5 0 1"
 
 
 @pytest.mark.parametrize("budget_bytes", [0, 60, 10**6])
@@ -152,11 +152,11 @@ def test_names_are_right_whatever_is_kept_of_them_and_read_once_if_all_fit(
     entities = vocabulary(tmp_path, budget_bytes=budget_bytes).entities
     partitions, rows = np.array([1, 0, 1, 0]), np.array([1, 2, 0, 2])
     for _ in range(3):
-        assert (["eve", "cy", "dee", "cy"], ["item:0:3"], []) == (
+        assert (
             entities.look_up("user", partitions, rows),
             entities.look_up("item", np.array([0]), np.array([3])),
             entities.look_up("item", partitions[:0], rows[:0]),
-        )
+        ) == (["eve", "cy", "dee", "cy"], ["item:0:3"], [])
 
     assert (len(reads) == 3) == (budget_bytes == 10**6)
 
@@ -166,7 +166,7 @@ def test_names_of_another_graph_and_files_that_cannot_be_written_are_faults(tmp_
     file.write(Side.LHS, 0, best([[0, 0]], [[0, 0]], [[0.5, 0.5]]))
     with pytest.raises(StorageError, match=r"entity_names_user_0\.json: expected 3 names, one per entity, found 2; "):
         write_topk_table(file, edges(tmp_path), vocabulary(tmp_path, {("user", 0): ["ann", "bob"]}))
-    assert ["topk_0_1.h5"] == [path.name for path in file.path.parent.iterdir()]
+    assert [path.name for path in file.path.parent.iterdir()] == ["topk_0_1.h5"]
 
     file.path.with_suffix(".tsv").mkdir()
     with pytest.raises(OutputError, match=r"topk_0_1\.tsv: cannot write this file: Is a directory"):

@@ -35,9 +35,11 @@ def test_other_times_are_refused(text: str) -> None:
 
 
 def test_further_flags_of_sbatch() -> None:
-    assert {"account": "physics", "export": "A=1,B=2", "exclusive": True} == flags_of(
-        ["account=physics", "export=A=1,B=2", "exclusive"]
-    )
+    assert flags_of(["account=physics", "export=A=1,B=2", "exclusive"]) == {
+        "account": "physics",
+        "export": "A=1,B=2",
+        "exclusive": True,
+    }
 
 
 @pytest.mark.parametrize("pair", ["", "=x", "-A=x", "Account=x"])
@@ -58,8 +60,8 @@ def test_a_requeued_job_runs_the_same() -> None:
     with mock.patch.dict(os.environ):
         os.environ.pop("OMP_NUM_THREADS", None)
         after()
-        assert "3" == os.environ["OMP_NUM_THREADS"]
-    assert ("0",) == after.run.args
+        assert os.environ["OMP_NUM_THREADS"] == "3"
+    assert after.run.args == ("0",)
 
 
 def test_a_fault_of_the_users_is_found_in_a_tasks_traceback() -> None:
@@ -93,7 +95,7 @@ def test_faults_of_a_config_do_not_wait_in_a_queue(tmp_path: Path) -> None:
 
     done = run_main("submit", "--scheduler", "local", str(case.config), "--output", "x", cwd=tmp_path)
 
-    assert 1 == done.status
+    assert done.status == 1
     assert str(case.embeddings("user", 1)) in done.err or case.embeddings("user", 1).name in done.err
     assert not (tmp_path / "x.logs").exists()
 
@@ -107,4 +109,4 @@ def test_help_of_submit_imports_neither_torch_nor_submitit() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
-    assert "set()" == done.stdout.splitlines()[-1], done.stderr
+    assert done.stdout.splitlines()[-1] == "set()", done.stderr

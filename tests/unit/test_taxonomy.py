@@ -67,7 +67,7 @@ def test_related_types_and_gains_are_those_of_the_definition(tmp_path_factory, h
 
     related = taxonomy.related([taxonomy.find(name) for name in true])
 
-    assert expected == {taxonomy.names[at]: int(d) for at, d in zip(related.type_n, related.distance_n, strict=True)}
+    assert {taxonomy.names[at]: int(d) for at, d in zip(related.type_n, related.distance_n, strict=True)} == expected
     height = max(depths.values())
     distances = np.array(sorted(expected.values()), np.int64)
     assert [pytest.approx(1 - d / height) for d in distances] == taxonomy.gains(distances, TypeGain.LINEAR).tolist()
@@ -85,7 +85,7 @@ def test_the_root_may_have_a_line_or_none_and_the_header_may_be_missing(tmp_path
 
     assert ("thing", with_all.names, 7) == (bare.root, bare.names, bare.max_depth)
     assert (bare.names, None, None) == (Taxonomy.read(packed).names, with_all.find("thing"), with_all.find("nothing"))
-    assert "r" == Taxonomy.read(written(tmp_path / "t.tsv", "r\t0", "a\t1\tr")).root  # an editor took its tab
+    assert Taxonomy.read(written(tmp_path / "t.tsv", "r\t0", "a\t1\tr")).root == "r"  # an editor took its tab
     with pytest.raises(ValueError, match="base: expected a number above 1, got 1"):
         bare.gains(np.array([1]), "exponential", 1.0)
 

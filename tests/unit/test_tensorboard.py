@@ -35,14 +35,14 @@ def test_all_figures_of_visits_and_passes_are_there_at_their_steps(tmp_path: Pat
     for when in ("before", "after"):
         for metric in ("mrr", "pos_rank", "r1", "r10", "r50", "auc"):
             expected = {of.index: float32(getattr(of, when).metrics[metric]) for of in history.visits}
-            assert expected == found[f"visit/{metric}/{when}"]
+            assert found[f"visit/{metric}/{when}"] == expected
         for bucket in {of.bucket for of in history.visits}:
             of_bucket = [of for of in history.visits if of.bucket == bucket]
             expected = {of.index: float32(getattr(of, when).metrics["mrr"]) for of in of_bucket}
-            assert (4, expected) == (len(expected), found[f"bucket_{bucket.lhs}_{bucket.rhs}/mrr/{when}"])
+            assert (len(expected), found[f"bucket_{bucket.lhs}_{bucket.rhs}/mrr/{when}"]) == (4, expected)
         for metric in ("pessimistic.mean_rank", "query_auc", "realistic.mean_reciprocal_rank"):
             expected = {of.index: float32(getattr(of.details, when)[f"both.{metric}"]) for of in history.passes}
-            assert expected == found[f"pass/{metric}/{when}"]
+            assert found[f"pass/{metric}/{when}"] == expected
     metric = "realistic.mean_reciprocal_rank"
     gaps = {of.index: of.details.gap[f"both.{metric}"] for of in history.passes}
     assert (found[f"pass/{metric}/gap"], found[f"pass/{metric}/gap_error"], found["pass/diverged"]) == (
@@ -60,16 +60,16 @@ def test_what_is_undefined_has_no_scalar_and_other_chunks_have_a_prefix(tmp_path
     sink.append(VisitRecord(PassKey(0, 1, 2), Bucket(0, 1), 7, None, None, figures))
     sink.append(PassRecord(PassKey(0, 1, 2), 7, figures))
 
-    assert {
+    assert scalars(tmp_path) == {
         "path_1/chunk_2/visit/mrr/after": {7: 0.5},
         "path_1/chunk_2/bucket_0_1/mrr/after": {7: 0.5},
-    } == scalars(tmp_path)
+    }
 
 
 def test_nothing_is_written_where_nothing_is_held_out(tmp_path: Path) -> None:
     train(3, num_passes=1, eval_fraction=0, sinks=[TensorBoardSink(tmp_path / "events")], **SIZE)
 
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_folder_that_cannot_be_made_is_a_warning_and_training_goes_on(tmp_path
     run = train(3, num_passes=2, output=tmp_path / "monitor", sinks=[sink], **SIZE)
 
     assert 2 == len(run.passes) == len(read_history(tmp_path / "monitor", pytest.fail).passes)
-    assert 1 == len(run.warnings)
+    assert len(run.warnings) == 1
     assert "cannot write an event file of TensorBoard" in run.warnings[0]
     with pytest.raises(OutputError):
         sink.append(PassRecord(PassKey(0), 0, None))

@@ -21,7 +21,7 @@ def test_what_is_inside_something_else_counts_there_alone(monkeypatch: pytest.Mo
     with spent.spent_on("queue"):
         pass
 
-    assert {"computing": 7.0, "loading": 3.0, "queue": 1.25} == spent.seconds
+    assert spent.seconds == {"computing": 7.0, "loading": 3.0, "queue": 1.25}
 
 
 def test_time_counts_when_something_is_raised() -> None:
@@ -30,4 +30,4 @@ def test_time_counts_when_something_is_raised() -> None:
     with pytest.raises(ValueError, match="ours"), spent.spent_on("computing"):
         raise ValueError("ours")
 
-    assert ["computing"] == list(spent.seconds)
+    assert list(spent.seconds) == ["computing"]

@@ -38,12 +38,12 @@ def test_a_pass_is_the_mean_over_its_held_out_edges() -> None:
 
     assert row.before == pytest.approx((10 * 0.1 + 30 * 0.3) / 40)
     assert (row.after, row.gap) == (pytest.approx((10 * 0.2 + 30 * 0.6) / 40), pytest.approx(0.25))
-    assert (None, None, "undecided", 0) == (
+    assert (
         row.gap_error,
         row.training,
         row.verdict,
         row.num_diverged,
-    )
+    ) == (None, None, "undecided", 0)
 
 
 def test_teeth_follow_a_bucket_from_pass_to_pass() -> None:
@@ -56,7 +56,7 @@ def test_teeth_follow_a_bucket_from_pass_to_pass() -> None:
 
     teeth = curves_of(History(visits, ()), {}, "mrr").teeth
 
-    assert {(0, 0, 0, 0): ((0, 0.1, 0.2), (1, 0.15, 0.3)), (0, 0, 1, 0): ((0, 0.3, 0.4), (1, 0.35, 0.5))} == teeth
+    assert teeth == {(0, 0, 0, 0): ((0, 0.1, 0.2), (1, 0.15, 0.3)), (0, 0, 1, 0): ((0, 0.3, 0.4), (1, 0.35, 0.5))}
 
 
 def test_our_own_records_bring_errors_training_edges_and_verdicts() -> None:
@@ -67,8 +67,8 @@ def test_our_own_records_bring_errors_training_edges_and_verdicts() -> None:
 
     [row] = curves_of(History((visit(FIRST, 0, 0, 10, 0.1, 0.2),), passes), {FIRST: "too_early"}, "mrr").passes
 
-    assert (0.01, 0.9, "persists") == (row.gap_error, row.training, row.verdict)
-    assert (pytest.approx(0.7), 0.02) == (row.generalization, row.generalization_error)
+    assert (row.gap_error, row.training, row.verdict) == (0.01, 0.9, "persists")
+    assert (row.generalization, row.generalization_error) == (pytest.approx(0.7), 0.02)
 
 
 def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
@@ -77,7 +77,7 @@ def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
 
     [row] = curves_of(history, {}, "mrr").passes
 
-    assert (1, pytest.approx(0.2)) == (row.num_diverged, row.after)
+    assert (row.num_diverged, row.after) == (1, pytest.approx(0.2))
     assert math.isclose(0.1, row.gap or 0.0)
 
 

@@ -80,12 +80,12 @@ def test_the_keys_of_a_visit_are_those_of_pbg_and_one_of_ours() -> None:
 def test_a_file_of_pbg_is_read(reference_path: Path) -> None:
     history, warnings = read(reference_path / "golden" / "fb237_4p_transe" / "checkpoint")
 
-    assert (8 * 16, 8) == (len(history.visits), len(history.passes))
+    assert (len(history.visits), len(history.passes)) == (8 * 16, 8)
     first = history.visits[0]
     assert (Bucket(0, 0), 0, 718, 13658) == (first.bucket, first.index, first.before.count, first.stats.count)
-    assert (0.0355622682066681, 0.06148067224656639) == (first.before.metrics["mrr"], first.after.metrics["mrr"])
+    assert (first.before.metrics["mrr"], first.after.metrics["mrr"]) == (0.0355622682066681, 0.06148067224656639)
     assert (first.details, [len(visits) for visits in history.passes_of_visits.values()]) == (None, [16] * 8)
-    assert [] == warnings
+    assert warnings == []
 
 
 def test_a_line_is_passed_over_wherever_a_crash_has_cut_it(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_files_of_several_workers_are_read_as_one_and_a_repeated_visit_counts_on
 
     history, _ = read(tmp_path)
 
-    assert [0, 1, 3, 2] == [record.index for record in history.visits]
+    assert [record.index for record in history.visits] == [0, 1, 3, 2]
     first, second = history.passes_of_visits.values()
-    assert ([3, 1], [2]) == ([record.index for record in first], [record.index for record in second])
+    assert ([record.index for record in first], [record.index for record in second]) == ([3, 1], [2])
 
 
 def test_workers_of_a_run_that_was_begun_again_are_left_out(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_workers_of_a_run_that_was_begun_again_are_left_out(tmp_path: Path) -> N
 
     history = read_history(str(tmp_path))
 
-    assert ([2], ()) == ([of.index for of in history.visits], history.passes)
+    assert ([of.index for of in history.visits], history.passes) == ([2], ())
 
 
 def test_lines_that_are_no_records_are_told_to_the_log_by_default(
