@@ -180,8 +180,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts first what waits for minutes and computes little, so that other processes have the cores meanwhile."""
+    """Marks all but the first case of a test `one_case` as slow, and puts first what waits more than it computes."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("one_case") and not item.get_closest_marker("slow"):
+            name = item.nodeid.partition("[")[0]
+            if name in seen:
+                item.add_marker("slow")
+            seen.add(name)
     items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("slurm", "netns")))
 
 

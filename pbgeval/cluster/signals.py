@@ -25,6 +25,9 @@ SIGNALS_TO_END = (
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
 
+_came: list[str] = []  # the names of signals that were raised and have not ended anything yet
+
+
 class _EndedError(BaseException):
     """No `Exception`: nothing on the way out may take it for a fault."""
 
@@ -41,6 +44,17 @@ def ended_by_signals() -> Iterator[None]:
             yield
         except _EndedError as error:
             raise IncompleteError(f"This process was ended by {error}. Run the same command again to resume.") from None
+        finally:
+            _came.clear()
+
+
+def raise_if_ended() -> None:
+    """Raise what a signal to end has raised and Python has dropped, as in the callback of a weak reference.
+
+    For places that work comes by often, within `ended_by_signals`.
+    """
+    if _came:
+        raise _EndedError(_came[0])
 
 
 def ended_at_once() -> AbstractContextManager[None]:
@@ -74,7 +88,8 @@ def _handled_by(handler: Handler, handler_of_interruptions: Handler) -> Iterator
 
 
 def _raise(number: int, _: FrameType | None) -> None:
-    raise _EndedError(signal.Signals(number).name)
+    _came.append(signal.Signals(number).name)
+    raise _EndedError(_came[-1])
 
 
 def _end(number: int, _: FrameType | None) -> None:

@@ -201,8 +201,8 @@ def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
     index = next((index for index, of in enumerate(config.relations) if config.candidates_of(of) == "sampled"), None)
     is_wrong = index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0
     message = (
-        f"relations[{index}] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs are both"
-        " 0; set one of them, or candidates = 'partition'"
+        f"relations[{index}] is ranked against sampled candidates, but num_batch_negs, num_uniform_negs and"
+        " num_degree_negs are all 0; set one of them, or candidates = 'partition'"
     )
     all_negs: KeyPath = ("relations", index or 0, "all_negs")
     yield from refuse(("num_batch_negs",), (is_wrong, message, "num_uniform_negs", all_negs, "candidates"))

@@ -88,7 +88,7 @@ def _half(counts: Sequence[Counted], rank_type: RankType) -> dict[str, Any] | No
     for counted in reversed(counts):
         of_count = _reciprocals([counted], rank_type)
         queries, reciprocals = queries + of_count[0], reciprocals + of_count[1]
-        if 2 * reciprocals >= total:
+        if 2 * reciprocals + num_queries >= total:  # each is rounded by half a unit at most
             shares = {"query_share": ratio(queries, num_queries), "mrr_share": ratio(reciprocals, total)}
             return {"at_least": counted[0], **shares}
     return None

@@ -157,8 +157,8 @@ class ReportQuery:
             raise ValueError(f"breakdowns: {POPULARITY!r} needs entities with ids, but some of this run are featurized")
         if self.topk_metrics and not run.facts.has_whole_lists:
             raise OutputError(
-                f"{run.folder}: topk_metrics needs a filtered run of all edges against candidates all or partition, or"
-                " against given ones with topk_metrics = True; evaluate again"
+                f"{run.folder}: topk_metrics needs a filtered run of all edges, without known_until, against candidates"
+                " all or partition, or against given ones with topk_metrics = True; evaluate again"
             )
         num_relations = run.facts.num_relations
         last = "" if num_relations is None else f" to {num_relations - 1}"
@@ -438,7 +438,7 @@ def _read_answers(
     """
     facts = run.facts
     tables = []
-    of_partition = np.array(facts.candidates) == "partition"
+    of_partition, is_given = np.array(facts.candidates) == "partition", "given" in facts.candidates
     for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
         columns = run.read_counts(rows, hidden)
         at, edges = _edges_in(run, kept, rows, hidden, places, columns["num_candidates"] > 0)
@@ -455,7 +455,8 @@ def _read_answers(
                 "list": np.where(of_partition[schema_E], partition_E, 0),
                 "better": of["better"] - of["excluded_better"],
                 "tied": tied,
-                "among": np.where(tied == 0, of["excluded_better"], 0),
+                # Of given lists it is how many answers they happen to name: another number for a copy of the edge.
+                "among": np.where((tied == 0) & ~is_given, of["excluded_better"], 0),
                 "answer": partition_E * MAX_ROWS + edges.entity(hidden),
                 "row": block * MAX_ROWS + at,
                 "num_candidates": of["num_candidates"],

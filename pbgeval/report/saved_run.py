@@ -90,7 +90,12 @@ class RunFacts:
             schemas=schemas,
             candidates=tuple(candidates),
             has_whole_lists=settings.get("topk_metrics", False)
-            or (document["filter"] == "filtered" and not is_partial and {*candidates} <= {"all", "partition"}),
+            or (
+                document["filter"] == "filtered"
+                and not is_partial
+                and settings.get("known_until") is None
+                and {*candidates} <= {"all", "partition"}
+            ),
             num_partitions={name: entity["num_partitions"] for name, entity in settings["entities"].items()},
             edge_paths=tuple(of_path["path"] for of_path in document["edge_paths"]),
             edges=tuple(

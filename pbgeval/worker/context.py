@@ -79,8 +79,8 @@ class Work:
 
     @property
     def journal_digest(self) -> str:
-        """Of all that determines a unit's result: the run, and the version of the program."""
-        return digest_of({"run": self.digest, "version": __version__})
+        """Of all that determines a unit's result: the run, how many best candidates it keeps, and the program."""
+        return digest_of({"run": self.digest, "save_topk": self.inputs.config.save_topk, "version": __version__})
 
     @property
     def journal_path(self) -> Path:

@@ -13,6 +13,7 @@ import numpy as np
 from attrs import define, field
 
 from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
+from pbgeval.cluster.signals import raise_if_ended
 from pbgeval.cluster.team import Team
 from pbgeval.errors import OVERWRITE, JournalError
 from pbgeval.progress import Observer
@@ -107,7 +108,8 @@ class RunJournal:
         return bool(self._finished) and time.monotonic() - self.pace.last >= MIN_SECONDS_AT_END
 
     def begin(self, unit: str) -> None:
-        """Note that a unit has begun."""
+        """Note that a unit has begun, if nothing has asked this process to end."""
+        raise_if_ended()
         if not self._finished and not self.pace.cost:
             self.pace.last = time.monotonic()  # what was done before the first unit is done again in any case
         self.journal.log("start", unit=self.part + unit)

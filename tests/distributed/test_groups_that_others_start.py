@@ -48,6 +48,7 @@ def test_a_port_that_is_taken_is_one_line() -> None:
             open_store(GroupPlace("srun", 0, 2, 0, "127.0.0.1", port))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("rank_in_team", "cause"), [(0, "1/2 clients joined"), (1, "Connection refused")])
 def test_workers_that_do_not_come_are_one_line(
     rank_in_team: int, cause: str, capfd: pytest.CaptureFixture[str]

@@ -55,6 +55,7 @@ def test_a_group_heals_when_a_worker_is_killed(tmp_path: Path) -> None:
     assert line.startswith("worker 1 was ended by SIGKILL")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_worker_that_raises_is_the_cause_and_not_its_peers(victim: int) -> None:
     with pytest.raises(RuntimeError, match="a bug of ours") as raised:
@@ -95,6 +96,7 @@ def fail_to_meet() -> None:
     raise LaunchError("a port: it is taken")
 
 
+@pytest.mark.slow
 def test_a_fault_of_a_worker_is_raised_as_it_is() -> None:
     with pytest.raises(LaunchError, match=r"^a port: it is taken$"):
         start_local_workers(fail_to_meet, (), 2, print)
@@ -107,6 +109,7 @@ def start_workers_in_a_daemon(answers: Connection) -> None:
         answers.send(f"{type(error).__name__}: {error}")
 
 
+@pytest.mark.slow
 def test_a_daemon_process_is_told_to_use_one_worker() -> None:
     context = multiprocessing.get_context("spawn")
     answers, theirs = context.Pipe(duplex=False)

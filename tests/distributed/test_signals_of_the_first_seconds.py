@@ -35,6 +35,7 @@ def run(case: TinyCase, module: str, number: int, *arguments: str) -> Done:
     return start(words, case.root)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("module", "number"),
     [
@@ -52,6 +53,7 @@ def test_a_signal_while_the_command_imports(module: str, number: signal.Signals,
     assert (done.status, done.out, done.err) == (75, "", ENDED.format(number.name) + "\n")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, "1"), (signal.SIGQUIT, "2")])
 def test_a_signal_while_the_config_is_read(number: signal.Signals, workers: str, tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case", dynamic=True)

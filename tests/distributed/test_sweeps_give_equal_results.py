@@ -45,6 +45,7 @@ def case_with_known_edges(folder: Path, *, dynamic: bool = False) -> TinyCase:
     return TinyCase.write(folder / "case", dynamic=dynamic)
 
 
+@pytest.mark.slow
 def test_two_processes_rank_all_entities_as_one_does(tmp_path: Path) -> None:
     case = case_with_known_edges(tmp_path)
 

@@ -44,6 +44,7 @@ def join_by_torchrun(case: TinyCase, overrides: list[str], output: Path, workers
     )
 
 
+@pytest.mark.slow
 def test_two_workers_of_two_threads_give_the_numbers_of_one(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case")
     overrides = ["compute_loss=True"]

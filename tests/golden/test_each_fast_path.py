@@ -178,6 +178,7 @@ def document_of(job: str, reference: Path, folder: Path, *on: str, expected: set
     return document
 
 
+@pytest.mark.one_case
 @pytest.mark.reference
 @pytest.mark.parametrize("job", JOBS)
 def test_figures_are_met_without_any_fast_path(
@@ -186,6 +187,7 @@ def test_figures_are_met_without_any_fast_path(
     assert general(job, reference_path)["num_queries"] > 100
 
 
+@pytest.mark.one_case
 @pytest.mark.reference
 @pytest.mark.parametrize(("job", "path"), EACH_ALONE)
 def test_figures_are_met_with_each_fast_path_alone(
@@ -206,6 +208,7 @@ def test_figures_are_met_with_each_fast_path_alone(
         assert general(job, reference_path) == document
 
 
+@pytest.mark.one_case
 @pytest.mark.reference
 @pytest.mark.parametrize("job", JOBS)
 def test_figures_are_met_with_all_fast_paths_of_a_cpu(job: str, reference_path: Path, tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ class Nations:
         return keys
 
 
+@pytest.mark.one_case
 @pytest.mark.reference
 @pytest.mark.parametrize(("num_partitions", "dynamic"), [pytest.param(1, True, marks=pytest.mark.slow), (3, False)])
 @pytest.mark.parametrize(("model", "setting"), crossed(list(MODELS), SETTINGS, quick=3))

@@ -34,6 +34,7 @@ def assert_equals_pbg(report: Report, expected: Mapping[str, float], count: int)
         assert expected[name] == pytest.approx(report[f"both.pessimistic.{key}"], abs=tolerance, rel=0), name
 
 
+@pytest.mark.one_case
 @pytest.mark.reference
 @pytest.mark.parametrize("case", ["fb237_4p_complex", "fb237_4p_transe"])
 def test_partitions_apart_rank_as_partitions_merged(
@@ -55,6 +56,7 @@ def test_partitions_apart_rank_as_partitions_merged(
         assert_equals_pbg(report, raw["metrics"], raw["count"])
 
 
+@pytest.mark.slow
 @pytest.mark.reference
 @pytest.mark.parametrize(
     "overrides",
@@ -154,6 +156,7 @@ def ranks_among(scores: np.ndarray, true: np.ndarray) -> np.ndarray:
     return (scores >= np.take_along_axis(scores, true[:, None], axis=1) - 1e-12).sum(axis=1)
 
 
+@pytest.mark.one_case
 @pytest.mark.reference
 @pytest.mark.parametrize("precision", ["float32", "float64", "certified"])
 def test_the_heterogeneous_case_equals_a_slow_reference(

@@ -160,6 +160,7 @@ DRAWN = [
 ]
 
 
+@pytest.mark.one_case
 @pytest.mark.reference
 @pytest.mark.parametrize(("case", "name"), [*ALL_NEGATIVES, *BATCH_ONLY])
 def test_figures_equal_pbgs_bucket_by_bucket_or_lie_on_both_sides_of_them_with_batch_negatives(
@@ -176,6 +177,7 @@ def test_figures_equal_pbgs_bucket_by_bucket_or_lie_on_both_sides_of_them_with_b
     assert_losses_equal_pbgs(parts(setting, metrics, buckets))
 
 
+@pytest.mark.slow
 @pytest.mark.reference
 @pytest.mark.parametrize("case", ["fb237_4p_transe", pytest.param("fb237_het", marks=pytest.mark.slow)])
 def test_max_norm_equals_pbg_with_one_worker(
@@ -194,6 +196,7 @@ def test_max_norm_equals_pbg_with_one_worker(
             assert part[metric] == pytest.approx(ours[f"both.pessimistic.{key}"], **six_digits), (part, metric)
 
 
+@pytest.mark.one_case
 @pytest.mark.reference
 @pytest.mark.parametrize(("case", "name"), DRAWN)
 def test_pbg_lies_between_our_figures_within_its_noise_where_draws_differ(

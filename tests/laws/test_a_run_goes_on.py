@@ -16,7 +16,7 @@ from pbgeval.storage import writing as files
 from pbgeval.worker import buckets, sweep
 from pbgeval.worker import buckets as so_far
 from tests.kit.case import TinyCase
-from tests.kit.commands import metrics_of, numbers_of
+from tests.kit.commands import Done, flags, metrics_of, numbers_of, run_command
 from tests.kit.held_up import (
     CANDIDATES,
     SHARES,
@@ -66,6 +66,7 @@ def undisturbed(
     return request.param, results_of(output), counting.kinds
 
 
+@pytest.mark.one_case
 @SHARES
 def test_it_goes_on_after_a_write_has_failed(
     case: TinyCase, undisturbed: tuple[str, dict[str, Any], list[str]], tmp_path: Path, share: str
@@ -86,6 +87,7 @@ def test_it_goes_on_after_a_write_has_failed(
         shutil.rmtree(output)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("k", [1, 3])
 def test_it_goes_on_after_memory_was_short(
     k: int, case: TinyCase, undisturbed: tuple[str, dict[str, Any], list[str]], tmp_path: Path
@@ -101,6 +103,24 @@ def test_it_goes_on_after_memory_was_short(
     assert numbers == results_of(tmp_path / "output")
 
 
+@pytest.mark.parametrize("first", [[], ["save_topk=2"]], ids=["no list", "short lists"])
+def test_lists_of_another_length_are_made_anew(first: list[str], case: TinyCase, tmp_path: Path) -> None:
+    def run(output: str, keys: list[str]) -> Done:
+        words = ("--workers", "1", "--quiet", "--output", str(tmp_path / output))
+        return run_command(case, *words, *flags(["candidates=all", "save_ranks=False", *keys]))
+
+    with short_of_memory(sweep, "rank", 3):
+        assert run("output", first).status == 75
+    assert (run("output", ["save_topk=3"]).status, run("whole", ["save_topk=3"]).status) == (0, 0)
+    files = [path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole" / "topk").rglob("*.h5")]
+    assert files
+    for file in files:
+        with h5py.File(tmp_path / "whole" / file) as expected, h5py.File(tmp_path / "output" / file) as found:
+            assert {name: found[name][()].tolist() for name in found} == {
+                name: expected[name][()].tolist() for name in expected
+            }
+
+
 def units_until(case: TinyCase, output: Path, stop: int) -> tuple[int, int]:
     """Evaluate, and run out of memory at some unit; return the status, and how many units have begun."""
     with short_of_memory(buckets, "bucket_pass", stop) as counted:
@@ -112,6 +132,7 @@ def of_another_run(path: Path) -> None:
         file.attrs["digest"] = "0" * 32
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("damage", "num_units"), [(Path.exists, 2), (Path.unlink, 4), (of_another_run, 4)])
 def test_only_where_files_of_ranks_are_not_as_they_were_all_units_are_computed_again(
     damage: Callable[[Path], object], num_units: int, case: TinyCase, tmp_path: Path

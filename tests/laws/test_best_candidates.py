@@ -37,6 +37,7 @@ def graph_with_ties() -> TinyGraph:
     return TinyGraph([Relation("likes", "user", "user", "none", {}, {})], {"user": tables}, {}, buckets)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("k", [1, 4, 20])
 @pytest.mark.parametrize("team_size", [1, 3])
 @pytest.mark.parametrize(("queries_per_block", "candidates_per_block"), [(1024, 2048), (3, 4)])

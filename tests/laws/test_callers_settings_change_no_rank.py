@@ -31,6 +31,7 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("candidates", "precision", "setting"),
     crossed(["all", "partition", "sampled"], ["float32", "certified"], list(SETTINGS), quick=2),

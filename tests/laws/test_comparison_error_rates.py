@@ -97,6 +97,7 @@ def test_intervals_cover_in_ninety_five_of_a_hundred_comparisons() -> None:
     assert (covered.mean(0) <= 0.965).all()
 
 
+@pytest.mark.slow
 def test_few_queries_are_not_called_different_more_often() -> None:
     found = rates(trial(seed, num_edges=9, num_keys=6) for seed in range(400))
 

@@ -267,6 +267,7 @@ def test_without_restrictions_those_who_compete_here_are_the_references(candidat
         assert {(case.row, case.side): case.judged(filtered=True).query.ranks for case in here} == expected
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
 @pytest.mark.parametrize("candidates", POLICIES)
 @settings(quick, max_examples=examples(12, quick=2))
@@ -277,6 +278,7 @@ def test_where_float32_is_exact_every_count_is_the_references(candidates, restri
     assert_exactly([graph], protocol, rules, small=data.draw(st.booleans()))
 
 
+@pytest.mark.slow
 @settings(quick, max_examples=examples(24, quick=4))
 @given(st.data())
 def test_draws_by_degree_are_those_of_exact_weights(data):
@@ -285,6 +287,7 @@ def test_draws_by_degree_are_those_of_exact_weights(data):
     assert_exactly([graph], *reversed(data.draw(by_degree(graph, rules, protocol))), small=data.draw(st.booleans()))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("candidates", ["all", "all but restricted", "partition", "sampled"])
 @settings(quick, max_examples=examples(6, quick=1))

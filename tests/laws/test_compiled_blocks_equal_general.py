@@ -56,6 +56,7 @@ def num_calls_of(case: TinyCase, *overrides: str) -> int:
     return count.call_count
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("settings", "num_threads", "width", "candidates"),
     crossed(list(SETTINGS), [(1, 576), (2, 7)], ["all", "partition"], quick=4),
@@ -70,6 +71,7 @@ def test_the_loop_gives_the_figures_of_the_general_path(
     assert num_calls_of(case, f"candidates={candidates}", *SETTINGS[settings])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("settings", "in_bfloat16", "comparator", "candidates"),
     crossed(CERTIFIED_SETTINGS, ["dot", "cos", "l2", "squared_l2"], ["all", "partition"], quick=5),
@@ -91,6 +93,7 @@ def test_certified_ranks_are_those_of_the_general_path(
     assert num_calls_of(case, *overrides)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", ["all", "partition"])
 def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
@@ -102,6 +105,7 @@ def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
     assert num_calls_of(case, *overrides) > 50
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", ["all", "partition"])
 def test_a_bias_beside_a_root_is_left_to_float64(case: TinyCase, candidates: str) -> None:
     overrides = (f"candidates={candidates}", "precision=certified", "comparator=l2", "bias=True", *FILTERED)
@@ -127,6 +131,7 @@ def test_where_scores_may_overflow_the_general_path_counts(
     assert lines[0] == lines[1]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("asked", ["save_topk=3", "metrics=auc"])
 def test_who_wants_all_scores_gets_them(case: TinyCase, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 1 << 20)

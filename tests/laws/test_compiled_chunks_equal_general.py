@@ -195,6 +195,7 @@ usual = anything | {  # what is gathered as well
 cases = st.one_of(st.builds(Case, **anything), st.builds(Case, **usual))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(250), deadline=None)
 @given(case=cases)
 @example(case=Case(0))

@@ -47,6 +47,7 @@ def ranks_of_rows(output: Path, edges: np.ndarray, borders: list[int]) -> dict[t
     return found
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", crossed(DGLKE, quick=2))
 def test_in_place_in_memory_and_in_three_partitions_ranks_are_equal(name: str, tmp_path: Path) -> None:
     model = DglkeFolder(tmp_path / "model", name, labels=True)

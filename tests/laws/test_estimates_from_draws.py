@@ -113,6 +113,7 @@ def by_key(every: Sequence[dict[str, Estimate]], keys: Sequence[str]) -> dict[st
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rules", [pytest.param(name, marks=[] if name == "filtered" else [pytest.mark.slow]) for name in RULES]
 )
@@ -133,6 +134,7 @@ def test_their_mean_over_seeds_is_the_figure_of_whole_partitions(rules: str, tmp
             assert fmean(squares) >= 0.7 * stdev(values) ** 2, (key, filtered)  # too large where lists' queries differ
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("rules", ["raw", "filtered"])
 def test_their_errors_are_those_of_the_draws_where_lists_have_like_queries(rules: str, tmp_path: Path) -> None:
     """Every chunk holds the same eight edges; they share its draws, so an error query by query would be too small."""
@@ -151,6 +153,7 @@ def test_their_errors_are_those_of_the_draws_where_lists_have_like_queries(rules
         assert 0.7 <= fmean(squares) / stdev(values) ** 2 <= 1.4, key
 
 
+@pytest.mark.slow
 def test_their_errors_are_too_large_where_queries_differ(tmp_path: Path) -> None:
     """The spread between lists holds that between their queries: with scores at random 2.5 times the draws' own."""
     graph = graph_of({(0, 0): random_edges(4, 200)})
@@ -232,6 +235,7 @@ def assert_section(figures: Mapping[str, Any], label: str, num_without_draws: in
             assert interval["low"] <= mine[key] <= interval["high"]
 
 
+@pytest.mark.slow
 @some
 @given(tiny_graphs(exact=True, max_edges=25, max_partitions=2), st.sampled_from([2, 9, 60]), st.booleans(), st.data())
 def test_they_are_those_of_arrays_that_the_reference_rebuilds(
@@ -260,6 +264,7 @@ def test_they_are_those_of_arrays_that_the_reference_rebuilds(
 # Order
 
 
+@pytest.mark.slow
 @few
 @given(tiny_graphs(max_edges=20, max_partitions=2), st.sampled_from([1, 2, 5]), st.booleans())
 def test_workers_and_blocks_change_no_bit_of_them(graph: TinyGraph, num_uniform: int, filtered: bool) -> None:

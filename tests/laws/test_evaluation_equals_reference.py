@@ -151,6 +151,7 @@ def assert_exactly_the_reference(graph: TinyGraph, protocol: Protocol) -> None:
             assert len(judged) == int(row["num_edges"]) * len(protocol.sides)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("pbg", [False, True], ids=["default", "pbg"])
 @pytest.mark.parametrize(("candidates", "kind"), PROTOCOLS)
 @settings(quick, max_examples=examples(15, quick=2))

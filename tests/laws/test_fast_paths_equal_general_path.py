@@ -134,6 +134,7 @@ def test_without_any_fast_path_counts_are_the_references(
     assert taken == set()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("name", "path"), EACH_ALONE)
 def test_with_each_fast_path_alone_counts_are_the_references(
     name: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -147,6 +148,7 @@ def test_with_each_fast_path_alone_counts_are_the_references(
     assert with_needs(path) == taken
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", JOBS)
 def test_with_all_fast_paths_of_a_cpu_counts_are_the_references(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

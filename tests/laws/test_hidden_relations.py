@@ -31,6 +31,7 @@ POLICIES = ["all", "partition"]
 COMPARATORS = ["dot", "cos", "l2", "squared_l2", *OWN_COMPARATORS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", ["all", pytest.param("partition", marks=pytest.mark.slow)])
 @settings(quick, max_examples=examples(24, quick=1))
 @given(st.data())
@@ -150,6 +151,7 @@ def test_a_score_that_is_not_a_number_is_refused_with_its_edge(candidates, tmp_p
     assert "cannot be ranked" in done.refusal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", ["all", pytest.param("partition", marks=pytest.mark.slow)])
 def test_heads_and_tails_have_the_figures_that_they_have_alone(candidates, tmp_path):
     """In all parts of the result, which has a column more per metric of a table."""

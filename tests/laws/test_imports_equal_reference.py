@@ -55,6 +55,7 @@ def graphs(draw: st.DrawFn) -> dict:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs())
 def test_an_import_writes_what_plain_python_says(graph: dict) -> None:
@@ -157,6 +158,7 @@ def test_integers_of_parquet_are_names(tmp_path: Path) -> None:
     assert relations_in(tmp_path / "graph" / "entity") == ["0"]
 
 
+@pytest.mark.slow
 def test_rows_of_many_blocks_and_files_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pbgeval.importing import engine
 

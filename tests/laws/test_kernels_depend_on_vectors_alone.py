@@ -82,6 +82,7 @@ SHAPED = [
 ]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("dimension", "threads"), SHAPED)
 def test_a_product_of_any_shape_has_the_bits_of_one_big_product(dimension, threads, dtype):
@@ -137,6 +138,7 @@ def test_identical_candidates_tie_within_every_row_of_any_shape(name, threads):
         assert torch.equal(scores_QC[:, :1].expand(rows, columns), scores_QC), (rows, columns)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_matrix_gives_a_row_the_same_bits_in_any_company(dtype):
     """Also when the matrix is smaller than a block, and when the row comes alone."""
@@ -293,6 +295,7 @@ def assert_blocks_of_any_place_agree(threads: int, dtype: torch.dtype, dimension
         )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("threads", "dtype"), crossed(THREADS, DTYPES, quick=2))
 def test_blocks_of_any_size_and_place_have_the_bits_of_tiles_of_one_shape(threads, dtype):
     for dimension in (33, 256, 401):

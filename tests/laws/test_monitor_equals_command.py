@@ -53,6 +53,7 @@ def model_of(graph: TinyGraph) -> ModelTensors:
     return ModelTensors(tables, operators, {name: torch.tensor(of) for name, of in graph.global_embeddings.items()})
 
 
+@pytest.mark.slow
 @settings(
     max_examples=examples(15),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

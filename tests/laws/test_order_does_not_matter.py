@@ -132,6 +132,7 @@ def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
     assert {name: times * sum(of) for name, of in expected.items()} == {name: stats.total(name) for name in expected}
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.tuples(queries, losses, scores), max_size=3), min_size=len(KEYS), max_size=len(KEYS)))
 def test_what_a_worker_packs_is_what_worker_0_adds(of_groups):
     sender, receiver = GroupStats.zero(LAYOUT, KEYS), GroupStats.zero(LAYOUT, KEYS)
@@ -304,6 +305,7 @@ def with_constants(stack: ExitStack, constants: dict[str, int]) -> None:
         stack.enter_context(mock.patch(f"pbgeval.{name}", value))
 
 
+@pytest.mark.slow
 @few
 @given(
     tiny_graphs(max_edges=20, max_partitions=2),
@@ -329,6 +331,7 @@ def test_workers_and_blocks_change_no_bit_of_the_result(graph, candidates, pbg, 
         assert alone == comparable(result_of(config, 5))
 
 
+@pytest.mark.slow
 @few
 @given(tiny_graphs(exact=True, max_edges=20, max_partitions=2), st.sampled_from([(2, 1), (3, 0), (0, 2)]), st.data())
 def test_windows_are_those_of_the_reference(graph, num_negs, data):

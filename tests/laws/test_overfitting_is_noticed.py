@@ -60,6 +60,7 @@ def verdicts(before: np.ndarray, after: np.ndarray, num_queries: int = 100, **se
     ]
 
 
+@pytest.mark.slow
 def test_the_warning_comes_without_reason_in_no_more_runs_than_stated() -> None:
     """Gains and falls of buckets lie just at the tolerance, with noise of their own: the hardest case of the null."""
     random = np.random.default_rng(1)
@@ -135,6 +136,7 @@ def test_a_run_that_pbg_recorded_is_judged(reference_path: Path) -> None:
     assert Verdict.PERSISTS not in [of.verdict for of in judgements]
 
 
+@pytest.mark.slow
 def test_records_of_a_run_tell_the_same_story_as_the_run(tmp_path: Path) -> None:
     run = train(3, steps_per_visit=10, num_passes=4, edges_per_bucket=400, output=tmp_path)
     judgements = list(judge_history(read_history(tmp_path, pytest.fail)).values())

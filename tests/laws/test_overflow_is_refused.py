@@ -95,6 +95,7 @@ def assert_refused(
     assert not (folder / "out" / "metrics.json").exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("policy", "example"), crossed(tuple(POLICIES), tuple(EXAMPLES), quick=3))
 def test_a_score_that_overflows_both_ways_is_refused(
     policy: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

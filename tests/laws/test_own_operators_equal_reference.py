@@ -41,6 +41,7 @@ def rules_of(data: st.DataObject, graph) -> Rules:
     return data.draw(all_rules(graph, data.draw(st.booleans())))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", POLICIES)
 @quick
 @given(st.data())
@@ -50,6 +51,7 @@ def test_where_numbers_are_exact_every_count_is_the_references(candidates, data)
     assert_exactly([graph], protocol, rules_of(data, graph), small=data.draw(st.booleans()))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("comparator", ["dot", "l2", *OWN_COMPARATORS])
 @pytest.mark.parametrize("candidates", POLICIES)
 @settings(quick, max_examples=examples(3))
@@ -61,6 +63,7 @@ def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparat
     assert_nearly(graph, protocol, rules_of(data, graph), small=data.draw(st.booleans()))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("comparator", "operators", "dynamic"), crossed(MODELS, quick=2))
 def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
     assert_same_ranks(plain_graph(seed, 61, 34, operators, comparator, dynamic))

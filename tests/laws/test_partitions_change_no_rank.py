@@ -170,11 +170,13 @@ NAMES = [
 ]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("comparator", "operators", "dynamic"), crossed(MODELS[::2], quick=2), ids=NAMES[::2])
 def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
     assert_same_ranks(plain_graph(seed, 203, 100, operators, comparator, dynamic))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("comparator", "operators", "dynamic"), crossed(MODELS[1::2], quick=2), ids=NAMES[1::2])
 def test_partitions_and_threads_change_no_rank_of_20_entities(comparator, operators, dynamic, seed):
     assert_same_ranks(plain_graph(seed, 20, 50, operators, comparator, dynamic))

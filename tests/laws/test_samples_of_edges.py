@@ -60,6 +60,7 @@ def without_run(report: Report) -> dict[str, Any]:
     return json.loads(json.dumps(report.to_dict()))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("candidates", "restriction"),
@@ -98,6 +99,7 @@ def test_a_sampled_edge_has_the_counts_that_it_has_among_all(
     assert report.intervals[MRR]["low"] < report[MRR] < report.intervals[MRR]["high"]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 def test_a_sample_of_all_edges_is_exact(candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_in(tmp_path / "case", monkeypatch)
@@ -110,6 +112,7 @@ def test_a_sample_of_all_edges_is_exact(candidates: str, tmp_path: Path, monkeyp
         assert (interval["standard_error"], interval["low"]) == (0, interval["high"])
 
 
+@pytest.mark.slow
 def test_a_target_is_met_or_everything_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_in(tmp_path / "case", monkeypatch, edges_per_bucket=700)
 
@@ -126,6 +129,7 @@ def test_a_target_is_met_or_everything_is_evaluated(tmp_path: Path, monkeypatch:
     assert_alike(whole, tight)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 def test_several_rounds_on_several_workers_give_the_numbers_of_one(
     candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +153,7 @@ def test_several_rounds_on_several_workers_give_the_numbers_of_one(
 # The pooled AUC of a sample.
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("is_exact", [True, False])
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 def test_every_score_of_the_pool_has_the_cluster_of_its_edge(
@@ -190,6 +195,7 @@ def test_every_score_of_the_pool_has_the_cluster_of_its_edge(
     assert report.intervals["both.auc"]["low"] < report["both.auc"] < report.intervals["both.auc"]["high"]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 def test_a_sample_has_the_same_numbers_on_several_workers(
     candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -73,6 +73,7 @@ def timed(draw: st.DrawFn, graphs: list[TinyGraph], rules: Rules, latest: int | 
     return dataclasses.replace(rules, times=times, window=window, until_query=window is None or draw(st.booleans()))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
 @pytest.mark.parametrize("candidates", POLICIES)
 @settings(quick, max_examples=examples(10, quick=1))
@@ -104,6 +105,7 @@ def figures_of(report: Report, part: str) -> dict[str, Any]:
     return {key: value for key, value in report.document[part].items() if not key.endswith((".auc", ".loss"))}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("candidates", "comparator"), crossed(POLICIES, ["dot", "cos", "l2", "squared_l2", "l1"], quick=7)
 )
@@ -142,6 +144,7 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
         assert figures_of(report, "time_filtered_metrics") == expected
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", ["all", slow("partition"), "sampled", slow(None)])
 @settings(quick, max_examples=examples(5, quick=1))
 @given(st.data())

@@ -66,6 +66,7 @@ def contents_and_times(found: dict[str, tuple[bytes, int]]) -> dict[str, tuple[b
     return {name: (content, 0 if name.startswith(per_edge) else time) for name, (content, time) in found.items()}
 
 
+@pytest.mark.one_case
 @SHARES
 @pytest.mark.parametrize("candidates", CANDIDATES)
 def test_what_others_have_finished_stays_as_it_is(candidates: str, share: str, case: TinyCase, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def spilled(*arguments: Any) -> MemoryPlan:
     return evolve(plan_memory(*arguments), rows_per_range=2, known_rows=2, pairs_bytes=8, queries_in_memory=False)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", POLICIES)
 @few
 @given(st.data())

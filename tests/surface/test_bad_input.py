@@ -567,6 +567,7 @@ def test_cuda_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # In two workers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "most_lines"),
     [

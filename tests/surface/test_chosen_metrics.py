@@ -26,6 +26,7 @@ def header(path: Path) -> list[str]:
         return next(csv.reader(file))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", CANDIDATES)
 def test_single_metrics_are_those_of_the_whole_report(case: TinyCase, candidates: str) -> None:
     whole = evaluated(case, f"candidates={candidates}", "save_ranks=True")

@@ -353,6 +353,7 @@ def test_a_fault_leaves_the_terminal_as_it_was(case: TinyCase) -> None:
 # Odd but right
 
 
+@pytest.mark.slow
 def test_the_seed_matters_and_only_it(case: TinyCase) -> None:
     seeds = {"first": 0, "again": 0, "other": 1, "largest": 2**63 - 1}
     metrics = [evaluated(case, f"seed={seed}", output=output)["metrics"] for output, seed in seeds.items()]
@@ -448,6 +449,7 @@ UNCHANGED = [
 ]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("change", UNCHANGED)
 def test_what_means_the_same_has_the_same_figures(case: TinyCase, change: Change) -> None:
     assert succeeds(case)["metrics"] == succeeds(case, *(change(case) or []), "--overwrite")["metrics"]
@@ -483,6 +485,7 @@ def test_nothing_is_written_beside_the_data(case: TinyCase, tmp_path: Path) -> N
         succeeds(case, cwd=tmp_path / "out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("streams", "status", "faults"),
     [

@@ -106,6 +106,7 @@ def assert_expected(folders: Sequence[Path], edges: Path, found: Comparison, *, 
             check(relation.differences[number], [query for rel, query in queries if rel == relation.relation_id])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("overrides", "arguments"),
     [
@@ -140,6 +141,7 @@ def test_the_figures_are_those_of_a_slow_reference(
             assert figures == pytest.approx([difference.a, difference.b], abs=1e-9)  # reciprocals are rounded to 2^-32
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", ["partition", "sampled"])
 def test_dynamic_relations_share_chunks_and_have_differences_of_their_own(candidates: str, tmp_path: Path) -> None:
     cases = [
@@ -202,6 +204,7 @@ def test_names_are_not_broken_where_nobody_looks(
     assert (names[0] in first, max(map(len, lines)) < 200) == (True, True)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("overrides", "line"), UNLIKE, ids=[line.partition(":")[0] for _, line in UNLIKE])
 def test_what_differs_is_said(
     cases: tuple[TinyCase, TinyCase], overrides: list[str], line: str, tmp_path: Path
@@ -316,6 +319,7 @@ def test_a_path_that_is_no_output_directory_is_told_from_one(
     assert fault.replace("no metrics.json", instead) == run_main(command_name, folder, *more, cwd=tmp_path).fault
 
 
+@pytest.mark.slow
 def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
     shutil.copytree(cases[0].root / "edges", tmp_path / "edges")
     for name, case in zip("ab", cases, strict=True):
@@ -334,6 +338,7 @@ def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_p
     assert here["mrr"].difference == alone["differences"][1]["difference"]
 
 
+@pytest.mark.slow
 def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
     folders = runs(cases, tmp_path, "candidates=all")
     first, *rest = rows_of(folders[0] / "relations.csv")

@@ -90,6 +90,7 @@ def types_of(case: TinyCase) -> list[str]:
     return ["--types", "types.tsv"]
 
 
+@pytest.mark.one_case
 def test_a_file_has_the_results_of_the_folder_that_import_graph_makes_of_it(case: TinyCase) -> None:
     write_tsv(case.root / "known.tsv", edges_of(case)[::2])
     write_tsv(case.root / "train.txt", edges_of(case)[1::3])
@@ -114,6 +115,7 @@ def test_a_file_has_the_results_of_the_folder_that_import_graph_makes_of_it(case
         }
 
 
+@pytest.mark.one_case
 def test_a_file_has_the_figures_of_the_edges_that_it_was_written_from(case: TinyCase) -> None:
     succeeds(case, "edge_paths=edges.tsv", "candidates=all", output="named")
     succeeds(case, "candidates=all", output="numbered")
@@ -242,6 +244,7 @@ def write_parquet(path: Path, edges: Edges, columns: str) -> None:
     duckdb.sql(f"SELECT * FROM (VALUES {rows}) t({columns})").write_parquet(str(path))
 
 
+@pytest.mark.slow
 def test_every_form_of_file_has_the_same_figures(dynamic: TinyCase) -> None:
     edges, root = edges_of(dynamic), dynamic.root
     expected, same = evaluated(dynamic, "edge_paths=edges.tsv"), ("metrics", "provenance")
@@ -262,6 +265,7 @@ def test_every_form_of_file_has_the_same_figures(dynamic: TinyCase) -> None:
         assert [expected[part] for part in same] == [found[part] for part in same], path
 
 
+@pytest.mark.slow
 def test_weights_enter_the_loss(dynamic: TinyCase) -> None:
     edges = edges_of(dynamic)
     weights = [str(0.25 * (index % 5)) for index in range(len(edges))]
@@ -294,6 +298,7 @@ def test_a_second_run_makes_nothing_anew(dynamic: TinyCase) -> None:
     assert times == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_without_an_output_that_is_named_buckets_are_beside_all_outputs_and_serve_the_next_one(
     dynamic: TinyCase,
 ) -> None:
@@ -307,6 +312,7 @@ def test_without_an_output_that_is_named_buckets_are_beside_all_outputs_and_serv
     assert imported(results / "named") == []
 
 
+@pytest.mark.slow
 def test_a_run_that_was_ended_goes_on_with_the_buckets_that_it_had(dynamic: TinyCase) -> None:
     whole = succeeds(dynamic, "edge_paths=edges.tsv", output="whole")
 
@@ -319,6 +325,7 @@ def test_a_run_that_was_ended_goes_on_with_the_buckets_that_it_had(dynamic: Tiny
     assert [made] == [path.stat().st_ino for path in imported(dynamic.root / "output")]
 
 
+@pytest.mark.slow
 def test_a_file_that_has_changed_is_another_run(dynamic: TinyCase) -> None:
     first = succeeds(dynamic, "edge_paths=edges.tsv")
     before = imported(dynamic.root / "output")
@@ -334,6 +341,7 @@ def test_a_file_that_has_changed_is_another_run(dynamic: TinyCase) -> None:
     assert before[0] != after
 
 
+@pytest.mark.slow
 def test_what_others_have_put_beside_the_buckets_stays(dynamic: TinyCase) -> None:
     succeeds(dynamic, "edge_paths=edges.tsv")
     (made,) = imported(dynamic.root / "output")
@@ -364,6 +372,7 @@ def test_buckets_that_were_made_and_then_lost_are_not_taken_for_empty(dynamic: T
     assert fault == refused(dynamic, "edge_paths=edges.tsv")
 
 
+@pytest.mark.slow
 def test_another_run_of_the_same_files_that_is_faster_does_no_harm(
     dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +391,7 @@ def test_another_run_of_the_same_files_that_is_faster_does_no_harm(
     assert [made.parent.name] == [path.name for path in (dynamic.root / "raced" / "imported").iterdir()]
 
 
+@pytest.mark.slow
 def test_submitting_looks_at_files_and_the_job_uses_the_buckets(
     dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,6 +410,7 @@ def test_submitting_looks_at_files_and_the_job_uses_the_buckets(
 # Names that are not known
 
 
+@pytest.mark.slow
 def test_known_edges_that_are_unknown_are_left_out_listed_and_said_every_time(dynamic: TinyCase) -> None:
     expected = succeeds(dynamic, "edge_paths=edges.tsv", "filter_paths=edges.tsv", output="expected")
     write_tsv(dynamic.root / "known.tsv", [("new", "r0", "user/0/0"), *edges_of(dynamic), ("new", "r9", "new")])
@@ -420,6 +431,7 @@ def test_known_edges_that_are_unknown_are_left_out_listed_and_said_every_time(dy
 # Faults
 
 
+@pytest.mark.slow
 def test_a_dictionary_in_another_folder_does(dynamic: TinyCase) -> None:
     expected = succeeds(dynamic, "edge_paths=edges.tsv", output="expected")
     (dynamic.root / "names").mkdir()
@@ -450,6 +462,7 @@ def test_keys_of_files_have_no_effect_on_folders_and_that_is_said(dynamic: TinyC
         assert f"warning: {key} has no effect: no path of edges names a file of text or Parquet" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCase, number: signal.Signals) -> None:
     (dynamic.root / "edges.tsv").write_text(("\t".join(edges_of(dynamic)[0]) + "\n") * 2_000_000)

@@ -84,6 +84,7 @@ def test_a_later_import_reuses_the_dictionaries(tmp_path: Path) -> None:
     assert not (tmp_path / "later" / "entity").exists()
 
 
+@pytest.mark.slow
 def test_edges_written_as_text_and_imported_have_the_figures_of_the_original(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path, dynamic=True)
     write_edges_by_name(case)
@@ -136,6 +137,7 @@ def test_scratch_files_that_find_no_room_are_one_line_and_leave_nothing(tmp_path
     assert os.listdir(tmp_path) == ["train.tsv"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_an_import_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, 400_000)

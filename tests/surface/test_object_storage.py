@@ -149,6 +149,7 @@ def remote(server: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 # Results
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", POLICIES)
 def test_objects_have_the_numbers_of_the_same_files(remote: RemoteCase, candidates: str) -> None:
     settings = [f"candidates={candidates}", "save_ranks=True"]
@@ -432,6 +433,7 @@ def test_what_exceeds_the_limit_is_read_in_place(
     assert 0 < sum(name.startswith("embeddings_") for name in copied) < sum("embeddings" in name for name in sizes)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", [*POLICIES[:2], pytest.param("all", marks=pytest.mark.slow)])
 def test_with_room_for_small_files_only_all_else_is_read_in_place(remote: RemoteCase, candidates: str) -> None:
     expected = remote.local_numbers(f"candidates={candidates}")
@@ -604,6 +606,7 @@ FAULTS: list[tuple[Callable[[RemoteCase], list[str]], list[str]]] = [
 ]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("act", "lines"), FAULTS, ids=[lines[0][:40] for _, lines in FAULTS])
 def test_a_fault_names_the_url_and_leaves_nothing(
     remote: RemoteCase, act: Callable[[RemoteCase], list[str]], lines: list[str]
@@ -662,6 +665,7 @@ def test_an_object_that_changes_while_it_is_copied_is_refused(
     assert remote.refused().startswith(f"{remote.url}/{EMBEDDINGS}: expected ")
 
 
+@pytest.mark.slow
 def test_an_object_that_changes_while_it_is_read_in_place_is_refused(
     remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

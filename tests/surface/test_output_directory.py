@@ -98,6 +98,7 @@ def test_that_of_another_run_is_refused_and_replaced_if_asked(case: TinyCase) ->
     assert numbers_of(case.root / "fresh") == numbers_of(case.root / "output")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("arguments", [(), ("--overwrite",)])
 def test_an_unfinished_one_goes_on_and_that_of_another_run_is_refused(
     case: TinyCase, arguments: tuple[str, ...]

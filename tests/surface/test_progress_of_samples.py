@@ -20,6 +20,7 @@ def lines_of(done: Done) -> list[tuple[str, str]]:
     return LINE.findall(done.err + done.out)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("candidates", ["sampled", "partition"])
 @pytest.mark.parametrize("sample", ["sample_edges=24", "target_error=0.05"])
 def test_edges_and_shares_are_those_of_the_sample(tmp_path: Path, candidates: str, sample: str) -> None:
@@ -49,6 +50,7 @@ def test_shares_never_step_back_from_round_to_round(tmp_path: Path) -> None:
     assert (shares, shares[-1]) == (sorted(shares), 100)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("settings", "has_intervals"), [((), True), (("sample_edges=400",), False)])
 def test_the_spread_of_buckets_is_no_interval_of_a_sample(
     tmp_path: Path, settings: tuple[str, ...], has_intervals: bool

@@ -79,6 +79,7 @@ def test_the_public_names_are_these_and_all_can_be_imported() -> None:
 # evaluate, evaluate_triples
 
 
+@pytest.mark.slow
 def test_a_config_file_and_the_config_that_it_loads_have_the_same_figures(case: TinyCase, tmp_path: Path) -> None:
     by_path = evaluate(str(case.config), overrides=["hits_at=2"], output=tmp_path / "a", workers=1)
     loaded = evaluate(load_config(case.config, ["hits_at=2"]), output=str(tmp_path / "b"), workers=2)
@@ -231,6 +232,7 @@ def test_what_to_know_before_quoting_a_figure_is_said_wherever_figures_are(edges
     assert len(told) == 2
 
 
+@pytest.mark.one_case
 def test_a_report_read_back_is_the_one_that_was_returned(reports: tuple[Report, Report]) -> None:
     made, found = reports
 
@@ -312,6 +314,7 @@ BOUNDS = [
 ]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("candidates", "bounds", "save_ranks", "saved"), crossed(list(CANDIDATES), BOUNDS, quick=3))
 def test_ranks_are_saved_where_there_are_few(  # 100 queries in 4 buckets
     case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates, bounds, save_ranks, saved

@@ -147,6 +147,7 @@ def is_of_type(value: object, words: str) -> bool:
     return any(type(value) in TYPES[word] for word in words.split(" or "))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", [METRICS, "run.json"])
 def test_a_document_has_the_declared_keys(outputs: dict[str, Path], name: str) -> None:
     documents = [json.loads((folder / name).read_text(encoding="utf-8")) for folder in outputs.values()]

@@ -123,6 +123,7 @@ def test_records_beside_an_evaluation_with_nothing_to_show_are_a_warning_and_alo
     assert report(alone, "--metric", "auc").status == 0
 
 
+@pytest.mark.slow
 def test_a_page_of_a_run_that_is_replaced_goes_with_it(tmp_path: Path) -> None:
     case = marked_up_case(tmp_path)
     evaluated(case)

@@ -77,6 +77,7 @@ def with_known(claimed: Any, found: Any) -> Any:
     return claimed if found is None else found
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("overrides", "again"),
     [
@@ -104,6 +105,7 @@ def test_an_honest_result_can_be_true(case: TinyCase, tmp_path: Path, overrides:
     )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("share", [0.001, 0.5])
 def test_a_planted_change_of_ranks_is_found(case: TinyCase, result: Path, tmp_path: Path, share: float) -> None:
     folder = forged(result, case.root / f"{tmp_path.name}/forged", share)
@@ -113,6 +115,7 @@ def test_a_planted_change_of_ranks_is_found(case: TinyCase, result: Path, tmp_pa
     assert Report.read(folder)["mrr"] > Report.read(result)["mrr"]  # type: ignore[operator]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "overrides", [("sample_edges=300",), ("restrict_relations=knows",), ("candidates=sampled", "sample_edges=200")]
 )

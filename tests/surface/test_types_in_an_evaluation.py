@@ -60,6 +60,7 @@ def test_metrics_of_one_family_and_single_ones(case: TinyCase, tmp_path: Path) -
     assert "both.realistic.mean_reciprocal_rank" in metrics_of(tmp_path / "one")["metrics"]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_a_run_goes_on_to_the_same_bytes(k: int, case: TinyCase, tmp_path: Path) -> None:
     settings = (*TYPES, f"train_paths={case.root / 'edges'}", "save_topk=2")

@@ -464,6 +464,7 @@ def config_of_names(
 SYSTEMS = ["tables", "pyg", "graphstorm", "graphstorm remapped", "graphstorm hdf5", "gigl", "gigl shards"]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("system", "num_partitions"), crossed(list(zip(SYSTEMS, itertools.cycle([5, 2, 1]))), quick=4))
 def test_partitions_and_workers_change_no_figure(system: str, num_partitions: int, tmp_path: Path) -> None:
     """Edges by name are split into buckets of any number of partitions; those of one are compared with numbers."""

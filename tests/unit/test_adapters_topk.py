@@ -185,6 +185,7 @@ list_of = st.lists(st.tuples(st.sampled_from(LABELS), st.sampled_from(["1", "0.5
                    unique_by=lambda pair: pair[0])  # fmt: skip
 
 
+@pytest.mark.slow
 @given(
     data=st.data(),
     test=st.lists(triple_of, min_size=1, max_size=6),

@@ -24,6 +24,7 @@ FORMULAS = ("=HYPERLINK(1)", "+1", "-cmd", "@SUM(1)", "\tx", "\rx", "\nx", "'quo
 DANGEROUS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(st.one_of(st.sampled_from(FORMULAS), st.text(), st.text("=+-@\t\r\n'\uff1da")))
 def test_a_name_goes_to_a_cell_and_back(name: str) -> None:

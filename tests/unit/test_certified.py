@@ -118,6 +118,7 @@ def expected_counts(
     return expected
 
 
+@pytest.mark.one_case
 @settings(max_examples=examples(40))
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("name", COMPARATORS)

@@ -96,6 +96,7 @@ def test_the_operator_is_a_complex_product_and_has_its_adjoint():
     torch.testing.assert_close((lhs * transformed).sum(dim=-1), moved)
 
 
+@pytest.mark.slow
 def test_the_checkpoint_is_that_of_torchbiggraph(trained):
     checkpoint = trained / "checkpoint"
 
@@ -116,6 +117,7 @@ def test_the_checkpoint_is_that_of_torchbiggraph(trained):
             assert dataset.attrs["state_dict_key"] == f"rhs_operators.{relation}.{parameter}"
 
 
+@pytest.mark.slow
 def test_another_output_folder_gets_the_same_checkpoint(trained, tmp_path):
     command = [sys.executable, SCRIPTS / "train_demo.py", "--graph", trained, "--types", trained.parent / "types.tsv"]
     subprocess.run([*command, "--epochs", "2", "--output", tmp_path / "x"], check=True, capture_output=True)

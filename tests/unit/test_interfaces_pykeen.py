@@ -97,6 +97,7 @@ def assert_equal_figures(expected, results):
 OTHERS = [factory(TRAIN), torch.tensor(VALID)]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("options", "triples", "others", "known"),
     [

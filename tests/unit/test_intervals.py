@@ -116,6 +116,7 @@ def slow_error(name: str, of, sides: tuple[int, ...]) -> tuple[float, float] | N
     return float(1 - ratio) if name.endswith("index") else float(ratio), error
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(strata, st.randoms(use_true_random=False))
 def test_values_and_errors_are_those_of_the_definition_in_any_order_of_queries(of, rng):

@@ -74,6 +74,7 @@ def test_marked_candidates_in_any_order_are_ranked_as_by_hand(
         assert found[name] == pytest.approx(float(value), rel=1e-14), name
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5).flatmap(lambda width: st.lists(row_of(width), min_size=1, max_size=9)), st.integers(1, 4))
 def test_all_ways_to_hand_over_scores_give_the_same_bits(rows: list[tuple[list[float], int]], batch: int) -> None:
     scores = torch.tensor([of for of, _ in rows], dtype=torch.float64)
@@ -186,6 +187,7 @@ def _add_part(metric: RankMetric, top: TopKMetric, part: slice) -> None:
     top.update(items, torch.stack([torch.arange(len(items)), true[part]]))
 
 
+@pytest.mark.slow
 def test_processes_add_up_to_the_same_bits(tmp_path: Path) -> None:
     metric, top = RankMetric(), TopKMetric(2, 9)
     _add_part(metric, top, slice(None))

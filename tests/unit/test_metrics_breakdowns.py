@@ -84,6 +84,7 @@ def reference_metrics(of, sides) -> dict[str, float | None]:
     return metrics
 
 
+@pytest.mark.slow
 @given(queries, st.sampled_from([SIDES, (Side.LHS,), (Side.RHS,)]), st.sampled_from(list(BREAKDOWN_FILES)))
 def test_each_group_has_the_metrics_of_its_own_queries(of, sides, name):
     members = defaultdict(list)

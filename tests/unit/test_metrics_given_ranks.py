@@ -200,6 +200,7 @@ def test_a_cutoff_below_one_is_refused(metrics):
         metrics.to_dict(cutoffs=(1, 0))
 
 
+@pytest.mark.slow
 def test_the_function_is_imported_when_it_is_asked_for():
     program = "import sys, pbgeval; print('numpy' in sys.modules); print(callable(pbgeval.from_ranks))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,6 +35,7 @@ def grouped_of(of) -> GroupedStats:
     return grouped
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(25))
 @given(queries)
 def test_a_disabled_side_has_no_keys_and_does_not_count(of):
@@ -44,6 +46,7 @@ def test_a_disabled_side_has_no_keys_and_does_not_count(of):
         assert {key: value for key, value in expected.items() if not key.startswith("head.")} == found
 
 
+@pytest.mark.slow
 def test_many_weights_are_summed_exactly():
     """A thousand frequencies, each with as many queries of rank 2 as makes their weights one: 1 / f, f times."""
     grouped = GroupedStats(LAYOUT)

@@ -46,6 +46,7 @@ def test_merged_statistics_give_the_metrics_of_the_ranks(of, num_parts):
     assert_equal(from_ranks(*ranks_of(of)).to_dict(LAYOUT.cutoffs), all_rank_metrics(stats, histograms))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.sampled_from(ENDS), st.integers(0, 3), *[st.integers(0, 20)] * 3), min_size=1, max_size=25)
 )

@@ -165,6 +165,7 @@ def test_differences_are_those_of_sums_over_all_pairs_of_queries(
             check(found, queries)
 
 
+@pytest.mark.slow
 @given(edges=edges_of_two_runs(most=12), cut=st.integers(1, 5))
 def test_blocks_of_whole_units_add_up(edges: list[Edge], cut: int):
     sides = (0, 1)

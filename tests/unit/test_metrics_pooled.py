@@ -49,6 +49,7 @@ def test_pooled_hits_of_a_sample_are_not_known():
     assert pooled_hits(pool_of([1.0], [0.0]), [1], whole=False) == {"pooled_hits_at_1": None}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("sampled", ["competing", "both"])
 def test_estimates_from_samples_are_right_on_average_and_so_are_their_errors(sampled):
     generator = np.random.default_rng(5)

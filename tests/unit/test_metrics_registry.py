@@ -153,6 +153,7 @@ def simulated() -> tuple[RankDistribution, dict[str, np.ndarray]]:
     return distribution, {name: np.array(of_name) for name, of_name in values.items()}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", WITH_EXPECTATION)
 def test_expectation_and_variance_are_within_the_error_of_a_simulation(simulated, name):
     distribution, values = simulated[0], simulated[1][name]

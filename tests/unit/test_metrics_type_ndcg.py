@@ -48,6 +48,7 @@ def slow_ndcg(true: list[str], listed: list[str], k: int, is_exponential: bool, 
 lists = st.lists(st.sampled_from(NAMES), max_size=9)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(lists, lists), max_size=4),
     st.integers(1, 12),

@@ -137,6 +137,7 @@ def remember(monitor: Monitor, after: list[dict[str, float]], first: int = 0, me
     ]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("in_one_process", [True, False])
 @pytest.mark.parametrize(
     ("epochs", "kept", "num_left_out"),

@@ -27,6 +27,7 @@ def exact(comparator: CertifiedComparator, query_L: list[float], candidate_L: li
     return sum((x * y for x, y in pairs), Fraction())
 
 
+@pytest.mark.one_case
 @settings(max_examples=examples(60))
 @pytest.mark.parametrize("name", ["dot", "cos", "l2", "squared_l2"])
 @given(st.data())

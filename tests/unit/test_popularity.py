@@ -171,6 +171,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> SavedCase:
     return SavedCase.write(tmp_path_factory.mktemp("saved"))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(
     queries=QUERIES,
@@ -208,6 +209,7 @@ def test_the_section_equals_the_reference(
     assert bool(expected) == ("make" in repr(report))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))
 @given(graph=tiny_graphs(max_edges=12, max_partitions=5), candidates=st.sampled_from(["all", "partition", "sampled"]))
 def test_an_evaluation_has_the_section_of_its_saved_ranks(
@@ -236,6 +238,19 @@ def test_edges_in_memory_have_the_section_too() -> None:
 
     strata = report.document["popularity"]["answer_half_link"]["strata"]
     assert [(row["at_least"], row["num_queries"]) for row in strata] == [(0, 2), (1, 2)]
+
+
+def test_a_half_of_thirds_is_a_half() -> None:
+    """Whose fixed-point sum is a unit short of it."""
+    scores = lambda lhs, rel, rhs: torch.where(lhs < 3, rhs, -rhs).float()  # noqa: E731
+    scorer = edge_scorer(scores, num_entities=8, num_relations=2)
+    test = [[user, 0, 5] for user in range(3)] + [[4, 0, 0]]  # at rank 3, 3, 3 and 1
+    edges = Edges(test, train=[[[6, 1, 5], [7, 1, 5]]])
+    keys = {"candidates": "all", "disable_lhs_negs": True, "breakdowns": ["popularity"]}
+
+    half = evaluate(config_of_keys(keys), model=scorer, edges=edges).document["popularity"]["answer_degree"]["half"]
+
+    assert half == {"at_least": 2, "query_share": 0.75, "mrr_share": pytest.approx(0.5)}
 
 
 def test_training_edges_of_another_run_are_refused(tmp_path: Path) -> None:

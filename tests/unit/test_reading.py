@@ -147,6 +147,7 @@ def test_lines_before_a_fault_are_read_and_the_fault_names_its_line(tmp_path: Pa
             next(lines)
 
 
+@pytest.mark.slow
 def test_a_line_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:

@@ -200,6 +200,7 @@ def as_text(folder: Path) -> tuple[str, str]:
     return repr(Report.read(folder)), markdown(read_source(folder, None, "mrr", print))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("error", "told", "name"),
     [
@@ -238,6 +239,7 @@ def test_estimates_are_shown_as_estimates(tmp_path: Path) -> None:
         assert row[1] in shown
 
 
+@pytest.mark.slow
 def test_relation_queries_have_a_range_of_candidates_of_their_own(tmp_path: Path) -> None:
     document = evaluated(TinyCase.write(tmp_path, candidates="partition"), "relation_prediction=True")
     shown, of_sides = repr(Report.read(tmp_path / "output")), document["diagnostics"]
@@ -250,6 +252,7 @@ def test_relation_queries_have_a_range_of_candidates_of_their_own(tmp_path: Path
     assert f"{alone:,} of {queries:,} relation queries have no competitor: their rank is 1." in shown
 
 
+@pytest.mark.slow
 def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path)
     names = "relation,entity_types,cardinality,relation_frequency,entity_frequency,popularity"

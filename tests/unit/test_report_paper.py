@@ -55,6 +55,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return Source(folder.name, read_result(folder))
 
 
+@pytest.mark.slow
 def test_tables_have_headline_and_relations_in_both_forms(finished: Source) -> None:
     assert finished.report is not None
     value = finished.report.document["metrics"]["both.realistic.mean_reciprocal_rank"]
@@ -85,6 +86,7 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
     assert f"The first {MAX_ROWS} rows; the CSV file has all." in latex(source)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("with_metrics", "so_far"), [(True, "12 of 40 units"), (False, "No unit of work has been reported")]
 )

@@ -76,6 +76,7 @@ CANDIDATES = {
 }
 
 
+@pytest.mark.one_case
 @few
 @pytest.mark.parametrize("candidates", CANDIDATES)
 @given(graph=tiny_graphs(max_edges=12, max_partitions=3), draw=st.data())
@@ -319,6 +320,7 @@ def keep_of(kept: set[int], asked: Counter[int]) -> Callable[..., np.ndarray]:
     return keep
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 @given(
     queries=QUERIES,
@@ -430,6 +432,7 @@ def check_buckets(report: Report, expected: list[Found], cutoffs: tuple[int, ...
         check({key: metrics[key] for key in row if key in metrics}, row)
 
 
+@pytest.mark.slow
 def test_neither_blocks_nor_who_is_asked_first_change_a_byte(saved: SavedCase, monkeypatch: pytest.MonkeyPatch):
     def figures(keep: Callable[..., np.ndarray] | None) -> dict[str, Any]:
         report = saved.report.recompute(edge_paths=saved.config.edge_paths, keep=keep)

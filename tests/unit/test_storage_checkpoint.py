@@ -101,6 +101,7 @@ def test_writing_to_mapped_rows_changes_neither_the_file_nor_another_map_that_ou
     assert VALUES.tolist() == other.tolist()
 
 
+@pytest.mark.slow
 def test_a_large_partition_is_mapped_without_being_read(tmp_path):
     with h5py.File(embedding_path(tmp_path, "all", 0, 3), "w") as file:
         file.attrs["format_version"] = 1

@@ -89,6 +89,7 @@ def test_the_header_says_how_many_rows_are_unpacked_together(tmp_path, layout, r
     assert rows == only_bucket(tmp_path).rows_per_chunk
 
 
+@pytest.mark.slow
 @given(
     num_edges=st.integers(0, 60),
     layout=st.sampled_from(["contiguous", "chunked", "gzip_shuffle"]),

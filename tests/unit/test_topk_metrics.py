@@ -261,6 +261,7 @@ def check_recommended(
                 assert found.get(f"{label}.average_popularity_at_{k}") == approximately(popularity)
 
 
+@pytest.mark.one_case
 @settings(max_examples=examples(16), suppress_health_check=list(HealthCheck))
 @pytest.mark.parametrize("candidates", ["all", "partition"])
 @given(
@@ -337,6 +338,29 @@ def test_given_lists_are_of_all_answers_of_a_query(tmp_path: Path) -> None:
 def test_lists_that_differ_between_the_answers_of_a_query_are_refused(tmp_path: Path) -> None:
     message = "row 1 (lhs 0, rel 0, rhs 1): topk_metrics needs one list of candidates for all answers of a tail query"
     assert message in fault_of(lambda: given_lists(tmp_path, [[2, 0], [2, 2], [3, 1]]))
+
+
+def test_an_edge_that_is_there_twice_is_one_answer_though_its_lists_name_other_answers(tmp_path: Path) -> None:
+    graph = likes([(0, 2), (0, 2), (0, 3)])
+    write_candidates(tmp_path / "given", Bucket(0, 0), tail=[[1, 2], [1, 3], [1, 3]])
+    keys: dict[str, Any] = {"disable_lhs_negs": True, "hits_at": [1, 2], "filter_edges": [graph.buckets]}
+    config = write_graph(graph, tmp_path / "data", candidate_path=str(tmp_path / "given"), topk_metrics=True, **keys)
+
+    section = evaluate(config, output=tmp_path / "out", workers=1).document["topk_metrics"]
+
+    assert section["num_answers"]["tail"] == 2
+    assert tuple(section["metrics"][f"tail.recall_at_{k}"] for k in (1, 2)) == (0.5, 1.0)
+
+
+def test_lists_of_each_time_have_no_section(tmp_path: Path) -> None:
+    """Not even where all their answers would be there."""
+    scorer = edge_scorer(lambda lhs, rel, rhs: (lhs * 0 + rhs).float(), num_entities=4, num_relations=1)
+    edges = Edges([[0, 0, 3, 1], [0, 0, 1, 5]], train=[[[0, 0, 2, 3]]])
+    keys = {"candidates": "all", "disable_lhs_negs": True, "known_until": "query", "save_ranks": True}
+    report = evaluate(config_of_keys(keys), model=scorer, edges=edges, output=tmp_path / "out")
+
+    with pytest.raises(OutputError, match="without known_until"):
+        report.recompute(edge_paths=[edges.test], topk_metrics=True)
 
 
 def test_queries_whose_answers_are_all_excluded_are_not_counted(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def _library() -> Path:
     return Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_one_thread_has_the_kernels_chosen_before_others_ask(way: str) -> None:
     if not torch.backends.mkl.is_available() or not _library().exists():
