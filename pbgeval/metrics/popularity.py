@@ -84,11 +84,12 @@ def _reciprocals(counted: Sequence[Counted], rank_type: RankType) -> tuple[int, 
 def _half(counts: Sequence[Counted], rank_type: RankType) -> dict[str, Any] | None:
     """Return the most popular queries that make half of the mean reciprocal rank; None without queries."""
     num_queries, total = _reciprocals(counts, rank_type)
+    error = num_queries << FRACTION_BITS - 54  # each is rounded once in float64, by at most 2^-54
     queries = reciprocals = 0
     for counted in reversed(counts):
         of_count = _reciprocals([counted], rank_type)
         queries, reciprocals = queries + of_count[0], reciprocals + of_count[1]
-        if 2 * reciprocals + num_queries >= total:  # each is rounded by half a unit at most
+        if 2 * reciprocals + error >= total:
             shares = {"query_share": ratio(queries, num_queries), "mrr_share": ratio(reciprocals, total)}
             return {"at_least": counted[0], **shares}
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +119,8 @@ class EntityLabels:
     entity_path: Path
     sizes: Mapping[tuple[str, int], int]  # entities by (type, partition)
     budget_bytes: int = BUDGET_BYTES  # of names kept for the next call; those in hand come on top
+    # Of a model whose types are one partition each: the names of a type in order of the rows, None if there are none.
+    of_model: Callable[[str], Iterable[str] | None] | None = None
     _kept: dict[tuple[str, int], list[str] | None] = field(factory=dict, init=False)  # oldest first
 
     def look_up(self, entity_type: str, partitions: np.ndarray, rows: np.ndarray) -> list[str]:
@@ -143,7 +145,11 @@ class EntityLabels:
     def _names(self, entity_type: str, partition: int) -> list[str] | None:
         key = entity_type, partition
         if key not in self._kept:
-            names = read_entity_names(self.entity_path, entity_type, partition, self.sizes[key])
+            of_model = None if self.of_model is None else self.of_model(entity_type)
+            if of_model is not None:
+                names: list[str] | None = [*of_model]
+            else:
+                names = read_entity_names(self.entity_path, entity_type, partition, self.sizes[key])
             # JSON may hold lone surrogates, which are no UTF-8.
             self._kept[key] = names and [name.encode("utf-8", "backslashreplace").decode() for name in names]
         names = self._kept[key] = self._kept.pop(key)

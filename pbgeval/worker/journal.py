@@ -144,6 +144,6 @@ class RunJournal:
             return ()
         except ForeignEntryError as error:
             raise JournalError(
-                f"{error}: expected units of this run and version (digest {self.journal.digest[:8]}); "
-                f"{OVERWRITE} starts anew"
+                f"{error}: expected units of this run, with the same save_topk, and version (digest "
+                f"{self.journal.digest[:8]}); {OVERWRITE} starts anew"
             ) from error

@@ -85,11 +85,13 @@ class PerEdgeFiles:
             return
         config, inputs = context.inputs.config, context.inputs
         sizes = {key: file.num_rows for key, file in inputs.embeddings.items()}
+        num_partitions = {name: config.entities[name].num_partitions for name in config.used_entity_types}
+        model = inputs.model if {*num_partitions.values()} == {1} else None
         vocabulary = Vocabulary(
-            EntityLabels(Path(config.entity_path), sizes),
+            EntityLabels(Path(config.entity_path), sizes, of_model=getattr(model, "entity_names", None)),
             relation_labels(config, inputs.num_relations),
             [(relation.lhs, relation.rhs) for relation in config.relations],
-            {name: config.entities[name].num_partitions for name in config.used_entity_types},
+            num_partitions,
         )
         for (path_index, bucket), file in files[context.team.rank_in_team :: context.team.size]:
             write_topk_table(file, inputs.buckets[path_index][bucket], vocabulary)

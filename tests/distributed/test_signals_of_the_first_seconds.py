@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from pbgeval.cluster.signals import ended_by_signals, raise_if_ended
+from pbgeval.errors import IncompleteError
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, start
 
@@ -71,3 +75,16 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", PROGRAM, "torch", "1", "--version"]
 
     assert start(words, case.root).printed
+
+
+def test_a_signal_whose_exception_was_dropped_ends_the_work_at_its_next_unit() -> None:
+    """As Python drops it in the callback of a weak reference."""
+
+    def work() -> None:
+        with suppress(BaseException):
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise_if_ended()
+
+    with pytest.raises(IncompleteError, match="ended by SIGTERM"), ended_by_signals():
+        work()
+    raise_if_ended()  # which has forgotten it

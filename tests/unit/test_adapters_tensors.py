@@ -18,6 +18,7 @@ import pyarrow
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from attrs import evolve
 from pyarrow import parquet
 from safetensors.torch import save_file
 
@@ -588,6 +589,22 @@ def test_a_raw_id_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     config = config_of_names(tmp_path, model.folder, model.options, edges, edges, names_of(model, is_raw=True))
     with pytest.raises(StorageError, match=f"{re.escape(str(model.folder))}: these names of entities occur more than"):
         evaluate(config, output=tmp_path / "named", workers=1)
+
+
+@pytest.mark.parametrize("remapped", [False, True])
+def test_the_best_candidates_are_called_as_nodes_are(remapped: bool, tmp_path: Path) -> None:
+    """Not by their rows in the files."""
+    model = GraphStormFolder(tmp_path / "emb", "distmult", parts=3, remapped=remapped)
+    names, edges = names_of(model, is_raw=remapped), some_typed_edges(model, 15, seed=1)
+    config = config_of_names(tmp_path, model.folder, model.options, edges, edges, names)
+
+    evaluate(evolve(config, save_topk=1), output=tmp_path / "out", workers=1)
+
+    (table,) = (tmp_path / "out" / "topk").rglob("*.tsv")
+    lines = table.read_text(encoding="utf-8").splitlines()[1:]
+    assert lines
+    for row, _, *edge in (line.split("\t")[:5] for line in lines):
+        assert edge == names(edges[int(row)])
 
 
 def test_raw_ids_that_are_numbers_are_those_of_edges_in_arrays(tmp_path: Path) -> None:

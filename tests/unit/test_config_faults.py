@@ -216,8 +216,8 @@ TOGETHER = {
     ),
     "no candidates": (
         changed(num_batch_negs=0, num_uniform_negs=0),
-        "num_batch_negs: relations[0] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs "
-        "are both 0; set one of them, or candidates = 'partition'",
+        "num_batch_negs: relations[0] is ranked against sampled candidates, but num_batch_negs, "
+        "num_uniform_negs and num_degree_negs are all 0; set one of them, or candidates = 'partition'",
     ),
     "global_emb by default": (
         without(dynamic(), "global_emb"),

@@ -25,6 +25,7 @@ from pbgeval.notation import Bucket
 from tests import reference
 from tests.examples import among, examples
 from tests.kit.graphs import Edge, Entity, Relation, TinyGraph, edge_lists, tiny_graphs
+from tests.kit.held_up import write_case
 from tests.kit.on_disk import write_graph
 from tests.kit.refusals import fault_of
 from tests.unit.test_storage_candidates import write as write_candidates
@@ -353,14 +354,12 @@ def test_an_edge_that_is_there_twice_is_one_answer_though_its_lists_name_other_a
 
 
 def test_lists_of_each_time_have_no_section(tmp_path: Path) -> None:
-    """Not even where all their answers would be there."""
-    scorer = edge_scorer(lambda lhs, rel, rhs: (lhs * 0 + rhs).float(), num_entities=4, num_relations=1)
-    edges = Edges([[0, 0, 3, 1], [0, 0, 1, 5]], train=[[[0, 0, 2, 3]]])
-    keys = {"candidates": "all", "disable_lhs_negs": True, "known_until": "query", "save_ranks": True}
-    report = evaluate(config_of_keys(keys), model=scorer, edges=edges, output=tmp_path / "out")
+    case = write_case(tmp_path / "case")
+    keys = [f"train_paths={case.root / 'edges'}", "candidates=all", "known_until=query", "save_ranks=True"]
+    report = evaluate(case.config, overrides=keys, output=tmp_path / "out", workers=1)
 
     with pytest.raises(OutputError, match="without known_until"):
-        report.recompute(edge_paths=[edges.test], topk_metrics=True)
+        report.recompute(edge_paths=[case.root / "edges"], topk_metrics=True)
 
 
 def test_queries_whose_answers_are_all_excluded_are_not_counted(tmp_path: Path) -> None:
