@@ -123,7 +123,7 @@ def ended_and_changed(tmp_path: Path, work: str, *arguments: str) -> str:
     return start([sys.executable, program, *arguments], tmp_path).printed
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("end", ["complete", "fault"])
 def test_an_evaluation_leaves_its_callers_process_as_it_was(tmp_path: Path, workers: str, end: str) -> None:

@@ -27,7 +27,7 @@ def write_as_text(case: Path, root: Path) -> None:
                 file.write(f"all/{left}/{lhs}\trel/{rel}\tall/{right}/{rhs}\n")
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.reference
 @pytest.mark.parametrize("is_imported_first", [True, False])
 def test_edges_that_were_text_have_the_golden_figures(

@@ -134,7 +134,7 @@ def of_another_run(path: Path) -> None:
         file.attrs["digest"] = "0" * 32
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "num_units"), [(Path.exists, 2), (Path.unlink, 4), (of_another_run, 4)])
 def test_only_where_files_of_ranks_are_not_as_they_were_all_units_are_computed_again(
     damage: Callable[[Path], object], num_units: int, case: TinyCase, tmp_path: Path

@@ -54,7 +54,7 @@ def test_counts_are_those_of_exact_arithmetic(candidates, data):
     assert_counts_of_exact_arithmetic(data.draw(tiny_graphs(max_edges=20, max_partitions=3)), candidates, data)
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(("comparator", "operators", "dynamic"), crossed(MODELS[1::2], quick=2), ids=NAMES[1::2])
 def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
     assert_same_ranks(plain_graph(seed, 20, 50, operators, comparator, dynamic), precision="certified")

@@ -63,7 +63,7 @@ def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparat
     assert_nearly(graph, protocol, rules_of(data, graph), small=data.draw(st.booleans()))
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(("comparator", "operators", "dynamic"), crossed(MODELS, quick=2))
 def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
     assert_same_ranks(plain_graph(seed, 61, 34, operators, comparator, dynamic))

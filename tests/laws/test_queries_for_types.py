@@ -174,7 +174,7 @@ def test_ndcg_is_that_of_a_sort_filtered_and_raw_in_every_relation(
     assert mrr == pytest.approx(sum(n * x for n, x in zip(sizes, of_rows, strict=True)) / sum(sizes))
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_any_number_of_workers_and_any_blocks_give_the_same_bytes(dynamic: bool, tmp_path: Path) -> None:
     graph, known = typed_graph(dynamic=dynamic)

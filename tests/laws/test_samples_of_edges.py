@@ -129,7 +129,7 @@ def test_a_target_is_met_or_everything_is_evaluated(tmp_path: Path, monkeypatch:
     assert_alike(whole, tight)
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 def test_several_rounds_on_several_workers_give_the_numbers_of_one(
     candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -217,6 +217,7 @@ def test_the_export_script_writes_arrays_that_rank_alike(
     assert_libkge_ranks(model, tmp_path / "out", edges, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", ["all", "sampled"])
 def test_a_model_is_evaluated_by_several_workers(candidates: str, tmp_path: Path) -> None:
     """Among all by threads, among samples by processes."""

@@ -108,7 +108,7 @@ def test_elsewhere_counts_differ_by_candidates_within_the_rounding_bound_only(fu
         assert bool((surely_Q <= better_Q).all() & (better_Q + tied_Q <= possibly_Q).all())
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("dimension", [5, 64, 101])
 def test_a_score_depends_on_its_two_vectors_alone(fused_device, dimension):
     """Law 2: alone or among many, in whatever tile, in a pair: the same bits; so identical candidates tie exactly."""
@@ -151,7 +151,7 @@ def test_the_self_check_says_what_counts(fused_device):
     assert fused.self_check(torch.device(fused_device)).startswith("triton ")
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["other bits", "no compiler"])
 def test_where_the_self_check_fails_the_general_path_counts(fused_device, monkeypatch, fault):
     launch = fused._launch

@@ -54,6 +54,7 @@ def train(folder: Path, num_epochs: int) -> tuple:
     return model, losses
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 def test_the_loss_falls_and_a_seed_gives_one_model(folder):
     model, losses = train(folder, 25)
@@ -64,6 +65,7 @@ def test_the_loss_falls_and_a_seed_gives_one_model(folder):
     assert torch.equal(model.entities_ND, same_model.entities_ND)
 
 
+@pytest.mark.slow
 def test_edges_point_to_the_rows_of_their_entities(folder):
     graph = load(folder)
 
@@ -79,6 +81,7 @@ def test_edges_point_to_the_rows_of_their_entities(folder):
         assert names[rhs] in (called if rel == 0 else [f"c{caller % 5}"])
 
 
+@pytest.mark.slow
 def test_the_operator_is_a_complex_product_and_has_its_adjoint():
     generator = torch.Generator().manual_seed(0)
     model = train_demo.Model(1, 3, 6, generator)
@@ -131,6 +134,7 @@ def test_another_output_folder_gets_the_same_checkpoint(trained, tmp_path):
     assert (tmp_path / "x" / "monitor" / "training_stats.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_share_of_the_edges_is_held_out_and_watched(trained, tmp_path):
     history = read_history(trained / "monitor", pytest.fail)
     graph = load(trained)

@@ -12,7 +12,7 @@ from pbgeval.inputs.opening import open_inputs
 from tests.kit.case import TinyCase
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_the_size_of_units_changes_no_number_against_whole_partitions(

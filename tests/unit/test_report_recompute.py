@@ -76,7 +76,7 @@ CANDIDATES = {
 }
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @few
 @pytest.mark.parametrize("candidates", CANDIDATES)
 @given(graph=tiny_graphs(max_edges=12, max_partitions=3), draw=st.data())

@@ -26,6 +26,7 @@ def float32(value: float | None) -> object:
     return pytest.approx(value, rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_all_figures_of_visits_and_passes_are_there_at_their_steps(tmp_path: Path) -> None:
     train(3, num_passes=4, output=tmp_path / "monitor", sinks=[TensorBoardSink(tmp_path / "events")], **SIZE)
     history = read_history(tmp_path / "monitor", pytest.fail)
