@@ -18,7 +18,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,13 @@ from typing import Any
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import OPERATORS, SIDE_OPERATORS, SIMILARITIES, Formula, TwoOperators
 from pbgeval.models.model import EmbeddingModel, TypedRelations, existing_file, read_object
-from pbgeval.models.tensors import Tensors, is_checkpoint, table_at, tensors_of
+from pbgeval.models.tensors import SHARDS, Tensors, is_checkpoint, table_at, tensors_of
 from pbgeval.notation import ENTITY_TYPE
 from pbgeval.storage.arrays import Shard, ShardedRows, Table, sharded
 from pbgeval.storage.text import listed, one_line
 
 DESCRIPTION = "model.json"
 RELATIONS = "relation.npy"
-NORMED = {"transe", "transr", "rotate"}  # models that have a norm
 _PLACES = ("entities", "relations", "source_relations", "destination_relations", "id_maps")  # keys that name files
 EXAMPLE = '{"model": "complex"}'
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
@@ -55,6 +54,17 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "id_maps": str,  # GraphStorm's folder raw_id_mappings
     "num_files": int,  # shards of safetensors
 }
+_TABLES = {"entities", "relation_types", "unit_norm", "num_files"}  # keys of all tables of vectors
+_RELATIONAL = OPERATORS.keys() - {"dot"}
+_FORMULAS: Mapping[str, Collection[str]] = {  # keys of some formulas
+    "norm": {"transe", "rotate"},
+    "reciprocal": _RELATIONAL,
+    "phase_unit": {"rotate"},
+    "clamped": {"simple"},
+    "gamma": {"rotate"},
+    "relations": _RELATIONAL,
+}
+_NORMLESS = OPERATORS.keys() - _FORMULAS["norm"]
 _NODES, _BAG = "node_emb.weight", re.compile(r"(?:^|\.)embedding(?:_bag)?s\.([^.]+)\.weight$")
 _MODULES = {"source": "src_operator", "destination": "dst_operator"}
 _WEIGHT = "edge_type_embeddings.weight"
@@ -87,11 +97,28 @@ def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
                 f"{file}: expected files in its folder, found {one_line(one)}; name others in model_options"
             )
     described = {**from_file, **options}
-    # In files, scripts/export_*.py write the norm 1 of every model.
-    if described.get("model") in OPERATORS.keys() - NORMED and ("norm" in options or described.get("norm") == 2):
-        said_by = "model_options" if "norm" in options else file
-        raise StorageError(f"{said_by}: norm has no effect on {described['model']}; remove it")
+    if "norm" not in options and described.get("norm") == 1 and described.get("model") in _NORMLESS:
+        del described["norm"]  # scripts/export_*.py write it for every model
     return described
+
+
+def refuse_unused(path: Path, options: Mapping[str, Any], used: Collection[str], model: str) -> None:
+    """Refuse what a description says without effect.
+
+    Args:
+        path: the model.
+        options: the description.
+        used: the keys that have an effect.
+        model: on what the others have none.
+
+    Raises:
+        StorageError: there is another key.
+    """
+    for key in options:
+        if key not in used:
+            file = path / DESCRIPTION
+            is_of_file = file.is_file() and key in read_object(file, "a description of a model")
+            raise StorageError(f"{file if is_of_file else 'model_options'}: {key} has no effect on {model}; remove it")
 
 
 def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
@@ -113,6 +140,8 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     system = "arrays" if tensors is None else "tensors"
     if tensors is not None and any(name.endswith(_NODES) for name in tensors):
         system = "pyg"
+    _check_effects(path, options, system)
+    if tensors is not None and system == "pyg":
         options = {**_pyg_options(path, tensors, options), **options}
     where = str(path / DESCRIPTION if tensors is None and not options.get("entities") else path)
     tables = _entities(path, options, tensors)
@@ -152,14 +181,44 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     return EmbeddingModel(str(path), system, formula, tables, parameters, entity_names, relation_names, types)
 
 
+def _check_effects(path: Path, options: Mapping[str, Any], system: str) -> None:
+    """Refuse options without effect on the model that the others describe."""
+    if not path.is_dir() or not any(path.glob(SHARDS)):
+        refuse_unused(path, options, _KEYS.keys() - {"num_files"}, f"a model without {SHARDS}")
+    if "source" in options or "destination" in options:
+        chosen = {side: options.get(side, "identity") for side in _MODULES}
+        tables = {f"{side}_relations" for side, name in chosen.items() if name.lower() != "identity"}
+        model = f"the operators {one_line(chosen['source'])} and {one_line(chosen['destination'])}"
+        refuse_unused(path, options, {*_TABLES, *_MODULES, "similarity", *tables}, model)
+        return
+    kind = options.get("model")
+    if kind not in OPERATORS:
+        return  # which is an error
+    used = {"model", *_TABLES, *(key for key, kinds in _FORMULAS.items() if kind in kinds)}
+    has_gamma = kind == "rotate" and "gamma" in options
+    if has_gamma:
+        used.remove("phase_unit")
+    if system == "pyg" and kind == "rotate":
+        used.remove("norm")
+    model = f"{kind}{' of PyG' if system == 'pyg' else ''}{' with gamma' if has_gamma else ''}"
+    refuse_unused(path, options, used, model)
+
+
 def _pyg_options(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return how torch_geometric.nn.kge's models score: RotatE takes one norm of all numbers.
 
     TransE divides entities by the norm that measures distances. Imaginary parts are tables of their own.
     """
-    kind, imaginary = options.get("model"), _NODES.replace(".weight", "_im.weight")
-    if kind in ("complex", "rotate") and "entities" not in options and not _holds(tensors, imaginary):
-        raise StorageError(f"{path}: expected {imaginary}, which {kind} of PyG has, found none; check model")
+    kind = options.get("model")
+    for key, name, kinds in (
+        ("entities", "node_emb_im.weight", ("complex", "rotate")),
+        ("relations", "rel_emb_im.weight", ("complex",)),
+    ):
+        if kind not in OPERATORS or key in options or _holds(tensors, name) == (kind in kinds):
+            continue
+        if kind in kinds:
+            raise StorageError(f"{path}: expected {name}, which {kind} of PyG has, found none; check model")
+        raise StorageError(f"{path}: found {name}, which {kind} of PyG has not; check model")
     norms = {"transe": {"unit_norm": options.get("norm", 1)}, "rotate": {"norm": 2}}
     tables = {
         key: [f"#{name}", *([f"#{name}_im"] if _holds(tensors, f"{name}_im.weight") else [])]
@@ -186,8 +245,11 @@ def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -
     if not isinstance(addresses, dict):
         addresses = {ENTITY_TYPE: addresses}
     tables = {name: _table(path, address, tensors) for name, address in addresses.items()}
+    wrong = next((name for name in tables if not re.fullmatch(r"[^/\0]+", str(name))), None)
+    if wrong is not None:
+        raise StorageError(f"{path}: entities: expected names of types without a slash, found {one_line(wrong)!r}")
     widths = {table.dimension for table in tables.values()}
-    if len(widths) != 1 or not all(re.fullmatch(r"[^/\0]+", str(name)) for name in tables):
+    if len(widths) != 1:
         raise StorageError(f"{path}: expected entity types with vectors of one dimension, found {sorted(widths)}")
     if "unit_norm" not in options:
         return tables

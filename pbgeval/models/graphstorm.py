@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
-from pbgeval.models.arrays import formula_of, relation_types_of, untyped_relations
+from pbgeval.models.arrays import formula_of, refuse_unused, relation_types_of, untyped_relations
 from pbgeval.models.model import EmbeddingModel, TypedRelations, read_object
 from pbgeval.models.pickles import read_saved, stored_at, stored_rows
 from pbgeval.storage.arrays import Shard, Table, hdf5_rows, sharded
@@ -68,6 +68,8 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         raise StorageError(
             f"{where}: set model in model_options to the decoder, one of {', '.join(DECODERS)}, got {one_line(decoder)}"
         )
+    used = {"model", "id_maps", *({"rotate": ["gamma"], "dot_product": ["relation_types"]}.get(decoder, []))}
+    refuse_unused(path, options, used, f"{decoder} of GraphStorm")
     if decoder == "rotate" and "gamma" not in options:
         raise StorageError(f"{where}: the decoder rotate needs gamma in model_options, as it was set for training")
     info = read_object(path / INFO, "what GraphStorm saved")
@@ -78,6 +80,8 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     for name, dimension in types.items():
         tables[name], saved = _table(path / name, info, dimension)
         maps = Path(path, options["id_maps"], name) if "id_maps" in options else None
+        if isinstance(saved, RawIds):
+            saved = evolve(saved, maps=maps)
         labels[name] = saved if isinstance(saved, RawIds) else SavedNames(tables[name].num_rows, saved, maps)
         if isinstance(saved, RawIds) or (saved is not None and not saved.in_order()):
             rows_of_ids[name] = saved.rows
@@ -138,10 +142,11 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
         counts = Counter(name.partition("_")[0] for name in names)  # of the files of each process
         whole = [f"{process}_{index:05d}.parquet" for process, count in counts.items() for index in range(count)]
         _check_parts(folder, info, names, whole, len(counts), table.num_rows)
-        return table, RawIds(tuple(paths))
+        return table, RawIds(tuple(paths), table.num_rows)
     _check_parts(folder, info, saved, [f"embed-{index:05d}.pt" for index in range(len(saved))], len(saved))
-    paths = [folder / name for name in saved]
-    parts = [_of_dimension(folder, stored_rows(path, _tensor(path)), dimension) for path in paths]
+    of_files = [(folder / name, _tensor(folder / name)) for name in saved]
+    some = [one for one in of_files if tuple(one[1].shape) != (0, dimension)]  # a process may have no node of the type
+    parts = [_of_dimension(folder, stored_rows(path, tensor), dimension) for path, tensor in some or of_files]
     starts = [*accumulate((part.num_rows for part in parts), initial=0)]
     shards = [Shard(start, 0, part) for start, part in zip(starts, parts, strict=False)]
     table = sharded(str(folder), shards, starts[-1], dimension)
@@ -152,7 +157,7 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
     if missing is not None:
         raise StorageError(f"{folder / missing}: no such file, but other parts have theirs; copy the folder again")
     return table, SavedIds(
-        tuple(_id_piece(folder / name, part.num_rows) for name, part in zip(nids, parts, strict=True))
+        tuple(_id_piece(folder / name, len(tensor)) for name, (_, tensor) in zip(nids, of_files, strict=True))
     )
 
 
@@ -242,8 +247,12 @@ class SavedIds:
         for _, ids in self.blocks():
             row_N[ids] = np.arange(first, first + len(ids))
             first += len(ids)
-        is_node_E = (ids_E >= 0) & (ids_E < len(row_N))
-        return np.where(is_node_E, row_N[np.where(is_node_E, ids_E, 0)], -1)
+        return _rows_of(row_N, ids_E)
+
+
+def _rows_of(row_N: np.ndarray, ids_E: np.ndarray) -> np.ndarray:
+    is_node_E = (ids_E >= 0) & (ids_E < len(row_N))
+    return np.where(is_node_E, row_N[np.where(is_node_E, ids_E, 0)], -1)
 
 
 @frozen
@@ -251,28 +260,37 @@ class RawIds:
     """The raw id of each row of a table."""
 
     paths: tuple[Path, ...]
+    num_rows: int
+    maps: Path | None = None  # the folder that maps raw ids to nodes
 
     def __iter__(self) -> Iterator[object]:
         return iter(parquet_column(self.paths, "nid"))
 
     def rows(self, ids_E: np.ndarray) -> np.ndarray:
-        """Return the row of each raw id that is a number; -1 where there is none.
+        """Return the row of each node; -1 where there is none.
 
         Raises:
-            StorageError: raw ids are texts, or one has two rows.
+            StorageError: nothing says which node has which raw id, or raw ids are not those of `maps`, each once.
         """
-        row_of: dict[int, int] = {}
-        for row, name in enumerate(self):
-            if not isinstance(name, int):
-                raise StorageError(
-                    f"{self.paths[0]}: nodes have raw ids that are texts, such as {one_line(name)}, but edges have "
-                    "numbers; give edges by name, as .tsv, .csv or .parquet"
-                )
+        folder = self.paths[0].parent
+        if self.maps is None:
+            raise StorageError(
+                f"{folder}: the embeddings were remapped to raw ids, but edges have the numbers of nodes; give edges "
+                "by name, as .tsv, .csv or .parquet, or set id_maps in model_options"
+            )
+        row_of: dict[str, int] = {}
+        for row, name in enumerate(map(str, self)):
             if row_of.setdefault(name, row) != row:
                 raise StorageError(
-                    f"{self.paths[0].parent}: expected each raw id (nid) once, found {name} again; {_ADVICE}"
+                    f"{folder}: expected each raw id (nid) once, found {one_line(name)} again; {_ADVICE}"
                 )
-        return np.array([row_of.get(node, -1) for node in ids_E.tolist()], np.int64)
+        raw = _raw_ids(self.maps, self.num_rows)
+        unknown = row_of.keys() - raw
+        if unknown:
+            raise StorageError(
+                f"{self.maps}: no node has the raw id {one_line(min(unknown))} of {folder}; check id_maps"
+            )
+        return _rows_of(np.array([row_of[name] for name in raw]), ids_E)
 
 
 @frozen

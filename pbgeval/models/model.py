@@ -208,7 +208,8 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
             raise ValueError(f"more than {MAX_OBJECT_BYTES >> 20} MB")
         found = json.loads(read_text(path), object_pairs_hook=once_each)
     except (OSError, ValueError, RecursionError) as error:
-        raise StorageError(f"{path}: cannot read {what}: {one_line(error)}") from error
+        reason = (isinstance(error, OSError) and error.strerror) or one_line(error)  # without the path again
+        raise StorageError(f"{path}: cannot read {what}: {reason}") from error
     if not isinstance(found, dict):
         raise StorageError(f"{path}: expected a JSON object, found a {type(found).__name__}")
     return found

@@ -44,6 +44,10 @@ def open_model(path: Path, options: Mapping[str, Any] | None = None, *, trust_pi
         )
     if (path / INFO).is_file():
         return open_graphstorm(path, read_description(path, options or {}))
+    if options and "entities" not in options and not _has_description(path) and path.is_dir() and is_dglke(path):
+        raise StorageError(
+            f"{path}: model_options have no effect on a folder of DGL-KE, as its files say all; remove them"
+        )
     if options or _has_description(path) or (path.suffix in _TABLES and path.suffix not in SAVED and path.is_file()):
         return open_arrays(path, read_description(path, options or {}))
     if path.is_dir() and is_dglke(path):

@@ -18,7 +18,7 @@ import torch
 from pbgeval.storage import parquet
 from tests import hostile_tensors as zoo
 from tests.kit.faults import Fault, World, check, fault, remove, truncate, write
-from tests.systems_reference import GiglModel, GraphStormFolder, PygState, save_checkpoint, values
+from tests.systems_reference import DglkeFolder, GiglModel, GraphStormFolder, PygState, save_checkpoint, values
 
 RUN = ("--config", "eval.json", "--workers", "1", "--output", "output", "--quiet")
 Damage = Callable[[Path], object]
@@ -31,11 +31,22 @@ def write_config(root: Path, model: str, options: dict[str, Any]) -> None:
 
 
 def of_graphstorm(decoder: str, **how: bool) -> World:
-    return World(lambda root: write_config(root, "emb", GraphStormFolder(root / "emb", decoder, **how).options), RUN)
+    def make(root: Path) -> None:
+        model = GraphStormFolder(root / "emb", decoder, **how)
+        if how.get("remapped"):
+            model.write_id_maps(root / "maps")
+        write_config(root, "emb", model.options | ({"id_maps": "../maps"} if how.get("remapped") else {}))
+
+    return World(make, RUN)
 
 
-def of_pyg(file: str) -> World:
-    return World(lambda root: (root.mkdir(), write_config(root, file, PygState(root / file, "transe").options)), RUN)
+def of_pyg(file: str, name: str = "transe") -> World:
+    return World(lambda root: (root.mkdir(), write_config(root, file, PygState(root / file, name).options)), RUN)
+
+
+def make_dglke(root: Path) -> None:
+    DglkeFolder(root / "dglke", "DistMult")
+    write_config(root, "dglke", {"model": "distmult"})
 
 
 def of_gigl(save: Callable[[Path, Any], object], **more: int) -> World:
@@ -68,6 +79,8 @@ def make_parquet(root: Path) -> None:
 
 GRAPHSTORM, REMAPPED = of_graphstorm("rotate"), of_graphstorm("distmult", remapped=True)
 HDF5, PYG, SAFETENSORS = of_graphstorm("distmult", hdf5=True), of_pyg("model.pt"), of_pyg("model.safetensors")
+PYG_COMPLEX, PYG_ROTATE = of_pyg("model.pt", "complex"), of_pyg("model.pt", "rotate")
+DGLKE = World(make_dglke, RUN)
 GIGL, INDEXED = of_gigl(save_checkpoint), of_gigl(save_indexed)
 SHARDS = of_gigl(functools.partial(save_checkpoint, safetensors=True), num_files=2)
 PARQUET = World(make_parquet, RUN)
@@ -210,6 +223,10 @@ BAD_GRAPHSTORM = [
         ": rotate with entity vectors of 6 columns needs relation vectors of 3 columns, found 6; …",
         tensor("emb/rel_emb.pt", torch.ones(3, 6)),
     ),
+    graphstorm(
+        "/relation2id_map.json: cannot read the numbers of relations: No such file or directory",
+        remove("emb/relation2id_map.json"),
+    ),
     graphstorm("/relation2id_map.json: expected 3 relations, as in rel_emb.pt, found 0", relation_numbers({})),
     graphstorm(
         "/relation2id_map.json: expected ('left type', 'relation', 'right type'), found __import__('os')…",
@@ -269,6 +286,11 @@ BAD_GRAPHSTORM = [
 ]
 REMAPPED_ITEMS = "emb/item/embed-0000{}_0000{}.parquet"
 BAD_REMAPPED = [
+    fault(
+        "{root}/emb/item: the embeddings were remapped to raw ids, but edges have the numbers of nodes; give …",
+        option("id_maps", None),
+        world=REMAPPED,
+    ),
     *(
         of_file(REMAPPED, "{root}/emb/item: expected 2 parts (world_size in emb_info.json), … found …", damage)
         for damage in (
@@ -619,8 +641,76 @@ BAD_FILES = [
 ]
 
 
+def without_effect(world: World, model: str, changed: dict[str, object], *keys: str, **more: object) -> list[Fault]:
+    """A fault of each option that has no effect on a model."""
+    some: dict[str, object] = {
+        **{"norm": 2, "reciprocal": True, "phase_unit": 3.0, "clamped": True, "gamma": 3.0, "unit_norm": 2},
+        **{"entities": "e.npy", "relations": "r.npy", "relation_types": [["a", "user", "item"]], "model": "distmult"},
+        **{"source": "LINEAR", "similarity": "COSINE", "source_relations": "a", "destination_relations": "b"},
+        **{"id_maps": "maps", "num_files": 7},
+    }
+    changes = [option(key, value) for key, value in changed.items()]
+    return [
+        of_file(
+            world,
+            f"model_options: {key} has no effect on {model}; remove it",
+            *changes,
+            option(key, (some | more)[key]),
+        )
+        for key in keys
+    ]
+
+
+OF_ROTATE = ("phase_unit", "gamma")
+OF_SIDES = ("similarity", "source_relations", "destination_relations", "id_maps")
+NOT_OF_GRAPHSTORM = (
+    *("norm", "reciprocal", "phase_unit", "clamped", "unit_norm", "entities", "relations"),
+    *("source", "similarity", "source_relations", "num_files"),
+)
+WITHOUT_EFFECT = [
+    *without_effect(HDF5, "distmult of GraphStorm", {}, *NOT_OF_GRAPHSTORM, "gamma", "relation_types"),
+    *without_effect(GRAPHSTORM, "rotate of GraphStorm", {}, *NOT_OF_GRAPHSTORM, "relation_types"),
+    *without_effect(HDF5, "transe_l1 of GraphStorm", {"model": "transe_l1"}, "norm", "gamma", "unit_norm"),
+    *without_effect(HDF5, "dot_product of GraphStorm", {"model": "dot_product"}, "gamma", "relations", "clamped"),
+    *without_effect(PARQUET, "distmult", {}, "clamped", *OF_ROTATE, *OF_SIDES),
+    *without_effect(PARQUET, "complex", {"model": "complex"}, "clamped", *OF_ROTATE, *OF_SIDES),
+    *without_effect(PARQUET, "rotate with gamma", {"model": "rotate", "gamma": 2.0}, "phase_unit", "clamped"),
+    *without_effect(PARQUET, "dot", {"model": "dot", "relations": None}, "relations", "reciprocal", "norm"),
+    *without_effect(PARQUET, "a model without shard-*.safetensors", {}, "num_files"),
+    *without_effect(GIGL, "a model without shard-*.safetensors", {}, "num_files"),
+    *without_effect(
+        GIGL,
+        "the operators TRANSLATION and IDENTITY",
+        {},
+        *("model", "norm", "reciprocal", "clamped", *OF_ROTATE, "relations", "id_maps", "destination_relations"),
+    ),
+    *without_effect(PYG, "transe of PyG", {}, "clamped", *OF_ROTATE, *OF_SIDES),
+    *without_effect(PYG_ROTATE, "rotate of PyG", {}, "norm", "clamped"),
+    of_file(
+        PARQUET,
+        "{root}/model.json: clamped has no effect on distmult; remove it",
+        write("model.json", json.dumps({"clamped": True})),
+    ),
+    of_file(DGLKE, "{root}/dglke: model_options have no effect on a folder of DGL-KE, as its files say all; remove …"),
+    *(
+        of_file(PYG_COMPLEX, f"{ROOT}.pt: found {name}_im.weight, which {kind} of PyG has not; check model", *damage)
+        for kind, name, *damage in (
+            ("distmult", "node_emb", option("model", "distmult")),
+            ("transe", "node_emb", option("model", "transe")),
+            ("rotate", "rel_emb", option("model", "rotate")),
+        )
+    ),
+    of_file(
+        PARQUET,
+        "{root}: entities: expected names of types without a slash, found 'a/b'",
+        option("entities", {"a/b": "entity.parquet"}),
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    "row", [*BAD_GRAPHSTORM, *BAD_REMAPPED, *BAD_HDF5, *BAD_CHECKPOINTS, *BAD_SHARDS, *BAD_FILES, NO_MODEL]
+    "row",
+    [*BAD_GRAPHSTORM, *BAD_REMAPPED, *BAD_HDF5, *BAD_CHECKPOINTS, *BAD_SHARDS, *BAD_FILES, *WITHOUT_EFFECT, NO_MODEL],
 )
 def test_a_bad_model_is_one_line_and_nothing_of_it_runs(
     row: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

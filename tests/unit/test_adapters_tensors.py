@@ -479,7 +479,7 @@ def test_partitions_and_workers_change_no_figure(system: str, num_partitions: in
 
     assert alone == several
     plain = made(system.split()[0], tmp_path / "plain")  # another form moves no vector
-    numbers = evaluated(plain[0], options, edges, known, tmp_path / "numbers").document
+    numbers = evaluated(plain[0], plain[1], edges, known, tmp_path / "numbers").document
     assert {key: alone[key] for key in KEYS} == {key: numbers[key] for key in KEYS}
 
 
@@ -582,10 +582,11 @@ def test_a_raw_id_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     for path in model.folder.glob("*/*.parquet"):
         table = parquet.read_table(path)
         parquet.write_table(pyarrow.table({"emb": table["emb"], "nid": [0, *range(len(table) - 1)]}), path)
+    model.write_id_maps(tmp_path / "maps")
     edges = [(0, 0, 0)]
 
     with pytest.raises(StorageError, match=r"emb/(user|item): expected each raw id \(nid\) once, found \d+ again; "):
-        evaluated(model.folder, model.options, edges, edges, tmp_path / "out")
+        evaluated(model.folder, model.options | {"id_maps": "../maps"}, edges, edges, tmp_path / "out")
     config = config_of_names(tmp_path, model.folder, model.options, edges, edges, names_of(model, is_raw=True))
     with pytest.raises(StorageError, match=f"{re.escape(str(model.folder))}: these names of entities occur more than"):
         evaluate(config, output=tmp_path / "named", workers=1)
@@ -607,26 +608,65 @@ def test_the_best_candidates_are_called_as_nodes_are(remapped: bool, tmp_path: P
         assert edge == names(edges[int(row)])
 
 
-def test_raw_ids_that_are_numbers_are_those_of_edges_in_arrays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("as_numbers", [False, True])
+def test_edges_in_arrays_have_the_numbers_of_nodes_that_id_maps_translate(as_numbers: bool, tmp_path: Path) -> None:
+    """Also where raw ids are numbers: those are no numbers of nodes."""
     model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
-    for path in model.folder.glob("*/*.parquet"):
+    model.write_id_maps(tmp_path / "maps")
+    for path in tmp_path.glob("*/*/*.parquet"):
         table = parquet.read_table(path)
-        raw = [int(name.partition("-")[2]) for name in table["nid"].to_pylist()]
-        parquet.write_table(pyarrow.table({"emb": table["emb"], "nid": raw}), path)
+        key = "nid" if "nid" in table.column_names else "orig"
+        raw = [int(name.partition("-")[2]) if as_numbers else name for name in table[key].to_pylist()]
+        parquet.write_table(pyarrow.table({of: table[of] for of in table.column_names} | {key: raw}), path)
     edges, known = some_typed_edges(model, 15, seed=1), some_typed_edges(model, 90, seed=2)
-    raw_edges, raw_known = ([(lhs * 7, rel, rhs * 7) for lhs, rel, rhs in of] for of in (edges, known))
+    options = model.options | {"id_maps": "../maps"}
 
-    evaluated(model.folder, model.options, raw_edges, raw_known, tmp_path / "out")
+    evaluated(model.folder, options, edges, known, tmp_path / "out")
 
     assert_typed_ranks(tmp_path / "out", edges, model, known, 0.0)
-    with pytest.raises(StorageError, match=r"edge 0: the model has no node 1 of the type that relation 0 has there"):
-        evaluated(model.folder, model.options, [(1, 0, 0)], raw_known, tmp_path / "wrong")
+    with pytest.raises(StorageError, match=r"edge 0: the model has no node 31 of the type that relation 0 has there"):
+        evaluated(model.folder, options, [(31, 0, 0)], known, tmp_path / "wrong")
+    with pytest.raises(
+        StorageError, match=r"remapped to raw ids, .*; give edges by name, .*, or set id_maps in model_"
+    ):
+        evaluated(model.folder, model.options, edges, known, tmp_path / "wrong")
+
+
+def test_id_maps_of_other_raw_ids_are_refused(tmp_path: Path) -> None:
+    model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
+    model.write_id_maps(tmp_path / "maps")
+    table = parquet.read_table(tmp_path / "maps" / "user" / "part-00000.parquet").to_pydict()
+    other = pyarrow.table({"orig": ["x", *table["orig"][1:]], "new": table["new"]})
+    parquet.write_table(other, tmp_path / "maps" / "user" / "part-00000.parquet")
+
+    with pytest.raises(StorageError, match=r"maps/user: no node has the raw id u-0 of .*/emb/user; check id_maps"):
+        evaluated(model.folder, model.options | {"id_maps": "../maps"}, [(1, 0, 1)], [(1, 0, 1)], tmp_path / "out")
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_a_process_of_graphstorm_without_a_node_of_a_type_saves_no_rows(shuffled: bool, tmp_path: Path) -> None:
+    """As the first, another or the last of the processes."""
+    model = GraphStormFolder(tmp_path / "emb", "distmult", parts=2, shuffled=shuffled)
+    for name, empty in (("item", (0, 3)), ("user", (2, 3))):
+        for kind, nothing in (("embed", torch.empty(0, 6)), ("embed_nids", torch.empty(0, dtype=torch.int64))):
+            if kind == "embed" or shuffled:
+                files = [model.folder / name / f"{kind}-{index:05d}.pt" for index in range(4)]
+                filled = [torch.load(path) for path in files[:2]]
+                for index, path in enumerate(files):
+                    torch.save(nothing if index in empty else filled.pop(0), path)
+    info = json.loads((model.folder / "emb_info.json").read_text())
+    (model.folder / "emb_info.json").write_text(json.dumps(info | {"world_size": 4}))
+    edges, known = some_typed_edges(model, 15, seed=1), some_typed_edges(model, 90, seed=2)
+
+    evaluated(model.folder, model.options, edges, known, tmp_path / "out")
+
+    assert_typed_ranks(tmp_path / "out", edges, model, known, 0.0)
 
 
 def test_a_model_of_types_with_raw_ids_takes_no_edges_in_arrays_and_is_not_converted(tmp_path: Path) -> None:
     model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
 
-    with pytest.raises(StorageError, match=r"raw ids that are texts, such as .-\d+, but edges have numbers"):
+    with pytest.raises(StorageError, match=r"remapped to raw ids, but edges have the numbers of nodes; give edges by"):
         evaluated(model.folder, model.options, [(1, 0, 0)], [(1, 0, 0)], tmp_path / "out")
     with pytest.raises(ConfigError, match="import-model converts models of one entity type"):
         import_model(open_model(model.folder, model.options), tmp_path / "converted", 1, EdgeFiles({}))
