@@ -23,7 +23,7 @@ from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.graph import Dictionary, NamedFiles, counts_of, is_made, split_files
 from pbgeval.importing.model import write_dictionary
 from pbgeval.importing.placement import UNKNOWN, refuse_unknown
-from pbgeval.inputs.opening import Inputs, edge_paths, open_inputs, with_edge_paths
+from pbgeval.inputs.opening import Inputs, edge_paths, needs_time, open_inputs, with_edge_paths
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.output import IMPORTED
@@ -109,6 +109,12 @@ def _plan(
     All else that can be wrong is found before: splitting may take long.
     """
     form = ColumnForm.parse(config.edge_columns, "edge_columns")
+    if "time" not in form.columns and any(needs_time(config, str(path)) for path in paths):
+        until = "known_until" if config.known_until is not None else "breakdowns: time"
+        key = "time_window" if config.time_window is not None else until
+        raise ConfigError(
+            f"edge_columns: no column s (time), which {key} needs; add it, as in 'hrts', or as a fifth name"
+        )
     without = {str(path) for path in paths}
     # Candidates are of edges.
     inputs = open_inputs(with_edge_paths(config, lambda path: None if path in without else path, candidate_path=None))

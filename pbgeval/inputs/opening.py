@@ -259,6 +259,11 @@ def _disagreement(config: EvalConfig, mismatches: list[list[str]]) -> list[str]:
     return [heading, *(f"  {line.removeprefix(f'{folder}/')}" for line in below)]
 
 
+def needs_time(config: EvalConfig, path: str) -> bool:
+    """Return whether the edges of a path must have times."""
+    return config.filters_by_time or (config.uses_time and path in config.edge_paths)
+
+
 def _open_edges(
     config: EvalConfig, path: str, given: ArrayEdges | None, model: Model | None
 ) -> dict[Bucket, EdgeSource]:
@@ -266,10 +271,10 @@ def _open_edges(
 
     Raises:
         StorageError: they are not there, or of another form.
-        DataError: they lack times, or the model has no such entity.
+        DataError: they lack times, a file that is evaluated has none, or the model has no such entity.
     """
     extent = grid(config)
-    with_time = config.filters_by_time or (config.uses_time and path in config.edge_paths)
+    with_time = needs_time(config, path)
     if given is None and Path(path).is_dir():
         return {**find_buckets(Path(path), extent.lhs, extent.rhs, with_time=with_time)}
     if given is None and names_file_of_edges(path):
@@ -285,6 +290,8 @@ def _open_edges(
             "or convert model and edges with kgeval-dist import-model"
         )
     edges = edges_of_file(Path(path)) if given is None else given
+    if given is None and path in config.edge_paths and not edges.num_edges:  # as for files of edges by name
+        raise DataError(f"{path}: there are no edges in this file")
     if with_time and not edges.has_time:
         raise DataError(f"{edges.path}: expected {FORM_WITH_TIME}, got no fourth column; add the times")
     if isinstance(model, EmbeddingModel) and model.rows_of_ids:

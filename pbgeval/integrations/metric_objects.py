@@ -37,6 +37,7 @@ from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.query_metrics import QUERIES, ratio
 from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats, StatsLayout
 from pbgeval.stats.ranks import IndexLists, RankCounts, RankType, from_scores
+from pbgeval.storage.text import one_line
 
 Numbers = Tensor | np.ndarray | Sequence[Any]
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -117,8 +118,9 @@ class RankMetric:
         """Add the queries of another metric with the same cutoffs.
 
         Raises:
-            ConfigError: its cutoffs are others.
+            ConfigError: it is no RankMetric, or its cutoffs are others.
         """
+        _check_alike(self, other)
         if self.hits_at != other.hits_at:
             raise ConfigError(f"merge_state: expected hits_at = {list(self.hits_at)}, got {list(other.hits_at)}")
         self._stats, self._histograms = self._stats + other._stats, self._histograms + other._histograms
@@ -139,6 +141,9 @@ class RankMetric:
         Raises:
             DataError: a key is missing, the shapes do not fit, or a score is NaN.
         """
+        if not isinstance(input_dict, Mapping):
+            given = one_line(repr(input_dict))
+            raise DataError(f"eval: expected a dictionary of y_pred_pos and y_pred_neg, got {given}")
         missing = [key for key in ("y_pred_pos", "y_pred_neg") if key not in input_dict]
         if missing:
             raise DataError(f"eval: the dictionary has no {missing[0]}; it has {', '.join(map(str, input_dict))}")
@@ -178,6 +183,8 @@ class RankMetric:
 
 def _tensor(name: str, values: Numbers) -> Tensor:
     try:
+        if isinstance(values, np.ndarray):  # torch takes no other order of bytes, nor an axis that runs backwards
+            values = np.asarray(values, values.dtype.newbyteorder("="), order="C")
         tensor = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{name}: expected numbers, got {type(values).__name__}: {error}") from None
@@ -190,6 +197,11 @@ def _tensor(name: str, values: Numbers) -> Tensor:
 def _comparable(dtype: torch.dtype) -> torch.dtype:
     """Return the type to compare in; float64 would round integers."""
     return torch.float64 if dtype.is_floating_point else torch.int64
+
+
+def _check_alike(metric: object, other: object) -> None:
+    if type(other) is not type(metric):
+        raise ConfigError(f"merge_state: expected a {type(metric).__name__}, got {one_line(repr(other))}")
 
 
 def _whole(name: str, value: object) -> int:
@@ -276,6 +288,8 @@ class TopKMetric:
             DataError: the shapes do not fit, an index is out of range, or an item is recommended twice to one user.
         """
         items_Uk = _integers("pred_index_mat", pred_index_mat, 2)[:, : self.k]
+        if not items_Uk.shape[1]:
+            raise DataError("pred_index_mat: expected at least one column, got none; -1 stands for no item")
         try:
             user, item = edge_label_index
         except (TypeError, ValueError):
@@ -308,6 +322,20 @@ class TopKMetric:
         self._num_users += int(asked_U.sum())
         if self.num_items is not None:
             self._is_recommended[items_Uk[items_Uk >= 0]] = True
+
+    def merge_state(self, other: TopKMetric) -> None:
+        """Add the users of another metric with the same settings.
+
+        Raises:
+            ConfigError: it is no TopKMetric, or its settings are others.
+        """
+        _check_alike(self, other)
+        if (self.k, self.num_items) != (other.k, other.num_items):
+            expected, found = (f"k = {of.k}, num_items = {of.num_items}" for of in (self, other))
+            raise ConfigError(f"merge_state: expected {expected}, got {found}")
+        self._sums = {name: total + other._sums[name] for name, total in self._sums.items()}
+        self._num_users += other._num_users
+        self._is_recommended = self._is_recommended | other._is_recommended
 
     def compute(self) -> dict[str, float | None]:
         """Return recall, precision, f1, map, ndcg, mrr, hit_ratio, and coverage where the number of items is known.

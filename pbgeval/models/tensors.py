@@ -27,7 +27,7 @@ from pbgeval.errors import StorageError
 from pbgeval.models.model import once_each, read_object
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
-from pbgeval.storage.parquet import parquet_files, parquet_rows
+from pbgeval.storage.parquet import check_parts, parquet_files, parquet_rows
 from pbgeval.storage.text import check_regular, listed, one_line
 
 Tensors: TypeAlias = Mapping[str, Callable[[], Table]]  # by name; calling one opens its table
@@ -67,6 +67,8 @@ def table_at(place: Path, address: str, tensors: Tensors | None = None) -> Table
         files = parquet_files(path)
         if not files:
             raise StorageError(f"{path}: expected Parquet files, found none in this folder")
+        if os.path.isdir(path):
+            check_parts(path, files)
         return parquet_rows(files, name or None)
     return named(str(path), tensors_of(path), name)
 

@@ -176,13 +176,20 @@ def check_url(url: str) -> None:
     """Refuse a URL below which nothing can be written.
 
     Raises:
-        OutputError: it names no place.
+        OutputError: it names no place, or one that does not last.
     """
     place = re.split("[?#]", url)[0]
     shown = without_secrets(place, place)
     if place != url:
         raise OutputError(f"output: expected a URL without ? and #, got {shown} and more; leave that out")
-    if not url.partition("://")[2].strip("/"):
+    scheme, _, rest = url.partition("://")
+    if not re.fullmatch("[a-z][a-z0-9+.-]*", scheme):
+        raise OutputError(
+            f"output: expected a URL such as s3://bucket/folder, or a local path without ://, got {shown}"
+        )
+    if scheme == "memory":
+        raise OutputError(f"output: {shown} is gone when this process ends; choose s3://, gs://, abfs:// or file:///")
+    if not rest.strip("/"):
         raise OutputError(f"output: expected a bucket or folder after ://, got {shown}")
 
 

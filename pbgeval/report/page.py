@@ -475,6 +475,32 @@ RESULTS, CARD = ".eval_results", "evaluation.md"
 MARK = "Written by pbgeval."  # in files that are ours to replace
 
 
+_HUB_NAME = "[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
+_ADDRESS = re.compile(r"https?://(?:[^\s/?#]*@)?[\w\[]\S*", re.IGNORECASE)
+
+
+def _check_addresses(dataset: str, task: str, source: str | None) -> None:
+    """Refuse what the Hub does not take.
+
+    Raises:
+        ConfigError: see above.
+    """
+    is_odd = re.search(r"--|\.\.", dataset) or dataset.endswith((".git", ".ipynb"))
+    if is_odd or not re.fullmatch(f"{_HUB_NAME}/{_HUB_NAME}", dataset):
+        raise ConfigError(f"dataset {dataset!r}: expected OWNER/NAME of a dataset on the Hub")
+    if not re.fullmatch(_HUB_NAME, task) or task.endswith((".yaml", ".yml")):
+        raise ConfigError(
+            f"task {task!r}: expected letters, digits, '.', '_' and '-', without .yaml and without '.' or '-' at an end"
+        )
+    if source is None:
+        return
+    shown = without_secrets(source, source)
+    if not _ADDRESS.fullmatch(source) or not source.isprintable():
+        raise ConfigError(f"source {shown!r}: expected an address that starts with https:// and a host, without spaces")
+    if source != without_secrets(source):
+        raise ConfigError(f"source: expected an address without a user and a query, which all would see, got {shown}")
+
+
 def publish(
     report: Report, folder: Path, dataset: str, *, task: str = "default", metric: str = "mrr", source: str | None = None
 ) -> list[Path]:
@@ -494,15 +520,7 @@ def publish(
     """
     if not report.document.get("complete"):
         raise OutputError(f"{report.path}: this evaluation is not complete; finish it first")
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", dataset):
-        raise ConfigError(f"dataset {dataset!r}: expected OWNER/NAME of a dataset on the Hub")
-    if not re.fullmatch(r"[\w.-]+", task):
-        raise ConfigError(f"task {task!r}: expected letters, digits, '.', '_' and '-'")
-    if source is not None and not source.startswith(("https://", "http://")):
-        raise ConfigError(f"source {source!r}: expected an address that starts with https://")
-    if source is not None and source != without_secrets(source):
-        shown = without_secrets(source, source)
-        raise ConfigError(f"source: expected an address without a user and a query, which all would see, got {shown}")
+    _check_addresses(dataset, task, source)
     figures, headline = report.document["metrics"], report.document["headline"]
     try:
         key = resolve(metric, headline, figures.keys())

@@ -8,7 +8,7 @@ one `1 + better + tied`. Realistic ranks are half-integral; they are kept double
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from enum import Enum
 from functools import cached_property
 from operator import add, sub
@@ -269,6 +269,8 @@ def _excluded_mask(
     mask_QC = np.zeros((num_queries, num_candidates), np.bool_)
     if excluded is None:
         return mask_QC
+    if not isinstance(excluded, Sized):
+        raise ValueError(f"excluded: expected a bool mask {(num_queries, num_candidates)} or lists, got {excluded!r}")
     if len(excluded) != num_queries:
         raise ValueError(f"excluded: expected a list for each of {num_queries} rows, got {len(excluded)}")
     columns_of_Q = [_indices(columns) for columns in excluded]

@@ -295,8 +295,25 @@ def _read_range(dataset: Hdf5Dataset, start: int, stop: int, dtype: torch.dtype 
     # HDF5 converts types in small strips, at a third of the speed of reading as it is and converting here.
     stored = np.empty(stop - start, dataset.dtype)
     dataset.read_into(stored, start)
+    if dtype == torch.int64:
+        _check_size(f"{dataset.file.path}: dataset {dataset.name}", start, stored)
     buffer[:] = stored
     return block
+
+
+def _check_size(where: str, start: int, numbers: np.ndarray) -> None:
+    """Refuse unsigned numbers that would become negative.
+
+    Raises:
+        DataError: see above; names the row, of which `start` is the first.
+    """
+    largest = np.iinfo(np.int64).max
+    if numbers.dtype.kind == "u" and numbers.dtype.itemsize == 8 and numbers.size and numbers.max() > largest:
+        at = np.argwhere(numbers > largest)[0]
+        raise DataError(
+            f"{where}: row {start + int(at[0])}: expected an integer up to 2^63 - 1, got {int(numbers[tuple(at)])}; "
+            "write the ids of the model, and times from the first one"
+        )
 
 
 def _checked_block(
@@ -355,8 +372,10 @@ class ArrayEdges:
 
         Raises:
             StorageError: the file is gone or damaged.
+            DataError: a number is larger than int64 holds, or a time is negative.
         """
         array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
+        _check_size(str(self.path), start, array_E3[start:stop])
         columns = array_E3[start:stop].astype(np.int64).T
         return _checked_block(self.path, start, [torch.from_numpy(np.ascontiguousarray(column)) for column in columns])
 

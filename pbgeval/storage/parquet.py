@@ -28,6 +28,8 @@ MAX_GROUP_BYTES = 512 << 20  # of the vectors of a group of rows, and of all tha
 MAX_FOOTER_BYTES = 64 << 20  # of what describes a file
 _BATCH_ROWS = 1 << 14
 _NAMES = re.compile(r"u?int|(dictionary<values=)?(large_)?string")  # pyarrow's names of types
+_OF_PARTS = re.compile(r"(.*)(?<![0-9])([0-9]+)-of-([0-9]+)")
+_UUID = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){4}[0-9a-f]{8}")
 _PAGE_HEADER_BYTES = 1 << 12
 _BOOLS, _INTEGERS, _BINARY, _STRUCT = (1, 2), (4, 5, 6), 8, 12  # types of Thrift's compact protocol
 
@@ -83,6 +85,38 @@ def parquet_files(path: Path, pattern: str = "*.parquet") -> tuple[Path, ...]:
     given = [name for name in names if not any(part[0] in "._" for part in name.split(os.sep))]
     given.sort(key=lambda name: ([int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)], name))
     return tuple(path / name for name in given)
+
+
+def check_parts(folder: Path, paths: Sequence[Path]) -> None:
+    """Refuse files of a folder that are not a whole table, as far as names tell: rows after a gap would be others.
+
+    Raises:
+        StorageError: a numbered file is missing or there twice, or a folder in this one holds more files.
+    """
+    below = parquet_files(folder, "*/**/*.parquet")
+    if below:
+        raise StorageError(
+            f"{folder}: expected all Parquet files in this folder itself, found also {below[0].relative_to(folder)}; "
+            "move all of them into one folder"
+        )
+    numbers_of: dict[tuple[str, int | None], list[int]] = {}  # by what stands before the number, and how many there are
+    for match in (match for path in paths if (match := _OF_PARTS.match(path.name))):
+        numbers_of.setdefault((match[1], int(match[3])), []).append(int(match[2]))
+    pieces = [re.split("([0-9]+)", path.name) for path in paths]
+    differing = [{*values} for values in zip(*pieces, strict=False) if len({*values}) > 1]
+    # Spark and Ray, whose names hold a UUID, write no file for an empty partition.
+    is_numbered = len(differing) == 1 == len({*map(len, pieces)}) and all(map(str.isdecimal, differing[0]))
+    if is_numbered and not numbers_of and not _UUID.search(paths[0].name):
+        numbers_of["", None] = [int(number) for number in differing[0]]
+    for (_, named), numbers in numbers_of.items():
+        first = min(numbers)
+        count = max(numbers) + 1 - first if named is None else named
+        is_whole = len(numbers) == count and sorted(numbers) == list(range(first, first + count))
+        if not is_whole and (named is not None or first in (0, 1)):
+            raise StorageError(
+                f"{folder}: expected {count} files by the numbers in names such as {paths[0].name}, found "
+                f"{len(numbers)}, or one twice; copy the missing ones"
+            )
 
 
 def parquet_rows(paths: Sequence[Path], column: str | None = None) -> ParquetRows:
@@ -184,12 +218,7 @@ def _vector_columns(path: Path, schema: Any, column: str | None) -> tuple[str, .
     of = pyarrow.types
     names = [str(name) for name in schema.names]
     kinds = {name: schema.field(name).type for name in names if names.count(name) == 1}
-    lists = [
-        name
-        for name, kind in kinds.items()
-        if (of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind))
-        and of.is_floating(kind.value_type)
-    ]
+    lists = [name for name, kind in kinds.items() if _is_list(kind) and of.is_floating(kind.value_type)]
     chosen = [name for name in lists if column in (None, name)]
     if len(chosen) == 1:
         return (chosen[0],)
@@ -200,8 +229,12 @@ def _vector_columns(path: Path, schema: Any, column: str | None) -> tuple[str, .
     raise StorageError(f"{path}: expected {expected}, found columns {listed(names)}; name the column: FILE#COLUMN")
 
 
+def _is_list(kind: Any) -> bool:  # noqa: ANN401 - a type of pyarrow, of any of its five kinds of lists
+    return hasattr(kind, "value_field")
+
+
 def _dimension(path: Path, file: Any, group: int, columns: tuple[str, ...]) -> int:  # noqa: ANN401 - of pyarrow
-    if len(columns) > 1:
+    if not _is_list(file.schema_arrow.field(columns[0]).type):
         return len(columns)
     _check_pages(path, group, file.metadata.row_group(group), columns[0])
     first = next(file.iter_batches(1, row_groups=[group], columns=list(columns))).column(0)[0]
@@ -294,17 +327,20 @@ def _decoded(
 ) -> np.ndarray:
     """Return the vectors of a group of rows of a file in some state, float32."""
     with _opened(path) as file:
+        from pyarrow.compute import list_value_length
+
+        has_lists = _is_list(file.schema_arrow.field(columns[0]).type)
         group = file.metadata.row_group(number)
         _check_size(path, number, group)
-        if len(columns) == 1:
+        if has_lists:
             _check_pages(path, number, group, columns[0])
         values = np.empty((group.num_rows, dimension), np.float32)
         at = 0
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=list(columns)):
-            parts = [column if len(columns) > 1 else column.flatten() for column in batch.columns]
+            parts = [column.flatten() if has_lists else column for column in batch.columns]
             if any(array.null_count for array in (*batch.columns, *parts)):
                 raise StorageError(f"{path}: row group {number} has empty values; write the file again")
-            lengths = np.diff(batch.column(0).offsets) if hasattr(batch.column(0), "offsets") else np.empty(0)
+            lengths = list_value_length(batch.column(0)).to_numpy() if has_lists else np.empty(0)
             if (lengths != dimension).any() or sum(map(len, parts)) != batch.num_rows * dimension:
                 raise StorageError(f"{path}: row group {number}: expected vectors of {dimension} numbers, found others")
             rows = np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)

@@ -638,6 +638,11 @@ BAD_FILES = [
         "{root}/eval.json: expected tables of vectors (.npy, …), found another kind of file",
         option("entities", "eval.json"),
     ),
+    fault(
+        "{root}/test.npy: there are no edges in this file",
+        lambda root: np.save(root / "test.npy", np.zeros((0, 3), np.int64)),
+        world=PARQUET,
+    ),
 ]
 
 

@@ -202,6 +202,23 @@ def test_an_id_beyond_a_table_is_answered_with_its_ids(
     assert fault.format(tmp_path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        (["time_window=0"], "time_window"),
+        (["known_until=query"], "known_until"),
+        (["breakdowns=time", "time_bin=2"], "breakdowns: time"),
+    ],
+)
+def test_columns_without_the_times_that_a_setting_needs_are_refused_at_once(
+    dynamic: TinyCase, settings: list[str], key: str
+) -> None:
+    line = f"edge_columns: no column s (time), which {key} needs; add it, as in 'hrts', or as a fifth name"
+
+    for columns in ((), ("edge_columns=hrt_",)):
+        assert line == refused(dynamic, "edge_paths=edges.tsv", "filter_paths=edges.tsv", *settings, *columns)
+
+
 @pytest.mark.slow
 def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:
     alone = succeeds(dynamic, "edge_paths=edges.tsv")

@@ -283,7 +283,7 @@ def test_the_test_errs_as_seldom_as_it_says(honest: float) -> None:
 
 
 def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -> None:
-    arguments = ["--dataset", "me/graph-1", "--task", "test", "--metric", "hits@10", "--source", "https://a.example/r"]
+    arguments = ["--dataset", "me/graph-1", "--task", "test", "--metric", "hits@10", "--source", "HTTPS://a.example/r"]
 
     done = run_main("publish", str(result), "--output", "hub", *arguments, cwd=tmp_path)
     [entry] = yaml.safe_load((tmp_path / "hub/.eval_results/test.yaml").read_text())
@@ -291,7 +291,7 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
 
     assert (done.status, done.out) == (0, "hub/.eval_results/test.yaml\nhub/evaluation.md\n")
     assert ({"id": "me/graph-1", "task_id": "test"}, report["hits@10"]) == (entry["dataset"], entry["value"])
-    assert entry["source"] == {"url": "https://a.example/r", "name": "pbgeval result"}
+    assert entry["source"] == {"url": "HTTPS://a.example/r", "name": "pbgeval result"}
     assert report.run["started"][:10] == entry["date"]
     assert entry["notes"].startswith("both.realistic.hits_at_10: 2,006 edges, ")
     assert set(entry) == {"dataset", "value", "date", "source", "notes"}
@@ -334,7 +334,22 @@ def test_a_sample_is_published_as_one_with_its_interval(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--dataset", "graph"], "dataset 'graph': expected OWNER/NAME"),
+        *(
+            (["--dataset", name], f"dataset '{name}': expected OWNER/NAME")
+            for name in ("graph", "../..", "a/..", "a/-", "é/ü", "a/b.git")
+        ),
+        *((["--dataset", "a/b", "--task", name], f"task '{name}': expected") for name in ("..", "é", "default.yaml")),
+        *(
+            (["--dataset", "a/b", "--source", source], "expected an address that starts with https:// and a host")
+            for source in (
+                "https://",
+                "http:// ",
+                "https://x y",
+                "https://x\nfoo: bar",
+                "https:///x",
+                "ftp://u:secret@x",
+            )
+        ),
         (["--dataset", "a/b", "--task", "../x"], "task '../x': expected letters"),
         (["--dataset", "a/b", "--metric", "hist@10"], "no metric 'hist@10' here; nearest: "),
         (["--dataset", "a/b", "--source", "file"], "source 'file': expected an address"),

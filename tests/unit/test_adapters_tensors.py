@@ -31,6 +31,7 @@ from pbgeval.notation import ENDS, Bucket
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
 from tests.kit.commands import run_main
+from tests.kit.refusals import fault_of
 from tests.laws.test_order_does_not_matter import result_of
 from tests.saved_ranks import read_ranks
 from tests.systems_reference import (
@@ -165,6 +166,49 @@ def test_a_folder_of_parquet_has_the_order_of_its_numbers(tmp_path: Path) -> Non
     found = open_model(tmp_path, {"model": "dot", "entities": "nodes #1"})
 
     assert np.array_equal(found.entities.load().numpy(), table)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["part-{}-of-4", [0, 1, 3]], "expected 4 files by the numbers in names such as part-0-of-4.parquet, found 3"),
+        (["train-{0}-of-3-{0}{0}ab", [1, 2]], "expected 3 files by the numbers in names such as train-1-of-3-11ab"),
+        (["part-{}", [1, 2, 10]], "expected 10 files by the numbers in names such as part-1.parquet, found 3"),
+        (["b/part-{}", [0]], "expected all Parquet files in this folder itself, found also b/part-0.parquet; move"),
+        (["part-{}-of-2", [0, 1]], None),
+        (["part-{}-of-3", [1, 2, 3]], None),
+        (["part-{}-0f8b64e2-71c5-4b1e-9d2a-3c5d7e9f1a2b-c000", [0, 1, 3]], None),  # of Spark
+        (["year-{}", [2001, 2005]], None),
+        (["_old/part-{}", [0]], None),
+    ],
+)
+def test_a_folder_of_parquet_that_lacks_a_part_is_refused(
+    tmp_path: Path, names: tuple[str, list[int]], message: str | None
+) -> None:
+    """The rows after the gap would be those of other entities."""
+    form, numbers = names
+    files = [form.format(number) for number in numbers] if "/" not in form else ["whole", form.format(0)]
+    for name in files:
+        path = tmp_path / "nodes" / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(pyarrow.table({"vector": [[1.0, 2.0]]}), path)
+    options = {"model": "dot", "entities": "nodes"}
+
+    if message is None:
+        assert open_model(tmp_path, options).entities.num_rows == len([name for name in files if "/" not in name])
+    else:
+        assert fault_of(lambda: open_model(tmp_path, options)).startswith(f"{tmp_path}/nodes: {message}")
+
+
+@pytest.mark.parametrize("form", ["columns", "lists", "views"])
+def test_a_vector_of_one_number_is_a_vector(tmp_path: Path, form: str) -> None:
+    lists = pyarrow.list_view(pyarrow.float32()) if form == "views" else pyarrow.list_(pyarrow.float32())
+    column = pyarrow.array([1.0, 2.0]) if form == "columns" else pyarrow.array([[1.0], [2.0]], lists)
+    parquet.write_table(pyarrow.table({"x": column}), tmp_path / "n.parquet")
+
+    found = open_model(tmp_path, {"model": "dot", "entities": "n.parquet"}).entities
+
+    assert found.load().tolist() == [[1.0], [2.0]]
 
 
 SETTINGS_OF_PARQUET: list[dict[str, Any]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,8 @@ def test_what_is_kept_does_not_grow_with_the_number_of_updates() -> None:
                 ([float("nan")], {"y_pred_neg": [[1.0]]}, "y_pred_pos: a score is NaN"),
             )
         ),
+        ((5,), "eval: expected a dictionary of y_pred_pos and y_pred_neg, got 5"),
+        (([[1.0, 2.0]], [0], None, 3), "excluded: expected a bool mask (1, 2) or lists, got 3"),
         (([[1.0, float("nan")]], [0]), "row 0: the score of candidate 1 is NaN"),
         (([[1.0, 2.0]], [2]), "target, row 0: 2 is not one of the 2 candidates"),
         (([[1.0, 2.0]], [0, 1]), "expected one index for each of 1 rows"),
@@ -240,9 +243,14 @@ def test_what_is_kept_does_not_grow_with_the_number_of_updates() -> None:
 def test_what_cannot_be_ranked_is_refused(arguments: tuple[object, ...], message: str) -> None:
     metric = RankMetric()
 
-    call = metric.eval if len(arguments) == 1 else metric.update
+    def call() -> None:
+        given: Any = arguments
+        if len(given) == 1:
+            metric.eval(*given)
+        else:
+            metric.update(*given[:3], excluded=given[3] if len(given) > 3 else None)
 
-    assert message in fault_of(lambda: call(*arguments), DataError)  # type: ignore[operator]
+    assert message in fault_of(call, DataError)
     assert not metric.num_queries
 
 
@@ -258,6 +266,7 @@ def test_what_cannot_be_ranked_is_refused(arguments: tuple[object, ...], message
         ([1, 2], [[0], [1]], "pred_index_mat: expected integers with 2 axes"),
         ([[1, 2]], [[0], [1], [2]], "edge_label_index: expected two rows"),
         ([[1, 2]], None, "edge_label_index: expected two rows"),
+        ([[]], [[0], [1]], "pred_index_mat: expected at least one column, got none"),
     ],
 )
 def test_recommendations_that_cannot_be_judged_are_refused(items: list[list[int]], right: Any, message: str) -> None:
@@ -307,6 +316,42 @@ def test_cutoffs_are_whole_numbers_from_1(cutoffs: Any) -> None:
         TopKMetric(1, num_items=-1)
     with pytest.raises(ConfigError, match="hits_at"):
         RankMetric((1,)).merge_state(RankMetric((2,)))
+
+
+@pytest.mark.parametrize(
+    ("metric", "other", "message"),
+    [
+        (
+            RankMetric(),
+            TopKMetric(3),
+            "merge_state: expected a RankMetric, got TopKMetric(3, num_items=None) of 0 users",
+        ),
+        (RankMetric(), None, "merge_state: expected a RankMetric, got None"),
+        (TopKMetric(3), RankMetric(), "merge_state: expected a TopKMetric, got RankMetric("),
+        (TopKMetric(3), TopKMetric(3, 9), "expected k = 3, num_items = None, got k = 3, num_items = 9"),
+    ],
+)
+def test_metrics_that_are_not_alike_are_not_merged(metric: Any, other: Any, message: str) -> None:
+    assert message in fault_of(lambda: metric.merge_state(other), ConfigError)
+
+
+def test_parts_of_the_users_are_merged_to_the_same_bits() -> None:
+    whole, merged, rest = (TopKMetric(2, 9) for _ in range(3))
+    for top, part in ((whole, slice(None)), (merged, slice(0, 11)), (rest, slice(11, None))):
+        _add_part(RankMetric(), top, part)
+
+    merged.merge_state(rest)
+
+    assert whole.compute() == merged.compute()
+
+
+@pytest.mark.parametrize("lying", [lambda of: of.astype(">f4"), np.asfortranarray, lambda of: of[::-1].copy()[::-1]])
+def test_arrays_of_numpy_may_lie_in_any_way(lying: Callable[[np.ndarray], np.ndarray]) -> None:
+    metric = RankMetric()
+
+    metric.update(lying(np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 0.0]], np.float32)), np.array([1, 0], ">i4")[::-1])
+
+    assert metric.compute()["mean_rank"] == 1
 
 
 def test_metrics_of_all_processes_must_be_alike(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,22 @@ def test_weights_keep_their_fractions(tmp_path, stored, expected):
     assert (whole.tolist(), part.tolist()) == (expected, expected[1:2])
 
 
+@pytest.mark.parametrize("form", ["bucket", "npy"])
+def test_a_number_beyond_int64_is_told_as_it_is(tmp_path, form):
+    numbers = np.array([[0, 1, 2], [3, 0, 2**63 + 5]], np.uint64)
+    if form == "bucket":
+        file, where = write_edges(tmp_path, (0, 0), *numbers.T, dtype="<u8"), ": dataset rhs"
+        source = only_bucket(tmp_path)
+    else:
+        file, where = tmp_path / "x.npy", ""
+        np.save(file, numbers)
+        source = edges.edges_of_file(file)
+
+    line = fault_of(lambda: source.read(1, 2), DataError)
+
+    assert line.startswith(f"{file}{where}: row 1: expected an integer up to 2^63 - 1, got {2**63 + 5}; ")
+
+
 def test_features_are_rebased_to_the_rows_read(tmp_path):
     write_edges(tmp_path, (0, 0), [-1, -1, 7, -1], [0] * 4, [1] * 4, lhs_features=[[4, 5], [6], [], [7, 8, 9]])
     file = only_bucket(tmp_path)
