@@ -429,15 +429,22 @@ def score_cells(
         DataError: a candidate without a direction under cos, or a score that is not a number.
     """
     cells = sample.within(np.arange(first_number, first_number + table.num_rows))
+    others = cells.number_P != state.queries.true_Q[cells.query_P]
+    cells = CellSample(cells.query_P[others], cells.number_P[others])
+    # One array: many small ones between the blocks' tables scatter the heap.
+    score_P, known_P = torch.empty(cells.query_P.size), np.zeros(cells.query_P.size, bool)
 
-    def score(block: QueryBlock) -> list[tuple[np.ndarray, Tensor, np.ndarray | None]]:
+    def score(block: QueryBlock) -> None:
         of_keys = None if known is None else known.of_keys(block.first_key, block.stop_key)
-        scored = _scored_cells(state, table, first_number, block, cells)
-        return [(query, pairs[1], _are_known(state, of_keys, query, number)) for query, number, _, pairs in scored]
+        at = int(np.searchsorted(cells.query_P, block.first))
+        for query, number, _, pairs in _scored_cells(state, table, first_number, block, cells):
+            here = slice(at, at := at + query.size)
+            score_P[here] = pairs[1]
+            if of_keys is not None:
+                known_P[here] = of_keys.are_known(state.queries.key_Q[query], number)
 
-    for of_block in threads.map(score, state.queries.blocks):
-        for query, score_P, is_known in of_block:
-            state.result.scores.add(query, score_P, is_known)
+    threads.map(score, state.queries.blocks)
+    state.result.scores.add(cells.query_P, score_P, known_P)
 
 
 def _scored_cells(
