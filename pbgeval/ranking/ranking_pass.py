@@ -432,7 +432,7 @@ def score_cells(
     others = cells.number_P != state.queries.true_Q[cells.query_P]
     cells = CellSample(cells.query_P[others], cells.number_P[others])
     # One array: many small ones between the blocks' tables scatter the heap.
-    score_P, known_P = torch.empty(cells.query_P.size), np.zeros(cells.query_P.size, bool)
+    score_P, known_P = torch.empty(cells.query_P.size), np.empty(cells.query_P.size, bool)
 
     def score(block: QueryBlock) -> None:
         of_keys = None if known is None else known.of_keys(block.first_key, block.stop_key)
@@ -440,8 +440,7 @@ def score_cells(
         for query, number, _, pairs in _scored_cells(state, table, first_number, block, cells):
             here = slice(at, at := at + query.size)
             score_P[here] = pairs[1]
-            if of_keys is not None:
-                known_P[here] = of_keys.are_known(state.queries.key_Q[query], number)
+            known_P[here] = False if of_keys is None else of_keys.are_known(state.queries.key_Q[query], number)
 
     threads.map(score, state.queries.blocks)
     state.result.scores.add(cells.query_P, score_P, known_P)
@@ -504,10 +503,8 @@ def count_in_time(
     threads.map(count, state.queries.blocks)
 
 
-# A range of candidate rows and the lists that name some of them -> counts (`candidate_path`).
-#
-# A list may name an entity again: it counts as often as it is listed. The true entity always competes; where a list
-# names it, it is left out.
+# A range of candidate rows and the lists that name some of them (`candidate_path`) -> counts. Who is named again counts
+# again. The true entity always competes; where a list names it, it is left out.
 
 
 def rank_given(
@@ -527,8 +524,8 @@ def rank_given(
         first_number: the number of the table's first row.
         cells: (query, number) of what the lists name in this range, arranged by query, no true entity among them.
         known: the known answers in this range; None if nothing is filtered.
-        threads: each scores the sampled cells of some blocks.
-        in_time: what a time-aware filter leaves out in this range; None if there is none.
+        threads: as for `score_cells`.
+        in_time: what a time-aware filter leaves out; None if there is none.
 
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.

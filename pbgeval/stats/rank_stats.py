@@ -19,16 +19,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.stats.query_metrics import (
-    COMPETITORS,
-    QUERIES,
-    QUERY_AUC,
-    QueryMetric,
-    fixed_point,
-    keyed_metrics,
-    query_metrics,
-    ratio,
-)
+from pbgeval.stats.query_metrics import QUERY_AUC, QueryMetric, fixed_point, keyed_metrics, query_metrics, ratio
 from pbgeval.stats.ranks import RankCounts, RankType
 
 FRACTION_BITS = 58  # of 1/rank and of shares: values up to 1
@@ -234,11 +225,8 @@ Sums = Callable[[str], int]  # the sum of a column of `StatsLayout`: `RankStats.
 
 
 def query_mean(sums: Sums, metric: QueryMetric, rank_type: RankType) -> float | None:
-    """Return a metric from its sums, rounded once; None where nothing is counted, 0 where chance decides nothing."""
-    counted = sums(metric.per)
-    if not counted and metric.per == COMPETITORS:
-        return 0.0 if sums(QUERIES) else None
-    return metric.mean(metric.numerator(sums, rank_type), counted, FRACTION_BITS)
+    """Return a metric from its sums, rounded once; None where nothing is counted."""
+    return metric.mean(metric.numerator(sums, rank_type), sums(metric.per), FRACTION_BITS)
 
 
 def rank_metrics(sums: Sums, cutoffs: tuple[int, ...], *, adjusted: bool = False) -> dict[str, float | int | None]:

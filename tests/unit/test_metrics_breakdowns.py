@@ -119,7 +119,7 @@ def test_queries_that_are_not_ranked_make_a_group_without_metrics():
     assert breakdown_rows("relation", grouped, CLASSES, (Side.RHS,)) == []
 
 
-def test_a_query_without_competitors_has_no_auc_and_an_index_of_zero_as_chance_decides_nothing():
+def test_a_query_without_competitors_has_no_index_and_no_auc():
     (row,) = breakdown_rows("cardinality", grouped_of([(Side.RHS, 0, 0, 0, 0, 0, 0)]), CLASSES, SIDES)
 
     assert tuple(
@@ -130,7 +130,7 @@ def test_a_query_without_competitors_has_no_auc_and_an_index_of_zero_as_chance_d
             "realistic.adjusted_mean_rank_index",
             "query_auc",
         )
-    ) == (1, 1.0, 0.0, None)
+    ) == (1, 1.0, None, None)
 
 
 def test_classes_that_were_not_counted_are_missed():
