@@ -133,6 +133,8 @@ def count(
     listed = tuple(np.empty((2, room_for_open), np.int64))
     tail_SD = padded_in_chunks(candidate_CD[num_candidates // COLUMNS_AT_A_TIME * COLUMNS_AT_A_TIME :])
     known_start_R, known_P = by_row(known, query_KD.shape[0], num_candidates)
+    # Of torch's making, which lies on lines of the cache; numpy's does not.
+    scores_P = torch.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), dtype=torch.float32)
     with routine.one_thread():
         num_open = count_block(
             routine.multiplication(query_RD.shape[0], COLUMNS_AT_A_TIME, query_RD.shape[1], inner),
@@ -143,7 +145,7 @@ def count(
             (*(limit_Q.contiguous().numpy() for limit_Q in high_and_low_Q), own_Q),
             (known_start_R.copy(), known_start_R, known_P, np.empty(known_P.size, np.float32)),
             listed,
-            np.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), np.float32),
+            scores_P.numpy(),
             counts_6Q,
         )
     query_P, column_P = (torch.from_numpy(index[:num_open]) for index in listed)

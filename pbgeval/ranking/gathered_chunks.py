@@ -101,13 +101,16 @@ class GatheredChunks:
         rows = size_in_chunks(self.shape[1], ends[0].table_ND)
         columns = [size_in_chunks(length, ends[0].table_ND) if length else 0 for length in lengths]
         rel_BQ = torch.empty((self.shape[0], 0), dtype=torch.int64) if self.rel_BQ is None else self.rel_BQ
-        # Rows beyond the lists pad products.
+        # Rows beyond the lists pad products. Of torch's making, which lie on lines of the cache; numpy's do not.
         rows_KD = tuple(
-            np.zeros((max(of, rows, end.ids_BK.shape[1]), dimension), np.float32)
+            torch.zeros(max(of, rows, end.ids_BK.shape[1]), dimension, dtype=torch.float32).numpy()
             for end, of in zip(ends, columns, strict=True)
         )
-        scores = tuple(np.empty((rows, of), np.float32) for of in columns)
-        room = rows_KD, np.zeros_like(rows_KD[1]), np.zeros((rows, dimension), np.float32), scores
+        scores = tuple(torch.empty(rows, of, dtype=torch.float32).numpy() for of in columns)
+        of_rhs_KD, query_RD = (
+            torch.zeros(of, dimension, dtype=torch.float32).numpy() for of in (len(rows_KD[1]), rows)
+        )
+        room = rows_KD, of_rhs_KD, query_RD, scores
         with routine.one_thread():
             total = count_gathered(
                 tuple(routine.multiplication(rows, of, dimension, longest_inner(dimension)) for of in columns),
