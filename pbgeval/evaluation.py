@@ -257,6 +257,7 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
     num_shares = num_parts if work.protocol.sweeps else len(work.protocol.units)
     default = max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
     num_workers = 1 if is_worker_of_a_group() else launch.workers or default
+    goes_on = output.can_go_on
     try:
         with nullcontext() if is_worker_of_a_group() else ended_by_signals():
             if num_workers == 1:
@@ -266,7 +267,10 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
         return _conclude(outcome, output, work) if team.rank_in_team == 0 else None
     except EvalError as error:
         if not isinstance(error, IncompleteError):
-            output.release()
+            if goes_on:  # what was done before this command is not lost
+                output.suspend()
+            else:
+                output.release()
             raise error from None
         left = _what_is_left(work)
         _keep_or_release(output)

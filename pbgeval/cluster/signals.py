@@ -25,7 +25,7 @@ SIGNALS_TO_END = (
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
 
-_came: list[str] = []  # the names of signals that were raised and have not ended anything yet
+_received: list[str] = []  # the names of signals that were raised and have not ended anything yet
 
 
 class _EndedError(BaseException):
@@ -45,7 +45,7 @@ def ended_by_signals() -> Iterator[None]:
         except _EndedError as error:
             raise IncompleteError(f"This process was ended by {error}. Run the same command again to resume.") from None
         finally:
-            _came.clear()
+            _received.clear()
 
 
 def raise_if_ended() -> None:
@@ -53,8 +53,8 @@ def raise_if_ended() -> None:
 
     For places that work comes by often, within `ended_by_signals`.
     """
-    if _came:
-        raise _EndedError(_came[0])
+    if _received:
+        raise _EndedError(_received[0])
 
 
 def ended_at_once() -> AbstractContextManager[None]:
@@ -88,8 +88,8 @@ def _handled_by(handler: Handler, handler_of_interruptions: Handler) -> Iterator
 
 
 def _raise(number: int, _: FrameType | None) -> None:
-    _came.append(signal.Signals(number).name)
-    raise _EndedError(_came[-1])
+    _received.append(signal.Signals(number).name)
+    raise _EndedError(_received[-1])
 
 
 def _end(number: int, _: FrameType | None) -> None:

@@ -77,7 +77,7 @@ def multiplied(query_KD: Tensor, candidate_CD: Tensor) -> Tensor:
     """Return the scores (K, C) of rows as compiled loops multiply them, for checks."""
     routine, inner, query_RD, candidate_SD = _factors(padded_in_chunks(query_KD), padded_in_chunks(candidate_CD))
     num_rows, dimension = query_RD.shape
-    scores_RS = torch.empty((num_rows, candidate_SD.shape[0]))
+    scores_RS = torch.empty((num_rows, candidate_SD.shape[0]), dtype=torch.float32)
     multiplication = routine.multiplication(num_rows, candidate_SD.shape[0], dimension, inner)
     with routine.one_thread():
         multiply(multiplication, _numbers(query_RD), _numbers(candidate_SD), dimension, scores_RS.numpy())
@@ -98,8 +98,8 @@ def load() -> None:
     """Import numba and load (at first compile) the loop, if it can serve."""
     if is_installed() and product_is_callable():
         none = torch.empty(0, dtype=torch.int64)
-        nobody = torch.empty((0, 16))
-        count(nobody, nobody, (torch.empty(0), torch.empty(0)), (none, none), None)
+        nobody = torch.empty((0, 16), dtype=torch.float32)
+        count(nobody, nobody, (nobody[:, 0], nobody[:, 0]), (none, none), None)
 
 
 def count(
@@ -133,7 +133,7 @@ def count(
     listed = tuple(np.empty((2, room_for_open), np.int64))
     tail_SD = padded_in_chunks(candidate_CD[num_candidates // COLUMNS_AT_A_TIME * COLUMNS_AT_A_TIME :])
     known_start_R, known_P = by_row(known, query_KD.shape[0], num_candidates)
-    # Of torch's making, which lies on lines of the cache; numpy's does not.
+    # By torch, whose arrays begin at a cache line; large ones of numpy need not.
     scores_P = torch.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), dtype=torch.float32)
     with routine.one_thread():
         num_open = count_block(

@@ -101,7 +101,7 @@ class GatheredChunks:
         rows = size_in_chunks(self.shape[1], ends[0].table_ND)
         columns = [size_in_chunks(length, ends[0].table_ND) if length else 0 for length in lengths]
         rel_BQ = torch.empty((self.shape[0], 0), dtype=torch.int64) if self.rel_BQ is None else self.rel_BQ
-        # Rows beyond the lists pad products. Of torch's making, which lie on lines of the cache; numpy's do not.
+        # Rows beyond the lists pad products. By torch, whose arrays begin at a cache line; large ones of numpy do not.
         rows_KD = tuple(
             torch.zeros(max(of, rows, end.ids_BK.shape[1]), dimension, dtype=torch.float32).numpy()
             for end, of in zip(ends, columns, strict=True)

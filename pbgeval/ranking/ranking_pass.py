@@ -107,7 +107,7 @@ def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers
     if state.certified is None:
         return prepared(0, rows.size)
     # In float64 they take twice the room, so a few at a time.
-    prepared_CL = torch.empty((rows.size, table.embeddings_ND.shape[1]), device=table.device)
+    prepared_CL = torch.empty((rows.size, table.embeddings_ND.shape[1]), dtype=torch.float32, device=table.device)
     for start in range(0, rows.size, ROWS_AT_A_TIME):
         stop = min(start + ROWS_AT_A_TIME, rows.size)
         prepared_CL[start:stop] = prepared(start, stop)
@@ -401,10 +401,8 @@ def _add_all(
     state.result.scores.add(query_QC[competes_QC].numpy(), scores_QC[competes_QC.to(scores_QC.device)], known_P)
 
 
-def _are_known(
-    state: ContestState, known: KnownAnswers | None, query: np.ndarray, number: np.ndarray
-) -> np.ndarray | None:
-    return None if known is None else known.are_known(state.queries.key_Q[query], number)
+def _are_known(state: ContestState, known: KnownAnswers | None, query: np.ndarray, number: np.ndarray) -> np.ndarray:
+    return np.zeros(query.shape, bool) if known is None else known.are_known(state.queries.key_Q[query], number)
 
 
 def score_cells(
@@ -432,7 +430,8 @@ def score_cells(
     others = cells.number_P != state.queries.true_Q[cells.query_P]
     cells = CellSample(cells.query_P[others], cells.number_P[others])
     # One array: many small ones between the blocks' tables scatter the heap.
-    score_P, known_P = torch.empty(cells.query_P.size), np.empty(cells.query_P.size, bool)
+    score_P = torch.empty(cells.query_P.size, dtype=torch.float32)
+    known_P = np.zeros(cells.query_P.size, bool)
 
     def score(block: QueryBlock) -> None:
         of_keys = None if known is None else known.of_keys(block.first_key, block.stop_key)
@@ -440,7 +439,7 @@ def score_cells(
         for query, number, _, pairs in _scored_cells(state, table, first_number, block, cells):
             here = slice(at, at := at + query.size)
             score_P[here] = pairs[1]
-            known_P[here] = False if of_keys is None else of_keys.are_known(state.queries.key_Q[query], number)
+            known_P[here] = _are_known(state, of_keys, query, number)
 
     threads.map(score, state.queries.blocks)
     state.result.scores.add(cells.query_P, score_P, known_P)
@@ -454,10 +453,11 @@ def _scored_cells(
     cells: CellSample,
     query_KD: Tensor | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor, tuple[Tensor, Tensor]]]:
-    """Yield (query, number, row of the query's key, candidates and scores) of a block's cells, some at a time."""
+    """Yield (query, number, row of the query's key, candidates and scores) of a block's cells, some at a time.
+
+    No cell is of a true entity.
+    """
     query, number = cells.of_queries(block.first, block.stop)
-    others = number != state.queries.true_Q[query]
-    query, number = query[others], number[others]
     if not query.size:
         return
     query_KD = state.prepared_queries(block, table.device) if query_KD is None else query_KD
@@ -540,7 +540,7 @@ def rank_given(
             local = torch.from_numpy(query - block.first).to(table.device)
             better, tied = true.compare(local, row, pairs, torch.arange(row.numel(), device=row.device))
             is_known = _are_known(state, known, query, number)
-            counted = [np.ones(query.shape, bool), np.zeros(query.shape, bool) if is_known is None else is_known]
+            counted = [np.ones(query.shape, bool), is_known]
             if in_time is not None and state.in_time_Q is not None:
                 counted.append(in_time.are_known(state.in_time_Q[query], number))
             masks = (torch.from_numpy(of).to(table.device) for of in counted)

@@ -62,7 +62,7 @@ class CompetingRelations:
         if comparator.base.is_distance:
             is_shift = first.operator == "translation"
             return comparator.prepare_candidates(parameters["translation"]) if is_shift else None
-        pair_1D = torch.zeros((1, 2))
+        pair_1D = torch.zeros((1, 2), dtype=torch.float32)
         features = OPERATORS[first.operator].features(pair_1D, pair_1D) if comparator.name == "dot" else None
         if features is None:
             return None

@@ -115,7 +115,8 @@ class HistogramRows(Sequence[Row]):
         for side, kind, bins_B, counts_B in self.parts:
             halves = 2 if kind is RankType.REALISTIC else 1  # what a bin's rank is divided by
             exact = int(np.searchsorted(bins_B, EXACT_BINS))  # bins of one rank; the others are wide
-            low, high = (bins_B[:exact] / halves).tolist(), (bins_B[:exact] / halves).tolist()
+            low = (bins_B[:exact] / halves).tolist()
+            high = low.copy()
             for edges in map(bin_edges, bins_B[exact:].tolist()):
                 low.append(edges[0] / halves)
                 high.append(edges[1] / halves)

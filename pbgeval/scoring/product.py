@@ -175,20 +175,20 @@ def transform(x_ED: Tensor, matrix_FD: Tensor) -> Tensor:
 
 # What a process has told torch about products -> products in the numbers' own type, and its settings back afterwards.
 #
-# Training loops allow products in TF32 or bfloat16 (`torch.set_float32_matmul_precision("medium")`, `torch.autocast`).
-# Whoever evaluates in the same process would inherit it: scores off by 1 in 100, and bounds of certified ranks that do
-# not hold.
+# Training loops allow products in TF32 or bfloat16 (`torch.set_float32_matmul_precision("medium")`, `torch.autocast`),
+# and make tensors of bfloat16, or on a GPU, by default. Whoever evaluates in the same process would inherit it: scores
+# off by 1 in 100, and bounds of certified ranks that do not hold.
 
 DEVICE_TYPES = ("cpu", "cuda")
 
 
 @contextmanager
-def full_precision(*, of_autocast: bool = True) -> Iterator[None]:
+def full_precision(*, keep_defaults: bool = False) -> Iterator[None]:
     """Multiply float32 in float32 on every device; restore torch's settings after.
 
     Args:
-        of_autocast: whether a caller's `torch.autocast` is suspended too. It is not where the caller's own functions
-            score, whose types may need it.
+        keep_defaults: whether a caller's `torch.autocast` and defaults of new tensors stay as they are. They do where
+            the caller's own functions score, whose types may need them.
     """
     of_cpu: Any = torch.backends.mkldnn  # whose attributes torch makes when it is imported
     backends = (torch.backends.cuda.matmul, of_cpu.matmul)
@@ -197,9 +197,13 @@ def full_precision(*, of_autocast: bool = True) -> Iterator[None]:
     with suppress(RuntimeError):  # set for one backend alone since: torch refuses to say, and `of_each` does the rest
         of_all = torch.get_float32_matmul_precision()
     with ExitStack() as suspended:
-        for device_type in DEVICE_TYPES if of_autocast else ():
-            if torch.is_autocast_enabled(device_type):
+        if not keep_defaults:
+            for device_type in filter(torch.is_autocast_enabled, DEVICE_TYPES):
                 suspended.enter_context(torch.autocast(device_type, enabled=False))
+            suspended.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float32)
+            if torch.get_default_device().type != "cpu":
+                suspended.enter_context(torch.device("cpu"))
         try:
             torch.set_float32_matmul_precision("highest")
             yield

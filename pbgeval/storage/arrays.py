@@ -85,7 +85,7 @@ class MappedRows:
         values = np.fromfile(self.path, dtype, size, offset=self.offset + start * self.columns * dtype.itemsize)
         if self.dtype == BFLOAT16:
             values = (values.astype(np.uint32) << 16).view(np.float32)
-        rows = torch.zeros((stop - start, self.dimension))
+        rows = torch.zeros((stop - start, self.dimension), dtype=torch.float32)
         with np.errstate(over="ignore"):  # becomes infinite, and is refused as such
             rows.numpy()[:, : self.columns] = values.reshape(stop - start, self.columns)
         return rows
@@ -183,7 +183,7 @@ class ShardedRows:
         Raises:
             StorageError: a file is gone, damaged or has become shorter.
         """
-        rows = torch.empty((stop - start, self.dimension))
+        rows = torch.empty((stop - start, self.dimension), dtype=torch.float32)
         start, stop = start + self.first, stop + self.first
         for shard in self.shards:
             low, high = max(start, shard.row), min(stop, shard.row + shard.table.num_rows)

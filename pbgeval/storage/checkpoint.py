@@ -73,7 +73,7 @@ class EmbeddingFile:
         with open_hdf5_at(self.path, self.of) as file:
             dataset = self._checked_dataset(file)
             if 0 in shape:
-                return torch.empty(shape)
+                return torch.empty(shape, dtype=torch.float32)
             if self.is_mapped and self.of is None and dataset.offset is not None:
                 return MappedRows(self.path, dataset.offset, *shape).load()
             return self._read(dataset, 0, self.num_rows)
@@ -102,7 +102,7 @@ class EmbeddingFile:
         return dataset
 
     def _read(self, dataset: Hdf5Dataset, start: int, stop: int) -> Tensor:
-        block = torch.empty((stop - start, self.dimension))
+        block = torch.empty((stop - start, self.dimension), dtype=torch.float32)
         # An object is asked for a range at a time: its library has the bytes of one in memory once more.
         step = max(stop - start if self.of is None else _RANGE_BYTES // (4 * self.dimension), 1)
         for first in range(start, stop, step):

@@ -144,6 +144,6 @@ class RunJournal:
             return ()
         except ForeignEntryError as error:
             raise JournalError(
-                f"{error}: expected units of this run, with the same save_topk, and version (digest "
+                f"{error}: expected results of this run with the same save_topk and program version (digest "
                 f"{self.journal.digest[:8]}); {OVERWRITE} starts anew"
             ) from error

@@ -11,6 +11,7 @@ from attrs import field, frozen
 
 from pbgeval.errors import StorageError
 from pbgeval.inputs.names import relation_labels
+from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import Bucket
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.ranks import QueryCounts
@@ -86,9 +87,10 @@ class PerEdgeFiles:
         config, inputs = context.inputs.config, context.inputs
         sizes = {key: file.num_rows for key, file in inputs.embeddings.items()}
         num_partitions = {name: config.entities[name].num_partitions for name in config.used_entity_types}
-        model = inputs.model if {*num_partitions.values()} == {1} else None
+        names_rows = {*num_partitions.values()} == {1}
+        model = inputs.model if names_rows and isinstance(inputs.model, EmbeddingModel) else None
         vocabulary = Vocabulary(
-            EntityLabels(Path(config.entity_path), sizes, of_model=getattr(model, "entity_names", None)),
+            EntityLabels(Path(config.entity_path), sizes, of_model=None if model is None else model.entity_names),
             relation_labels(config, inputs.num_relations),
             [(relation.lhs, relation.rhs) for relation in config.relations],
             num_partitions,

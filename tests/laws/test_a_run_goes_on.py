@@ -113,7 +113,14 @@ def test_lists_of_another_length_are_not_gone_on_with(first: list[str], case: Ti
         assert run("output", first).status == 75
     refused = run("output", ["save_topk=3"])
     assert refused.status == 1
-    assert "expected units of this run, with the same save_topk, and version" in refused.err
+    assert "expected results of this run with the same save_topk and program version" in refused.err
+    shutil.copytree(tmp_path / "output", tmp_path / "kept")
+    ranges = []
+    for output in ("kept", "undisturbed"):
+        with short_of_memory(sweep, "rank", 0) as counted:
+            assert run(output, first).status == 0
+        ranges.append(counted.call_count)
+    assert ranges[0] == ranges[1] - 2  # nothing that was done is lost
     assert (run("output", ["save_topk=3"], "--overwrite").status, run("whole", ["save_topk=3"]).status) == (0, 0)
     texts = [
         {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / output / "topk").rglob("*.tsv")}

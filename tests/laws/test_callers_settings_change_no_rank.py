@@ -25,9 +25,22 @@ def medium_precision() -> Iterator[None]:
         torch.set_float32_matmul_precision("highest")
 
 
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """As training scripts make their tensors smaller, or exact."""
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 SETTINGS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "medium": medium_precision,
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "bfloat16 by default": lambda: default_dtype(torch.bfloat16),
+    "float64 by default": lambda: default_dtype(torch.float64),
+    "on a GPU by default": lambda: torch.device("meta"),  # where nothing can be computed
 }
 
 

@@ -76,7 +76,7 @@ def test_autocast_is_suspended_unless_it_is_asked_for() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         with full_precision():
             suspended = x_ND @ x_ND
-        with full_precision(of_autocast=False):
+        with full_precision(keep_defaults=True):
             left = x_ND @ x_ND
         after = x_ND @ x_ND
 
