@@ -422,9 +422,12 @@ def compare(
         ),
     ] = "key",
     format_: Annotated[
-        Literal["text", "json", "csv", "md", "latex", "html"],
-        typer.Option("--format", help="text, md and latex: tables; html: a page; json, csv: every figure."),
-    ] = "text",
+        Literal["text", "json", "csv", "md", "latex", "html"] | None,
+        typer.Option(
+            "--format",
+            help="text, md, latex: tables; html: a page; json, csv: every figure [default: by the file's suffix].",
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write [default: print].")
     ] = None,
@@ -440,10 +443,12 @@ def compare(
     found = comparison.compare(
         a, b, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
     )
-    if output is None and format_ == "text":
+    if output is None and format_ in (None, "text"):
         _show(*comparison.comparison_tables(found))  # as wide as the terminal
         return
-    text = comparison_page(found).render() if format_ == "html" else comparison.FORMATS[format_](found)
+    by_name = {".json": "json", ".csv": "csv", ".md": "md", ".tex": "latex", ".html": "html"}
+    form = format_ or by_name.get("" if output is None else output.suffix.lower(), "text")
+    text = comparison_page(found).render() if form == "html" else comparison.FORMATS[form](found)
     if output is None:
         print(text, end="")
     else:

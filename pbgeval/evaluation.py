@@ -28,7 +28,7 @@ from pbgeval.cluster.resources import host_name, num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config, names_file_of_edges
-from pbgeval.errors import ConfigError, DataError, EvalError, IncompleteError, LaunchError, OutputError
+from pbgeval.errors import OVERWRITE, ConfigError, DataError, EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, files_of_edges
 from pbgeval.inputs.object_storage import local_copies, urls_of
 from pbgeval.inputs.opening import EDGE_PATHS, GivenModel, Inputs, open_in_memory, open_inputs
@@ -189,6 +189,8 @@ def _evaluate_in_memory(inputs: Inputs, launch: _Launch) -> Report:
     if launch.url is None:
         if inputs.config.sinks:
             raise LaunchError("sinks: give output=..., the folder that they write into")
+        if inputs.config.save_topk is not None and not inputs.config.topk_metrics:
+            raise LaunchError("save_topk: give output=..., the folder that the lists go to")
         if inputs.config.save_ranks is None and not inputs.config.needs_ranks:
             inputs = evolve(inputs, config=evolve(inputs.config, save_ranks=False))  # they would go with the folder
     with temporary_folder() as folder:
@@ -246,7 +248,9 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
         refuse_another_result(launch.url, digest_of(work.provenance), overwrite=launch.overwrite)
     finished = output.claim(work.provenance, overwrite=launch.overwrite)
     if finished is not None:
-        work.observer.note(f"{output.path}: already complete; showing the saved result (overwrite to recompute it)")
+        work.observer.note(f"{output.path}: already complete; showing the saved result ({OVERWRITE} recomputes it)")
+    elif output.can_go_on:
+        work.observer.note(f"{output.path}: resuming an earlier run ({_what_is_done(work)})")
     return finished
 
 
@@ -272,12 +276,12 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
             else:
                 output.release()
             raise error from None
-        left = _what_is_left(work)
+        left = f"{work.output}: the run is incomplete ({_what_is_done(work)}). Run the same command again to resume."
         _keep_or_release(output)
         raise IncompleteError(*error.faults, left) from None
 
 
-def _what_is_left(work: Work) -> str:
+def _what_is_done(work: Work) -> str:
     """Return how much of the run its journal holds; of a sample with a target, of the rounds begun."""
     journal = Journal(work.journal_path, work.journal_digest, writer="reader")
     done: set[str] = set()
@@ -288,12 +292,10 @@ def _what_is_left(work: Work) -> str:
             continue
     if work.protocol.sweeps:
         rows = sum(range_of_name(unit.partition("/")[2]).num_rows for unit in done)
-        what = f"all queries are scored against {rows:,} of {work.inputs.numbering.num_entities:,} entities"
-    elif work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
-        what = f"{len(done):,} units of the sample are done"
-    else:
-        what = f"{len(done):,} of {len(work.protocol.units):,} units are done"
-    return f"{work.output}: the run is incomplete ({what}). Run the same command again to resume."
+        return f"all queries are scored against {rows:,} of {work.inputs.numbering.num_entities:,} entities"
+    if work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
+        return f"{len(done):,} units of the sample are done"
+    return f"{len(done):,} of {len(work.protocol.units):,} units are done"
 
 
 def _keep_or_release(output: OutputDirectory) -> None:

@@ -91,6 +91,9 @@ def _hint(command: Any, ctx: Any, name: str) -> str:  # noqa: ANN401 - as above
     arguments = [param.metavar for param in command.get_params(ctx) if param.param_type_name == "argument"]
     if name.lstrip("-").upper() in arguments:
         return f"write {ctx.command_path} {name.lstrip('-').upper()}"
+    above = ctx.parent
+    if above is not None and any(name in param.opts for param in above.command.get_params(above)):
+        return f"write {above.command_path} {name}"
     words = {opt.lstrip("-"): opt for param in command.get_params(ctx) for opt in param.opts if opt.startswith("--")}
     if "param" in words:
         words = {key.replace("_", "-"): f"-p {key}=VALUE" for key in _config_keys()} | words
@@ -171,7 +174,9 @@ OutputFolder = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option(
-        "--workers", metavar="N", help="Number of local processes [default: all cores]. Does not change the results."
+        "--workers",
+        metavar="N",
+        help="Local processes [default: as many as the work needs, up to all cores]. Changes no result.",
     ),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Device to compute on.")]

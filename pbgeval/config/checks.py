@@ -257,7 +257,7 @@ def _is_featurized(config: EvalConfig, entity_type: str) -> bool:
 
 
 _LOSS = "PBG's loss needs the candidates of one partition; set compute_loss = False"
-_OF_KNOWN_EDGES = "concerns known edges; set filter_paths or train_paths"
+_OF_KNOWN_EDGES = f"concerns known edges; set filter_paths (for arrays: known=[...]) or {TRAIN_PATHS}"
 _GIVEN = "has no effect with candidate_path, which lists all candidates; remove one of the two"
 
 CHECKS: tuple[Check, ...] = (

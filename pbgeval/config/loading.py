@@ -453,6 +453,10 @@ def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
         if isinstance(value := parse_json(content, source.name), dict):
             return plain(value), False
         raise ConfigError(f"{source.name}: expected a JSON object, got {show(value)}")
+    if b"\0" in content:
+        raise ConfigError(
+            f"{source.name}: expected a config file, found binary data; for a model, add -p model={shown} to one"
+        )
     function, value, copied = run_python_file(source, content)
     is_ours = function == FUNCTIONS[0]
     if not isinstance(value, EvalConfig if is_ours else dict):

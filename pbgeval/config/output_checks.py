@@ -172,8 +172,7 @@ def _topk_metrics(config: EvalConfig) -> Iterator[Fault]:
         ("topk_metrics",),
         (
             not config.filtered,
-            f"leaves known answers out of lists; set {TRAIN_PATHS} or filter_paths, to edge_paths if no others are "
-            "known",
+            f"leaves known answers out of lists; set {TRAIN_PATHS}, or filter_paths to the same paths as edge_paths",
             *("train_paths", "filter_paths"),
         ),
         (

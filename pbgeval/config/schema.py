@@ -358,7 +358,7 @@ class EvalConfig:
     )
     restrict_relations: list[str] | None = field(
         default=None,
-        metadata=about(EVALUATION, "Evaluate only edges with these relations. Names or indices."),
+        metadata=about(EVALUATION, "Evaluate only edges with these relations. Names, or indices as text ('3')."),
     )
     head_candidates: list[str] | None = field(
         default=None,

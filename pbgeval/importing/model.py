@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.importing.edge_files import ColumnForm
@@ -68,6 +68,7 @@ class EdgeForm:
     entity_ids: Mapping[str, int] | None = None  # by label; None: files have ids
     relation_ids: Mapping[str, int] | None = None
     skip_unknown: bool = True  # edges with unknown labels; else they are an error
+    labels: str = "--entities FILE --relations FILE"  # the options by which files may have labels
 
     @property
     def reading(self) -> str:
@@ -125,7 +126,7 @@ class EdgeForm:
             hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
             fault = f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; {self.reading}"
         elif not is_number:
-            fault = f"expected an id, got {one_line(text)!r}; give --entities and --relations for labels"
+            fault = f"expected an id, got {one_line(text)!r}; for labels, add {self.labels}"
         elif len(text) > MAX_DIGITS:
             fault = f"expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
         else:
@@ -213,7 +214,11 @@ class EdgeFiles:
             None if path is None else _ids(path, size)
             for path, size in zip((self.entities, self.relations), sizes, strict=True)
         )
-        return EdgeForm(*sizes, self.order, entity_ids, relation_ids, self.skip_unknown)
+        form = EdgeForm(*sizes, self.order, entity_ids, relation_ids, self.skip_unknown)
+        found = model.entity_labels.get(ENTITY_TYPE), model.relation_labels
+        if all(isinstance(of, Path) for of in found):
+            form = evolve(form, labels="--entities {} --relations {}".format(*found))
+        return form
 
 
 def _ids(path: Path, size: int) -> dict[str, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -144,7 +146,7 @@ _OF_RELATION = ("operator", "lhs", "rhs")
 
 
 def difference_from_training(config: EvalConfig) -> Iterator[str]:
-    """Yield at most one line: the settings that change scores and differ from those of training."""
+    """Yield the settings that change scores and differ from those of training, in a line; and edges that do not."""
     path = Path(config.checkpoint_path) / CONFIG_OF_TRAINING
     try:
         if not path.is_file():
@@ -158,6 +160,12 @@ def difference_from_training(config: EvalConfig) -> Iterator[str]:
     found = list(_differences(config, trained))
     if found:
         yield f"{path}: the checkpoint was trained with other settings: {listed(found, 12)}; check the config"
+    named = trained.get("edge_paths")
+    places = itertools.product((".", str(path.parent)), named if isinstance(named, list) else ())
+    of_training = {os.path.abspath(os.path.join(base, str(of))) for base, of in places}
+    evaluated = [of for of in config.edge_paths if os.path.abspath(of) in of_training]
+    if evaluated:
+        yield f"{path}: the checkpoint was trained on {listed(evaluated)}; to evaluate other edges, set edge_paths"
 
 
 def _differences(config: EvalConfig, trained: Mapping[str, object]) -> Iterator[str]:

@@ -29,8 +29,9 @@ from torch import Tensor
 
 from pbgeval.cluster.team import gather_over_processes
 from pbgeval.errors import ConfigError, DataError
+from pbgeval.metrics.names import OF_LISTS
 from pbgeval.metrics.summary import all_rank_metrics
-from pbgeval.metrics.topk_metrics import NAMES, AnswerPlaces, exact_sum
+from pbgeval.metrics.topk_metrics import AnswerPlaces, exact_sum
 from pbgeval.notation import distinct
 from pbgeval.report.report import Figures
 from pbgeval.stats.histograms import RankHistograms
@@ -273,7 +274,7 @@ class TopKMetric:
 
     def reset(self) -> None:
         """Forget all users."""
-        self._sums = dict.fromkeys(NAMES, 0)
+        self._sums = dict.fromkeys(OF_LISTS, 0)
         self._num_users = 0
         self._is_recommended = np.zeros(self.num_items or 0, bool)
 

@@ -38,6 +38,7 @@ RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}
 POOLED_HITS = "pooled_hits_at_"  # a cut-off follows
 CLASSIFICATION = classification.NAMES  # the area under the ROC curve is `auc`
 WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *CLASSIFICATION)
+OF_LISTS = ("recall", "precision", "f1", "map", "ndcg", "mrr", "hit_ratio")  # at k: the section `topk_metrics`
 _OF_CLASSIFICATION = {**{name: name for name in classification.NAMES}, **classification.SYNONYMS}
 _CUTOFF = re.compile(rf"(?:{'|'.join((*(family.prefix for family in FAMILIES), *NDCG_PREFIXES))})([0-9]+)")
 
@@ -106,6 +107,9 @@ def resolve(name: str, headline: str, keys: Collection[str]) -> str:
         advice = "; set compute_loss = True"
     if cutoff:
         advice = f"; add {cutoff[1]} to hits_at{advice}"
+    word, at, _ = name.rpartition(".")[2].lower().replace("_at_", "@").partition("@")
+    if at and word in OF_LISTS:
+        advice += "; topk_metrics has that of the first k candidates, in report.topk"
     raise UnknownMetricError(f"no metric '{name}' here{advice}")
 
 

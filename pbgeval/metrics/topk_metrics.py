@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from attrs import define, field, frozen
 
+from pbgeval.metrics.names import OF_LISTS
 from pbgeval.metrics.popularity import ANSWER_HALF_LINK, LIMITS, QUERY_HALF_LINK, limits_of
 from pbgeval.notation import Side, distinct
 from pbgeval.stats.keyed_sums import begins
@@ -25,7 +26,6 @@ from pbgeval.stats.query_metrics import fixed_point, ratio
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, by_label
 
 TOPK_METRICS = "topk_metrics"  # its section of metrics.json
-NAMES = ("recall", "precision", "f1", "map", "ndcg", "mrr", "hit_ratio")
 
 
 @frozen(eq=False)
@@ -94,7 +94,7 @@ class AnswerPlaces:
             reciprocal_U,
             found_U,
         )
-        return {name: np.clip(value_U, 0.0, 1.0) for name, value_U in zip(NAMES, values, strict=True)}
+        return {name: np.clip(value_U, 0.0, 1.0) for name, value_U in zip(OF_LISTS, values, strict=True)}
 
     def _first(self, within_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean of 1 / place of each query's first answer, 0 beyond k, and how likely one is within k."""
@@ -155,9 +155,9 @@ class TopkSums:
 
     def section(self, sides: Sequence[Side], kinds: Sequence[str]) -> dict[str, Any]:
         """Return the means over queries, and those of groups by training edges of some kinds."""
-        names = {QUERIES: NAMES, ANSWERS: ("recall",)}
+        names = {QUERIES: OF_LISTS, ANSWERS: ("recall",)}
         strata = {kind: sorted({stratum for its, stratum, _ in self._of if its == kind}) for kind in names}
-        found = self._means(QUERIES, strata[QUERIES], sides, NAMES)
+        found = self._means(QUERIES, strata[QUERIES], sides, OF_LISTS)
         for kind in kinds:
             found[kind] = [
                 {**limits_of(stratum), **self._means(kind, [stratum], sides, names[kind])} for stratum in strata[kind]

@@ -323,6 +323,8 @@ def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: 
         )
         is_size = isinstance(error, IndexError)
         hint = "; is num_entities or num_relations larger than the model's tables?" if is_size else ""
+        if isinstance(error, RuntimeError) and len({ids.shape for ids in arguments if isinstance(ids, Tensor)}) > 1:
+            hint += "; if it takes vectors only, set broadcasts=False"
         raise ScorerError(
             f"{_name(score)}: {type(error).__name__}{where}: {one_line(error)}; "
             f"asked for {what} with int64 tensors: {asked}{hint}"

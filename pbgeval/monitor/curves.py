@@ -77,6 +77,7 @@ class PassRow:
     verdict: str  # decision 0017's
     num_diverged: int
     generalization_error: float | None = None  # standard error of training - after
+    is_finished: bool = True  # False: a pass of our records that has not ended, or was interrupted
 
     @property
     def gap(self) -> float | None:
@@ -103,12 +104,13 @@ class Curves:
 
     @property
     def best(self) -> PassRow | None:
-        """The pass after which held-out edges were best, of those with the edges of the last one; None: no figures."""
+        """The finished pass after which held-out edges were best, of those with the edges of the last one, if any."""
         last = self.passes[-1].key
         ranked = [
             (self._sign * row.after, -at)
             for at, row in enumerate(self.passes)
             if (row.key.edge_path, row.key.edge_chunk) == (last.edge_path, last.edge_chunk)
+            and row.is_finished
             and row.after is not None
             and math.isfinite(row.after)
         ]
@@ -208,6 +210,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
                 details.verdict,
                 sum(visit.details is not None and visit.details.diverged for visit in visits),
                 _of_both(generalization_errors, metric),
+                is_finished=record is not None or not any(visit.details for visit in visits),
             )
         )
         for bucket, visit in of_buckets.items():

@@ -400,6 +400,7 @@ def _metric(name: str) -> QueryMetric:
         return metric
     known = [of.name for of in query_metrics((1, 3, 10)) if of.per == QUERIES]
     nearest = "" if metric or parts.side or parts.rank_type else nearest_names(name, parts, known)
+    nearest = nearest if nearest.startswith("; nearest") else ""  # the list has others, too
     raise ConfigError(
         f"metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got {name!r}{nearest}; side and rank_type "
         "are arguments of their own"

@@ -165,6 +165,13 @@ def digest_of(provenance: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
 
+def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """Say which settings and files differ between two runs."""
+    of_theirs, of_ours = ({**of.get("settings", {}), **of.get("data", {})} for of in (theirs, ours))
+    names = sorted(name for name in {*of_theirs, *of_ours} if of_theirs.get(name) != of_ours.get(name))
+    return f"; differs in {listed(names)}" if names else ""
+
+
 def files_of(report: Report) -> list[str]:
     """Return the names of the files and folders of a report's output directory, as they are shown."""
     if report.path is None:
@@ -292,11 +299,10 @@ class OutputDirectory:
             OutputError: it holds another run, one that is alive, or files that are not ours; or cannot be written.
         """
         with output_faults(self.path, "write into this directory", "; choose another output"):
-            digest = digest_of(provenance)
             if self.path.exists() and not self.path.is_dir():
                 raise OutputError(f"{self.path}: this is a file, not a directory; choose another output")
             if not self._must_put_back:
-                finished = self._look(digest, overwrite=overwrite)
+                finished = self._look(provenance, overwrite=overwrite)
                 if finished is not None:
                     return finished
             self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
@@ -305,7 +311,7 @@ class OutputDirectory:
             try:
                 if self._must_put_back:
                     self._put_back()
-                finished = self._look(digest, overwrite=overwrite)  # another run may have come to its end meanwhile
+                finished = self._look(provenance, overwrite=overwrite)  # another run may have come to its end meanwhile
                 if finished is None:
                     self._prepare(provenance, overwrite=overwrite)
                     return None
@@ -321,9 +327,9 @@ class OutputDirectory:
             self.owner.release()
             return finished
 
-    def _look(self, digest: str, *, overwrite: bool) -> Report | None:
+    def _look(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
         """Return the finished result of the same run; refuse what must not be touched."""
-        found = self._found()
+        digest, found = digest_of(provenance), self._found()
         its_digest: str = "" if found is None else found.document["provenance"]["digest"]
         if found is not None and its_digest == digest and not overwrite:
             return found if found.document.get("complete") else None
@@ -335,8 +341,9 @@ class OutputDirectory:
             )
         if found is not None and not overwrite:
             raise OutputError(
-                f"{self.path}: expected this run (digest {digest[:8]}), found the output of another "
-                f"(digest {its_digest[:8]}); choose another output, or {OVERWRITE} to replace it"
+                f"{self.path}: expected this run (digest {digest[:8]}), found the output of another (digest "
+                f"{its_digest[:8]}{_differences(found.document['provenance'], provenance)}); choose another output, or "
+                f"{OVERWRITE} to replace it"
             )
         # A run that has just begun has few files here; it may have made folders for others.
         names = files_below(self.path, FOLDERS) if found is None and self.path.is_dir() and not overwrite else []

@@ -124,7 +124,7 @@ class Source:
         so_far = title_of(self.report) if "metrics" in self.report.document else ""
         if self.is_complete:
             return so_far
-        return "; ".join(filter(None, [f"Not complete: {_progress(self.report.document)}", so_far]))
+        return " ".join(filter(None, [_progress(self.report.document), so_far]))
 
 
 def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[[str], None]) -> Source:
@@ -291,7 +291,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     if curves is not None:
         sections.insert(-1, _visits(curves))
     document = report.document
-    notice = None if source.is_complete else Notice([f"Not complete. {_progress(document)}. Only these are shown."])
+    notice = None if source.is_complete else Notice([_progress(document)])
     digest = (document.get("provenance") or {}).get("digest", "")
     title = name_of(report) or name
     return Page("Evaluation report", name, title, tags_of(report), tiles_of(report), sections, notice, digest)
@@ -313,7 +313,8 @@ def comparison_page(comparison: Comparison) -> Page:
     whole, *by_relation = comparison_tables(comparison)
     note = (
         "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
-        f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant."
+        f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant. Intervals are not "
+        "corrected. A dash: too few queries for an interval. These are two models; training either again may differ."
     )
     whole = evolve(without(whole, ["p"]), title="All metrics", note=note)  # beside the chart is room for one p
     shown: list[DataTable | Chart] = [whole]
@@ -416,9 +417,10 @@ def _progress(document: Mapping[str, Any]) -> str:
     """Return how far an unfinished run is, in words."""
     progress = document.get("progress")
     if progress is None:
-        return "No unit of work has been reported yet"
+        return "This run is not complete and has no figures yet. If it has ended, run the same command again to resume."
     share = 100 * progress["units_done"] / max(progress["units"], 1)
-    return f"{progress['units_done']:,} of {progress['units']:,} units of work are done ({share:.0f}%)"
+    done = f"{progress['units_done']:,} of {progress['units']:,} units of work are done ({share:.0f}%)"
+    return f"This run is not complete: {done}. All figures are of these."
 
 
 def _with_rows(*tables: DataTable) -> list[DataTable]:

@@ -273,6 +273,10 @@ def _recompute(
         "evaluation": report.run,
     }
     made = make_report(stats, context, {**its_provenance, "recomputed": asked}, facts_of_run)
+    if not made.document["metrics"]:
+        raise ValueError(
+            f"metrics: nothing of {', '.join(context.selection.names)} follows from saved ranks; evaluate again"
+        )
     # Ranks files do not tell these: zeros would look like findings.
     diagnostics = {label: {**of, **dict.fromkeys(NOT_SAVED)} for label, of in made.document["diagnostics"].items()}
     document = {**made.document, "diagnostics": diagnostics, "edge_diagnostics": None}

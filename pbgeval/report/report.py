@@ -112,6 +112,7 @@ _TITLES = {
     "relation_macro_metrics": "Macro average over relations",
 }
 _REASONS = {
+    **dict.fromkeys(("metrics", "raw_metrics"), " yet: the run is not complete; run the same command again to resume"),
     "time_filtered_metrics": "; evaluate with time_window",
     "macro_metrics": ", because query keys were not counted",
     "relation_macro_metrics": ", because relations were not counted",
@@ -223,8 +224,13 @@ class Report:
         """
         return self._figures("relation_macro_metrics")
 
+    @property
+    def topk(self) -> Mapping[str, Value]:
+        """The means over query keys of `topk_metrics`, if it has them: `report.topk["both.recall_at_10"]`."""
+        return dict(self.document.get("topk_metrics", {}).get("macro_metrics", {}))
+
     def _figures(self, key: str) -> Figures:
-        figures = self.document[key] if key == "metrics" else self.document.get(key)
+        figures = self.document.get(key)
         if figures is None:
             raise OutputError(f"{key}: this report has none{_REASONS[key]}")
         return Figures(figures, self.document["headline"], _TITLES[key])

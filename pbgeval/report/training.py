@@ -90,7 +90,8 @@ def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = No
     gap = _difference(row.gap, row.gap_error, decimals[0])
     generalization = _difference(row.generalization, row.generalization_error, decimals[1])
     figures = _fixed(row.before), _fixed(row.after), gap, _fixed(row.training), generalization
-    return name + " (best)" * (row is best), *figures, str(row.num_diverged), row.verdict.replace("_", " ")
+    name += " (best)" * (row is best) + " (unfinished)" * (not row.is_finished)
+    return name, *figures, str(row.num_diverged), row.verdict.replace("_", " ")
 
 
 def _difference(value: float | None, error: float | None, decimals: int) -> str:

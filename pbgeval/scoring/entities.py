@@ -97,6 +97,6 @@ class EntityTable:
         rows = (bad_E.nonzero().flatten() + start + self.first_row).tolist()
         named = ", ".join(str(row) for row in rows[:NUM_ROWS_NAMED]) + (", ..." if len(rows) > NUM_ROWS_NAMED else "")
         raise UnrankableError(
-            f"{self.label}: expected {expected}, got {found} in rows {named}; "
+            f"{self.label}: expected {expected}, got {found} in row{'s' * (len(rows) > 1)} {named}; "
             "this checkpoint cannot be ranked, choose an earlier one"
         )

@@ -352,7 +352,7 @@ def _checked_block(
 # Edges in an array, in memory or in a .npy file -> what a bucket file is: of a graph in one partition.
 
 WHOLE = Bucket(0, 0)
-FORM = "integers of shape (edges, 3): head, relation, tail"
+FORM = "integers of shape (edges, 3): head, relation, tail; or (edges, 4): then the time"
 FORM_WITH_TIME = "integers of shape (edges, 4): head, relation, tail, time"
 
 

@@ -228,7 +228,7 @@ REFUSED = [
             ([(0, NUM_RELATIONS, 0)], r"edges: row 0, relation: expected an id in 0..2"),
             (
                 [(0, 0)],
-                r"edges: expected integers of shape \(edges, 3\): head, relation, tail, got int64",
+                r"edges: expected integers of shape \(edges, 3\): head, relation, tail; or .*, got int64",
             ),
             ([(0.5, 0, 1)], r"edges: expected integers"),
         )
@@ -371,7 +371,7 @@ NUM_CHECKED = 2 * 2 * MIN_CHECKED_ROWS
     "settings",
     [
         {"candidates": "all"},
-        {"candidates": "all", "save_topk": 4},
+        {"candidates": "all", "save_topk": 4, "topk_metrics": True},
         {"candidates": "all", "type_constraint": "observed", "breakdowns": ["relation"]},
         {"candidates": "partition"},
         {"candidates": "sampled", "num_batch_negs": 50},

@@ -159,7 +159,10 @@ def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path
             "far.txt: edge 0: the id of the relation is 3, but the model has ids from 0 to 2; the columns are read as "
             "head, tail, relation (--edge-columns changes this)",
         ),
-        (["--edges", "test=words.txt"], "words.txt:1: expected an id, got 'a'; give --entities and --relations"),
+        (
+            ["--edges", "test=words.txt"],
+            "words.txt:1: expected an id, got 'a'; for labels, add --entities ",
+        ),
         (
             ["--edges", "test=words.txt", "--entities", "labels"],
             "words.txt: no edge has known labels; the columns are read as head, relation, tail (--edge-columns",

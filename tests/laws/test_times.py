@@ -353,8 +353,14 @@ def test_known_edges_need_times_only_where_a_filter_goes_by_them(tmp_path: Path)
         (("time_window=-1",), "time_window=-1: expected an int >= 0, got -1"),
         (("time_bin=0",), "time_bin=0: expected an int >= 1, got 0"),
         (("known_until=test",), "known_until=test: expected one of query, got 'test'"),
-        (("known_until=query", "filter_paths="), "concerns known edges; set filter_paths or train_paths"),
-        (("time_window=0", "filter_paths="), "concerns known edges; set filter_paths or train_paths"),
+        (
+            ("known_until=query", "filter_paths="),
+            "concerns known edges; set filter_paths (for arrays: known=[...]) or train_paths (for arrays: train=[...])",
+        ),
+        (
+            ("time_window=0", "filter_paths="),
+            "concerns known edges; set filter_paths (for arrays: known=[...]) or train_paths (for arrays: train=[...])",
+        ),
         (("breakdowns=time",), "'time' needs time_bin; set it, or remove 'time'"),
     ],
 )

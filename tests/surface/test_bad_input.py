@@ -573,7 +573,7 @@ def test_cuda_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     [
         (
             fault(
-                "entity type 'user', partition 2: expected finite numbers, got NaN or infinite embeddings in rows 3;…",
+                "entity type 'user', partition 2: expected finite numbers, got NaN or infinite embeddings in row 3;…",
                 data("checkpoint/embeddings_user_2.v3.h5", "embeddings", 3, math.nan),
             ),
             1,

@@ -134,6 +134,7 @@ def test_run_does_what_the_option_config_does(case: TinyCase) -> None:
         ("run a --worker 3", "--worker is not an option of kgeval-dist run; did you mean --workers?"),
         ("compare a b --edge x", "--edge is not an option of kgeval-dist compare; did you mean --edges?"),
         ("submit --config a", "--config is not an option of kgeval-dist submit; write kgeval-dist submit CONFIG"),
+        ("run a --help-config", "--help-config is not an option of kgeval-dist run; write kgeval-dist --help-config"),
         ("run a --zzz", "--zzz is not an option of kgeval-dist run; see kgeval-dist run --help"),
         ("run", "Missing argument 'CONFIG'; see kgeval-dist run --help"),
         ("--workers 3", "no config file is given; kgeval-dist run CONFIG"),
@@ -236,7 +237,7 @@ def test_keys_that_only_training_uses_are_named_once(case: TinyCase) -> None:
 def trained_with(case: TinyCase, **settings: Any) -> Path:
     """Write what PBG keeps beside a checkpoint: its config with other settings than the case's."""
     path = case.root / "checkpoint" / "config.json"
-    path.write_text(json.dumps({**case.settings, **settings}), encoding="utf-8")
+    path.write_text(json.dumps({**case.settings, "edge_paths": ["elsewhere"], **settings}), encoding="utf-8")
     return path
 
 
@@ -250,6 +251,14 @@ def test_a_comparator_that_is_not_that_of_training_is_warned_of(case: TinyCase) 
     assert warnings_of(case, "comparator=l1") == [
         f"{path}: the checkpoint was trained with other settings: comparator = 'l1' (trained with "
         f"{case.settings['comparator']!r}); check the config"
+    ]
+
+
+def test_edges_of_the_training_are_warned_of(case: TinyCase) -> None:
+    path = trained_with(case, edge_paths=["edges", "more"])
+
+    assert warnings_of(case) == [
+        f"{path}: the checkpoint was trained on {case.root / 'edges'}; to evaluate other edges, set edge_paths"
     ]
 
 

@@ -349,7 +349,13 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     filed = command(tmp_path, "a", "b", "--format", "json", "-o", "compare.json", "--metric", "hits@1")
     written = command(tmp_path, "a", "b", "--output", "compare.txt")
     page = command(tmp_path, "a", "b", "--format", "html")
+    by_name = {
+        suffix: command(tmp_path, "a", "b", "-o", f"named{suffix}") for suffix in (".html", ".md", ".tex", ".csv")
+    }
 
+    assert {done.status for done in by_name.values()} == {0}
+    named = {suffix: (tmp_path / f"named{suffix}").read_text(encoding="utf-8") for suffix in by_name}
+    assert named == dict(zip(by_name, [page.out, *(texts[of].out for of in ("md", "latex", "csv"))], strict=True))
     assert {(done.status, done.err) for done in texts.values()} == {(0, "")}
     assert found.a_model.endswith("one/checkpoint, version 3")
     assert all(found.b_model in output for output in (page.out, texts["md"].out.replace("\\_", "_")))

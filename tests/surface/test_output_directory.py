@@ -83,7 +83,7 @@ def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) ->
         again = run_command(case, "--workers", "2", "--output", "output")  # run options do not make another run
 
     assert (0, first.out) == (again.status, again.out)
-    assert again.err == "output: already complete; showing the saved result (overwrite to recompute it)\n"
+    assert again.err.startswith("output: already complete; showing the saved result (--overwrite ")
     assert run_command(case, "--quiet", "--output", "output").printed == ""
 
 
@@ -107,7 +107,9 @@ def test_an_unfinished_one_goes_on_and_that_of_another_run_is_refused(
     path = case.root / "output" / "metrics.json"
     numbers = numbers_of(path.parent)
     path.write_text(json.dumps(metrics_of(path.parent) | {"complete": False}))
-    assert refused(case, "-p", "seed=5").startswith("output: expected this run (digest ")
+    fault = refused(case, "-p", "seed=5")
+    assert fault.startswith("output: expected this run (digest ")
+    assert "; differs in seed); choose another output" in fault
 
     assert run(case, *arguments) == 0
     assert metrics_of(path.parent)["complete"]

@@ -26,6 +26,7 @@ PAGES = pages()
 # Arguments of interfaces and of other systems that sentences show with a value, as they show keys of a config.
 SET_ELSEWHERE = {
     "all_entities",
+    "broadcasts",
     "eval_fraction",
     "evaluator",
     "filtered",

@@ -121,13 +121,23 @@ def test_training_triples_are_known_and_counted() -> None:
     assert "popularity" in evaluate_triples(SCORER, TEST, train=known, breakdowns=["popularity"]).document
 
 
+def test_metrics_of_lists_are_found_by_name() -> None:
+    report = evaluate_triples(SCORER, TEST, train=[TRAIN], topk_metrics=True, hits_at=[1, 3])
+
+    assert report.topk == report.document["topk_metrics"]["macro_metrics"]
+    assert 0.0 < (report.topk["both.recall_at_3"] or 0.0) <= 1.0
+    with pytest.raises(KeyError, match="topk_metrics has that of the first k candidates"):
+        report["recall@3"]
+    assert evaluate_triples(SCORER, TEST).topk == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "settings", "fault"),
     [
         (
             (SCORER, [[0, 0]]),
             {},
-            r"edges: expected integers of shape \(edges, 3\): head, relation, tail, got int64 of shape",
+            r"edges: expected integers of shape \(edges, 3\): head, relation, tail; or .*, got int64 of shape",
         ),
         (
             (SCORER, [[0, 0.5, 1]]),
@@ -153,6 +163,7 @@ def test_training_triples_are_known_and_counted() -> None:
         ),
         ((SCORER, TEST), {"known": [[[0, 0, -1]]]}, r"known edges: row 0, tail: expected an id in 0..8"),
         ((SCORER, TEST), {"hits": [1]}, "hits: unknown key"),
+        ((SCORER, TEST), {"save_topk": 3}, r"save_topk: give output=\.\.\., the folder that the lists go to"),
         ((SCORER, TEST), {"filtered": True}, r"filtered: unknown key; give .*, train=\[train\] and known=\[valid\]"),
         ((SCORER, TEST), {"knwon": [TRAIN]}, "knwon: unknown key; did you mean 'known'"),
         ((SCORER, TEST), {"devise": "cpu"}, "devise: unknown key; did you mean 'device'"),

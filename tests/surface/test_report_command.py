@@ -91,7 +91,7 @@ def test_an_unfinished_run_is_shown_with_a_warning(folder: Path) -> None:
 
     assert (0, [f"warning: {folder}: this evaluation is not complete"]) == (done.status, done.faults)
     text = (folder / "report.html").read_text(encoding="utf-8")
-    assert "Not complete." in text
+    assert "This run is not complete" in text
     assert "noscript" not in text, "nobody writes it again"
 
 

@@ -423,7 +423,7 @@ def test_a_truncated_table_is_refused(tmp_path: Path) -> None:
     ("table", "row", "fault"),
     [
         ("relation", 2, r"diagonal \(lhs\) of relation 2: expected finite numbers"),
-        ("entity", 7, r"entity type 'all', partition 0: expected finite numbers, got .* in rows 7"),
+        ("entity", 7, r"entity type 'all', partition 0: expected finite numbers, got .* in row 7"),
     ],
 )
 def test_a_diverged_model_is_refused(table: str, row: int, fault: str, tmp_path: Path) -> None:

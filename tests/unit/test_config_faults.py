@@ -498,8 +498,8 @@ COMPETITION = {
             (
                 "with known answers",
                 {"candidates": "all"},
-                f"leaves known answers out of lists; set {TRAIN_PATHS} or filter_paths, to edge_paths if no "
-                "others are known",
+                f"leaves known answers out of lists; set {TRAIN_PATHS}, or filter_paths to the same "
+                "paths as edge_paths",
             ),
             (
                 "of samples",

@@ -165,7 +165,7 @@ BROKEN = {
         "from pbgeval.config import RelationSchema\n\nRelationSchema(lhs='all')\n",
         "eval.py:3: name, rhs: this key is required",
     ),
-    "null byte": ("x = 1\0", "eval.py: SyntaxError: source code string cannot contain null bytes"),
+    "null byte": ("x = 1\0", "eval.py: expected a config file, found binary data"),
     "another type": (
         OURS.replace("EvalConfig(", "EvalConfig(batch_size='1000', "),
         "eval.py: batch_size: expected an int, got '1000' (str)",

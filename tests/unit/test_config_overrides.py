@@ -74,7 +74,7 @@ def load(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         ("hits_at=1,3", "hits_at", [1, 3]),
         ("hits_at=7", "hits_at", [7]),
         ("hits_at.1=20", "hits_at", [1, 20]),
-        ("breakdowns=", "breakdowns", []),
+        *((f"breakdowns={text}", "breakdowns", []) for text in ("", "none", "[]")),
         ("dictionary_path=none", "dictionary_path", None),
         ("model_options=none", "model_options", {}),
         *((f"bias={text}", "bias", True) for text in ("true", "True", "TRUE", "1", "yes")),

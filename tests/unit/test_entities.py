@@ -66,7 +66,7 @@ def test_rows_that_are_not_finite_are_named(value, rows_at_a_time, monkeypatch):
     rows = torch.ones(9, 2)
     rows[3, 1] = value
 
-    with pytest.raises(DataError, match=r"user', partition 3: .*NaN or infinite embeddings in rows 3; this"):
+    with pytest.raises(DataError, match=r"user', partition 3: .*NaN or infinite embeddings in row 3; this"):
         table(rows).check(refuse_zero_vectors=False, has_bias=False)
 
 
@@ -81,7 +81,7 @@ def test_zero_vectors_are_refused_where_they_have_no_direction(row, has_bias, ba
     if not bad:
         of.check(refuse_zero_vectors=True, has_bias=has_bias)
         return
-    with pytest.raises(DataError, match="zero vectors in rows 1"):
+    with pytest.raises(DataError, match="zero vectors in row 1"):
         of.check(refuse_zero_vectors=True, has_bias=has_bias)
 
 
@@ -89,7 +89,7 @@ def test_a_zero_vector_is_what_the_operator_sees():
     """A global embedding moves a zero row, and can move another row to zero."""
     of = table(torch.tensor([[0.0, 0.0], [1.0, -2.0]]), global_embedding_D=torch.tensor([-1.0, 2.0]))
 
-    with pytest.raises(DataError, match="zero vectors in rows 1;"):
+    with pytest.raises(DataError, match="zero vectors in row 1;"):
         of.check(refuse_zero_vectors=True, has_bias=False)
 
 

@@ -87,15 +87,13 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("with_metrics", "so_far"), [(True, "12 of 40 units"), (False, "No unit of work has been reported")]
-)
+@pytest.mark.parametrize(("with_metrics", "so_far"), [(True, "12 of 40 units"), (False, "has no figures yet")])
 def test_an_unfinished_run_says_so(with_metrics: bool, so_far: str, tmp_path: Path) -> None:
     folder = marked_up_result(tmp_path)
     make_incomplete(folder, with_metrics=with_metrics)
     text = markdown(Source("run", read_result(folder)))
 
-    assert f"Not complete: {so_far}" in text
+    assert so_far in text
     assert with_metrics == bool(rows_of_markdown(text))
 
 

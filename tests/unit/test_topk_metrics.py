@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from pbgeval import Edges, Report, edge_scorer, evaluate
 from pbgeval.config import config_of_keys
 from pbgeval.errors import OutputError
-from pbgeval.metrics.topk_metrics import NAMES, AnswerPlaces
+from pbgeval.metrics.names import OF_LISTS as NAMES
+from pbgeval.metrics.topk_metrics import AnswerPlaces
 from pbgeval.notation import Bucket
 from tests import reference
 from tests.examples import among, examples

@@ -6,6 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 from pbgeval.errors import DataError
 from pbgeval.metrics.estimates import Estimate
@@ -69,6 +70,19 @@ def test_our_own_records_bring_errors_training_edges_and_verdicts() -> None:
 
     assert (row.gap_error, row.training, row.verdict) == (0.01, 0.9, "persists")
     assert (row.generalization, row.generalization_error) == (pytest.approx(0.7), 0.02)
+
+
+def test_a_pass_that_was_interrupted_is_not_the_best() -> None:
+    details = VisitDetails()
+    visits = tuple(
+        evolve(visit(key, 0, at, 10, 0.1, 0.2 + at), details=details) for at, key in enumerate((FIRST, SECOND))
+    )
+
+    curves = curves_of(History(visits, (PassRecord(FIRST, 0, PbgFigures(10, {"mrr": 0.2}), PassDetails()),)), {}, "mrr")
+
+    assert [row.is_finished for row in curves.passes] == [True, False]
+    assert curves.best == curves.passes[0]
+    assert [row[0] for row in passes_of(curves).rows] == ["0 (best)", "1 (unfinished)"]
 
 
 def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
