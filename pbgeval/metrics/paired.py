@@ -21,7 +21,7 @@ from attrs import frozen
 
 from pbgeval.metrics.intervals import ERROR_RATE, student_quantile, two_sided_probability
 from pbgeval.notation import distinct
-from pbgeval.stats.paired import FewEdges, KeySums, Moments, PairedStats
+from pbgeval.stats.paired import FewEdges, KeySums, PairedStats
 from pbgeval.stats.query_metrics import QueryMetric
 from pbgeval.stats.ranks import RankCounts, RankType
 
@@ -79,13 +79,13 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
     few = [sums.few(number) for number in range(len(metrics))]
     found = []
     for group in sums.groups:
-        moments = sums.moments(group)
+        moments = sums.table[group]
         its_keys = [of_side.select_group(group if by_group else None) for of_side in keys]
         of_metrics = []
         for number, metric in enumerate(metrics):
-            variance, differs = _variance(moments, number, its_keys), sums.differs(group, number)
-            of_metrics.append(_difference(metric, number, moments, variance, few[number].get(group), differs=differs))
-        found.append(GroupDifferences(group, int(moments.num_S.sum()), tuple(of_metrics)))
+            variance = _variance(moments, number, its_keys)
+            of_metrics.append(_difference(metric, number, moments, variance, few[number].get(group)))
+        found.append(GroupDifferences(group, int(moments["num_S"].sum()), tuple(of_metrics)))
     return found
 
 
@@ -103,18 +103,20 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def _variance(moments: Moments, number: int, keys: Sequence[KeySums]) -> tuple[float, float] | None:
+def _variance(moments: np.void, number: int, keys: Sequence[KeySums]) -> tuple[float, float] | None:
     """Return the variance of the sum of a metric's changes and its degrees of freedom; None: fewer than two clusters.
 
     Residuals are those from the mean of their side. All is in units of the metric.
     """
-    num_effective = float(moments.num_S.sum()) ** 2 / float(moments.size_SS.sum())
+    num_effective = float(moments["num_S"].sum()) ** 2 / float(moments["size_SS"].sum())
     if num_effective < 2.0 - 1e-9:
         return None
     correction = num_effective / (num_effective - 1.0)
-    square = float(moments.square_M[number])
-    mean_S = moments.change_SM[:, number] / np.maximum(moments.num_S, 1)
-    of_units = square - 2 * float(mean_S @ moments.size_change_SM[:, number]) + float(mean_S @ moments.size_SS @ mean_S)
+    square = float(moments["square_M"][number])
+    mean_S = moments["change_SM"][:, number] / np.maximum(moments["num_S"], 1)
+    of_units = (
+        square - 2 * float(mean_S @ moments["size_change_SM"][:, number]) + float(mean_S @ moments["size_SS"] @ mean_S)
+    )
     of_units = correction * (of_units if of_units > _ROUNDING * square else 0.0)
     more, spread = 0.0, 0.0
     for side, of_side in enumerate(keys):
@@ -126,9 +128,9 @@ def _variance(moments: Moments, number: int, keys: Sequence[KeySums]) -> tuple[f
             return None
         mean = float(mean_S[side])
         within = float(
-            moments.cell_square_SM[side, number]
-            - 2 * mean * moments.cell_size_change_SM[side, number]
-            + mean**2 * moments.cell_sizes_S[side]
+            moments["cell_square_SM"][side, number]
+            - 2 * mean * moments["cell_size_change_SM"][side, number]
+            + mean**2 * moments["cell_sizes_S"][side]
         )
         of_keys = float(((change_K - mean * num_K) ** 2).sum()) * num_keys / (num_keys - 1)
         more += of_keys - correction * max(within, 0.0)
@@ -141,14 +143,12 @@ def _variance(moments: Moments, number: int, keys: Sequence[KeySums]) -> tuple[f
 def _difference(
     metric: QueryMetric,
     number: int,
-    moments: Moments,
+    moments: np.void,
     found: tuple[float, float] | None,
     few: FewEdges | None,
-    *,
-    differs: bool,
 ) -> Difference:
-    num, change = int(moments.num_S.sum()), int(moments.change_SM[:, number].sum())
-    of_a = int(moments.value_SM[:, number].sum())
+    num, change = int(moments["num_S"].sum()), int(moments["change_SM"][:, number].sum())
+    of_a = int(moments["value_SM"][:, number].sum())
     a, b = (metric.mean(value, num, VALUE_BITS) for value in (of_a, of_a + change))
     assert a is not None, "groups have queries"
     assert b is not None, "groups have queries"
@@ -162,9 +162,9 @@ def _difference(
         low, high = difference - reach, difference + reach
         t = math.inf if variance == 0.0 else abs(change) / math.sqrt(variance)
         p_value = two_sided_probability(t if change else 0.0, max(1.0, freedom))
-    if moments.num_units >= 2 and not differs:
+    if moments["num_units"] >= 2 and not moments["num_differing_M"][number]:
         p_value = 1.0
-    elif moments.num_units >= 2 and few is not None:
+    elif moments["num_units"] >= 2 and few is not None:
         p_value = flip_probability(few)
     return Difference(metric.name, a, b, difference, error, low, high, p_value, metric.direction)
 

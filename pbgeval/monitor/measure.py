@@ -134,8 +134,7 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
         for side, result in bucket_pass(block, origin, tables, settings).items():
             raw = result.counts.raw
-            of_side = RankStats.from_queries(protocol.layout, raw)
-            stats[side] += of_side if result.loss_Q is None else of_side.with_losses(result.loss_Q)
+            stats[side] += RankStats.from_queries(protocol.layout, raw, loss_Q=result.loss_Q)
             counts[side][:, unit.start + result.rows_Q] = torch.stack([raw.better_Q, raw.tied_Q, raw.num_competitors_Q])
             pools[side] += result.raw_pool
     auc = pooled_auc([pool.sort() for pool in pools.values()], all_true=True, all_competing=False)

@@ -145,8 +145,7 @@ class SideRanks:
     def num_below(self, ranks: np.ndarray) -> np.ndarray:
         """Return how many queries rank below each of these ranks, int64."""
         sums = np.concatenate([[0], np.cumsum(self.count_K)])
-        below: np.ndarray = sums[np.searchsorted(self.rank_K, ranks, side="left")]
-        return below
+        return sums[np.searchsorted(self.rank_K, ranks, side="left")]
 
 
 def ranks_by_side(rows: Iterable[Row], rank_type: str) -> list[SideRanks]:

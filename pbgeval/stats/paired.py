@@ -130,20 +130,24 @@ def summed(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return np.asarray(np.add.reduceat(rows, starts, axis=-1)) if len(starts) else rows[..., :0]
 
 
-@frozen(eq=False)
-class Moments:
-    """The sums of a group's queries; S sides, M metrics."""
-
-    num_S: np.ndarray  # int64: ranked queries
-    value_SM: np.ndarray  # int64
-    change_SM: np.ndarray  # int64
-    num_units: float
-    size_SS: np.ndarray  # over units: products of the numbers of queries of two sides
-    square_M: np.ndarray  # over units: squared change
-    size_change_SM: np.ndarray  # over units: queries of a side x change
-    cell_sizes_S: np.ndarray  # over the queries of one key in one unit: squared number
-    cell_square_SM: np.ndarray  # over the queries of one key in one unit: squared change
-    cell_size_change_SM: np.ndarray  # over the queries of one key in one unit: number x change
+def _columns(num_sides: int, num_metrics: int) -> np.dtype[np.void]:
+    """Return what is summed in each group; S sides, M metrics."""
+    sides, metrics, both = (num_sides,), (num_metrics,), (num_sides, num_metrics)
+    return np.dtype(
+        [
+            ("num_S", np.int64, sides),  # ranked queries
+            ("value_SM", np.int64, both),
+            ("change_SM", np.int64, both),
+            ("num_differing_M", np.int64, metrics),  # edges with a difference
+            ("num_units", np.float64),
+            ("size_SS", np.float64, (num_sides, num_sides)),  # over units: products of two sides' numbers of queries
+            ("square_M", np.float64, metrics),  # over units: squared change
+            ("size_change_SM", np.float64, both),  # over units: queries of a side x change
+            ("cell_sizes_S", np.float64, sides),  # over the queries of one key in one unit: squared number
+            ("cell_square_SM", np.float64, both),  # over the queries of one key in one unit: squared change
+            ("cell_size_change_SM", np.float64, both),  # over the queries of one key in one unit: number x change
+        ]
+    )
 
 
 @define(eq=False)
@@ -152,47 +156,24 @@ class PairedSums:
 
     num_metrics: int
     num_sides: int
-    _tables: dict[str, np.ndarray] = field(factory=dict, init=False)  # (G, ...): one for each field of `Moments`
-    _num_differing_MG: np.ndarray = field(init=False)  # edges with a difference
+    table: np.ndarray = field(init=False)  # (G,) of `_columns`
     _few: list[list[np.ndarray]] = field(init=False)  # by metric: rows of group, unit, side, key, change
     _num_units: int = field(default=0, init=False)  # of all blocks so far
     _num_edges: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        sides, metrics = self.num_sides, self.num_metrics
-        shapes: dict[str, tuple[tuple[int, ...], type]] = {
-            "num_S": ((sides,), np.int64),
-            "value_SM": ((sides, metrics), np.int64),
-            "change_SM": ((sides, metrics), np.int64),
-            "num_units": ((), np.float64),
-            "size_SS": ((sides, sides), np.float64),
-            "square_M": ((metrics,), np.float64),
-            "size_change_SM": ((sides, metrics), np.float64),
-            "cell_sizes_S": ((sides,), np.float64),
-            "cell_square_SM": ((sides, metrics), np.float64),
-            "cell_size_change_SM": ((sides, metrics), np.float64),
-        }
-        self._tables = {name: np.zeros((0, *shape), dtype) for name, (shape, dtype) in shapes.items()}
-        self._num_differing_MG = np.zeros((metrics, 0), np.int64)
-        self._few = [[] for _ in range(metrics)]
+        self.table = np.zeros(0, _columns(self.num_sides, self.num_metrics))
+        self._few = [[] for _ in range(self.num_metrics)]
 
     @property
     def groups(self) -> list[int]:
         """Those that have ranked queries, increasing."""
-        return list(np.flatnonzero(self._tables["num_S"].any(1)).tolist())
-
-    def moments(self, group: int) -> Moments:
-        """Return the sums of a group."""
-        return Moments(**{name: table[group] for name, table in self._tables.items()})
-
-    def differs(self, group: int, metric: int) -> bool:
-        """Whether any query of a group differs in a metric."""
-        return bool(self._num_differing_MG[metric, group])
+        return list(np.flatnonzero(self.table["num_S"].any(1)).tolist())
 
     def few(self, metric: int) -> Mapping[int, FewEdges]:
         """Return, for each group, the edges that differ in a metric; only groups with 1 to MAX_FLIPPED of them."""
         rows = np.concatenate([np.empty((5, 0), np.int64), *self._few[metric]], axis=1)
-        rows = rows[:, self._num_differing_MG[metric, rows[0]] <= MAX_FLIPPED]
+        rows = rows[:, self.table["num_differing_M"][rows[0], metric] <= MAX_FLIPPED]
         order, starts = runs_of(rows[0])
         parts = np.split(rows[:, order], starts[1:], axis=1) if len(order) else []
         return {
@@ -204,10 +185,8 @@ class PairedSums:
         """Add the edges of a block that are ranked."""
         if not len(edges.group_E):
             return
-        more = max(int(edges.group_E.max()) + 1 - len(self._tables["num_S"]), 0)
-        for name, table in self._tables.items() if more else ():
-            self._tables[name] = np.concatenate([table, np.zeros((more, *table.shape[1:]), table.dtype)])
-        self._num_differing_MG = np.pad(self._num_differing_MG, ((0, 0), (0, more)))
+        more = max(int(edges.group_E.max()) + 1 - len(self.table), 0)
+        self.table = np.concatenate([self.table, np.zeros(more, self.table.dtype)])
         order, starts = runs_of(edges.group_E, edges.unit_E)
         group_U = edges.group_E[order[starts]]
         at = np.flatnonzero(np.diff(group_U, prepend=-1))  # where each group's units start
@@ -227,7 +206,7 @@ class PairedSums:
             "size_SS": size_float_SU[:, None] * size_float_SU[None],
             "size_change_SM": size_float_SU[:, None] * change_MU[None],
         }.items():
-            self._tables[name][group_G] += np.moveaxis(summed(values, at), -1, 0)
+            self.table[name][group_G] += np.moveaxis(summed(values, at), -1, 0)
         for number, side in enumerate(edges.sides):
             self._add_cells(number, side, edges)
         self._keep_few(edges)
@@ -250,14 +229,15 @@ class PairedSums:
             "cell_square_SM": change_MC**2,
             "cell_size_change_SM": num_C * change_MC,
         }.items():
-            self._tables[name][group_C[at], number] += np.moveaxis(summed(values, at), -1, 0)
+            self.table[name][group_C[at], number] += np.moveaxis(summed(values, at), -1, 0)
 
     def _keep_few(self, edges: PairedEdges) -> None:
         """Keep the edges that differ in a metric while a group has but few of them."""
         for metric in range(self.num_metrics):
             at = np.flatnonzero(np.logical_or.reduce([side.change_ME[metric] != 0 for side in edges.sides]))
-            self._num_differing_MG[metric] += np.bincount(edges.group_E[at], minlength=self._num_differing_MG.shape[1])
-            at = at[self._num_differing_MG[metric, edges.group_E[at]] <= MAX_FLIPPED]
+            num_differing_G = self.table["num_differing_M"][:, metric]
+            num_differing_G += np.bincount(edges.group_E[at], minlength=len(self.table))
+            at = at[num_differing_G[edges.group_E[at]] <= MAX_FLIPPED]
             for number, side in enumerate(edges.sides):
                 here = at[side.is_ranked_E[at]]
                 key_Q = (here + self._num_edges).view(np.uint64) if side.key_E is None else side.key_E[here]
