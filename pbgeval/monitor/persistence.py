@@ -292,14 +292,9 @@ class PhaseSums:
     # int64: the statistics of each side, `ClusterSums` of the figures, the sampled AUC in fixed point x edges, edges
     tensor: Tensor
 
-    @staticmethod
-    def size(layout: StatsLayout, sides: Sequence[Side]) -> int:
-        """Return how many numbers they are."""
-        return len(sides) * len(layout.columns) + ClusterSums.SIZE + 2
-
     @classmethod
     def zero(cls, layout: StatsLayout, sides: Sequence[Side]) -> PhaseSums:
-        return cls(layout, tuple(sides), torch.zeros(cls.size(layout, sides), dtype=torch.int64))
+        return cls.from_stats({side: RankStats.zero(layout) for side in sides}, ClusterSums.zero(), None, 0)
 
     @classmethod
     def from_stats(
@@ -350,60 +345,45 @@ class PhaseSums:
 
 @frozen(eq=False)
 class PassSums:
-    """All that a pass adds up to."""
+    """All that a pass adds up to.
 
-    layout: StatsLayout
-    sides: tuple[Side, ...]
-    tensor: Tensor  # int64: three phases, three `ClusterSums`, then _COLUMNS_OF_BUCKET of each bucket
+    The gap is after - before, on the same edges and negatives. Gained and lost are the smoothed gains of the mean
+    reciprocal rank of edges that have been followed over some visits, and their falls from visit to visit.
+    """
+
+    phases: Sequence[PhaseSums]  # before, after, and of training edges after
+    clusters: Sequence[ClusterSums]  # gap, gained and lost
+    buckets: Tensor  # int64 (buckets, _COLUMNS_OF_BUCKET)
 
     @classmethod
     def zero(cls, layout: StatsLayout, sides: Sequence[Side], num_buckets: int) -> PassSums:
-        size = 3 * PhaseSums.size(layout, sides) + 3 * ClusterSums.SIZE + num_buckets * len(_COLUMNS_OF_BUCKET)
-        return cls(layout, tuple(sides), torch.zeros(size, dtype=torch.int64))
+        phases, clusters = [PhaseSums.zero(layout, sides) for _ in range(3)], [ClusterSums.zero() for _ in range(3)]
+        return cls(phases, clusters, torch.zeros((num_buckets, len(_COLUMNS_OF_BUCKET)), dtype=torch.int64))
 
     @classmethod
     def from_visit(cls, phases: Sequence[PhaseSums], clusters: Sequence[ClusterSums], headline: RankType) -> PassSums:
         """Return what one visit adds; its table has the one row of its bucket.
 
         Args:
-            phases: before, after, and of training edges after.
-            clusters: what is gap, gained and lost.
+            phases: as `PassSums` has them.
+            clusters: the same.
             headline: the rank type of the bucket's row.
         """
         row = [1, 0, phases[AFTER].stats["both"].total("num_queries")]
         for phase in phases[:TRAINING]:
             name = f"{headline.value}.{MEAN_RECIPROCAL_RANK.name}"
             row += [phase.stats["both"].total(f"{name}.{part}") for part in ("low", "high")]
-        parts = [*(phase.tensor for phase in phases), *(of.sums for of in clusters), torch.tensor(row)]
-        return cls(phases[0].layout, phases[0].sides, torch.cat(parts))
+        return cls(phases, clusters, torch.tensor([row]))
 
     def add(self, visit: PassSums, bucket: int) -> None:
         """Add a visit to a bucket."""
-        shared = len(visit.tensor) - len(_COLUMNS_OF_BUCKET)
-        self.tensor[:shared] += visit.tensor[:shared]
+        for mine, its in zip(self.shared(), visit.shared(), strict=True):
+            mine += its
         self.buckets[bucket] += visit.buckets[0]
 
-    @cached_property
-    def phases(self) -> tuple[PhaseSums, ...]:
-        """Before, after, and of training edges after."""
-        parts = self.tensor[: 3 * PhaseSums.size(self.layout, self.sides)].view(3, -1)
-        return tuple(PhaseSums(self.layout, self.sides, part) for part in parts)
-
-    @property
-    def clusters(self) -> list[ClusterSums]:
-        """Return gap, gained and lost.
-
-        The gap is after - before, on the same edges and negatives. The others are the smoothed gains of the mean
-        reciprocal rank of edges that have been followed over some visits, and their falls from visit to visit.
-        """
-        first = 3 * PhaseSums.size(self.layout, self.sides)
-        return [ClusterSums(sums) for sums in self.tensor[first : first + 3 * ClusterSums.SIZE].view(3, -1)]
-
-    @property
-    def buckets(self) -> Tensor:
-        """The table of buckets, int64 (buckets, columns)."""
-        first = 3 * PhaseSums.size(self.layout, self.sides) + 3 * ClusterSums.SIZE
-        return self.tensor[first:].view(-1, len(_COLUMNS_OF_BUCKET))
+    def shared(self) -> list[Tensor]:
+        """Return the tensors that are not of single buckets, to be added in place before any figure is asked for."""
+        return [*(phase.tensor for phase in self.phases), *(of.sums for of in self.clusters)]
 
     def figures(self, headline: RankType, *, with_loss: bool) -> dict[str, Any]:
         """Return what a record says of a visit or pass: the figures of each phase, and differences with their errors.
