@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -95,12 +96,9 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     The k-th smallest of n is multiplied by n - k + 1 and is no smaller than those before it, nor above 1.
     """
     known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    corrected: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for place, (p, index) in enumerate(known):
-        largest = min(1.0, max(largest, p * (len(known) - place)))
-        corrected[index] = largest
-    return corrected
+    raised = accumulate((p * (len(known) - place) for place, (p, _) in enumerate(known)), max)
+    corrected = {index: min(1.0, p) for (_, index), p in zip(known, raised, strict=True)}
+    return [corrected.get(index) for index in range(len(p_values))]
 
 
 def _variance(moments: np.void, number: int, keys: Sequence[KeySums]) -> tuple[float, float] | None:

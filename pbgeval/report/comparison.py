@@ -355,7 +355,7 @@ def _comparison(pair: PairedRuns, models: Sequence[str], *, side: str) -> Compar
     if not pair.sides:
         labels = " or ".join(enabled.label for enabled in pair.a.facts.sides)
         raise ConfigError(f"side: expected {labels}, which were ranked, got {side!r}")
-    stats = PairedStats(len(pair.metrics), len(pair.sides), pair.with_keys)
+    stats = PairedStats.zero(len(pair.metrics), len(pair.sides), with_keys=pair.with_keys)
     for block in pair.blocks():
         stats.add(block)
     whole = differences(stats, pair.metrics, by_group=False)

@@ -9,11 +9,12 @@ keys are joined by a hash, which leaves the variance that they give unbiased.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from pbgeval.stats.keyed_sums import begins
 
@@ -73,7 +74,14 @@ class PairedKeys:
 
     num_metrics: int
     bits: int = field(default=64, init=False)  # of the hash that tell keys of a group apart
-    _pending: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(factory=list, init=False)
+    # Groups, keys, and rows of sums
+    _pending: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(
+        default=Factory(
+            lambda self: [(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty((1 + self.num_metrics, 0), int))],
+            takes_self=True,
+        ),
+        init=False,
+    )
     _num_pending: int = field(default=0, init=False)
     _num_whole: int = field(default=0, init=False)
 
@@ -90,12 +98,7 @@ class PairedKeys:
         return KeySums(group_K, rows[0], rows[1:])
 
     def _join(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        groups, keys, rows = zip(*self._pending, strict=True) if self._pending else ((), (), ())
-        group_Q = np.concatenate([np.empty(0, np.int64), *groups])
-        key_Q = np.concatenate([np.empty(0, np.uint64), *keys])
-        joined = self._added_up(
-            group_Q, key_Q, np.concatenate([np.empty((1 + self.num_metrics, 0), np.int64), *rows], 1)
-        )
+        joined = self._added_up(*(np.concatenate(parts, axis=-1) for parts in zip(*self._pending, strict=True)))
         for bits in _FEWER_BITS:
             if len(joined[0]) > MAX_KEYS and self.bits > bits:
                 self.bits = bits
@@ -156,14 +159,14 @@ class PairedSums:
 
     num_metrics: int
     num_sides: int
-    table: np.ndarray = field(init=False)  # (G,) of `_columns`
-    _few: list[list[np.ndarray]] = field(init=False)  # by metric: rows of group, unit, side, key, change
+    table: np.ndarray = field(  # (G,)
+        default=Factory(lambda self: np.zeros(0, _columns(self.num_sides, self.num_metrics)), takes_self=True),
+        init=False,
+    )
+    # By metric: rows of group, unit, side, key, change
+    _few: dict[int, list[np.ndarray]] = field(factory=lambda: defaultdict(list), init=False)
     _num_units: int = field(default=0, init=False)  # of all blocks so far
     _num_edges: int = field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.table = np.zeros(0, _columns(self.num_sides, self.num_metrics))
-        self._few = [[] for _ in range(self.num_metrics)]
 
     @property
     def groups(self) -> list[int]:
@@ -249,16 +252,14 @@ class PairedSums:
 class PairedStats:
     """The sums of all edges and of each group, and those of keys."""
 
-    num_metrics: int
-    num_sides: int
-    with_keys: bool
-    all: PairedSums = field(init=False)
-    by_group: PairedSums = field(init=False)
-    keys: list[PairedKeys] = field(init=False)  # of each side; none without keys
+    all: PairedSums
+    by_group: PairedSums
+    keys: list[PairedKeys]  # of each side; none without keys
 
-    def __attrs_post_init__(self) -> None:
-        self.all, self.by_group = (PairedSums(self.num_metrics, self.num_sides) for _ in range(2))
-        self.keys = [PairedKeys(self.num_metrics) for _ in range(self.num_sides if self.with_keys else 0)]
+    @classmethod
+    def zero(cls, num_metrics: int, num_sides: int, *, with_keys: bool) -> PairedStats:
+        of_all, by_group = (PairedSums(num_metrics, num_sides) for _ in range(2))
+        return cls(of_all, by_group, [PairedKeys(num_metrics) for _ in range(num_sides if with_keys else 0)])
 
     def add(self, edges: PairedEdges) -> None:
         """Add a block, in the order of the files."""

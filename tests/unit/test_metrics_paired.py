@@ -147,7 +147,7 @@ def test_differences_are_those_of_sums_over_all_pairs_of_queries(
     edges: list[Edge], sides: tuple[int, ...], rank_type: RankType, with_keys: bool
 ):
     edges = [edge for edge in edges if any(edge.ranked[side] for side in sides)]
-    stats = PairedStats(len(METRICS), len(sides), with_keys)
+    stats = PairedStats.zero(len(METRICS), len(sides), with_keys=with_keys)
     if edges:
         stats.add(block_of(edges, sides, rank_type, with_keys=with_keys))
 
@@ -169,7 +169,7 @@ def test_differences_are_those_of_sums_over_all_pairs_of_queries(
 @given(edges=edges_of_two_runs(most=12), cut=st.integers(1, 5))
 def test_blocks_of_whole_units_add_up(edges: list[Edge], cut: int):
     sides = (0, 1)
-    whole, parts = PairedStats(len(METRICS), 2, True), PairedStats(len(METRICS), 2, True)
+    whole, parts = (PairedStats.zero(len(METRICS), 2, with_keys=True) for _ in range(2))
     whole.add(block_of(edges, sides, RankType.REALISTIC))
     for start in range(0, edges[-1].unit + 1, cut):
         some = [edge for edge in edges if start <= edge.unit < start + cut]
@@ -264,7 +264,7 @@ def test_a_difference_that_all_queries_share_has_no_error_and_the_p_value_of_fli
     """While so many edges are kept one by one; of more edges it is Student's."""
     monkeypatch.setattr(paired, "MAX_FLIPPED", most)
     edges = [Edge(0, unit, [unit % 4, unit], [(3, 0)] * 2, [(2, 0)] * 2, (True, True)) for unit in range(5)]
-    stats = PairedStats(len(METRICS), 2, False)
+    stats = PairedStats.zero(len(METRICS), 2, with_keys=False)
     stats.add(block_of(edges, (0, 1), RankType.REALISTIC, with_keys=False))
 
     found = differences(stats, METRICS, by_group=False)[0].differences[0]
