@@ -104,10 +104,6 @@ class DrawSums:
         return cls(np.array([math.fsum(column) for column in table.T.tolist()]))
 
     @property
-    def num_queries(self) -> int:
-        return int(self.values[0])
-
-    @property
     def num_without_draws(self) -> int:
         """Queries with competitors of which none was drawn: nothing is known of their rank."""
         return int(self.values[1])
@@ -119,11 +115,11 @@ class DrawSums:
         between lists, None of a single one; they take the queries as given, and are too large by how much the lists'
         queries differ from each other (docs/metrics.md).
         """
-        if not self.num_queries or self.num_without_draws:
+        num_queries = int(self.values[0])
+        if not num_queries or self.num_without_draws:
             names = [f"{rank_type}.{metric}" for rank_type in WORTH_OF_TIES for metric in RANGES if metric != QUERY_AUC]
             return dict.fromkeys([*names, QUERY_AUC], Estimate(None, None))
         found: dict[str, Estimate] = {}
-        num_queries = self.num_queries
         num_lists = int(self.values[2])  # lists of which some query has competitors
         *of_ranks, of_auc = (_ShareSums(*row) for row in self.values[NUM_COUNTS:].reshape(-1, NUM_SHARE_SUMS).tolist())
         for rank_type, sums in zip(WORTH_OF_TIES, of_ranks, strict=True):

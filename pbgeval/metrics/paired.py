@@ -18,7 +18,7 @@ from itertools import accumulate
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from pbgeval.metrics.intervals import ERROR_RATE, student_quantile, two_sided_probability
 from pbgeval.notation import distinct
@@ -90,15 +90,15 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
     return found
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Correct p-values for their number by Holm's step-down method (1979).
+def holm(differences: Sequence[Difference]) -> list[Difference]:
+    """Correct the p-values of some differences for their number by Holm's step-down method (1979).
 
     The k-th smallest of n is multiplied by n - k + 1 and is no smaller than those before it, nor above 1.
     """
-    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    known = sorted((of.p_value, index) for index, of in enumerate(differences) if of.p_value is not None)
     raised = accumulate((p * (len(known) - place) for place, (p, _) in enumerate(known)), max)
     corrected = {index: min(1.0, p) for (_, index), p in zip(known, raised, strict=True)}
-    return [corrected.get(index) for index in range(len(p_values))]
+    return [evolve(of, p_holm=corrected.get(index)) for index, of in enumerate(differences)]
 
 
 def _variance(moments: np.void, number: int, keys: Sequence[KeySums]) -> tuple[float, float] | None:

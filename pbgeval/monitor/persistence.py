@@ -287,40 +287,34 @@ _COLUMNS_OF_BUCKET = ("visits", "diverged", "queries", "before.low", "before.hig
 class PhaseSums:
     """What some edges' queries add up to at one time."""
 
-    layout: StatsLayout
-    sides: tuple[Side, ...]
-    # int64: the statistics of each side, `ClusterSums` of the figures, the sampled AUC in fixed point x edges, edges
-    tensor: Tensor
+    of_sides: Mapping[Side, RankStats]
+    errors: ClusterSums  # of the figures themselves
+    auc: Tensor  # int64: the sampled AUC in fixed point x edges, edges
 
     @classmethod
     def zero(cls, layout: StatsLayout, sides: Sequence[Side]) -> PhaseSums:
         return cls.from_stats({side: RankStats.zero(layout) for side in sides}, ClusterSums.zero(), None, 0)
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that adds."""
+        return [*(of.sums for of in self.of_sides.values()), self.errors.sums, self.auc]
+
     @classmethod
     def from_stats(
-        cls, stats: dict[Side, RankStats], errors: ClusterSums, auc: float | None, num_edges: int
+        cls, of_sides: Mapping[Side, RankStats], errors: ClusterSums, auc: float | None, num_edges: int
     ) -> PhaseSums:
         image = [0, 0] if auc is None else [round(auc * 2.0**_AUC_BITS) * num_edges, num_edges]
-        layout = next(iter(stats.values())).layout
-        return cls(
-            layout, tuple(stats), torch.cat([*(of.sums for of in stats.values()), errors.sums, torch.tensor(image)])
-        )
+        return cls(of_sides, errors, torch.tensor(image))
 
     @cached_property
     def stats(self) -> dict[str, RankStats]:
         """The statistics of each side and of `both`, by label."""
-        rows = self.tensor[: -ClusterSums.SIZE - 2].view(len(self.sides), -1)
-        of_side = {side: RankStats(self.layout, row) for side, row in zip(self.sides, rows, strict=True)}
-        return by_label(of_side, self.sides)
-
-    @property
-    def errors(self) -> ClusterSums:
-        """The sums of the figures themselves."""
-        return ClusterSums(self.tensor[-ClusterSums.SIZE - 2 : -2])
+        return by_label(self.of_sides, [*self.of_sides])
 
     @property
     def num_edges(self) -> int:
-        return self.stats[self.sides[0].label].total("num_queries")
+        return next(iter(self.stats.values())).total("num_queries")
 
     def values(self, *, with_loss: bool) -> Values:
         """Return the flat metrics, as metrics.json names them."""
@@ -338,7 +332,7 @@ class PhaseSums:
         values = self.values(with_loss=with_loss)
         metrics = {"loss": values["both.loss"]} if with_loss else {}
         metrics |= {name: values[f"both.pessimistic.{metric}"] for name, metric in PBG_NAMES.items()}
-        image, num_edges = self.tensor[-2:].tolist()
+        image, num_edges = self.auc.tolist()
         metrics["auc"] = image / num_edges * 2.0**-_AUC_BITS if num_edges else None
         return PbgFigures(self.num_edges, metrics)
 
@@ -383,7 +377,7 @@ class PassSums:
 
     def shared(self) -> list[Tensor]:
         """Return the tensors that are not of single buckets, to be added in place before any figure is asked for."""
-        return [*(phase.tensor for phase in self.phases), *(of.sums for of in self.clusters)]
+        return [*(tensor for phase in self.phases for tensor in phase.tensors), *(of.sums for of in self.clusters)]
 
     def figures(self, headline: RankType, *, with_loss: bool) -> dict[str, Any]:
         """Return what a record says of a visit or pass: the figures of each phase, and differences with their errors.

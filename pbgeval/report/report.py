@@ -232,8 +232,7 @@ class Report:
     @property
     def intervals(self) -> Mapping[str, Mapping[str, float]]:
         """Standard error and 95% interval of the metrics that are estimated."""
-        intervals: Mapping[str, Mapping[str, float]] = self.document["intervals"]
-        return intervals
+        return dict(self.document["intervals"])
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -286,8 +285,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a copy of the content of metrics.json."""
-        copy: dict[str, Any] = json.loads(self.to_json())
-        return copy
+        return dict(json.loads(self.to_json()))
 
     def to_json(self) -> str:
         """Return the content of metrics.json: sorted keys, shortest round-trip floats, no NaN."""
@@ -507,7 +505,7 @@ def title_of(report: Report) -> str:
     """Return what was evaluated, in a few words; for an unfinished run, what is done so far."""
     document = report.document
     if "diagnostics" not in document:
-        return f"{plural(document['num_edges'], 'edge')} so far, {_filter(document)}"
+        return f"{edges_told(document)}, {_filter(document)}"
     spread = candidates_of(document)
     against = f"each ranked against {spread}, the true entity included" if spread else "no queries"
     return f"{edges_told(document)}, {_filter(document)}, {against}"
@@ -518,14 +516,14 @@ def tags_of(report: Report) -> list[str]:
     document = report.document
     if "metrics" not in document:
         return []
-    edges = f"{plural(document['num_edges'], 'edge')} so far"
-    candidates = ""
-    if "diagnostics" in document:
-        edges = edges_told(document)
-        candidates = candidates_of(document) or "no queries"
+    candidates = candidates_of(document) or "no queries" if "diagnostics" in document else ""
     version = (document.get("provenance") or {}).get("checkpoint_version")
     told = "" if version is None else f"checkpoint version {version}"
-    return [tag for tag in (edges, _filter(document), f"{document['headline']} ranks", candidates, told) if tag]
+    return [
+        tag
+        for tag in (edges_told(document), _filter(document), f"{document['headline']} ranks", candidates, told)
+        if tag
+    ]
 
 
 def _filter(document: Mapping[str, Any]) -> str:
@@ -533,8 +531,10 @@ def _filter(document: Mapping[str, Any]) -> str:
 
 
 def edges_told(document: Mapping[str, Any]) -> str:
-    """Return how many edges were evaluated, and of how many where they are a sample."""
+    """Return how many edges were evaluated, so far or in the end, and of how many where they are a sample."""
     edges, sample = plural(document["num_edges"], "edge"), _part(document)
+    if "diagnostics" not in document:
+        return f"{edges} so far"
     if sample is None:
         return edges
     told = f"a sample of {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s"
