@@ -18,6 +18,7 @@ from attrs import frozen
 from pbgeval.metrics.classification import NAMES, ScoreGroups, classification_metrics
 from pbgeval.metrics.intervals import SampleDesign, student_quantile, unseen_ends, variance_of_mean, wilson_ends
 from pbgeval.metrics.names import POOLED_HITS
+from pbgeval.metrics.registry import Value
 from pbgeval.stats.groups import SortedPool
 from pbgeval.stats.keyed_sums import first_of_each
 
@@ -127,7 +128,6 @@ def _variance_of_mean(shares: np.ndarray) -> float:
 # True scores are the positives, competitors' scores the negatives: one of each query, and all that compete with it.
 # Where a pool is a sample, its scores stand for all by their weights, and the standard errors are those of a jackknife.
 
-Value = float | int | None
 
 JACKKNIFE_GROUPS = 32
 MIN_PREDICTED = 100  # sampled competitors above the threshold; with 20 of them, intervals covered 74 % in simulations

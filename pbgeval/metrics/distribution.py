@@ -17,6 +17,7 @@ import torch
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from pbgeval.notation import Floats, Integers
 from pbgeval.stats.histograms import bin_middles
 from pbgeval.stats.keyed_sums import KeyedSums, begins, first_of_each
 from pbgeval.stats.query_metrics import find_query_metric
@@ -30,8 +31,6 @@ from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power
 # p = w / (sum of weights) in a mean, and adds p^2 times its variance to the variance of the mean.
 # Source: Hoyt et al., "A Unified Framework for Rank-based Evaluation Metrics for Link Prediction in Knowledge Graphs"
 # (2022).
-
-Integers = NDArray[np.int64]
 
 
 @frozen(eq=False)
@@ -109,8 +108,6 @@ def variance_of_hits_at(groups: CandidateGroups, cutoff: int) -> float:
     share_hit_G = np.minimum(cutoff / groups.candidates_G, 1.0)
     return groups.variance_of_mean(share_hit_G * (1.0 - share_hit_G))
 
-
-Floats = NDArray[np.float64]
 
 _SUM_ROWS = 64  # added one after the other; ten times as fast as an exact sum of every value
 SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each sum by rank, is rounded once

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights, weighted_mean
 from pbgeval.metrics.names import UnknownMetricError, nearest_names, parse
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, rank_metrics
+from pbgeval.notation import Floats, Integers
 from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.ranks import RankType
 
 ArrayLike = torch.Tensor | NDArray[np.generic] | Sequence[float]
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 MAX_CANDIDATES = 1 << 52  # of candidates: half ranks up to it are exact as float64
 

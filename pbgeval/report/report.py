@@ -17,8 +17,9 @@ from attrs import evolve, field, frozen
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
+from pbgeval.metrics.estimates import LEVEL
 from pbgeval.metrics.names import resolve
-from pbgeval.metrics.registry import metric_key
+from pbgeval.metrics.registry import Value, metric_key
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.report.tables import DataTable, Table, data_frame, read_csv, to_html, to_terminal, to_text
@@ -59,7 +60,6 @@ PYKEEN_METRICS = (
 OF_LAST_CUTOFF = ("adjusted_hits_at_", "z_hits_at_")
 _HITS = "both.realistic.hits_at_"
 
-Value = float | int | None
 Item: TypeAlias = tuple[tuple[str, str, str], float]
 
 
@@ -104,7 +104,8 @@ CONFIG_SUFFIXES = (".py", ".json")
 MAX_NAMED = 3  # folders that may have been meant
 BUCKETS, HISTOGRAM = "buckets", "rank_histogram"  # tables, as those of breakdowns: files of these names and .csv
 TABLES = (BUCKETS, HISTOGRAM, *(file.removesuffix(".csv") for file in BREAKDOWN_FILES.values()))
-Rows: TypeAlias = Sequence[Mapping[str, Any]]
+Row: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = Sequence[Row]
 _TITLES = {
     **dict.fromkeys(("metrics", "raw_metrics"), "Unfiltered"),  # the former print as such where nothing is filtered
     "time_filtered_metrics": "Time-aware filter",
@@ -497,8 +498,6 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
 
 
 # The conditions under which the figures of a report hold, in words: which edges, which candidates, which intervals.
-
-LEVEL = 0.95  # of intervals; a higher one is corrected for repeated looks
 
 
 def title_of(report: Report) -> str:

@@ -12,13 +12,11 @@ from functools import cache
 import numpy as np
 import torch
 from attrs import frozen
-from numpy.typing import NDArray
 from torch import Tensor
 
+from pbgeval.notation import Floats
 from pbgeval.stats.ranks import RankCounts, RankType
 from pbgeval.stats.series import mean_reciprocal
-
-Floats = NDArray[np.float64]
 
 # What a metric is a mean over, by the name of the column that counts it
 QUERIES = "num_queries"
@@ -77,8 +75,8 @@ class QueryMetric:
         return ratio(self.start * denominator + self.slope * numerator, denominator)
 
 
-def ratio(numerator: int, denominator: int) -> float | None:
-    """Divide integers of any size with one rounding; None where nothing was counted."""
+def ratio(numerator: float, denominator: float) -> float | None:
+    """Divide with one rounding, integers of any size too; None where nothing was counted."""
     return numerator / denominator if denominator else None  # Python rounds the quotient of integers correctly
 
 
