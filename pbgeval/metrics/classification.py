@@ -24,7 +24,6 @@ _ROUNDING = 1e-12  # sums of weights that differ by less of the total are taken 
 class ScoreGroups:
     """Weights by distinct score, scores decreasing; int64 where there are no weights, so that sums are exact."""
 
-    scores_T: np.ndarray
     positive_T: np.ndarray
     negative_T: np.ndarray
 
@@ -206,4 +205,4 @@ def _best_informedness(groups: ScoreGroups) -> float | None:
     return max(0.0, float(informedness_T.max()))
 
 
-NAMES = tuple(classification_metrics(ScoreGroups(*(np.empty(0, np.int64) for _ in range(3))), 0))
+NAMES = tuple(classification_metrics(ScoreGroups(*(np.empty(0, np.int64) for _ in range(2))), 0))
