@@ -22,7 +22,7 @@ from attrs import evolve, frozen
 
 from pbgeval.metrics.intervals import ERROR_RATE, student_quantile, two_sided_probability
 from pbgeval.notation import distinct
-from pbgeval.stats.paired import FewEdges, KeySums, PairedStats
+from pbgeval.stats.paired import KeySums, PairedStats
 from pbgeval.stats.query_metrics import QueryMetric
 from pbgeval.stats.ranks import RankCounts, RankType
 
@@ -143,7 +143,7 @@ def _difference(
     number: int,
     moments: np.void,
     found: tuple[float, float] | None,
-    few: FewEdges | None,
+    few: np.ndarray | None,
 ) -> Difference:
     num, change = int(moments["num_S"].sum()), int(moments["change_SM"][:, number].sum())
     of_a = int(moments["value_SM"][:, number].sum())
@@ -167,20 +167,24 @@ def _difference(
     return Difference(metric.name, a, b, difference, error, low, high, p_value, metric.direction)
 
 
-def flip_probability(few: FewEdges) -> float:
+def flip_probability(few: np.ndarray) -> float:
     """Return the share of all unit-wise exchanges that differ as much or more.
 
     How much is the sum of changes over the root of its variance, without means: they are 0 if the runs do not differ.
+
+    Args:
+        few: edges of a group that differ, as `PairedSums.few` returns them.
     """
-    _, unit_Q = np.unique(few.unit_Q, return_inverse=True)
+    units, side_Q, keys, change_Q = few
+    _, unit_Q = np.unique(units, return_inverse=True)
     num_units = int(unit_Q.max()) + 1
     sums_UL = [np.zeros((num_units, 1), np.int64)]  # of changes: over each unit's queries, then over those of a key
-    np.add.at(sums_UL[0][:, 0], unit_Q, few.change_Q)
-    for side in distinct(few.side_Q):
-        here = few.side_Q == side
-        _, key_Q = np.unique(few.key_Q[here], return_inverse=True)
+    np.add.at(sums_UL[0][:, 0], unit_Q, change_Q)
+    for side in distinct(side_Q):
+        here = side_Q == side
+        _, key_Q = np.unique(keys[here].view(np.uint64), return_inverse=True)
         sums_UL.append(np.zeros((num_units, int(key_Q.max()) + 1), np.int64))
-        np.add.at(sums_UL[-1], (unit_Q[here], key_Q), few.change_Q[here])
+        np.add.at(sums_UL[-1], (unit_Q[here], key_Q), change_Q[here])
     signs_FU = 1 - 2 * ((np.arange(1 << (num_units - 1))[:, None] >> np.arange(num_units)) & 1)  # the last stays
     square_F, variance_F = _flipped(signs_FU.astype(np.float64), [sums.astype(np.float64) for sums in sums_UL])
     ratio_F = np.divide(square_F, variance_F, out=np.zeros_like(square_F), where=variance_F > 0.0)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 from attrs import Factory, define, evolve, field, frozen
@@ -41,15 +40,6 @@ class PairedEdges:
     group_E: np.ndarray  # int64, from 0: for example the relation
     unit_E: np.ndarray  # int64: the unit, within these edges
     sides: tuple[PairedSide, ...]  # one or two
-
-
-class FewEdges(NamedTuple):
-    """The edges of a group whose queries differ in a metric, a row per query."""
-
-    unit_Q: np.ndarray  # int64
-    side_Q: np.ndarray  # int64
-    key_Q: np.ndarray  # uint64
-    change_Q: np.ndarray  # int64
 
 
 @frozen(eq=False)
@@ -173,16 +163,16 @@ class PairedSums:
         """Those that have ranked queries, increasing."""
         return list(np.flatnonzero(self.table["num_S"].any(1)).tolist())
 
-    def few(self, metric: int) -> Mapping[int, FewEdges]:
-        """Return, for each group, the edges that differ in a metric; only groups with 1 to MAX_FLIPPED of them."""
+    def few(self, metric: int) -> Mapping[int, np.ndarray]:
+        """Return, for each group, the edges that differ in a metric; only groups with 1 to MAX_FLIPPED of them.
+
+        Rows are unit, side, key (a uint64 as int64) and change of each query, int64 (4, Q).
+        """
         rows = np.concatenate([np.empty((5, 0), np.int64), *self._few[metric]], axis=1)
         rows = rows[:, self.table["num_differing_M"][rows[0], metric] <= MAX_FLIPPED]
         order, starts = runs_of(rows[0])
         parts = np.split(rows[:, order], starts[1:], axis=1) if len(order) else []
-        return {
-            int(of[0, 0]): FewEdges(of[1], of[2], of[3].view(np.uint64), of[4])
-            for of in map(np.ascontiguousarray, parts)
-        }
+        return {int(of[0, 0]): np.ascontiguousarray(of[1:]) for of in parts}
 
     def add(self, edges: PairedEdges) -> None:
         """Add the edges of a block that are ranked."""
