@@ -20,8 +20,11 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from attrs import Factory, field, frozen
+from numpy.typing import NDArray
 
 T = TypeVar("T")
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 ENTITY_TYPE = "all"  # of graphs and models that know of no types
 MAX_PARTITIONS = 10_000  # of an entity type: there are as many buckets as pairs of them

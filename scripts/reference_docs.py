@@ -23,8 +23,8 @@ from pbgeval import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.cli import app
 from pbgeval.config.explain import ExplainedKey, explained_keys
 from pbgeval.config.schema import GROUPS
-from pbgeval.metrics.names import DIRECTIONS, K, listed_metrics, synonyms_of
-from pbgeval.metrics.registry import Definition
+from pbgeval.metrics.names import DIRECTIONS, listed_metrics, synonyms_of
+from pbgeval.metrics.registry import DEFAULT_CUTOFF, Definition
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 COMMAND = "kgeval-dist"
@@ -41,8 +41,8 @@ _OF_METRICS = """\
 _LETTERS = f"""\
 r: rank; C: number of candidates, the true entity included; p: share of the query's weight (1/n without weights); M, E,
 sd: the metric named, its expectation and standard deviation by chance; H₁: harmonic number. Families stand
-with k = {K}. Keys of `metrics.json` are `<side>.<rank type>.<metric>`, or `<side>.<metric>` for those that know no
-ranks."""
+with k = {DEFAULT_CUTOFF}. Keys of `metrics.json` are `<side>.<rank type>.<metric>`, or `<side>.<metric>` for those
+that know no ranks."""
 _OF_COMMANDS = """\
 This is the output of `--help`. The exit status is 0 if the result is complete, 1 after an error in the input (one line
 each on stderr), and 75 if the result is incomplete: run the same command again to resume."""

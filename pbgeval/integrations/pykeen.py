@@ -26,10 +26,11 @@ from pbgeval.config import EvalConfig, config_of_keys
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.evaluation import evaluate
 from pbgeval.metrics.names import DEFAULT, resolve
+from pbgeval.metrics.registry import Value
 from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
 from pbgeval.notation import ENDS, Side
 from pbgeval.progress import Observer
-from pbgeval.report.report import OF_LAST_CUTOFF, Report, Value, frame_of, items_of
+from pbgeval.report.report import OF_LAST_CUTOFF, Report, frame_of, items_of
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.checkpoint_files import write_relations
 from pbgeval.storage.edges import Array, Edges

@@ -18,6 +18,7 @@ from attrs import frozen
 from pbgeval.metrics.classification import NAMES, ScoreGroups, classification_metrics
 from pbgeval.metrics.intervals import SampleDesign, student_quantile, unseen_ends, variance_of_mean, wilson_ends
 from pbgeval.metrics.names import POOLED_HITS
+from pbgeval.metrics.registry import Value
 from pbgeval.stats.groups import SortedPool
 from pbgeval.stats.keyed_sums import first_of_each
 
@@ -127,7 +128,6 @@ def _variance_of_mean(shares: np.ndarray) -> float:
 # True scores are the positives, competitors' scores the negatives: one of each query, and all that compete with it.
 # Where a pool is a sample, its scores stand for all by their weights, and the standard errors are those of a jackknife.
 
-Value = float | int | None
 
 JACKKNIFE_GROUPS = 32
 MIN_PREDICTED = 100  # sampled competitors above the threshold; with 20 of them, intervals covered 74 % in simulations
@@ -169,15 +169,14 @@ def pooled_classification(
     if not len(pool.true) or not len(pool.competing):
         return {**dict.fromkeys(NAMES), "num_scores": num_scores}, {}
     ascending = np.union1d(first_of_each(pool.true)[0], first_of_each(pool.competing)[0])
-    scores = ascending[::-1]
     last = len(ascending) - 1
     true, competing = (last - np.searchsorted(ascending, images) for images in (pool.true, pool.competing))
-    positive_T: np.ndarray = np.bincount(true, minlength=len(scores))
-    negative_T: np.ndarray = np.bincount(competing, minlength=len(scores))
+    positive_T: np.ndarray = np.bincount(true, minlength=len(ascending))
+    negative_T: np.ndarray = np.bincount(competing, minlength=len(ascending))
     if not (sample.all_true and sample.all_competing):
         positive_T = positive_T * (num_true / len(true))
         negative_T = negative_T * (num_competing / len(competing))
-    groups = ScoreGroups(scores, positive_T, negative_T)
+    groups = ScoreGroups(positive_T, negative_T)
     metrics = classification_metrics(groups, num_scores)
     sizes = [len(place) for place, whole in ((true, sample.all_true), (competing, sample.all_competing)) if not whole]
     sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
@@ -236,7 +235,7 @@ def _without_a_group(
                 weight_T = np.where(kept_T < each / 2, 0.0, kept_T) * (len(place) / (len(place) - len(left_out)))
             weights.append(weight_T)
         kept = (weights[0] > 0) | (weights[1] > 0)
-        yield ScoreGroups(groups.scores_T[kept], weights[0][kept], weights[1][kept])
+        yield ScoreGroups(weights[0][kept], weights[1][kept])
 
 
 def _intervals(

@@ -14,6 +14,8 @@ import math
 import numpy as np
 from attrs import frozen
 
+from pbgeval.stats.query_metrics import ratio
+
 Count = int | float  # a number of scores, or the sum of their weights
 _ROUNDING = 1e-12  # sums of weights that differ by less of the total are taken for equal
 
@@ -22,7 +24,6 @@ _ROUNDING = 1e-12  # sums of weights that differ by less of the total are taken 
 class ScoreGroups:
     """Weights by distinct score, scores decreasing; int64 where there are no weights, so that sums are exact."""
 
-    scores_T: np.ndarray
     positive_T: np.ndarray
     negative_T: np.ndarray
 
@@ -77,9 +78,9 @@ def confusion_metrics(tp: Count, fp: Count, fn: Count, tn: Count) -> dict[str, f
         prevalence_threshold = sqrt(FPR) / (sqrt(TPR) + sqrt(FPR)): without either class, or with TPR = FPR = 0; [0, 1].
         matthews_correlation_coefficient: without either class; 0, its limit, where all are predicted alike; [-1, 1].
     """
-    tpr, fpr = _ratio(tp, tp + fn), _ratio(fp, fp + tn)
-    fnr, tnr = _ratio(fn, tp + fn), _ratio(tn, fp + tn)
-    ppv = _ratio(tp, tp + fp)
+    tpr, fpr = ratio(tp, tp + fn), ratio(fp, fp + tn)
+    fnr, tnr = ratio(fn, tp + fn), ratio(tn, fp + tn)
+    ppv = ratio(tp, tp + fp)
     informedness = None if tpr is None or tnr is None else tpr + tnr - 1.0
     return {
         "true_positive_rate": tpr,
@@ -87,27 +88,23 @@ def confusion_metrics(tp: Count, fp: Count, fn: Count, tn: Count) -> dict[str, f
         "false_positive_rate": fpr,
         "false_negative_rate": fnr,
         "positive_predictive_value": ppv,
-        "negative_predictive_value": _ratio(tn, tn + fn),
-        "false_discovery_rate": _ratio(fp, tp + fp),
-        "false_omission_rate": _ratio(fn, tn + fn),
-        "positive_likelihood_ratio": _ratio(tpr, fpr),
-        "negative_likelihood_ratio": _ratio(fnr, tnr),
+        "negative_predictive_value": ratio(tn, tn + fn),
+        "false_discovery_rate": ratio(fp, tp + fp),
+        "false_omission_rate": ratio(fn, tn + fn),
+        "positive_likelihood_ratio": None if tpr is None or fpr is None else ratio(tpr, fpr),
+        "negative_likelihood_ratio": None if fnr is None or tnr is None else ratio(fnr, tnr),
         "diagnostic_odds_ratio": None if not fp or not fn else (tp / fp) * (tn / fn),
-        "accuracy": _ratio(tp + tn, tp + fp + fn + tn),
+        "accuracy": ratio(tp + tn, tp + fp + fn + tn),
         "balanced_accuracy_score": None if tpr is None or tnr is None else (tpr + tnr) / 2,
-        "f1_score": _ratio(2 * tp, 2 * tp + fp + fn),
+        "f1_score": ratio(2 * tp, 2 * tp + fp + fn),
         "prevalence_threshold": (
             None if tpr is None or fpr is None or not tpr + fpr else math.sqrt(fpr) / (math.sqrt(tpr) + math.sqrt(fpr))
         ),
-        "threat_score": _ratio(tp, tp + fn + fp),
+        "threat_score": ratio(tp, tp + fn + fp),
         "fowlkes_mallows_index": None if ppv is None or tpr is None else math.sqrt(ppv * tpr),
         "informedness": informedness,
         "matthews_correlation_coefficient": _matthews(tp, fp, fn, tn),
     }
-
-
-def _ratio(numerator: Count | None, denominator: Count | None) -> float | None:
-    return None if numerator is None or not denominator else numerator / denominator
 
 
 def _matthews(tp: Count, fp: Count, fn: Count, tn: Count) -> float | None:
@@ -208,4 +205,4 @@ def _best_informedness(groups: ScoreGroups) -> float | None:
     return max(0.0, float(informedness_T.max()))
 
 
-NAMES = tuple(classification_metrics(ScoreGroups(*(np.empty(0, np.int64) for _ in range(3))), 0))
+NAMES = tuple(classification_metrics(ScoreGroups(*(np.empty(0, np.int64) for _ in range(2))), 0))

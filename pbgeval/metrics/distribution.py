@@ -13,13 +13,12 @@ from itertools import pairwise
 from math import fsum, inf
 
 import numpy as np
-import torch
-from attrs import field, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
+from pbgeval.notation import Floats, Integers
 from pbgeval.stats.histograms import bin_middles
 from pbgeval.stats.keyed_sums import KeyedSums, begins, first_of_each
-from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power
 
 # Numbers of candidates -> what rank metrics are by chance: their expectations and variances in closed form.
@@ -30,8 +29,6 @@ from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power
 # p = w / (sum of weights) in a mean, and adds p^2 times its variance to the variance of the mean.
 # Source: Hoyt et al., "A Unified Framework for Rank-based Evaluation Metrics for Link Prediction in Knowledge Graphs"
 # (2022).
-
-Integers = NDArray[np.int64]
 
 
 @frozen(eq=False)
@@ -110,8 +107,6 @@ def variance_of_hits_at(groups: CandidateGroups, cutoff: int) -> float:
     return groups.variance_of_mean(share_hit_G * (1.0 - share_hit_G))
 
 
-Floats = NDArray[np.float64]
-
 _SUM_ROWS = 64  # added one after the other; ten times as fast as an exact sum of every value
 SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each sum by rank, is rounded once
 
@@ -130,8 +125,7 @@ class RankDistribution:
     groups: CandidateGroups  # the same queries by number of candidates
     num_queries: int  # those of weight 0 too
     is_weighted: bool = False  # whether weights were given, equal or not
-    means: Means | None = None  # in place of those of `ranks_R`
-    _known: dict[str, float | None] = field(factory=dict, init=False, repr=False)
+    means: Means = dict[str, float | None]().get  # in place of those of `ranks_R`: of none
 
     @classmethod
     def from_queries(
@@ -152,20 +146,10 @@ class RankDistribution:
         """
         rank = np.asarray(rank_Q, np.float64)
         weight = None if weight_Q is None else comparable_weights(np.asarray(weight_Q, np.float64))
-
-        def means(name: str) -> float | None:
-            """Return the mean of a metric that depends on each query's number of candidates, too."""
-            metric = find_query_metric(name)
-            if metric is None or metric.of_rank_alone:
-                return None
-            columns = (2 * rank, np.asarray(num_candidates_Q) - 1)
-            value_Q = metric.of_query(*(torch.from_numpy(of.astype(np.int64)) for of in columns)).double().numpy()
-            return weighted_mean(value_Q / (metric.units or 1), np.ones(len(rank)) if weight is None else weight)
-
         if weight is None:
             ranks_R, num_queries_R = np.unique(rank, return_counts=True)
             groups = groups or CandidateGroups.from_queries(num_candidates_Q)
-            return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank), means=means)
+            return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank))
         kept = np.flatnonzero(weight)
         order = kept[np.argsort(rank[kept])]
         ranks_R, first_R = first_of_each(rank[order])
@@ -174,19 +158,16 @@ class RankDistribution:
             [fsum(weights[first:end]) for first, end in pairwise([*first_R.tolist(), len(weights)])], np.float64
         )
         groups = groups or CandidateGroups.from_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
-        return cls(ranks_R, weight_R, groups, len(rank), is_weighted=True, means=means)
+        return cls(ranks_R, weight_R, groups, len(rank), is_weighted=True)
 
     @classmethod
-    def from_counts(
-        cls, ranks: KeyedSums, groups: CandidateGroups, *, doubled: bool = False, means: Means | None = None
-    ) -> RankDistribution:
+    def from_counts(cls, ranks: KeyedSums, groups: CandidateGroups, *, doubled: bool = False) -> RankDistribution:
         """Take queries without weights from a histogram as `stats.histograms` keeps it.
 
         Args:
             ranks: by bin; a wide bin's ranks are taken to be its middle.
             groups: the same queries by number of candidates.
             doubled: whether bins are of doubled ranks, as those of realistic ones.
-            means: of the ranks, if there are exact sums: a wide bin's ranks are off by up to 2^-11 of themselves.
         """
         ranks_R = bin_middles(ranks.keys)
         return cls(
@@ -194,7 +175,6 @@ class RankDistribution:
             weight_R=ranks.counts.astype(np.float64),
             groups=groups,
             num_queries=int(ranks.counts.sum()),
-            means=means,
         )
 
     @cached_property
@@ -223,24 +203,18 @@ class RankDistribution:
 
     def mean_rank(self) -> float:
         """Return the weighted mean of the ranks."""
-        given = self.query_mean("mean_rank")
+        given = self.means("mean_rank")
         return self.mean(self.ranks_R) if given is None else given
 
     def mean_reciprocal_rank(self) -> float:
         """Return the weighted mean of 1 / rank."""
-        given = self.query_mean("mean_reciprocal_rank")
+        given = self.means("mean_reciprocal_rank")
         return _sum(self.weight_R / self.ranks_R) / self.total_weight if given is None else given
 
     def hits_at(self, cutoff: int) -> float:
         """Return the weighted share of ranks at most the cut-off; half ranks compare as they are."""
-        given = self.query_mean(f"hits_at_{cutoff}")
+        given = self.means(f"hits_at_{cutoff}")
         return _sum(self.weight_R[self._within(cutoff)]) / self.total_weight if given is None else given
-
-    def query_mean(self, name: str) -> float | None:
-        """Return the mean of a `QueryMetric` that is known otherwise than from the ranks."""
-        if name not in self._known:
-            self._known[name] = None if self.means is None else self.means(name)
-        return self._known[name]
 
     def mean_reciprocal_rank_at(self, cutoff: int) -> float:
         """Return the weighted mean of 1 / rank of ranks at most the cut-off, and of 0 for others."""
@@ -249,11 +223,6 @@ class RankDistribution:
 
     def _within(self, cutoff: int) -> slice:
         return slice(0, int(np.searchsorted(self.ranks_R, cutoff, "right")))
-
-
-def weighted_mean(value_Q: Floats, weight_Q: Floats) -> float:
-    """Return the weighted mean, of which each sum is rounded once."""
-    return fsum((weight_Q * value_Q).tolist()) / fsum(weight_Q.tolist())
 
 
 def _sum(values: Floats) -> float:

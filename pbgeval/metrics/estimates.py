@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from attrs import frozen
 
+from pbgeval.stats.query_metrics import QUERY_AUC
 from pbgeval.stats.ranks import RankCounts, RankType
 
 
@@ -28,14 +29,13 @@ class Estimate:
 # unit are taken in the order of its chunks and joined with `math.fsum`, which rounds once, so neither workers nor the
 # order of units change a bit.
 
-LEVEL = 0.95  # of intervals
-QUERY_AUC = "query_auc"
+LEVEL = 0.95  # of intervals; a higher one is corrected for repeated looks
 WORTH_OF_TIES = {RankType.OPTIMISTIC.value: 0.0, RankType.REALISTIC.value: 0.5, RankType.PESSIMISTIC.value: 1.0}
 RANGES = {  # no interval reaches beyond
     "mean_rank": (1.0, math.inf),
     "adjusted_arithmetic_mean_rank": (0.0, 2.0),
     "adjusted_mean_rank_index": (-1.0, 1.0),
-    QUERY_AUC: (0.0, 1.0),
+    QUERY_AUC.name: (0.0, 1.0),
 }
 NUM_COUNTS = 3  # queries, those without draws, lists
 NUM_SHARE_SUMS = 5  # the fields of _ShareSums
@@ -104,10 +104,6 @@ class DrawSums:
         return cls(np.array([math.fsum(column) for column in table.T.tolist()]))
 
     @property
-    def num_queries(self) -> int:
-        return int(self.values[0])
-
-    @property
     def num_without_draws(self) -> int:
         """Queries with competitors of which none was drawn: nothing is known of their rank."""
         return int(self.values[1])
@@ -119,11 +115,13 @@ class DrawSums:
         between lists, None of a single one; they take the queries as given, and are too large by how much the lists'
         queries differ from each other (docs/metrics.md).
         """
-        if not self.num_queries or self.num_without_draws:
-            names = [f"{rank_type}.{metric}" for rank_type in WORTH_OF_TIES for metric in RANGES if metric != QUERY_AUC]
-            return dict.fromkeys([*names, QUERY_AUC], Estimate(None, None))
+        num_queries = int(self.values[0])
+        if not num_queries or self.num_without_draws:
+            names = [
+                f"{rank_type}.{metric}" for rank_type in WORTH_OF_TIES for metric in RANGES if metric != QUERY_AUC.name
+            ]
+            return dict.fromkeys([*names, QUERY_AUC.name], Estimate(None, None))
         found: dict[str, Estimate] = {}
-        num_queries = self.num_queries
         num_lists = int(self.values[2])  # lists of which some query has competitors
         *of_ranks, of_auc = (_ShareSums(*row) for row in self.values[NUM_COUNTS:].reshape(-1, NUM_SHARE_SUMS).tolist())
         for rank_type, sums in zip(WORTH_OF_TIES, of_ranks, strict=True):
@@ -137,7 +135,7 @@ class DrawSums:
             # As in every report, the index is 0 where chance decides nothing.
             start, slope = (1.0, -2.0) if num_competitors else (0.0, 0.0)
             found[f"{rank_type}.adjusted_mean_rank_index"] = _affine(start, slope, share)
-        found[QUERY_AUC] = _affine(1.0, -1.0, of_auc.mean(num_lists)) if of_auc.weights else Estimate(None, None)
+        found[QUERY_AUC.name] = _affine(1.0, -1.0, of_auc.mean(num_lists)) if of_auc.weights else Estimate(None, None)
         return found
 
 

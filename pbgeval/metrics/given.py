@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import cache
+from math import fsum
 
 import numpy as np
 import torch
 from attrs import astuple, evolve, frozen
 from numpy.typing import NDArray
 
-from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights, weighted_mean
+from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights
 from pbgeval.metrics.names import UnknownMetricError, nearest_names, parse
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, rank_metrics
+from pbgeval.notation import Floats, Integers
 from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.ranks import RankType
 
 ArrayLike = torch.Tensor | NDArray[np.generic] | Sequence[float]
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 MAX_CANDIDATES = 1 << 52  # of candidates: half ranks up to it are exact as float64
 
@@ -118,7 +119,7 @@ def from_ranks(
             at = int(np.argmax(value_Q < least_Q))
             raise ValueError(f"{name}[{at}]: expected at least the {other} rank ({least_Q[at]}), got {value_Q[at]}")
     weight_Q = None if weights is None else _weights(weights, len(num_candidates_Q))
-    best_Q, worst_Q, candidates_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q, num_candidates_Q))
+    best_Q, worst_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q))
     shares_Q = np.ones(len(best_Q)) if weight_Q is None else weight_Q
     groups: CandidateGroups | None = None  # the same for all rank types
     distributions: dict[str, RankDistribution] = {}
@@ -126,6 +127,7 @@ def from_ranks(
         distribution = RankDistribution.from_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
         distributions[rank_type.value], groups = distribution, distribution.groups
 
+    @cache
     def over_ties(name: str) -> float | None:
         """Return the mean over all orders of the tied candidates, each as likely as any other.
 
@@ -136,7 +138,8 @@ def from_ranks(
         metric = find_query_metric(name)
         if metric is None or metric.over_ties is None:
             return None
-        return weighted_mean(metric.over_ties(best_Q, worst_Q, candidates_Q - 1.0), shares_Q)
+        values_Q = shares_Q * metric.over_ties(best_Q, worst_Q)
+        return fsum(values_Q.tolist()) / fsum(shares_Q.tolist())
 
     distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=over_ties)
     return RankMetrics(distributions)

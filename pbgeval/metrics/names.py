@@ -6,7 +6,6 @@ import difflib
 import functools
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import TypeVar
 
 from attrs import frozen
 
@@ -14,8 +13,10 @@ from pbgeval.metrics import classification
 from pbgeval.metrics.registry import (
     ABOVE_ZERO,
     ALL_FAMILIES,
+    DEFAULT_CUTOFF,
     EXPECTED,
     FAMILIES,
+    FROM_ZERO,
     METRICS,
     NDCG_FAMILIES,
     NDCG_PREFIXES,
@@ -31,6 +32,7 @@ from pbgeval.metrics.registry import (
     metric_key,
     rank_metrics,
 )
+from pbgeval.notation import T
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 
 SIDES = {"lhs": "head", "rhs": "tail"} | {label: label for label in ("head", "tail", "relation", "both")}
@@ -125,7 +127,6 @@ def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
 # What the metrics are that have no rank type: of pools of scores, of a classifier, of graded gains, PBG's loss.
 
 SIGNED = Range("[-1, 1]", low=-1.0, high=1.0)
-RATIO = Range("[0, inf)", low=0.0)
 OF_CONFUSION = f"{PYKEEN} ClassificationEvaluator, whose confusion matrix is transposed; Fawcett (2006)"
 
 
@@ -181,7 +182,7 @@ SCORE_METRICS: tuple[Definition, ...] = (
         "Davis and Goadrich (2006)",
     ),
     Definition("best_informedness", (), 1, SHARE, "0", "the greatest TPR - FPR of any threshold", "Youden (1950)"),
-    Definition("num_scores", (), None, RATIO, "the count", "scores that were compared", PYKEEN),
+    Definition("num_scores", (), None, FROM_ZERO, "the count", "scores that were compared", PYKEEN),
     _rate("true_positive_rate", 1, "TP / (TP + FN); the threshold predicts as many positives as there are"),
     _rate("true_negative_rate", 1, "TN / (TN + FP)"),
     _rate("false_positive_rate", -1, "FP / (FP + TN)"),
@@ -190,9 +191,9 @@ SCORE_METRICS: tuple[Definition, ...] = (
     _rate("negative_predictive_value", 1, "TN / (TN + FN)"),
     _rate("false_discovery_rate", -1, "FP / (FP + TP)"),
     _rate("false_omission_rate", -1, "FN / (FN + TN)"),
-    _rate("positive_likelihood_ratio", 1, "TPR / FPR", "1", RATIO),
-    _rate("negative_likelihood_ratio", -1, "FNR / TNR", "1", RATIO),
-    _rate("diagnostic_odds_ratio", 1, "TP TN / (FP FN)", "1", RATIO),
+    _rate("positive_likelihood_ratio", 1, "TPR / FPR", "1", FROM_ZERO),
+    _rate("negative_likelihood_ratio", -1, "FNR / TNR", "1", FROM_ZERO),
+    _rate("diagnostic_odds_ratio", 1, "TP TN / (FP FN)", "1", FROM_ZERO),
     _rate("accuracy", 1, "(TP + TN) / (TP + FP + FN + TN)"),
     _rate("balanced_accuracy_score", 1, "(TPR + TNR) / 2", "0.5"),
     _rate("f1_score", 1, "2 TP / (2 TP + FP + FN)"),
@@ -216,13 +217,12 @@ SCORE_METRICS: tuple[Definition, ...] = (
         "share of true scores above the K-th best of all competitors' scores of the side",
         "OGB hits@K of shared negatives",
     ),
-    Definition("loss", (), -1, RATIO, "depends on the loss", "both sides' sum per edge, with compute_loss", "PBG"),
+    Definition("loss", (), -1, FROM_ZERO, "depends on the loss", "both sides' sum per edge, with compute_loss", "PBG"),
 )
 
 
 # Which metrics a report has: families and single ones of the key `metrics`, or those of a preset.
 
-T = TypeVar("T")
 
 RANK, AUC, AVERAGE_PRECISION, CLASSIFIER = "rank", "auc", "average_precision", "classification"
 NDCG = "ndcg"  # of the queries for types, where there is a hierarchy
@@ -382,7 +382,6 @@ _GROUPS_OF = {
 # The registry of metrics -> text for the terminal.
 
 
-K = 10  # which member stands for a family
 DIRECTIONS = {1: "higher", -1: "lower", None: ""}
 
 
@@ -396,11 +395,11 @@ def metric_list(name: str | None = None) -> str:
         return "\n".join(_paragraph(metric) for metric in listed_metrics())
     parsed = parse(name, "realistic")
     # The member of pooled hits that stands for all; another name is kept.
-    stands_for = f"{POOLED_HITS}{K}" if parsed.metric.startswith(POOLED_HITS) else parsed.metric
+    stands_for = f"{POOLED_HITS}{DEFAULT_CUTOFF}" if parsed.metric.startswith(POOLED_HITS) else parsed.metric
     of_scores = {metric.name: metric for metric in SCORE_METRICS}
     metric = of_scores.get(stands_for) or find_definition(parsed.metric)
     if metric is None:
-        keys = [*(known.name for known in rank_metrics((1, K))), *of_scores]
+        keys = [*(known.name for known in rank_metrics((1, DEFAULT_CUTOFF))), *of_scores]
         raise UnknownMetricError(f"no metric '{name}'{nearest_names(parsed.metric, parsed, keys)}")
     return _paragraph(metric)
 
@@ -408,7 +407,8 @@ def metric_list(name: str | None = None) -> str:
 def listed_metrics() -> tuple[Definition, ...]:
     """Return every metric, a member for each family."""
     of_ranks, of_types = (
-        [family.of_cutoff(K) for family in families] for families in ((*FAMILIES, *OPTIONAL_FAMILIES), NDCG_FAMILIES)
+        [family.of_cutoff(DEFAULT_CUTOFF) for family in families]
+        for families in ((*FAMILIES, *OPTIONAL_FAMILIES), NDCG_FAMILIES)
     )
     return (*METRICS, *of_ranks, *SCORE_METRICS, *of_types)
 
@@ -416,8 +416,8 @@ def listed_metrics() -> tuple[Definition, ...]:
 def synonyms_of(metric: Definition) -> list[str]:
     """Return the other names of a metric, or of its family."""
     for family in ALL_FAMILIES:
-        if metric.name == f"{family.prefix}{K}":
-            return [*(f"{word}@{K}" for word in family.words), *family.names]
+        if metric.name == f"{family.prefix}{DEFAULT_CUTOFF}":
+            return [*(f"{word}@{DEFAULT_CUTOFF}" for word in family.words), *family.names]
     return list(metric.synonyms)
 
 

@@ -15,14 +15,11 @@ from enum import Enum
 import numpy as np
 import torch
 from attrs import field, frozen
-from numpy.typing import NDArray
 
 from pbgeval.metrics.registry import NDCG_FAMILIES
 from pbgeval.metrics.taxonomy import Taxonomy, TypeGain
+from pbgeval.notation import Floats, Integers
 from pbgeval.stats.groups import TypeStats
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class Discount(Enum):

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from pbgeval.metrics.intervals import ERROR_RATE, student_quantile, two_sided_probability
 from pbgeval.notation import distinct
-from pbgeval.stats.paired import FewEdges, KeySums, Moments, PairedStats
+from pbgeval.stats.paired import KeySums, PairedStats
 from pbgeval.stats.query_metrics import QueryMetric
 from pbgeval.stats.ranks import RankCounts, RankType
 
@@ -79,42 +80,41 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
     few = [sums.few(number) for number in range(len(metrics))]
     found = []
     for group in sums.groups:
-        moments = sums.moments(group)
+        moments = sums.table[group]
         its_keys = [of_side.select_group(group if by_group else None) for of_side in keys]
         of_metrics = []
         for number, metric in enumerate(metrics):
-            variance, differs = _variance(moments, number, its_keys), sums.differs(group, number)
-            of_metrics.append(_difference(metric, number, moments, variance, few[number].get(group), differs=differs))
-        found.append(GroupDifferences(group, int(moments.num_S.sum()), tuple(of_metrics)))
+            variance = _variance(moments, number, its_keys)
+            of_metrics.append(_difference(metric, number, moments, variance, few[number].get(group)))
+        found.append(GroupDifferences(group, int(moments["num_S"].sum()), tuple(of_metrics)))
     return found
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Correct p-values for their number by Holm's step-down method (1979).
+def holm(differences: Sequence[Difference]) -> list[Difference]:
+    """Correct the p-values of some differences for their number by Holm's step-down method (1979).
 
     The k-th smallest of n is multiplied by n - k + 1 and is no smaller than those before it, nor above 1.
     """
-    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    corrected: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for place, (p, index) in enumerate(known):
-        largest = min(1.0, max(largest, p * (len(known) - place)))
-        corrected[index] = largest
-    return corrected
+    known = sorted((of.p_value, index) for index, of in enumerate(differences) if of.p_value is not None)
+    raised = accumulate((p * (len(known) - place) for place, (p, _) in enumerate(known)), max)
+    corrected = {index: min(1.0, p) for (_, index), p in zip(known, raised, strict=True)}
+    return [evolve(of, p_holm=corrected.get(index)) for index, of in enumerate(differences)]
 
 
-def _variance(moments: Moments, number: int, keys: Sequence[KeySums]) -> tuple[float, float] | None:
+def _variance(moments: np.void, number: int, keys: Sequence[KeySums]) -> tuple[float, float] | None:
     """Return the variance of the sum of a metric's changes and its degrees of freedom; None: fewer than two clusters.
 
     Residuals are those from the mean of their side. All is in units of the metric.
     """
-    num_effective = float(moments.num_S.sum()) ** 2 / float(moments.size_SS.sum())
+    num_effective = float(moments["num_S"].sum()) ** 2 / float(moments["size_SS"].sum())
     if num_effective < 2.0 - 1e-9:
         return None
     correction = num_effective / (num_effective - 1.0)
-    square = float(moments.square_M[number])
-    mean_S = moments.change_SM[:, number] / np.maximum(moments.num_S, 1)
-    of_units = square - 2 * float(mean_S @ moments.size_change_SM[:, number]) + float(mean_S @ moments.size_SS @ mean_S)
+    square = float(moments["square_M"][number])
+    mean_S = moments["change_SM"][:, number] / np.maximum(moments["num_S"], 1)
+    of_units = (
+        square - 2 * float(mean_S @ moments["size_change_SM"][:, number]) + float(mean_S @ moments["size_SS"] @ mean_S)
+    )
     of_units = correction * (of_units if of_units > _ROUNDING * square else 0.0)
     more, spread = 0.0, 0.0
     for side, of_side in enumerate(keys):
@@ -126,9 +126,9 @@ def _variance(moments: Moments, number: int, keys: Sequence[KeySums]) -> tuple[f
             return None
         mean = float(mean_S[side])
         within = float(
-            moments.cell_square_SM[side, number]
-            - 2 * mean * moments.cell_size_change_SM[side, number]
-            + mean**2 * moments.cell_sizes_S[side]
+            moments["cell_square_SM"][side, number]
+            - 2 * mean * moments["cell_size_change_SM"][side, number]
+            + mean**2 * moments["cell_sizes_S"][side]
         )
         of_keys = float(((change_K - mean * num_K) ** 2).sum()) * num_keys / (num_keys - 1)
         more += of_keys - correction * max(within, 0.0)
@@ -141,14 +141,12 @@ def _variance(moments: Moments, number: int, keys: Sequence[KeySums]) -> tuple[f
 def _difference(
     metric: QueryMetric,
     number: int,
-    moments: Moments,
+    moments: np.void,
     found: tuple[float, float] | None,
-    few: FewEdges | None,
-    *,
-    differs: bool,
+    few: np.ndarray | None,
 ) -> Difference:
-    num, change = int(moments.num_S.sum()), int(moments.change_SM[:, number].sum())
-    of_a = int(moments.value_SM[:, number].sum())
+    num, change = int(moments["num_S"].sum()), int(moments["change_SM"][:, number].sum())
+    of_a = int(moments["value_SM"][:, number].sum())
     a, b = (metric.mean(value, num, VALUE_BITS) for value in (of_a, of_a + change))
     assert a is not None, "groups have queries"
     assert b is not None, "groups have queries"
@@ -162,27 +160,31 @@ def _difference(
         low, high = difference - reach, difference + reach
         t = math.inf if variance == 0.0 else abs(change) / math.sqrt(variance)
         p_value = two_sided_probability(t if change else 0.0, max(1.0, freedom))
-    if moments.num_units >= 2 and not differs:
+    if moments["num_units"] >= 2 and not moments["num_differing_M"][number]:
         p_value = 1.0
-    elif moments.num_units >= 2 and few is not None:
+    elif moments["num_units"] >= 2 and few is not None:
         p_value = flip_probability(few)
     return Difference(metric.name, a, b, difference, error, low, high, p_value, metric.direction)
 
 
-def flip_probability(few: FewEdges) -> float:
+def flip_probability(few: np.ndarray) -> float:
     """Return the share of all unit-wise exchanges that differ as much or more.
 
     How much is the sum of changes over the root of its variance, without means: they are 0 if the runs do not differ.
+
+    Args:
+        few: edges of a group that differ, as `PairedSums.few` returns them.
     """
-    _, unit_Q = np.unique(few.unit_Q, return_inverse=True)
+    units, side_Q, keys, change_Q = few
+    _, unit_Q = np.unique(units, return_inverse=True)
     num_units = int(unit_Q.max()) + 1
     sums_UL = [np.zeros((num_units, 1), np.int64)]  # of changes: over each unit's queries, then over those of a key
-    np.add.at(sums_UL[0][:, 0], unit_Q, few.change_Q)
-    for side in distinct(few.side_Q):
-        here = few.side_Q == side
-        _, key_Q = np.unique(few.key_Q[here], return_inverse=True)
+    np.add.at(sums_UL[0][:, 0], unit_Q, change_Q)
+    for side in distinct(side_Q):
+        here = side_Q == side
+        _, key_Q = np.unique(keys[here].view(np.uint64), return_inverse=True)
         sums_UL.append(np.zeros((num_units, int(key_Q.max()) + 1), np.int64))
-        np.add.at(sums_UL[-1], (unit_Q[here], key_Q), few.change_Q[here])
+        np.add.at(sums_UL[-1], (unit_Q[here], key_Q), change_Q[here])
     signs_FU = 1 - 2 * ((np.arange(1 << (num_units - 1))[:, None] >> np.arange(num_units)) & 1)  # the last stays
     square_F, variance_F = _flipped(signs_FU.astype(np.float64), [sums.astype(np.float64) for sums in sums_UL])
     ratio_F = np.divide(square_F, variance_F, out=np.zeros_like(square_F), where=variance_F > 0.0)

@@ -103,7 +103,7 @@ NORMAL_75_ROUNDED = 0.67449  # as PyKEEN takes it where queries have weights
 FROM_ONE = Range("[1, inf)", low=1.0)
 SHARE = Range("[0, 1]", low=0.0, high=1.0)
 ABOVE_ZERO = Range("(0, 1]", low=0.0, high=1.0)
-SPREAD = Range("[0, inf)", low=0.0)
+FROM_ZERO = Range("[0, inf)", low=0.0)
 
 
 def median_absolute_deviation(distribution: RankDistribution) -> float:
@@ -233,16 +233,16 @@ METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
         "standard_deviation",
         ("rank_std", "std"),
         None,
-        SPREAD,
+        FROM_ZERO,
         "√variance",
         lambda ranks: sqrt(ranks.variance),
     ),
-    base_metric("variance", ("rank_var", "var"), None, SPREAD, "Σ p (r - mean_rank)²", lambda ranks: ranks.variance),
+    base_metric("variance", ("rank_var", "var"), None, FROM_ZERO, "Σ p (r - mean_rank)²", lambda ranks: ranks.variance),
     base_metric(
         "median_absolute_deviation",
         ("rank_mad", "mad"),
         None,
-        SPREAD,
+        FROM_ZERO,
         f"median of |r - median_rank|, / {NORMAL_75} (with weights / {NORMAL_75_ROUNDED})",
         median_absolute_deviation,
     ),
@@ -360,7 +360,7 @@ def ndcg_at(gain: str, discount: str, cutoff: int) -> Definition:
     )
 
 
-DEFAULT_CUTOFF = 10  # what PyKEEN means by "hits@k"
+DEFAULT_CUTOFF = 10  # what PyKEEN means by "hits@k"; its member stands for a family in lists
 MAX_CUTOFF_DIGITS = 15  # beyond, a cut-off is not exact as a float
 
 

@@ -43,20 +43,18 @@ Metrics = dict[str, Value]
 EXPECTED_LIKE = RankType.REALISTIC  # the mean over the orders of ties has this type's mean rank
 
 
-def _means(sums: Sums, layout: StatsLayout, rank_type: RankType | None) -> Means | None:
-    """Return the means of a rank type, None for those over all orders of ties; None if nothing has weight.
+def _means(sums: Sums, layout: StatsLayout, rank_type: RankType | None) -> Means:
+    """Return the means of a rank type, None for those over all orders of ties.
 
-    Sums over queries are integers, those of weighted ones over one denominator.
+    They are exact: a wide bin's ranks are off by up to 2^-11 of themselves. Sums over queries are integers, those of
+    weighted ones over one denominator.
     """
-    weight = sums(QUERIES)
-    if not weight:
-        return None
-    metrics = [metric for metric in layout.metrics if metric.over_ties is not None]
-    means = {metric.name: query_mean(sums, metric, rank_type or EXPECTED_LIKE) for metric in metrics}
+    means = {metric.name: query_mean(sums, metric, rank_type or EXPECTED_LIKE) for metric in layout.metrics}
     for metric in layout.tied_metrics if rank_type is None else ():
         units = (1 << FRACTION_BITS) // metric.denominator(FRACTION_BITS)
         best = sums(f"{RankType.OPTIMISTIC.value}.{metric.name}") * units
-        means[metric.name] = (best - sums(f"expected_below_optimistic.{metric.name}")) / (weight << FRACTION_BITS)
+        below = sums(f"expected_below_optimistic.{metric.name}")
+        means[metric.name] = ratio(best - below, sums(QUERIES) << FRACTION_BITS)
     return means.get
 
 

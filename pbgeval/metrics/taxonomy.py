@@ -18,10 +18,9 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.errors import StorageError
+from pbgeval.notation import Integers
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.storage.text import text_lines
-
-Integers = NDArray[np.int64]
 
 _COLUMNS = "type, depth and parent, with tabs between"
 

@@ -25,7 +25,7 @@ from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
 from pbgeval.notation import ENDS, Bucket, Side, slice_units, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, SampledLists, group_by_relation
+from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables
 from pbgeval.scoring.block_scorer import RowScorer, Scorer, ScorerComparator, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.comparators import Comparator
@@ -35,6 +35,7 @@ from pbgeval.scoring.product import full_precision
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats.groups import ScorePool
+from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
 from pbgeval.stats.ranks import RankCounts, RankType
 from pbgeval.storage.edges import EdgeBlock
@@ -134,8 +135,7 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
         for side, result in bucket_pass(block, origin, tables, settings).items():
             raw = result.counts.raw
-            of_side = RankStats.from_queries(protocol.layout, raw)
-            stats[side] += of_side if result.loss_Q is None else of_side.with_losses(result.loss_Q)
+            stats[side] += RankStats.from_queries(protocol.layout, raw, loss_Q=result.loss_Q)
             counts[side][:, unit.start + result.rows_Q] = torch.stack([raw.better_Q, raw.tied_Q, raw.num_competitors_Q])
             pools[side] += result.raw_pool
     auc = pooled_auc([pool.sort() for pool in pools.values()], all_true=True, all_competing=False)
@@ -169,18 +169,14 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: EdgeBlock) -> tuple[np.nda
 
     An edge that is ranked among whole partitions shares no draws: it is a chunk of its own.
     """
-    orders, chunks, before = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
-    window = protocol.lists.window_rows() if not protocol.lists.pbg_semantics else max(edges.num_edges, 1)
-    for start in range(0, edges.num_edges, window):
-        rows_E = torch.arange(start, min(start + window, edges.num_edges))
-        groups = [RelationGroup(0, rows_E)] if protocol.schema.dynamic else group_by_relation(edges.rel, rows_E)
-        for group in groups:
-            shares = 1 if protocol.schema.relations[group.relation].all_negs else protocol.lists.chunk_size
-            chunk_E = np.arange(len(group.rows_E)) // shares + before
-            orders.append(group.rows_E.numpy())
-            chunks.append(chunk_E)
-            before = int(chunk_E[-1]) + 1
-    return np.concatenate(orders), np.concatenate(chunks)
+    relations, row_E = protocol.schema.relations, np.arange(edges.num_edges)
+    rel_E = np.zeros_like(row_E) if protocol.schema.dynamic else edges.rel.numpy()
+    window = max(edges.num_edges, 1) if protocol.lists.pbg_semantics else protocol.lists.window_rows()
+    lists = evolve(protocol.lists, pbg_semantics=False)  # chunks are cut whatever the batches
+    chunk_E = number_chunks(row_E // window * len(relations) + rel_E, lists)
+    alone_E = np.where(np.array([of.all_negs for of in relations])[rel_E], row_E, -1)
+    order = np.lexsort((alone_E, chunk_E))
+    return order, np.cumsum(begins(chunk_E[order], alone_E[order])) - 1
 
 
 def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSettings:

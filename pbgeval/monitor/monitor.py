@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.team import Team
@@ -381,7 +381,9 @@ class Monitor:
         assert self._key is not None, "the caller has set it"
         key = self._key
         with_loss = self._protocol.loss is not None
-        sums = evolve(self._sums, tensor=self._team.sum_(self._sums.tensor))
+        sums = self._sums
+        for tensor in (*sums.shared(), sums.buckets):
+            self._team.sum_(tensor)
         if sums.buckets[:, 0].any():  # visits of others, perhaps, while this worker had none that could have told
             self._rewind(key)
         found = enumerate(sums.bucket_visits())

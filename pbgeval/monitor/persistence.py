@@ -287,45 +287,34 @@ _COLUMNS_OF_BUCKET = ("visits", "diverged", "queries", "before.low", "before.hig
 class PhaseSums:
     """What some edges' queries add up to at one time."""
 
-    layout: StatsLayout
-    sides: tuple[Side, ...]
-    # int64: the statistics of each side, `ClusterSums` of the figures, the sampled AUC in fixed point x edges, edges
-    tensor: Tensor
-
-    @staticmethod
-    def size(layout: StatsLayout, sides: Sequence[Side]) -> int:
-        """Return how many numbers they are."""
-        return len(sides) * len(layout.columns) + ClusterSums.SIZE + 2
+    of_sides: Mapping[Side, RankStats]
+    errors: ClusterSums  # of the figures themselves
+    auc: Tensor  # int64: the sampled AUC in fixed point x edges, edges
 
     @classmethod
     def zero(cls, layout: StatsLayout, sides: Sequence[Side]) -> PhaseSums:
-        return cls(layout, tuple(sides), torch.zeros(cls.size(layout, sides), dtype=torch.int64))
+        return cls.from_stats({side: RankStats.zero(layout) for side in sides}, ClusterSums.zero(), None, 0)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that adds."""
+        return [*(of.sums for of in self.of_sides.values()), self.errors.sums, self.auc]
 
     @classmethod
     def from_stats(
-        cls, stats: dict[Side, RankStats], errors: ClusterSums, auc: float | None, num_edges: int
+        cls, of_sides: Mapping[Side, RankStats], errors: ClusterSums, auc: float | None, num_edges: int
     ) -> PhaseSums:
         image = [0, 0] if auc is None else [round(auc * 2.0**_AUC_BITS) * num_edges, num_edges]
-        layout = next(iter(stats.values())).layout
-        return cls(
-            layout, tuple(stats), torch.cat([*(of.sums for of in stats.values()), errors.sums, torch.tensor(image)])
-        )
+        return cls(of_sides, errors, torch.tensor(image))
 
     @cached_property
     def stats(self) -> dict[str, RankStats]:
         """The statistics of each side and of `both`, by label."""
-        rows = self.tensor[: -ClusterSums.SIZE - 2].view(len(self.sides), -1)
-        of_side = {side: RankStats(self.layout, row) for side, row in zip(self.sides, rows, strict=True)}
-        return by_label(of_side, self.sides)
-
-    @property
-    def errors(self) -> ClusterSums:
-        """The sums of the figures themselves."""
-        return ClusterSums(self.tensor[-ClusterSums.SIZE - 2 : -2])
+        return by_label(self.of_sides, [*self.of_sides])
 
     @property
     def num_edges(self) -> int:
-        return self.stats[self.sides[0].label].total("num_queries")
+        return next(iter(self.stats.values())).total("num_queries")
 
     def values(self, *, with_loss: bool) -> Values:
         """Return the flat metrics, as metrics.json names them."""
@@ -343,67 +332,52 @@ class PhaseSums:
         values = self.values(with_loss=with_loss)
         metrics = {"loss": values["both.loss"]} if with_loss else {}
         metrics |= {name: values[f"both.pessimistic.{metric}"] for name, metric in PBG_NAMES.items()}
-        image, num_edges = self.tensor[-2:].tolist()
+        image, num_edges = self.auc.tolist()
         metrics["auc"] = image / num_edges * 2.0**-_AUC_BITS if num_edges else None
         return PbgFigures(self.num_edges, metrics)
 
 
 @frozen(eq=False)
 class PassSums:
-    """All that a pass adds up to."""
+    """All that a pass adds up to.
 
-    layout: StatsLayout
-    sides: tuple[Side, ...]
-    tensor: Tensor  # int64: three phases, three `ClusterSums`, then _COLUMNS_OF_BUCKET of each bucket
+    The gap is after - before, on the same edges and negatives. Gained and lost are the smoothed gains of the mean
+    reciprocal rank of edges that have been followed over some visits, and their falls from visit to visit.
+    """
+
+    phases: Sequence[PhaseSums]  # before, after, and of training edges after
+    clusters: Sequence[ClusterSums]  # gap, gained and lost
+    buckets: Tensor  # int64 (buckets, _COLUMNS_OF_BUCKET)
 
     @classmethod
     def zero(cls, layout: StatsLayout, sides: Sequence[Side], num_buckets: int) -> PassSums:
-        size = 3 * PhaseSums.size(layout, sides) + 3 * ClusterSums.SIZE + num_buckets * len(_COLUMNS_OF_BUCKET)
-        return cls(layout, tuple(sides), torch.zeros(size, dtype=torch.int64))
+        phases, clusters = [PhaseSums.zero(layout, sides) for _ in range(3)], [ClusterSums.zero() for _ in range(3)]
+        return cls(phases, clusters, torch.zeros((num_buckets, len(_COLUMNS_OF_BUCKET)), dtype=torch.int64))
 
     @classmethod
     def from_visit(cls, phases: Sequence[PhaseSums], clusters: Sequence[ClusterSums], headline: RankType) -> PassSums:
         """Return what one visit adds; its table has the one row of its bucket.
 
         Args:
-            phases: before, after, and of training edges after.
-            clusters: what is gap, gained and lost.
+            phases: as `PassSums` has them.
+            clusters: the same.
             headline: the rank type of the bucket's row.
         """
         row = [1, 0, phases[AFTER].stats["both"].total("num_queries")]
         for phase in phases[:TRAINING]:
             name = f"{headline.value}.{MEAN_RECIPROCAL_RANK.name}"
             row += [phase.stats["both"].total(f"{name}.{part}") for part in ("low", "high")]
-        parts = [*(phase.tensor for phase in phases), *(of.sums for of in clusters), torch.tensor(row)]
-        return cls(phases[0].layout, phases[0].sides, torch.cat(parts))
+        return cls(phases, clusters, torch.tensor([row]))
 
     def add(self, visit: PassSums, bucket: int) -> None:
         """Add a visit to a bucket."""
-        shared = len(visit.tensor) - len(_COLUMNS_OF_BUCKET)
-        self.tensor[:shared] += visit.tensor[:shared]
+        for mine, its in zip(self.shared(), visit.shared(), strict=True):
+            mine += its
         self.buckets[bucket] += visit.buckets[0]
 
-    @cached_property
-    def phases(self) -> tuple[PhaseSums, ...]:
-        """Before, after, and of training edges after."""
-        parts = self.tensor[: 3 * PhaseSums.size(self.layout, self.sides)].view(3, -1)
-        return tuple(PhaseSums(self.layout, self.sides, part) for part in parts)
-
-    @property
-    def clusters(self) -> list[ClusterSums]:
-        """Return gap, gained and lost.
-
-        The gap is after - before, on the same edges and negatives. The others are the smoothed gains of the mean
-        reciprocal rank of edges that have been followed over some visits, and their falls from visit to visit.
-        """
-        first = 3 * PhaseSums.size(self.layout, self.sides)
-        return [ClusterSums(sums) for sums in self.tensor[first : first + 3 * ClusterSums.SIZE].view(3, -1)]
-
-    @property
-    def buckets(self) -> Tensor:
-        """The table of buckets, int64 (buckets, columns)."""
-        first = 3 * PhaseSums.size(self.layout, self.sides) + 3 * ClusterSums.SIZE
-        return self.tensor[first:].view(-1, len(_COLUMNS_OF_BUCKET))
+    def shared(self) -> list[Tensor]:
+        """Return the tensors that are not of single buckets, to be added in place before any figure is asked for."""
+        return [*(tensor for phase in self.phases for tensor in phase.tensors), *(of.sums for of in self.clusters)]
 
     def figures(self, headline: RankType, *, with_loss: bool) -> dict[str, Any]:
         """Return what a record says of a visit or pass: the figures of each phase, and differences with their errors.

@@ -305,10 +305,9 @@ def read_history(path: str | os.PathLike[str], warn: Callable[[str], None] = LOG
         for record in records
         if not any(key <= record.key and record.index < index for key, index in own or of_any)
     ]
-    visits = [record for record in kept if isinstance(record, VisitRecord)]
-    passes = [record for record in kept if isinstance(record, PassRecord)]
-    visits.sort(key=lambda visit: (visit.key, visit.index))
-    return History(tuple(visits), tuple(sorted(passes, key=lambda record: record.key)))
+    kept.sort(key=lambda record: (record.key, record.index if isinstance(record, VisitRecord) else 0))
+    visits = tuple(record for record in kept if isinstance(record, VisitRecord))
+    return History(visits, tuple(record for record in kept if isinstance(record, PassRecord)))
 
 
 def _restarts(records: list[VisitRecord | PassRecord]) -> Iterator[tuple[PassKey, int]]:

@@ -229,8 +229,7 @@ def mixed(words: np.ndarray) -> np.ndarray:
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed_words: np.ndarray = words ^ (words >> np.uint64(31))
-    return mixed_words
+    return np.asarray(words ^ (words >> np.uint64(31)))
 
 
 def sample_of_rest(hash_E: np.ndarray, threshold: int, num_edges: int) -> np.ndarray:
@@ -244,5 +243,4 @@ def sample_of_rest(hash_E: np.ndarray, threshold: int, num_edges: int) -> np.nda
     of_rest = hash_E[rest]
     last = np.partition(of_rest, num_edges)[num_edges]  # the first hash that is not needed any more
     below, ties = rest[of_rest < last], rest[of_rest == last]
-    chosen: np.ndarray = np.sort(np.concatenate([below, ties[: num_edges - len(below)]]))
-    return chosen
+    return np.sort(np.concatenate([below, ties[: num_edges - len(below)]]))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
@@ -14,14 +13,12 @@ from attrs import evolve, frozen
 from pbgeval.metrics.paired import Difference
 from pbgeval.monitor.curves import METRICS, Curves
 from pbgeval.report.figures import Z, capital, number, rounded, short_title, text_of
-from pbgeval.report.report import SIDES
+from pbgeval.report.report import SIDES, Row
 from pbgeval.report.tables import DataTable, fitting, left_out
 
 WIDTH, HEIGHT = 520.0, 300.0  # a phone shows these at two thirds of their size, with larger letters
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 26.0, 34.0, 54.0
 _TICKS = 5
-
-Row = Mapping[str, Any]
 
 
 @frozen
@@ -145,8 +142,7 @@ class SideRanks:
     def num_below(self, ranks: np.ndarray) -> np.ndarray:
         """Return how many queries rank below each of these ranks, int64."""
         sums = np.concatenate([[0], np.cumsum(self.count_K)])
-        below: np.ndarray = sums[np.searchsorted(self.rank_K, ranks, side="left")]
-        return below
+        return sums[np.searchsorted(self.rank_K, ranks, side="left")]
 
 
 def ranks_by_side(rows: Iterable[Row], rank_type: str) -> list[SideRanks]:

@@ -10,7 +10,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from attrs import asdict, evolve, frozen
+from attrs import asdict, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, UnknownMetricError, nearest_names, split
@@ -355,14 +355,10 @@ def _comparison(pair: PairedRuns, models: Sequence[str], *, side: str) -> Compar
     if not pair.sides:
         labels = " or ".join(enabled.label for enabled in pair.a.facts.sides)
         raise ConfigError(f"side: expected {labels}, which were ranked, got {side!r}")
-    stats = PairedStats(len(pair.metrics), len(pair.sides), pair.with_keys)
+    stats = PairedStats.zero(len(pair.metrics), len(pair.sides), with_keys=pair.with_keys)
     for block in pair.blocks():
         stats.add(block)
     whole = differences(stats, pair.metrics, by_group=False)
-    corrected: tuple[Difference, ...] = ()
-    if whole:
-        p_values = holm([of.p_value for of in whole[0].differences])
-        corrected = tuple(evolve(of, p_holm=p) for of, p in zip(whole[0].differences, p_values, strict=True))
     return Comparison(
         a=str(pair.a.folder),
         b=str(pair.b.folder),
@@ -374,21 +370,16 @@ def _comparison(pair: PairedRuns, models: Sequence[str], *, side: str) -> Compar
         unit="edge" if pair.lists is None else "chunk",
         clusters="key" if pair.with_keys else "edge",
         num_queries=sum(of.num_queries for of in whole),
-        differences=corrected,
+        differences=tuple(holm(whole[0].differences if whole else ())),  # one group, of all queries
         relations=() if pair.a.edges is None else _relations(pair, differences(stats, pair.metrics, by_group=True)),
     )
 
 
 def _relations(pair: PairedRuns, groups: Sequence[GroupDifferences]) -> tuple[RelationDifferences, ...]:
     names = pair.a.relation_names(max((of.group for of in groups), default=-1) + 1)
-    columns = [holm([of.differences[number].p_value for of in groups]) for number in range(len(pair.metrics))]
+    columns = [holm([of.differences[number] for of in groups]) for number in range(len(pair.metrics))]
     return tuple(
-        RelationDifferences(
-            names[of.group],
-            of.group,
-            of.num_queries,
-            tuple(evolve(one, p_holm=column[place]) for one, column in zip(of.differences, columns, strict=True)),
-        )
+        RelationDifferences(names[of.group], of.group, of.num_queries, tuple(column[place] for column in columns))
         for place, of in enumerate(groups)
     )
 

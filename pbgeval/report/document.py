@@ -154,9 +154,8 @@ class Results:
             num_excluded=result.num_excluded,
             num_outside=result.num_outside,
             known_Q=result.counts.known.num_competitors_Q if counts is not result.counts.raw else None,
+            loss_Q=result.loss_Q if with_loss else None,
         )
-        if with_loss and result.loss_Q is not None:
-            stats = stats.with_losses(result.loss_Q)
         groups.add(key, stats, counts, pool)
         return stats
 

@@ -28,7 +28,7 @@ from attrs import define, field, frozen
 from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
 from pbgeval.errors import OVERWRITE, OutputError, StorageError
 from pbgeval.notation import Side
-from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, json_text
+from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, Row, json_text
 from pbgeval.report.tables import csv_text, to_csv
 from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
@@ -80,7 +80,6 @@ def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, fl
 
 # Histograms of ranks -> the rows of `rank_histogram.csv`, of which there are tens of thousands: made when wanted.
 
-Row = Mapping[str, Any]
 _HISTOGRAM_COLUMNS = ("side", "rank_type", "lower_edge", "upper_edge", "count")
 
 

@@ -17,8 +17,9 @@ from attrs import evolve, field, frozen
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
+from pbgeval.metrics.estimates import LEVEL
 from pbgeval.metrics.names import resolve
-from pbgeval.metrics.registry import metric_key
+from pbgeval.metrics.registry import Value, metric_key
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.report.tables import DataTable, Table, data_frame, read_csv, to_html, to_terminal, to_text
@@ -59,7 +60,6 @@ PYKEEN_METRICS = (
 OF_LAST_CUTOFF = ("adjusted_hits_at_", "z_hits_at_")
 _HITS = "both.realistic.hits_at_"
 
-Value = float | int | None
 Item: TypeAlias = tuple[tuple[str, str, str], float]
 
 
@@ -104,7 +104,8 @@ CONFIG_SUFFIXES = (".py", ".json")
 MAX_NAMED = 3  # folders that may have been meant
 BUCKETS, HISTOGRAM = "buckets", "rank_histogram"  # tables, as those of breakdowns: files of these names and .csv
 TABLES = (BUCKETS, HISTOGRAM, *(file.removesuffix(".csv") for file in BREAKDOWN_FILES.values()))
-Rows: TypeAlias = Sequence[Mapping[str, Any]]
+Row: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = Sequence[Row]
 _TITLES = {
     **dict.fromkeys(("metrics", "raw_metrics"), "Unfiltered"),  # the former print as such where nothing is filtered
     "time_filtered_metrics": "Time-aware filter",
@@ -238,8 +239,7 @@ class Report:
     @property
     def intervals(self) -> Mapping[str, Mapping[str, float]]:
         """Standard error and 95% interval of the metrics that are estimated."""
-        intervals: Mapping[str, Mapping[str, float]] = self.document["intervals"]
-        return intervals
+        return dict(self.document["intervals"])
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -292,8 +292,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a copy of the content of metrics.json."""
-        copy: dict[str, Any] = json.loads(self.to_json())
-        return copy
+        return dict(json.loads(self.to_json()))
 
     def to_json(self) -> str:
         """Return the content of metrics.json: sorted keys, shortest round-trip floats, no NaN."""
@@ -506,14 +505,12 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
 
 # The conditions under which the figures of a report hold, in words: which edges, which candidates, which intervals.
 
-LEVEL = 0.95  # of intervals; a higher one is corrected for repeated looks
-
 
 def title_of(report: Report) -> str:
     """Return what was evaluated, in a few words; for an unfinished run, what is done so far."""
     document = report.document
     if "diagnostics" not in document:
-        return f"{plural(document['num_edges'], 'edge')} so far, {_filter(document)}"
+        return f"{edges_told(document)}, {_filter(document)}"
     spread = candidates_of(document)
     against = f"each ranked against {spread}, the true entity included" if spread else "no queries"
     return f"{edges_told(document)}, {_filter(document)}, {against}"
@@ -524,14 +521,14 @@ def tags_of(report: Report) -> list[str]:
     document = report.document
     if "metrics" not in document:
         return []
-    edges = f"{plural(document['num_edges'], 'edge')} so far"
-    candidates = ""
-    if "diagnostics" in document:
-        edges = edges_told(document)
-        candidates = candidates_of(document) or "no queries"
+    candidates = candidates_of(document) or "no queries" if "diagnostics" in document else ""
     version = (document.get("provenance") or {}).get("checkpoint_version")
     told = "" if version is None else f"checkpoint version {version}"
-    return [tag for tag in (edges, _filter(document), f"{document['headline']} ranks", candidates, told) if tag]
+    return [
+        tag
+        for tag in (edges_told(document), _filter(document), f"{document['headline']} ranks", candidates, told)
+        if tag
+    ]
 
 
 def _filter(document: Mapping[str, Any]) -> str:
@@ -539,8 +536,10 @@ def _filter(document: Mapping[str, Any]) -> str:
 
 
 def edges_told(document: Mapping[str, Any]) -> str:
-    """Return how many edges were evaluated, and of how many where they are a sample."""
+    """Return how many edges were evaluated, so far or in the end, and of how many where they are a sample."""
     edges, sample = plural(document["num_edges"], "edge"), _part(document)
+    if "diagnostics" not in document:
+        return f"{edges} so far"
     if sample is None:
         return edges
     told = f"a sample of {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s"

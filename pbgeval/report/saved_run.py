@@ -45,8 +45,7 @@ def in_places(of_schemas: Sequence[object], places: object, rel_E: np.ndarray) -
     """Return which edges have a type, or entities in places, bool (E,); `of_schemas`: by relation of the config."""
     if set(of_schemas) == {places}:
         return np.ones(len(rel_E), bool)
-    in_places_E: np.ndarray = np.array([of_schema == places for of_schema in of_schemas])[rel_E]
-    return in_places_E
+    return np.asarray(np.array([of_schema == places for of_schema in of_schemas])[rel_E])
 
 
 @frozen
@@ -238,8 +237,7 @@ class SavedRun:
         file = self.ranks[rows.path_index, rows.bucket].rows
         names = [f"{side.label}/num_candidates" for side in self.facts.sides]
         counts = file.read(names, rows.start, rows.stop).values()
-        ranked_E: np.ndarray = np.logical_or.reduce([num_candidates > 0 for num_candidates in counts])
-        return ranked_E
+        return np.asarray(np.logical_or.reduce([num_candidates > 0 for num_candidates in counts]))
 
     def read_edges(self, rows: RowRange) -> EdgeColumns:
         """Return the edges, whose entities are rows of their partitions, as the file has them.

@@ -9,11 +9,11 @@ keys are joined by a hash, which leaves the variance that they give unbiased.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from pbgeval.stats.keyed_sums import begins
 
@@ -42,15 +42,6 @@ class PairedEdges:
     sides: tuple[PairedSide, ...]  # one or two
 
 
-class FewEdges(NamedTuple):
-    """The edges of a group whose queries differ in a metric, a row per query."""
-
-    unit_Q: np.ndarray  # int64
-    side_Q: np.ndarray  # int64
-    key_Q: np.ndarray  # uint64
-    change_Q: np.ndarray  # int64
-
-
 @frozen(eq=False)
 class KeySums:
     """Queries of one side, added up by key."""
@@ -73,7 +64,14 @@ class PairedKeys:
 
     num_metrics: int
     bits: int = field(default=64, init=False)  # of the hash that tell keys of a group apart
-    _pending: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(factory=list, init=False)
+    # Groups, keys, and rows of sums
+    _pending: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(
+        default=Factory(
+            lambda self: [(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty((1 + self.num_metrics, 0), int))],
+            takes_self=True,
+        ),
+        init=False,
+    )
     _num_pending: int = field(default=0, init=False)
     _num_whole: int = field(default=0, init=False)
 
@@ -90,12 +88,7 @@ class PairedKeys:
         return KeySums(group_K, rows[0], rows[1:])
 
     def _join(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        groups, keys, rows = zip(*self._pending, strict=True) if self._pending else ((), (), ())
-        group_Q = np.concatenate([np.empty(0, np.int64), *groups])
-        key_Q = np.concatenate([np.empty(0, np.uint64), *keys])
-        joined = self._added_up(
-            group_Q, key_Q, np.concatenate([np.empty((1 + self.num_metrics, 0), np.int64), *rows], 1)
-        )
+        joined = self._added_up(*(np.concatenate(parts, axis=-1) for parts in zip(*self._pending, strict=True)))
         for bits in _FEWER_BITS:
             if len(joined[0]) > MAX_KEYS and self.bits > bits:
                 self.bits = bits
@@ -130,20 +123,24 @@ def summed(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return np.asarray(np.add.reduceat(rows, starts, axis=-1)) if len(starts) else rows[..., :0]
 
 
-@frozen(eq=False)
-class Moments:
-    """The sums of a group's queries; S sides, M metrics."""
-
-    num_S: np.ndarray  # int64: ranked queries
-    value_SM: np.ndarray  # int64
-    change_SM: np.ndarray  # int64
-    num_units: float
-    size_SS: np.ndarray  # over units: products of the numbers of queries of two sides
-    square_M: np.ndarray  # over units: squared change
-    size_change_SM: np.ndarray  # over units: queries of a side x change
-    cell_sizes_S: np.ndarray  # over the queries of one key in one unit: squared number
-    cell_square_SM: np.ndarray  # over the queries of one key in one unit: squared change
-    cell_size_change_SM: np.ndarray  # over the queries of one key in one unit: number x change
+def _columns(num_sides: int, num_metrics: int) -> np.dtype[np.void]:
+    """Return what is summed in each group; S sides, M metrics."""
+    sides, metrics, both = (num_sides,), (num_metrics,), (num_sides, num_metrics)
+    return np.dtype(
+        [
+            ("num_S", np.int64, sides),  # ranked queries
+            ("value_SM", np.int64, both),
+            ("change_SM", np.int64, both),
+            ("num_differing_M", np.int64, metrics),  # edges with a difference
+            ("num_units", np.float64),
+            ("size_SS", np.float64, (num_sides, num_sides)),  # over units: products of two sides' numbers of queries
+            ("square_M", np.float64, metrics),  # over units: squared change
+            ("size_change_SM", np.float64, both),  # over units: queries of a side x change
+            ("cell_sizes_S", np.float64, sides),  # over the queries of one key in one unit: squared number
+            ("cell_square_SM", np.float64, both),  # over the queries of one key in one unit: squared change
+            ("cell_size_change_SM", np.float64, both),  # over the queries of one key in one unit: number x change
+        ]
+    )
 
 
 @define(eq=False)
@@ -152,62 +149,37 @@ class PairedSums:
 
     num_metrics: int
     num_sides: int
-    _tables: dict[str, np.ndarray] = field(factory=dict, init=False)  # (G, ...): one for each field of `Moments`
-    _num_differing_MG: np.ndarray = field(init=False)  # edges with a difference
-    _few: list[list[np.ndarray]] = field(init=False)  # by metric: rows of group, unit, side, key, change
+    table: np.ndarray = field(  # (G,)
+        default=Factory(lambda self: np.zeros(0, _columns(self.num_sides, self.num_metrics)), takes_self=True),
+        init=False,
+    )
+    # By metric: rows of group, unit, side, key, change
+    _few: dict[int, list[np.ndarray]] = field(factory=lambda: defaultdict(list), init=False)
     _num_units: int = field(default=0, init=False)  # of all blocks so far
     _num_edges: int = field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        sides, metrics = self.num_sides, self.num_metrics
-        shapes: dict[str, tuple[tuple[int, ...], type]] = {
-            "num_S": ((sides,), np.int64),
-            "value_SM": ((sides, metrics), np.int64),
-            "change_SM": ((sides, metrics), np.int64),
-            "num_units": ((), np.float64),
-            "size_SS": ((sides, sides), np.float64),
-            "square_M": ((metrics,), np.float64),
-            "size_change_SM": ((sides, metrics), np.float64),
-            "cell_sizes_S": ((sides,), np.float64),
-            "cell_square_SM": ((sides, metrics), np.float64),
-            "cell_size_change_SM": ((sides, metrics), np.float64),
-        }
-        self._tables = {name: np.zeros((0, *shape), dtype) for name, (shape, dtype) in shapes.items()}
-        self._num_differing_MG = np.zeros((metrics, 0), np.int64)
-        self._few = [[] for _ in range(metrics)]
 
     @property
     def groups(self) -> list[int]:
         """Those that have ranked queries, increasing."""
-        return list(np.flatnonzero(self._tables["num_S"].any(1)).tolist())
+        return list(np.flatnonzero(self.table["num_S"].any(1)).tolist())
 
-    def moments(self, group: int) -> Moments:
-        """Return the sums of a group."""
-        return Moments(**{name: table[group] for name, table in self._tables.items()})
+    def few(self, metric: int) -> Mapping[int, np.ndarray]:
+        """Return, for each group, the edges that differ in a metric; only groups with 1 to MAX_FLIPPED of them.
 
-    def differs(self, group: int, metric: int) -> bool:
-        """Whether any query of a group differs in a metric."""
-        return bool(self._num_differing_MG[metric, group])
-
-    def few(self, metric: int) -> Mapping[int, FewEdges]:
-        """Return, for each group, the edges that differ in a metric; only groups with 1 to MAX_FLIPPED of them."""
+        Rows are unit, side, key (a uint64 as int64) and change of each query, int64 (4, Q).
+        """
         rows = np.concatenate([np.empty((5, 0), np.int64), *self._few[metric]], axis=1)
-        rows = rows[:, self._num_differing_MG[metric, rows[0]] <= MAX_FLIPPED]
+        rows = rows[:, self.table["num_differing_M"][rows[0], metric] <= MAX_FLIPPED]
         order, starts = runs_of(rows[0])
         parts = np.split(rows[:, order], starts[1:], axis=1) if len(order) else []
-        return {
-            int(of[0, 0]): FewEdges(of[1], of[2], of[3].view(np.uint64), of[4])
-            for of in map(np.ascontiguousarray, parts)
-        }
+        return {int(of[0, 0]): np.ascontiguousarray(of[1:]) for of in parts}
 
     def add(self, edges: PairedEdges) -> None:
         """Add the edges of a block that are ranked."""
         if not len(edges.group_E):
             return
-        more = max(int(edges.group_E.max()) + 1 - len(self._tables["num_S"]), 0)
-        for name, table in self._tables.items() if more else ():
-            self._tables[name] = np.concatenate([table, np.zeros((more, *table.shape[1:]), table.dtype)])
-        self._num_differing_MG = np.pad(self._num_differing_MG, ((0, 0), (0, more)))
+        more = max(int(edges.group_E.max()) + 1 - len(self.table), 0)
+        self.table = np.concatenate([self.table, np.zeros(more, self.table.dtype)])
         order, starts = runs_of(edges.group_E, edges.unit_E)
         group_U = edges.group_E[order[starts]]
         at = np.flatnonzero(np.diff(group_U, prepend=-1))  # where each group's units start
@@ -227,7 +199,7 @@ class PairedSums:
             "size_SS": size_float_SU[:, None] * size_float_SU[None],
             "size_change_SM": size_float_SU[:, None] * change_MU[None],
         }.items():
-            self._tables[name][group_G] += np.moveaxis(summed(values, at), -1, 0)
+            self.table[name][group_G] += np.moveaxis(summed(values, at), -1, 0)
         for number, side in enumerate(edges.sides):
             self._add_cells(number, side, edges)
         self._keep_few(edges)
@@ -250,14 +222,15 @@ class PairedSums:
             "cell_square_SM": change_MC**2,
             "cell_size_change_SM": num_C * change_MC,
         }.items():
-            self._tables[name][group_C[at], number] += np.moveaxis(summed(values, at), -1, 0)
+            self.table[name][group_C[at], number] += np.moveaxis(summed(values, at), -1, 0)
 
     def _keep_few(self, edges: PairedEdges) -> None:
         """Keep the edges that differ in a metric while a group has but few of them."""
         for metric in range(self.num_metrics):
             at = np.flatnonzero(np.logical_or.reduce([side.change_ME[metric] != 0 for side in edges.sides]))
-            self._num_differing_MG[metric] += np.bincount(edges.group_E[at], minlength=self._num_differing_MG.shape[1])
-            at = at[self._num_differing_MG[metric, edges.group_E[at]] <= MAX_FLIPPED]
+            num_differing_G = self.table["num_differing_M"][:, metric]
+            num_differing_G += np.bincount(edges.group_E[at], minlength=len(self.table))
+            at = at[num_differing_G[edges.group_E[at]] <= MAX_FLIPPED]
             for number, side in enumerate(edges.sides):
                 here = at[side.is_ranked_E[at]]
                 key_Q = (here + self._num_edges).view(np.uint64) if side.key_E is None else side.key_E[here]
@@ -269,16 +242,14 @@ class PairedSums:
 class PairedStats:
     """The sums of all edges and of each group, and those of keys."""
 
-    num_metrics: int
-    num_sides: int
-    with_keys: bool
-    all: PairedSums = field(init=False)
-    by_group: PairedSums = field(init=False)
-    keys: list[PairedKeys] = field(init=False)  # of each side; none without keys
+    all: PairedSums
+    by_group: PairedSums
+    keys: list[PairedKeys]  # of each side; none without keys
 
-    def __attrs_post_init__(self) -> None:
-        self.all, self.by_group = (PairedSums(self.num_metrics, self.num_sides) for _ in range(2))
-        self.keys = [PairedKeys(self.num_metrics) for _ in range(self.num_sides if self.with_keys else 0)]
+    @classmethod
+    def zero(cls, num_metrics: int, num_sides: int, *, with_keys: bool) -> PairedStats:
+        of_all, by_group = (PairedSums(num_metrics, num_sides) for _ in range(2))
+        return cls(of_all, by_group, [PairedKeys(num_metrics) for _ in range(num_sides if with_keys else 0)])
 
     def add(self, edges: PairedEdges) -> None:
         """Add a block, in the order of the files."""

@@ -12,13 +12,11 @@ from functools import cache
 import numpy as np
 import torch
 from attrs import frozen
-from numpy.typing import NDArray
 from torch import Tensor
 
+from pbgeval.notation import Floats
 from pbgeval.stats.ranks import RankCounts, RankType
 from pbgeval.stats.series import mean_reciprocal
-
-Floats = NDArray[np.float64]
 
 # What a metric is a mean over, by the name of the column that counts it
 QUERIES = "num_queries"
@@ -40,9 +38,8 @@ class QueryMetric:
     rank_type: RankType | None = None  # that it is always of; None: of any
     rest_of: QueryMetric | None = None  # whose numerators and its own add up to what is counted: no sum of its own
     is_share: bool = True  # the ratio of the sums lies in [0, 1]
-    of_rank_alone: bool = True  # whatever the number of candidates
-    # (best rank, worst rank, competitors) -> the mean over all orders of the ties, float64 (Q,)
-    over_ties: Callable[[Floats, Floats, Floats], Floats] | None = None
+    # (best rank, worst rank) -> the mean over all orders of the ties, float64 (Q,)
+    over_ties: Callable[[Floats, Floats], Floats] | None = None
 
     def denominator(self, bits: int) -> int:
         """Return what the denominator of one counted query (or competitor) is, where fractions have some bits."""
@@ -77,8 +74,8 @@ class QueryMetric:
         return ratio(self.start * denominator + self.slope * numerator, denominator)
 
 
-def ratio(numerator: int, denominator: int) -> float | None:
-    """Divide integers of any size with one rounding; None where nothing was counted."""
+def ratio(numerator: float, denominator: float) -> float | None:
+    """Divide with one rounding, integers of any size too; None where nothing was counted."""
     return numerator / denominator if denominator else None  # Python rounds the quotient of integers correctly
 
 
@@ -94,13 +91,13 @@ MEAN_RANK = QueryMetric(
     units=2,
     start=1,
     is_share=False,
-    over_ties=lambda best_Q, worst_Q, _: (best_Q + worst_Q) / 2.0,
+    over_ties=lambda best_Q, worst_Q: (best_Q + worst_Q) / 2.0,
 )
 MEAN_RECIPROCAL_RANK = QueryMetric(
     "mean_reciprocal_rank",
     1,
     lambda doubled_Q, _: 2.0 / doubled_Q.double(),
-    over_ties=lambda best_Q, worst_Q, _: mean_reciprocal(best_Q, worst_Q),
+    over_ties=mean_reciprocal,
 )
 ADJUSTED_MEAN_RANK_INDEX = QueryMetric(  # twice the share of all competitors that are beaten, less 1
     "adjusted_mean_rank_index",
@@ -111,7 +108,6 @@ ADJUSTED_MEAN_RANK_INDEX = QueryMetric(  # twice the share of all competitors th
     start=-1,
     slope=2,
     rest_of=MEAN_RANK,
-    of_rank_alone=False,
 )
 QUERY_AUC = QueryMetric(  # the mean share of competitors that are beaten, ties one half
     "query_auc",
@@ -121,7 +117,6 @@ QUERY_AUC = QueryMetric(  # the mean share of competitors that are beaten, ties 
     ).masked_fill_(num_competitors_Q == 0, 0.0),
     per=COMPETING_QUERIES,
     rank_type=RankType.REALISTIC,
-    of_rank_alone=False,
 )
 
 
@@ -133,7 +128,7 @@ def hits_at(cutoff: int) -> QueryMetric:
         1,
         lambda doubled_Q, _: doubled_Q <= 2 * cutoff,
         units=1,
-        over_ties=lambda best_Q, worst_Q, _: np.clip((cutoff - best_Q + 1.0) / (worst_Q - best_Q + 1.0), 0.0, 1.0),
+        over_ties=lambda best_Q, worst_Q: np.clip((cutoff - best_Q + 1.0) / (worst_Q - best_Q + 1.0), 0.0, 1.0),
     )
 
 

@@ -93,6 +93,7 @@ class RankStats:
         num_excluded: int = 0,
         num_outside: int = 0,
         known_Q: Tensor | None = None,
+        loss_Q: Tensor | None = None,
     ) -> RankStats:
         """Return the statistics of queries whose counts are complete.
 
@@ -103,6 +104,7 @@ class RankStats:
             num_excluded: candidates dropped because they are the true entity again.
             num_outside: further queries that are not ranked, because their true entity may not compete.
             known_Q: how many known answers were taken out of each query's competitors, int64.
+            loss_Q: the loss of each query, float64.
         """
         times, repeated = None, counts.repeated
         if repeated is not None:
@@ -111,18 +113,14 @@ class RankStats:
         further = {"num_short_lists": num_short_lists, "num_excluded": num_excluded, "num_outside": num_outside}
         if known_Q is not None:
             further |= {name: int(part_Q.sum()) for name, part_Q in _limbs("known", known_Q).items()}
+        if loss_Q is not None:
+            defined_Q = torch.isfinite(loss_Q) & (loss_Q.abs() < MAX_LOSS)
+            limbs = _limbs("loss", fixed_point(loss_Q[defined_Q], LOSS_FRACTION_BITS))
+            further |= {name: int(part_Q.sum()) for name, part_Q in limbs.items()}
+            further["num_undefined_losses"] = int((~defined_Q).sum())
         for name, value in further.items():
             sums[layout.index[name]] = value
         return cls(layout, torch.from_numpy(sums))
-
-    def with_losses(self, loss_Q: Tensor) -> RankStats:
-        """Return these statistics with the loss of each query added, float64 (Q,)."""
-        defined_Q = torch.isfinite(loss_Q) & (loss_Q.abs() < MAX_LOSS)
-        sums = torch.zeros_like(self.sums)
-        sums[self.layout.index["num_undefined_losses"]] = (~defined_Q).sum()
-        for part, limbs_Q in _limbs("loss", fixed_point(loss_Q[defined_Q], LOSS_FRACTION_BITS)).items():
-            sums[self.layout.index[part]] = limbs_Q.sum()
-        return RankStats(self.layout, self.sums + sums)
 
     def __add__(self, other: RankStats) -> RankStats:
         if self.layout != other.layout:
@@ -183,14 +181,12 @@ def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[st
 
     Each is the difference of two rounded values, so that sums of both add up.
     """
-    best_T, tied_T, competing_T = (
-        of.double().numpy() for of in (tied.better_Q + 1, tied.tied_Q, tied.num_competitors_Q)
-    )
+    best_T, tied_T = (of.double().numpy() for of in (tied.better_Q + 1, tied.tied_Q))
     below = {}
     for metric in layout.tied_metrics:
         assert metric.over_ties is not None, "it is one of those that have it"
         units = (1 << FRACTION_BITS) // metric.denominator(FRACTION_BITS)
-        mean_T = torch.from_numpy(metric.over_ties(best_T, best_T + tied_T, competing_T))
+        mean_T = torch.from_numpy(metric.over_ties(best_T, best_T + tied_T))
         optimistic_T = metric.numerators(tied, RankType.OPTIMISTIC, FRACTION_BITS) * units
         below[metric.name] = optimistic_T - fixed_point(mean_T, FRACTION_BITS)
     return below

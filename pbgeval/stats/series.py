@@ -14,7 +14,7 @@ from math import comb, pi
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from pbgeval.notation import Floats
 
 NUM_DIRECT = 20  # terms that are added one by one; what the formulas leave out beyond them is below 1e-15
 EULER_GAMMA = 0.5772156649015329

@@ -47,7 +47,7 @@ def trial(seed: int, *, num_edges: int, num_keys: int, gain: float = 0.0, edges_
         return np.stack(found)
 
     a_SME, b_SME = values(0.0), values(gain)
-    stats = PairedStats(len(METRICS), 2, with_keys=True)
+    stats = PairedStats.zero(len(METRICS), 2, with_keys=True)
     sides = [
         # A hash tells keys apart by its first bits.
         PairedSide(

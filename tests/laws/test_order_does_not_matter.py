@@ -71,8 +71,8 @@ def side_stats(
     of: Sequence[tuple[tuple[int, int, int], float, list[float]]],
 ) -> tuple[RankStats, RankCounts, ScorePool]:
     counts = counts_of([query for query, _, _ in of])
-    stats = RankStats.from_queries(LAYOUT, counts, num_short_lists=len(of), num_excluded=2 * len(of))
-    stats = stats.with_losses(torch.tensor([loss for _, loss, _ in of], dtype=torch.float64))
+    loss_Q = torch.tensor([loss for _, loss, _ in of], dtype=torch.float64)
+    stats = RankStats.from_queries(LAYOUT, counts, num_short_lists=len(of), num_excluded=2 * len(of), loss_Q=loss_Q)
     images = [sortable_int32(torch.tensor(values)) for _, _, values in of]
     return stats, counts, ScorePool(images[:1], images[1:])
 

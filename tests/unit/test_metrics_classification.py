@@ -69,10 +69,8 @@ def groups_of(labels, scores, weights=None) -> ScoreGroups:
         if weight:
             parts = table.setdefault(score + 0.0, [0, 0])
             parts[0 if label else 1] += weight
-    found = np.array(sorted(table, reverse=True))
     dtype = np.int64 if weights is None else np.float64
-    columns = np.array([table[score] for score in found.tolist()], dtype).reshape(-1, 2).T
-    return ScoreGroups(found, *columns)
+    return ScoreGroups(*np.array([table[score] for score in sorted(table, reverse=True)], dtype).reshape(-1, 2).T)
 
 
 def metrics_of(labels, scores, weights=None) -> dict:

@@ -147,7 +147,7 @@ def test_differences_are_those_of_sums_over_all_pairs_of_queries(
     edges: list[Edge], sides: tuple[int, ...], rank_type: RankType, with_keys: bool
 ):
     edges = [edge for edge in edges if any(edge.ranked[side] for side in sides)]
-    stats = PairedStats(len(METRICS), len(sides), with_keys)
+    stats = PairedStats.zero(len(METRICS), len(sides), with_keys=with_keys)
     if edges:
         stats.add(block_of(edges, sides, rank_type, with_keys=with_keys))
 
@@ -169,7 +169,7 @@ def test_differences_are_those_of_sums_over_all_pairs_of_queries(
 @given(edges=edges_of_two_runs(most=12), cut=st.integers(1, 5))
 def test_blocks_of_whole_units_add_up(edges: list[Edge], cut: int):
     sides = (0, 1)
-    whole, parts = PairedStats(len(METRICS), 2, True), PairedStats(len(METRICS), 2, True)
+    whole, parts = (PairedStats.zero(len(METRICS), 2, with_keys=True) for _ in range(2))
     whole.add(block_of(edges, sides, RankType.REALISTIC))
     for start in range(0, edges[-1].unit + 1, cut):
         some = [edge for edge in edges if start <= edge.unit < start + cut]
@@ -241,9 +241,13 @@ def test_student_becomes_the_normal_and_ends_are_exact():
     assert math.erfc(2.0 / math.sqrt(2)) == pytest.approx(two_sided_probability(2.0, 999_999.0), rel=1e-5)
 
 
+def corrected_by_holm(p_values: list[float | None]) -> list[float | None]:
+    return [of.p_holm for of in holm([Difference("mrr", 0, 0, 0, None, None, None, p, 1) for p in p_values])]
+
+
 @given(st.lists(st.floats(0, 1) | st.sampled_from([0.0, 0.01, 0.05, 1.0]), max_size=7), st.floats(0.0001, 0.9999))
 def test_holm_rejects_what_the_procedure_rejects(p_values: list[float], alpha: float):
-    corrected = holm(p_values)
+    corrected = corrected_by_holm([*p_values])
 
     for index in range(len(p_values)):
         p = corrected[index]
@@ -254,7 +258,7 @@ def test_holm_rejects_what_the_procedure_rejects(p_values: list[float], alpha: f
 
 
 def test_what_has_no_p_value_counts_for_nothing():
-    assert (pytest.approx(holm([0.01, None, 0.03])), holm([])) == ([0.02, None, 0.03], [])
+    assert (pytest.approx(corrected_by_holm([0.01, None, 0.03])), holm([])) == ([0.02, None, 0.03], [])
 
 
 @pytest.mark.parametrize(("most", "p_value"), [(paired.MAX_FLIPPED, 2 / 2**5), (5, 2 / 2**5), (4, 0.0)])
@@ -264,7 +268,7 @@ def test_a_difference_that_all_queries_share_has_no_error_and_the_p_value_of_fli
     """While so many edges are kept one by one; of more edges it is Student's."""
     monkeypatch.setattr(paired, "MAX_FLIPPED", most)
     edges = [Edge(0, unit, [unit % 4, unit], [(3, 0)] * 2, [(2, 0)] * 2, (True, True)) for unit in range(5)]
-    stats = PairedStats(len(METRICS), 2, False)
+    stats = PairedStats.zero(len(METRICS), 2, with_keys=False)
     stats.add(block_of(edges, (0, 1), RankType.REALISTIC, with_keys=False))
 
     found = differences(stats, METRICS, by_group=False)[0].differences[0]

@@ -82,8 +82,7 @@ class TestEveryMetric:
         ranks, num_candidates = (
             KeyedSums.from_values(torch.tensor(values)) for values in (queries.ranks, queries.num_candidates)
         )
-        means = distribution_of(queries).means  # of metrics that a histogram of ranks does not tell
-        of_counts = RankDistribution.from_counts(ranks, CandidateGroups.from_counts(num_candidates), means=means)
+        of_counts = RankDistribution.from_counts(ranks, CandidateGroups.from_counts(num_candidates))
 
         assert ALL[name].value(distribution_of(queries)) == ALL[name].value(of_counts)
 

@@ -77,16 +77,21 @@ def test_without_queries_metrics_are_undefined():
     )
 
 
+def stats_of_losses(losses: list[float]) -> RankStats:
+    loss_Q = torch.tensor(losses, dtype=torch.float64)
+    return RankStats.from_queries(LAYOUT, RankCounts.zero(len(losses)), loss_Q=loss_Q)
+
+
 @given(st.lists(st.floats(0, 1e8), min_size=1, max_size=8))
 def test_the_loss_is_the_mean_over_edges(losses):
-    stats = RankStats.zero(LAYOUT).with_losses(torch.tensor(losses, dtype=torch.float64))
+    stats = stats_of_losses(losses)
 
     assert math.isclose(math.fsum(losses) / 4, mean_loss(stats, 4), rel_tol=1e-12, abs_tol=2.0**-30 * len(losses))
 
 
 def test_losses_that_are_no_usable_number_make_the_mean_undefined():
     for bad in (math.nan, math.inf, -math.inf, MAX_LOSS):
-        stats = RankStats.zero(LAYOUT).with_losses(torch.tensor([0.5, bad, bad], dtype=torch.float64))
+        stats = stats_of_losses([0.5, bad, bad])
         assert (stats.total("num_undefined_losses"), mean_loss(stats, 1)) == (2, None)
 
 
