@@ -241,21 +241,13 @@ def _cells(scores: Tensor, true: Tensor, row: Tensor | None) -> tuple[np.ndarray
 
 def _counts_of_marked(scores_N: np.ndarray, true_N: np.ndarray, row_N: np.ndarray) -> RankCounts:
     """Count for each true cell the cells of its row that are not true."""
-    order = np.lexsort((scores_N, row_N))
-    scores_N, true_N, row_N = scores_N[order], true_N[order], row_N[order]
-    wrong_before = np.concatenate([[0], np.cumsum(~true_N)])  # at each place, and at the end
-    place_P = np.flatnonzero(true_N)
-
-    def wrong_up_to_ends(is_first_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of wrong cells before the stretch of each true cell, and up to its end."""
-        starts = np.flatnonzero(is_first_N)
-        stretch_P = np.searchsorted(starts, place_P, side="right") - 1
-        return wrong_before[starts[stretch_P]], wrong_before[np.append(starts, len(true_N))[stretch_P + 1]]
-
-    is_new_row_N = np.diff(row_N, prepend=row_N[:1] - 1) != 0
-    is_new_score_N = is_new_row_N | np.append(True, scores_N[1:] != scores_N[:-1])[: len(row_N)]
-    before_row, row_end = wrong_up_to_ends(is_new_row_N)
-    before_tie, tie_end = wrong_up_to_ends(is_new_score_N)
+    # A number for each cell that orders rows and, within a row, scores; 0 stands below the scores of a row.
+    level_N = 1 + np.unique(scores_N, return_inverse=True)[1]
+    row_N = np.unique(row_N, return_inverse=True)[1] * (len(row_N) + 1)
+    wrong = np.sort((row_N + level_N)[~true_N])
+    row_P, cell_P = row_N[true_N], (row_N + level_N)[true_N]
+    before_row, row_end = (np.searchsorted(wrong, of) for of in (row_P, row_P + len(row_N) + 1))
+    before_tie, tie_end = (np.searchsorted(wrong, cell_P, side) for side in ("left", "right"))
     return RankCounts(*(torch.from_numpy(of) for of in (row_end - tie_end, tie_end - before_tie, row_end - before_row)))
 
 
