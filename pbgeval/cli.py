@@ -39,7 +39,7 @@ from pbgeval.command_line.options import (
     usage_line,
 )
 from pbgeval.command_line.sharing import publish, verify
-from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
+from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, OutputError
 from pbgeval.storage.text import did_you_mean, is_url, plural, printable, without_secrets
 from pbgeval.version import __version__
 
@@ -217,10 +217,7 @@ def submit(
 
 def _wait_for(job: SubmittedJob) -> None:
     """Wait for a job; end with its status, or raise its faults."""
-    end = job.wait()
-    if end.faults:
-        raise (IncompleteError if end.can_go_on else LaunchError)(*end.faults)
-    if not end.is_complete:
+    if not job.wait():
         print(f"job {job.job_id} ended before the run was complete; submit it again to resume", file=sys.stderr)
         raise typer.Exit(INCOMPLETE_STATUS)
     print(f"job {job.job_id}: complete")

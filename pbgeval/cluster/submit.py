@@ -75,15 +75,6 @@ class SubmittedRun:
 
 
 @frozen
-class JobEnd:
-    """How a job ended."""
-
-    is_complete: bool
-    faults: tuple[str, ...] = ()  # the user's; empty where the job was ended from outside
-    can_go_on: bool = True  # when submitted again
-
-
-@frozen
 class SubmittedJob:
     """A job in a scheduler's queue."""
 
@@ -94,8 +85,13 @@ class SubmittedJob:
     def job_id(self) -> str:
         return str(self.job.job_id)
 
-    def wait(self) -> JobEnd:
-        """Wait until the job has left the queue for good, requeues included."""
+    def wait(self) -> bool:
+        """Wait until the job has left the queue for good, requeues included; tell whether the run is complete.
+
+        Raises:
+            IncompleteError: the run has ended early, and can go on when it is submitted again.
+            LaunchError: faults of the user's, or an error, of which one line.
+        """
         is_waiting = _is_in_queue if self.scheduler == "slurm" else lambda job: not job.done()
         while is_waiting(self.job):
             time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -103,7 +99,9 @@ class SubmittedJob:
         while not (results := self._results()) and time.monotonic() < until:
             time.sleep(1.0)
         errors = [result for outcome, result in results.values() if outcome == "error"]
-        return _end_by(errors[0]) if errors else JobEnd(0 in results)
+        if errors:
+            raise _fault_in(errors[0])
+        return 0 in results
 
     def _results(self) -> dict[int, tuple[str, Any]]:
         """Return what tasks have left behind: `success`, or `error` and a traceback."""
@@ -203,12 +201,12 @@ def _is_in_queue(job: submitit.Job[None]) -> bool:
     return bool(done.stdout.strip())
 
 
-def _end_by(traceback: str) -> JobEnd:
-    """Return how a job ended from a task's traceback: by a fault of the user's, or by an error, of which one line."""
+def _fault_in(traceback: str) -> EvalError:
+    """Return what ended a task, from its traceback."""
     found = re.search(rf"^{re.escape(EvalError.__module__)}\.(\w+): (.*)\Z", traceback, re.MULTILINE | re.DOTALL)
     if found is None:
-        return JobEnd(False, (_last_line(traceback),), can_go_on=False)
-    return JobEnd(False, tuple(found[2].strip().splitlines()), can_go_on=found[1] == IncompleteError.__name__)
+        return LaunchError(_last_line(traceback))
+    return (IncompleteError if found[1] == IncompleteError.__name__ else LaunchError)(*found[2].strip().splitlines())
 
 
 def _last_line(text: str) -> str:
