@@ -302,7 +302,7 @@ class UnitQueue:
         different places.
         """
         held: Partitions = frozenset() if self._last is None else self.plan.needs[self._last]
-        best, best_left, num_compared = None, 0.0, 0
+        left_of: dict[int, float] = {}  # of stripes that are compared
         num_stripes = len(self.plan.stripes)
         # From one to the next by about the golden ratio: neighbours are often alike.
         max_in_vain = POLLS_IN_VAIN * len(self.plan.units) / max(num_stripes, 1)
@@ -312,7 +312,7 @@ class UnitQueue:
             number = (self.rank_in_team + turn * stride) % num_stripes
             if number in self._used_up:
                 continue
-            if self._num_in_vain >= max_in_vain or num_compared == STRIPES_COMPARED:
+            if self._num_in_vain >= max_in_vain or len(left_of) == STRIPES_COMPARED:
                 break
             stripe = self.plan.stripes[number]
             index = stripe.start + self._add(f"stripe/{number}", 0)
@@ -322,11 +322,8 @@ class UnitQueue:
                 self._num_in_vain += 1
                 self._used_up.add(number)
                 continue
-            left *= 2 if held & self.plan.needs[index] else 1
-            if best is None or left > best_left:
-                best, best_left = number, left
-            num_compared += 1
-        return best
+            left_of[number] = left * (2 if held & self.plan.needs[index] else 1)
+        return max(left_of, key=left_of.__getitem__, default=None)
 
     def _add(self, counter: str, amount: int) -> int:
         return self.counters.add(f"{self.prefix}/{counter}", amount)
