@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from pbgeval.cluster import submit
-from pbgeval.cluster.submit import JobShape, SubmittedRun, _fault_in, flags_of, minutes_of, submit_run
+from pbgeval.cluster.submit import SubmittedRun, _fault_in, flags_of, job_parameters, minutes_of, submit_run
 from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_main
@@ -83,14 +83,14 @@ def test_a_fault_of_the_users_is_found_in_a_tasks_traceback() -> None:
 
 def test_a_local_job_has_one_host(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"^--nodes 2: --scheduler local has one host; use --workers-per-node$"):
-        submit_run(SubmittedRun(partial(int, "0")), "local", JobShape(nodes=2), "x", tmp_path)
+        submit_run(SubmittedRun(partial(int, "0")), "local", job_parameters(nodes=2), "x", tmp_path)
 
 
 def test_a_host_without_slurm_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit.shutil, "which", lambda _: None)
 
     with pytest.raises(LaunchError, match=r"^--scheduler slurm: sbatch and srun are not installed on this host"):
-        submit_run(SubmittedRun(partial(int, "0")), "slurm", JobShape(), "x", tmp_path)
+        submit_run(SubmittedRun(partial(int, "0")), "slurm", job_parameters(), "x", tmp_path)
 
 
 def test_faults_of_a_config_do_not_wait_in_a_queue(tmp_path: Path) -> None:
