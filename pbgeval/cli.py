@@ -39,7 +39,7 @@ from pbgeval.command_line.options import (
     usage_line,
 )
 from pbgeval.command_line.sharing import publish, verify
-from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
+from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, OutputError
 from pbgeval.storage.text import did_you_mean, is_url, plural, printable, without_secrets
 from pbgeval.version import __version__
 
@@ -184,12 +184,12 @@ def submit(
 
     A preempted job is requeued and resumes.
     """
-    from pbgeval.cluster.submit import JobShape, SubmittedRun, flags_of, minutes_of, submit_run
+    from pbgeval.cluster.submit import SubmittedRun, flags_of, job_parameters, minutes_of, submit_run
     from pbgeval.config import load_config
     from pbgeval.evaluation import output_of
     from pbgeval.report.output import check_url
 
-    shape = JobShape(
+    parameters = job_parameters(
         nodes=nodes,
         workers_per_node=workers_per_node,
         minutes=minutes_of(time),
@@ -205,10 +205,11 @@ def submit(
         check_url(url)
     folder = Path(output) if output is not None and url is None else None
     path = output_of(loaded, folder).absolute()  # checks the files now, so that errors do not wait in a queue
-    run_ = partial(_evaluate, config.absolute(), param or [], url or str(path), shape.num_workers, device)
+    num_workers = nodes * workers_per_node
+    run_ = partial(_evaluate, config.absolute(), param or [], url or str(path), num_workers, device)
     logs = path.with_name(f"{path.name}.logs")
-    job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, shape, loaded.name, logs)
-    print(f"job {job.job_id}: {plural(shape.num_workers, 'worker')}, {scheduler}")
+    job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, parameters, loaded.name, logs)
+    print(f"job {job.job_id}: {plural(num_workers, 'worker')}, {scheduler}")
     print(printable(f"output: {without_secrets(url, url) if url else path}"))
     print(printable(f"logs: {logs}/{job.job_id}_*_log.err"), flush=True)
     if wait:
@@ -217,10 +218,7 @@ def submit(
 
 def _wait_for(job: SubmittedJob) -> None:
     """Wait for a job; end with its status, or raise its faults."""
-    end = job.wait()
-    if end.faults:
-        raise (IncompleteError if end.can_go_on else LaunchError)(*end.faults)
-    if not end.is_complete:
+    if not job.wait():
         print(f"job {job.job_id} ended before the run was complete; submit it again to resume", file=sys.stderr)
         raise typer.Exit(INCOMPLETE_STATUS)
     print(f"job {job.job_id}: complete")

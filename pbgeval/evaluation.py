@@ -287,7 +287,7 @@ def _what_is_done(work: Work) -> str:
     done: set[str] = set()
     for entry in journal.entries():
         try:
-            done.update(journal.read(entry).units)
+            done.update(journal.read(entry)[0])
         except (DamagedEntryError, ForeignEntryError, OutputError):  # the next run says so
             continue
     if work.protocol.sweeps:

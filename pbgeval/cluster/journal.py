@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 
 from pbgeval.errors import OutputError
 from pbgeval.storage.writing import Check, Content, append_line, remove_files, write_atomically
@@ -38,14 +38,6 @@ class DamagedEntryError(Exception):
 
 class ForeignEntryError(Exception):
     """A file of the journal holds units of another run, or of another version of the program."""
-
-
-@frozen(eq=False)
-class Entry:
-    """The result of some units together."""
-
-    units: tuple[str, ...]
-    arrays: list[np.ndarray]  # int64 (n,)
 
 
 def writer_name(host: str) -> str:
@@ -99,8 +91,8 @@ class Journal:
         self._num_written += 1
         return path.name
 
-    def read(self, entry: str) -> Entry:
-        """Return an entry by the name of its file.
+    def read(self, entry: str) -> tuple[list[str], list[np.ndarray]]:
+        """Return the units of an entry and its arrays, int64 (n,), by the name of its file.
 
         Raises:
             DamagedEntryError: the file is truncated or changed.
@@ -123,7 +115,7 @@ class Journal:
         for dtype, length in header["arrays"]:
             arrays.append(np.frombuffer(payload, np.dtype(dtype), length, at).astype(np.int64))
             at += length * np.dtype(dtype).itemsize
-        return Entry(tuple(header["units"]), arrays)
+        return header["units"], arrays
 
     def remove(self, entry: str) -> None:
         """Remove an entry: its units will be computed again."""

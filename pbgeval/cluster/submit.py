@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import frozen
 
 from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
@@ -30,24 +30,6 @@ _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_FOR_SQUEUE = 60.0
 _SECONDS_FOR_FILES = 5.0  # a shared file system may show a result later than the queue shows the end
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
-
-
-@frozen
-class JobShape:
-    """What a job asks its scheduler for."""
-
-    nodes: int = 1
-    workers_per_node: int = 1
-    minutes: int = 60  # a job that needs longer is requeued and goes on
-    partition: str | None = None
-    cpus_per_worker: int | None = None
-    gpus_per_node: int | None = None
-    memory: str | None = None  # per node, as Slurm writes it: 16GB
-    slurm: Mapping[str, str | bool] = field(factory=dict)  # further flags of sbatch
-
-    @property
-    def num_workers(self) -> int:
-        return self.nodes * self.workers_per_node
 
 
 @frozen
@@ -75,15 +57,6 @@ class SubmittedRun:
 
 
 @frozen
-class JobEnd:
-    """How a job ended."""
-
-    is_complete: bool
-    faults: tuple[str, ...] = ()  # the user's; empty where the job was ended from outside
-    can_go_on: bool = True  # when submitted again
-
-
-@frozen
 class SubmittedJob:
     """A job in a scheduler's queue."""
 
@@ -94,8 +67,13 @@ class SubmittedJob:
     def job_id(self) -> str:
         return str(self.job.job_id)
 
-    def wait(self) -> JobEnd:
-        """Wait until the job has left the queue for good, requeues included."""
+    def wait(self) -> bool:
+        """Wait until the job has left the queue for good, requeues included; tell whether the run is complete.
+
+        Raises:
+            IncompleteError: the run has ended early, and can go on when it is submitted again.
+            LaunchError: faults of the user's, or an error, of which one line.
+        """
         is_waiting = _is_in_queue if self.scheduler == "slurm" else lambda job: not job.done()
         while is_waiting(self.job):
             time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -103,7 +81,9 @@ class SubmittedJob:
         while not (results := self._results()) and time.monotonic() < until:
             time.sleep(1.0)
         errors = [result for outcome, result in results.values() if outcome == "error"]
-        return _end_by(errors[0]) if errors else JobEnd(0 in results)
+        if errors:
+            raise _fault_in(errors[0])
+        return 0 in results
 
     def _results(self) -> dict[int, tuple[str, Any]]:
         """Return what tasks have left behind: `success`, or `error` and a traceback."""
@@ -113,13 +93,53 @@ class SubmittedJob:
         return {number: load(path) for number, path in tasks.items() if path in there}
 
 
-def submit_run(run: SubmittedRun, scheduler: str, shape: JobShape, name: str, logs: Path) -> SubmittedJob:
+def job_parameters(
+    *,
+    nodes: int = 1,
+    workers_per_node: int = 1,
+    minutes: int = 60,
+    partition: str | None = None,
+    cpus_per_worker: int | None = None,
+    gpus_per_node: int | None = None,
+    memory: str | None = None,
+    slurm: Mapping[str, str | bool] = {},
+) -> dict[str, Any]:
+    """Return what submitit is told that a job needs; names that begin with `slurm_` count for Slurm alone.
+
+    Args:
+        nodes: hosts.
+        workers_per_node: tasks on each.
+        minutes: a job that needs longer is requeued and goes on.
+        partition: of Slurm.
+        cpus_per_worker: cores.
+        gpus_per_node: GPUs.
+        memory: per node, as Slurm writes it: 16GB.
+        slurm: further flags of sbatch.
+    """
+    srun = ["--kill-on-bad-exit=1"]  # a worker that has gone ends the step: the others would wait for it
+    if cpus_per_worker is not None:
+        srun.append(f"--cpus-per-task={cpus_per_worker}")  # srun no longer takes it over from sbatch
+    return {
+        "nodes": nodes,
+        "tasks_per_node": workers_per_node,
+        "timeout_min": minutes,
+        "cpus_per_task": cpus_per_worker,
+        "gpus_per_node": gpus_per_node,
+        "slurm_partition": partition,
+        "slurm_mem": memory,
+        "slurm_signal_delay_s": min(_SECONDS_OF_WARNING, minutes * 60 // 3),
+        "slurm_srun_args": srun,
+        "slurm_additional_parameters": {"requeue": True, **slurm},
+    }
+
+
+def submit_run(run: SubmittedRun, scheduler: str, parameters: Mapping[str, Any], name: str, logs: Path) -> SubmittedJob:
     """Put a run into a scheduler's queue.
 
     Args:
         run: what each task does.
         scheduler: slurm or local.
-        shape: what it needs.
+        parameters: of `job_parameters`.
         name: of the job.
         logs: a folder that all hosts see, for submitit's files.
 
@@ -127,15 +147,15 @@ def submit_run(run: SubmittedRun, scheduler: str, shape: JobShape, name: str, lo
         LaunchError: submitit or the scheduler is missing, or the scheduler refuses the job.
     """
     library = _import_submitit()
-    if scheduler == "local" and shape.nodes != 1:
-        raise LaunchError(f"--nodes {shape.nodes}: --scheduler local has one host; use --workers-per-node")
+    if scheduler == "local" and parameters["nodes"] != 1:
+        raise LaunchError(f"--nodes {parameters['nodes']}: --scheduler local has one host; use --workers-per-node")
     if scheduler == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
         raise LaunchError(
             "--scheduler slurm: sbatch and srun are not installed on this host; submit from a login node, or use "
             "--scheduler local"
         )
     executor = library.AutoExecutor(folder=logs, cluster=scheduler, slurm_max_num_timeout=_MAX_TIME_LIMITS)
-    executor.update_parameters(**_parameters(shape, name))
+    executor.update_parameters(name=name, **parameters)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # submitit repeats what sbatch says
             return SubmittedJob(scheduler, executor.submit(run))
@@ -171,26 +191,6 @@ def flags_of(pairs: list[str]) -> dict[str, str | bool]:
     return flags
 
 
-def _parameters(shape: JobShape, name: str) -> dict[str, Any]:
-    """Return what submitit is told; names that begin with `slurm_` count for Slurm alone."""
-    srun = ["--kill-on-bad-exit=1"]  # a worker that has gone ends the step: the others would wait for it
-    if shape.cpus_per_worker is not None:
-        srun.append(f"--cpus-per-task={shape.cpus_per_worker}")  # srun no longer takes it over from sbatch
-    return {
-        "name": name,
-        "nodes": shape.nodes,
-        "tasks_per_node": shape.workers_per_node,
-        "timeout_min": shape.minutes,
-        "cpus_per_task": shape.cpus_per_worker,
-        "gpus_per_node": shape.gpus_per_node,
-        "slurm_partition": shape.partition,
-        "slurm_mem": shape.memory,
-        "slurm_signal_delay_s": min(_SECONDS_OF_WARNING, shape.minutes * 60 // 3),
-        "slurm_srun_args": srun,
-        "slurm_additional_parameters": {"requeue": True, **shape.slurm},
-    }
-
-
 def _is_in_queue(job: submitit.Job[None]) -> bool:
     """Ask Slurm, without its accounting, which many clusters lack; an answer that does not come means yes."""
     command = ["squeue", "--noheader", "--format=%T", f"--jobs={job.job_id}"]
@@ -203,12 +203,12 @@ def _is_in_queue(job: submitit.Job[None]) -> bool:
     return bool(done.stdout.strip())
 
 
-def _end_by(traceback: str) -> JobEnd:
-    """Return how a job ended from a task's traceback: by a fault of the user's, or by an error, of which one line."""
+def _fault_in(traceback: str) -> EvalError:
+    """Return what ended a task, from its traceback."""
     found = re.search(rf"^{re.escape(EvalError.__module__)}\.(\w+): (.*)\Z", traceback, re.MULTILINE | re.DOTALL)
     if found is None:
-        return JobEnd(False, (_last_line(traceback),), can_go_on=False)
-    return JobEnd(False, tuple(found[2].strip().splitlines()), can_go_on=found[1] == IncompleteError.__name__)
+        return LaunchError(_last_line(traceback))
+    return (IncompleteError if found[1] == IncompleteError.__name__ else LaunchError)(*found[2].strip().splitlines())
 
 
 def _last_line(text: str) -> str:

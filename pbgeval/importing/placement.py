@@ -6,7 +6,8 @@ Rows keep the order of their files within a bucket.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -146,25 +147,26 @@ def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, num
     counts = dict(engine.run("SELECT bucket, count(*) FROM placed GROUP BY bucket"))
     integer = np.dtype(np.int32 if max(map(max, sizes.values())) <= _LARGEST_INT32 else np.int64)
     dtypes = dict.fromkeys(("lhs", "rel", "rhs"), integer) | {name: _NUMBERS[name] for name in numbers}
-    written = 0
-    current, file, row = -1, None, 0
-    for block in engine.blocks("placed", ["bucket", *dtypes]):
-        starts = np.flatnonzero(np.diff(block["bucket"], prepend=block["bucket"][:1] - 1)).tolist()
-        for start, stop in pairwise([*starts, len(block["bucket"])]):  # of one bucket each
-            bucket = int(block["bucket"][start])
-            if file is None or bucket != current:
-                if file is not None:
-                    file.sync()
-                current = bucket
-                row = 0
-                file = create_bucket(folder, Bucket(*divmod(bucket, num_rhs)), int(counts[bucket]), dtypes)
-            file.write(row, {name: block[name][start:stop] for name in dtypes})
-            row += stop - start
-            written += stop - start
-        engine.observer.advanced(written / sum(counts.values()))
-    if file is not None:
+    for bucket, parts in groupby(_parts_of_buckets(engine, dtypes), itemgetter(0)):
+        file = create_bucket(folder, Bucket(*divmod(bucket, num_rhs)), int(counts[bucket]), dtypes)
+        row = 0
+        for _, columns in parts:
+            file.write(row, columns)
+            row += len(columns["lhs"])
         file.sync()
     return len(counts)
+
+
+def _parts_of_buckets(engine: Engine, names: Iterable[str]) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Yield rows of `placed` that are of one bucket each, with it, in order."""
+    num_written = 0
+    num_rows = engine.num_rows("placed")
+    for block in engine.blocks("placed", ["bucket", *names]):
+        starts = np.flatnonzero(np.diff(block["bucket"], prepend=block["bucket"][:1] - 1)).tolist()
+        for start, stop in pairwise([*starts, len(block["bucket"])]):
+            yield int(block["bucket"][start]), {name: block[name][start:stop] for name in names}
+        num_written += len(block["bucket"])
+        engine.observer.advanced(num_written / num_rows)
 
 
 def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path) -> tuple[int, int]:

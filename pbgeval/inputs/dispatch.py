@@ -10,12 +10,12 @@ Every worker makes the same plan from the same units.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise, starmap
 from math import gcd, isqrt
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
 from pbgeval.cluster.liveness import Counters
 from pbgeval.notation import Bucket, WorkUnit
@@ -254,47 +254,46 @@ class UnitQueue:
     counters: Counters
     rank_in_team: int
     prefix: str = "units"  # of the names of counters: of its own wherever the plan is not the same
-    _stripe: int | None = field(default=None, init=False)  # which this worker claims from
+    _left: Iterator[int] = field(init=False, default=Factory(lambda self: self._claims(), takes_self=True))
+    _stripe: range | None = field(default=None, init=False)  # which this worker claims from
     _last: int | None = field(default=None, init=False)  # index of the unit claimed last
-    _all_begun: bool = field(default=False, init=False)
     _used_up: set[int] = field(factory=set, init=False)  # stripes, as far as known here
     _num_in_vain: int = field(default=0, init=False)  # polls of stripes not worth joining
 
     def claim_next(self) -> int | None:
         """Claim a unit; return its index in the plan, None when all units have been handed out."""
-        while True:
-            if self._stripe is None and not self._all_begun:
-                position = self._add("next", 1) - 1
-                if position < self.plan.num_large:
-                    self._last = position
-                    return position
-                self._stripe = position - self.plan.num_large
-                if self._stripe >= len(self.plan.stripes):
-                    self._stripe, self._all_begun = None, True
-            if self._stripe is None:
-                self._stripe = self._stripe_to_join()
-            if self._stripe is None:
-                index = self.plan.first_small + self._add("small", 1) - 1
-                stop = len(self.plan.units)
-                if index >= stop:
-                    return None
+        claimed = next(self._left, None)
+        self._last = self._last if claimed is None else claimed
+        return claimed
+
+    def _claims(self) -> Iterator[int]:
+        """Claim a unit whenever the next one is asked for."""
+        num_stripes = len(self.plan.stripes)
+        while (number := self._add("next", 1) - 1 - self.plan.num_large) < num_stripes:
+            if number < 0:
+                yield number + self.plan.num_large
             else:
-                number = self._stripe
-                stripe = self.plan.stripes[self._stripe]
-                index = stripe.start + self._add(f"stripe/{number}", 1) - 1
-                stop = stripe.stop
-                if index >= stop - 1:  # nothing is left of it
-                    self._stripe = None
-                    self._used_up.add(number)
-            if index < stop:
-                self._last = index
-                return index
+                yield from self._claims_of_stripe(number)
+        while (joined := self._stripe_to_join()) is not None:
+            yield from self._claims_of_stripe(joined)
+        while (index := self.plan.first_small + self._add("small", 1) - 1) < len(self.plan.units):
+            yield index
+
+    def _claims_of_stripe(self, number: int) -> Iterator[int]:
+        stripe = self._stripe = self.plan.stripes[number]
+        while self._stripe is not None:
+            index = stripe.start + self._add(f"stripe/{number}", 1) - 1
+            if index >= stripe.stop - 1:  # nothing is left of it
+                self._stripe = None
+                self._used_up.add(number)
+            if index < stripe.stop:
+                yield index
 
     def upcoming(self) -> range:
         """Return the units that this worker claims next if no other claims from its stripe; empty if not known."""
         if self._stripe is None or self._last is None:
             return range(0)
-        return range(self._last + 1, self.plan.stripes[self._stripe].stop)
+        return range(self._last + 1, self._stripe.stop)
 
     def _stripe_to_join(self) -> int | None:
         """Return a stripe that others have begun and not used up, None if none is worth it.
@@ -303,7 +302,7 @@ class UnitQueue:
         different places.
         """
         held: Partitions = frozenset() if self._last is None else self.plan.needs[self._last]
-        best, best_left, num_compared = None, 0.0, 0
+        left_of: dict[int, float] = {}  # of stripes that are compared
         num_stripes = len(self.plan.stripes)
         # From one to the next by about the golden ratio: neighbours are often alike.
         max_in_vain = POLLS_IN_VAIN * len(self.plan.units) / max(num_stripes, 1)
@@ -313,7 +312,7 @@ class UnitQueue:
             number = (self.rank_in_team + turn * stride) % num_stripes
             if number in self._used_up:
                 continue
-            if self._num_in_vain >= max_in_vain or num_compared == STRIPES_COMPARED:
+            if self._num_in_vain >= max_in_vain or len(left_of) == STRIPES_COMPARED:
                 break
             stripe = self.plan.stripes[number]
             index = stripe.start + self._add(f"stripe/{number}", 0)
@@ -323,11 +322,8 @@ class UnitQueue:
                 self._num_in_vain += 1
                 self._used_up.add(number)
                 continue
-            left *= 2 if held & self.plan.needs[index] else 1
-            if best is None or left > best_left:
-                best, best_left = number, left
-            num_compared += 1
-        return best
+            left_of[number] = left * (2 if held & self.plan.needs[index] else 1)
+        return max(left_of, key=left_of.__getitem__, default=None)
 
     def _add(self, counter: str, amount: int) -> int:
         return self.counters.add(f"{self.prefix}/{counter}", amount)

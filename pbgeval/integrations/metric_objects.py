@@ -61,12 +61,11 @@ class RankMetric:
     @property
     def num_queries(self) -> int:
         """Queries so far, in this process."""
-        return self._stats.total(QUERIES)
+        return self._sums[0].total(QUERIES)
 
     def reset(self) -> None:
         """Forget all queries."""
-        self._stats = RankStats.zero(StatsLayout(self.hits_at))
-        self._histograms = RankHistograms.zero()
+        self._sums = RankStats.zero(StatsLayout(self.hits_at)), RankHistograms.zero()
 
     def update(
         self,
@@ -103,16 +102,15 @@ class RankMetric:
             )
         else:
             counts = _counts_of_marked(*_cells(scores, true, None if indexes is None else _tensor("indexes", indexes)))
-        self._add(counts)
+        self._add_counts(counts)
 
     def compute(self) -> Figures:
         """Return every rank metric over all processes, by any of its names: `["mrr"]`, `["pessimistic.hits@10"]`.
 
         A metric is None where it is undefined, as all are without queries.
         """
-        gathered = _gathered(self.hits_at, (self._stats, self._histograms))
-        stats, histograms = (reduce(add, parts) for parts in zip(*gathered, strict=True))
-        figures = all_rank_metrics(stats, histograms)
+        gathered = _gathered(self.hits_at, self._sums)
+        figures = all_rank_metrics(*(reduce(add, parts) for parts in zip(*gathered, strict=True)))
         return Figures({f"both.{name}": value for name, value in figures.items()}, RankType.REALISTIC.value)
 
     def merge_state(self, other: RankMetric) -> None:
@@ -124,7 +122,7 @@ class RankMetric:
         _check_alike(self, other)
         if self.hits_at != other.hits_at:
             raise ConfigError(f"merge_state: expected hits_at = {list(self.hits_at)}, got {list(other.hits_at)}")
-        self._stats, self._histograms = self._stats + other._stats, self._histograms + other._histograms
+        self._add(*other._sums)
 
     def eval(self, input_dict: Mapping[str, Any]) -> dict[str, Any]:
         """Return what OGB's and TGB's `Evaluator.eval` return for the same dictionary; updates nothing.
@@ -165,8 +163,8 @@ class RankMetric:
         competing_Q = torch.full_like(below_Q, others.shape[-1])
         counts = RankCounts(competing_Q - not_above_Q, not_above_Q - below_Q, competing_Q)
         alone = RankMetric(self.hits_at)
-        alone._add(counts)
-        figures = all_rank_metrics(alone._stats, alone._histograms)
+        alone._add_counts(counts)
+        figures = all_rank_metrics(*alone._sums)
         is_ogb = others.ndim == 1 and "eval_metric" not in input_dict
         rank_type = RankType.PESSIMISTIC if is_ogb else RankType.REALISTIC
         names = {"mrr": "mean_reciprocal_rank"} | {f"hits@{k}": f"hits_at_{k}" for k in self.hits_at}
@@ -176,10 +174,12 @@ class RankMetric:
             found |= {"mrr_list": 1 / rank_Q} | {f"hits@{k}_list": (rank_Q <= k).double() for k in self.hits_at}
         return found
 
-    def _add(self, counts: RankCounts) -> None:
+    def _add_counts(self, counts: RankCounts) -> None:
         counts = counts.cpu()
-        self._stats = self._stats + RankStats.from_queries(self._stats.layout, counts)
-        self._histograms = self._histograms + RankHistograms.from_queries(counts)
+        self._add(RankStats.from_queries(StatsLayout(self.hits_at), counts), RankHistograms.from_queries(counts))
+
+    def _add(self, stats: RankStats, histograms: RankHistograms) -> None:
+        self._sums = self._sums[0] + stats, self._sums[1] + histograms
 
 
 def _tensor(name: str, values: Numbers) -> Tensor:
@@ -242,21 +242,13 @@ def _cells(scores: Tensor, true: Tensor, row: Tensor | None) -> tuple[np.ndarray
 
 def _counts_of_marked(scores_N: np.ndarray, true_N: np.ndarray, row_N: np.ndarray) -> RankCounts:
     """Count for each true cell the cells of its row that are not true."""
-    order = np.lexsort((scores_N, row_N))
-    scores_N, true_N, row_N = scores_N[order], true_N[order], row_N[order]
-    wrong_before = np.concatenate([[0], np.cumsum(~true_N)])  # at each place, and at the end
-    place_P = np.flatnonzero(true_N)
-
-    def wrong_up_to_ends(is_first_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of wrong cells before the stretch of each true cell, and up to its end."""
-        starts = np.flatnonzero(is_first_N)
-        stretch_P = np.searchsorted(starts, place_P, side="right") - 1
-        return wrong_before[starts[stretch_P]], wrong_before[np.append(starts, len(true_N))[stretch_P + 1]]
-
-    is_new_row_N = np.diff(row_N, prepend=row_N[:1] - 1) != 0
-    is_new_score_N = is_new_row_N | np.append(True, scores_N[1:] != scores_N[:-1])[: len(row_N)]
-    before_row, row_end = wrong_up_to_ends(is_new_row_N)
-    before_tie, tie_end = wrong_up_to_ends(is_new_score_N)
+    # A number for each cell that orders rows and, within a row, scores; 0 stands below the scores of a row.
+    level_N = 1 + np.unique(scores_N, return_inverse=True)[1]
+    row_N = np.unique(row_N, return_inverse=True)[1] * (len(row_N) + 1)
+    wrong = np.sort((row_N + level_N)[~true_N])
+    row_P, cell_P = row_N[true_N], (row_N + level_N)[true_N]
+    before_row, row_end = (np.searchsorted(wrong, of) for of in (row_P, row_P + len(row_N) + 1))
+    before_tie, tie_end = (np.searchsorted(wrong, cell_P, side) for side in ("left", "right"))
     return RankCounts(*(torch.from_numpy(of) for of in (row_end - tie_end, tie_end - before_tie, row_end - before_row)))
 
 

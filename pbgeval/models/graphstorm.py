@@ -75,16 +75,13 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     info = read_object(path / INFO, "what GraphStorm saved")
     types = _node_types(path / INFO, info)
     tables: dict[str, Table] = {}
-    labels: dict[str, SavedNames | RawIds] = {}
+    labels: dict[str, SavedIds | RawIds] = {}
     rows_of_ids = {}
     for name, dimension in types.items():
         tables[name], saved = _table(path / name, info, dimension)
-        maps = Path(path, options["id_maps"], name) if "id_maps" in options else None
-        if isinstance(saved, RawIds):
-            saved = evolve(saved, maps=maps)
-        labels[name] = saved if isinstance(saved, RawIds) else SavedNames(tables[name].num_rows, saved, maps)
-        if isinstance(saved, RawIds) or (saved is not None and not saved.in_order()):
-            rows_of_ids[name] = saved.rows
+        labels[name] = evolve(saved, maps=Path(path, options["id_maps"], name) if "id_maps" in options else None)
+        if isinstance(saved, RawIds) or not saved.in_order():
+            rows_of_ids[name] = labels[name].rows
     formula = formula_of(where, {**options, **DECODERS[decoder]}, next(iter(types.values())))
     relation_types = relation_types_of(where, options, list(tables))
     parameters: dict[str, Table] = {}
@@ -126,11 +123,12 @@ def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(size) for name, size in found.items() if size is not None}
 
 
-def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table, SavedIds | RawIds | None]:
-    """Open the vectors of a node type, and the node ids of its rows if files hold them."""
+def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table, SavedIds | RawIds]:
+    """Open the vectors of a node type, and the node ids of its rows."""
     if info.get("format") == "hdf5":
         path = folder.parent / HDF5
-        return _of_dimension(path, hdf5_rows(path, folder.name), dimension), None
+        table = _of_dimension(path, hdf5_rows(path, folder.name), dimension)
+        return table, SavedIds(table.num_rows)
     found = {path.name for path in folder.glob("*")} if os.path.isdir(folder) else set()
     saved = sorted(name for name in found if name.startswith("embed-") and name.endswith(".pt"))
     if not saved:
@@ -152,13 +150,12 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
     table = sharded(str(folder), shards, starts[-1], dimension)
     nids = [name.replace("embed-", "embed_nids-") for name in saved]
     if not any(name.startswith("embed_nids-") for name in found):
-        return table, None
+        return table, SavedIds(table.num_rows)
     missing = next((name for name in nids if name not in found), None)
     if missing is not None:
         raise StorageError(f"{folder / missing}: no such file, but other parts have theirs; copy the folder again")
-    return table, SavedIds(
-        tuple(_id_piece(folder / name, len(tensor)) for name, (_, tensor) in zip(nids, of_files, strict=True))
-    )
+    pieces = [_id_piece(folder / name, len(tensor)) for name, (_, tensor) in zip(nids, of_files, strict=True)]
+    return table, SavedIds(table.num_rows, tuple(pieces))
 
 
 def _check_parts(
@@ -200,13 +197,21 @@ def _id_piece(path: Path, num_rows: int) -> tuple[Path, int, int]:
 
 @frozen
 class SavedIds:
-    """The node of each row of a table."""
+    """The node of each row of a table; iterated over, their names: raw ids, or numbers if no file maps them."""
 
-    pieces: tuple[tuple[Path, int, int], ...]  # file, byte, number of ids
+    num_rows: int
+    pieces: tuple[tuple[Path, int, int], ...] = ()  # file, byte, number of ids; (): row n is node n
+    maps: Path | None = None  # the folder that maps raw ids to nodes
 
-    @property
-    def num_rows(self) -> int:
-        return sum(count for _, _, count in self.pieces)
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names.
+
+        Raises:
+            StorageError: a file is missing or damaged, or a node has no raw id, or two.
+        """
+        raw = None if self.maps is None else _raw_ids(self.maps, self.num_rows)
+        for ids in (ids for _, ids in self.blocks()) if self.pieces else [np.arange(self.num_rows)]:
+            yield from map(str, ids.tolist()) if raw is None else (raw[node] for node in ids.tolist())
 
     def blocks(self) -> Iterator[tuple[Path, np.ndarray]]:
         """Yield the nodes in the order of the rows, with their file."""
@@ -291,26 +296,6 @@ class RawIds:
                 f"{self.maps}: no node has the raw id {one_line(min(unknown))} of {folder}; check id_maps"
             )
         return _rows_of(np.array([row_of[name] for name in raw]), ids_E)
-
-
-@frozen
-class SavedNames:
-    """The node names of one type in row order: raw ids, or numbers if no file maps them."""
-
-    num_rows: int
-    ids: SavedIds | None
-    maps: Path | None  # the folder that maps raw ids to nodes
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the names.
-
-        Raises:
-            StorageError: a file is missing or damaged, or a node has no raw id, or two.
-        """
-        raw = None if self.maps is None else _raw_ids(self.maps, self.num_rows)
-        blocks = [np.arange(self.num_rows)] if self.ids is None else (ids for _, ids in self.ids.blocks())
-        for ids in blocks:
-            yield from map(str, ids.tolist()) if raw is None else (raw[node] for node in ids.tolist())
 
 
 def _raw_ids(folder: Path, num_nodes: int) -> list[str]:

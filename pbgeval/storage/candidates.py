@@ -137,12 +137,11 @@ def _read_header(path: Path, edges: EdgeSource, sides: Sequence[Side]) -> Candid
                 )
             num_candidates[side] = shape[1]
             partitions = file.find(f"{side.label}_partition")
-            if partitions is None:
-                continue
-            with_partition.add(side)
-            if (found := _matrix_shape(partitions)) != shape:
-                where = f"{path}: dataset {partitions.name}"
-                raise StorageError(f"{where}: expected shape {shape} as {side.label}, found {found}")
+            if partitions is not None:
+                with_partition.add(side)
+                if (found := _matrix_shape(partitions)) != shape:
+                    where = f"{path}: dataset {partitions.name}"
+                    raise StorageError(f"{where}: expected shape {shape} as {side.label}, found {found}")
     return CandidateFile(path, edges.bucket, edges.num_edges, num_candidates, frozenset(with_partition))
 
 

@@ -16,8 +16,8 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.storage.checkpoint import PartitionRows, embedding_path, model_path
 from pbgeval.storage.edges import bucket_path
 from pbgeval.storage.entities import entity_count_path, entity_names_path
-from pbgeval.storage.hdf5 import NewDataset, write_hdf5
-from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file
+from pbgeval.storage.hdf5 import ColumnLayout, write_hdf5
+from pbgeval.storage.row_files import RowFile, create_row_file
 from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
 ROWS_AT_A_TIME = 1 << 16
@@ -35,7 +35,7 @@ def write_embeddings(
         StorageError: the rows cannot be read.
     """
     layout = {"embeddings": ColumnLayout(np.dtype(np.float32), row_shape=(rows.dimension,))}
-    file = create_row_file(embedding_path(checkpoint_path, entity_type, partition, version), rows.num_rows, layout, {})
+    file = create_row_file(embedding_path(checkpoint_path, entity_type, partition, version), rows.num_rows, layout)
     for start in range(0, rows.num_rows, ROWS_AT_A_TIME):
         stop = min(start + ROWS_AT_A_TIME, rows.num_rows)
         file.write(start, {"embeddings": rows.read_rows(start, stop).numpy()})
@@ -50,15 +50,15 @@ def write_model(
     Raises:
         OutputError: they cannot be written.
     """
-    datasets: dict[str, NewDataset] = {}
+    datasets: dict[str, tuple[np.ndarray, dict[str, str]]] = {}
     for (index, side), parameters in operators.items():
         word = side.pick("lhs", "rhs")
         for name, parameter in parameters.items():
             stored, values = f"{name}s" if dynamic and name in _PLURAL else name, parameter.float().numpy()
             key = {"state_dict_key": f"{word}_operators.{index}.{stored}"}
             place = f"model/relations/{index}/operator/{word}/{stored}"
-            datasets[place] = NewDataset(values.shape, values.dtype, values=values, attributes=key)
-    write_hdf5(model_path(checkpoint_path, version), {}, datasets, groups=("model",))
+            datasets[place] = (values, key)
+    write_hdf5(model_path(checkpoint_path, version), {}, values=datasets, groups=("model",))
 
 
 def write_entities(entity_path: Path, entity_type: str, partition: int, size: int, names: Iterable[str] | None) -> None:
@@ -106,4 +106,4 @@ def create_bucket(
         OutputError: it cannot be written.
     """
     layouts = {name: ColumnLayout(dtype) for name, dtype in dtypes.items()}
-    return create_row_file(bucket_path(edge_path, bucket), num_edges, layouts, {})
+    return create_row_file(bucket_path(edge_path, bucket), num_edges, layouts)

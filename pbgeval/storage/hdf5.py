@@ -376,21 +376,28 @@ def open_hdf5(path: Path, depth: int = 0, stream: IO[bytes] | None = None) -> It
         yield Hdf5File(path, status, file, others, depth)
 
 
-@attrs.frozen(eq=False)
-class NewDataset:
-    """A dataset to be written: values, or room for rows that are filled in later."""
+@attrs.frozen
+class ColumnLayout:
+    """A dataset with a row for each row of a file, which is filled in later."""
 
-    shape: tuple[int, ...]
     dtype: np.dtype
-    fill: float = 0  # what rows hold until they are written
-    values: np.ndarray | None = None
-    attributes: Mapping[str, str] = attrs.field(factory=dict)
+    fill: float = 0  # what a row holds until it is written
+    row_shape: tuple[int, ...] | None = ()  # of one row: () for a number per row; None: whatever the file has
+    offset: int = 0  # byte of the first row, once the file is made
+
+    @property
+    def row_size(self) -> int:
+        """Bytes of a row."""
+        return math.prod(self.row_shape or ()) * self.dtype.itemsize
 
 
 def write_hdf5(
     path: Path,
     attributes: Mapping[str, int | str],
-    datasets: Mapping[str, NewDataset],
+    *,
+    values: Mapping[str, tuple[np.ndarray, Mapping[str, str]]] = {},
+    num_rows: int = 0,
+    layouts: Mapping[str, ColumnLayout] = {},
     groups: Sequence[str] = (),
     check: Check | None = None,
 ) -> dict[str, int]:
@@ -401,12 +408,14 @@ def write_hdf5(
     Args:
         path: the file; folders are made as needed.
         attributes: of the file, beside `format_version`.
-        datasets: by name, groups in front; room for rows takes no memory.
+        values: datasets and their attributes by name, groups in front.
+        num_rows: of each of `layouts`.
+        layouts: datasets by name that get room for rows, which takes no memory.
         groups: are made first, and keep the order of what is in them.
         check: may raise before the file takes its name.
 
     Returns:
-        Of each dataset with room for rows, the first byte of row 0 in the file; 0 if it takes no bytes.
+        Of each of `layouts`, the first byte of row 0 in the file; 0 if it takes no bytes.
 
     Raises:
         OutputError: it cannot be written (permissions, a full disk).
@@ -419,11 +428,11 @@ def write_hdf5(
     with h5py.File(image, "w", alignment_threshold=_ALIGNMENT_BYTES, alignment_interval=_ALIGNMENT_BYTES) as file:
         for group in groups:
             file.create_group(group, track_order=True)
-        for name, new in datasets.items():
-            if new.values is not None:
-                file.create_dataset(name, data=new.values).attrs.update(new.attributes)
-                continue
-            room = file.create_dataset(name, new.shape, new.dtype, fillvalue=new.fill, dcpl=properties.copy())
+        for name, (array, of_array) in values.items():
+            file.create_dataset(name, data=array).attrs.update(of_array)
+        for name, layout in layouts.items():
+            shape = (num_rows, *(layout.row_shape or ()))
+            room = file.create_dataset(name, shape, layout.dtype, fillvalue=layout.fill, dcpl=properties.copy())
             offsets[name] = room.id.get_offset() or 0
         file.attrs.update({"format_version": FORMAT_VERSION, **attributes})
     with output_faults(path, advice=MAKE_ROOM):
@@ -432,13 +441,10 @@ def write_hdf5(
         os.truncate(descriptor, image.size)  # all other bytes are zeros
         for start, data in image.pieces:
             write_all(descriptor, data[: max(image.size - start, 0)], start)
-        for name, offset in offsets.items():
-            new = datasets[name]
-            if new.fill == 0:
-                continue
-            stop = offset + math.prod(new.shape) * new.dtype.itemsize
-            block = np.full(_FILL_BYTES // new.dtype.itemsize, new.fill, new.dtype).tobytes()
-            for start in range(offset, stop, len(block)):
+        for name, layout in layouts.items():
+            stop = offsets[name] + (num_rows * layout.row_size if layout.fill != 0 else 0)
+            block = np.full(_FILL_BYTES // layout.dtype.itemsize, layout.fill, layout.dtype).tobytes()
+            for start in range(offsets[name], stop, len(block)):
                 write_all(descriptor, block[: stop - start], start)
     return offsets
 

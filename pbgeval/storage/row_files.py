@@ -19,24 +19,9 @@ from attrs import evolve, frozen
 from pbgeval.errors import StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing
-from pbgeval.storage.hdf5 import FORMAT_VERSION, Hdf5File, NewDataset, open_hdf5, write_hdf5
+from pbgeval.storage.hdf5 import FORMAT_VERSION, ColumnLayout, Hdf5File, open_hdf5, write_hdf5
 from pbgeval.storage.text import one_line
 from pbgeval.storage.writing import MAKE_ROOM, Check, opened, output_faults, write_all
-
-
-@frozen
-class ColumnLayout:
-    """A dataset of the file."""
-
-    dtype: np.dtype
-    fill: float = 0  # what a row holds until it is written
-    row_shape: tuple[int, ...] | None = ()  # of one row: () for a number per row; None: whatever the file has
-    offset: int = 0  # byte of the first row, once the file is made
-
-    @property
-    def row_size(self) -> int:
-        """Bytes of a row."""
-        return math.prod(self.row_shape or ()) * self.dtype.itemsize
 
 
 @frozen
@@ -45,7 +30,6 @@ class RowFile:
 
     path: Path
     num_rows: int
-    attributes: Mapping[str, int | str]
     layouts: Mapping[str, ColumnLayout]  # groups in front: `head/better`
 
     def write(self, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
@@ -111,7 +95,7 @@ def create_row_file(
     path: Path,
     num_rows: int,
     layouts: Mapping[str, ColumnLayout],
-    attributes: Mapping[str, int | str],
+    attributes: Mapping[str, int | str] = {},
     check: Check | None = None,
 ) -> RowFile:
     """Make a file whose rows are still to be written, replacing what was there. One process does.
@@ -126,35 +110,11 @@ def create_row_file(
     Raises:
         OutputError: it cannot be written (permissions, a full disk).
     """
-    datasets = {
-        name: NewDataset((num_rows, *(layout.row_shape or ())), layout.dtype, layout.fill)
-        for name, layout in layouts.items()
-    }
-    offsets = write_hdf5(path, {"num_rows": num_rows, **attributes}, datasets, check=check)
+    offsets = write_hdf5(path, {"num_rows": num_rows, **attributes}, num_rows=num_rows, layouts=layouts, check=check)
     made = {
         name: ColumnLayout(layout.dtype, 0, layout.row_shape or (), offsets[name]) for name, layout in layouts.items()
     }
-    return RowFile(path, num_rows, attributes, made)
-
-
-def open_row_file(path: Path, layouts: Mapping[str, ColumnLayout], attributes: tuple[str, ...]) -> RowFile:
-    """Open a file that `create_row_file` made; what is not in it need not be in `layouts`.
-
-    Args:
-        path: the file.
-        layouts: the datasets that must be there; their fill is not looked at, and is 0 in what is returned.
-        attributes: those of the file to be read.
-
-    Raises:
-        StorageError: there is no such file, or it is not as described.
-    """
-    with open_hdf5(path) as file:
-        found = {name: _attribute(file, name) for name in ("format_version", "num_rows", *attributes)}
-        if found.pop("format_version") != FORMAT_VERSION:
-            raise StorageError(f"{path}: attribute format_version: expected {FORMAT_VERSION}; evaluate again")
-        num_rows = int(found.pop("num_rows"))
-        found_layouts = {name: _layout(file, name, num_rows, layout) for name, layout in layouts.items()}
-    return RowFile(path, num_rows, found, found_layouts)
+    return RowFile(path, num_rows, made)
 
 
 def _attribute(file: Hdf5File, name: str) -> int | str:
@@ -212,6 +172,7 @@ class QueryFile:
 
     rows: RowFile
     sides: tuple[Side, ...]
+    digest: str  # of the run that made the file
 
     @property
     def path(self) -> Path:
@@ -220,11 +181,6 @@ class QueryFile:
     @property
     def num_edges(self) -> int:
         return self.rows.num_rows
-
-    @property
-    def digest(self) -> str:
-        """That of the run that made the file."""
-        return str(self.rows.attributes["digest"])
 
     @property
     def columns(self) -> list[str]:
@@ -278,7 +234,7 @@ def create_query_file(
     if k is not None:
         columns = {name: evolve(layout, row_shape=(k,)) for name, layout in columns.items()}
     layouts = _of_sides(sides, columns)
-    return QueryFile(create_row_file(path, num_edges, layouts, {"digest": digest}, check), tuple(sides))
+    return QueryFile(create_row_file(path, num_edges, layouts, {"digest": digest}, check), tuple(sides), digest)
 
 
 def open_query_file(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -> QueryFile:
@@ -290,10 +246,17 @@ def open_query_file(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -
     path = query_path(folder, kind, path_index, bucket)
     with open_hdf5(path) as file:
         names = file.names()
-    sides = tuple(side for side in Side if side.label in names)
-    if not sides:
-        raise StorageError(f"{path}: no group head, tail or relation; check that kgeval-dist wrote this file")
-    return QueryFile(open_row_file(path, _of_sides(sides, _COLUMNS[kind]), ("digest",)), sides)
+        sides = tuple(side for side in Side if side.label in names)
+        if not sides:
+            raise StorageError(f"{path}: no group head, tail or relation; check that kgeval-dist wrote this file")
+        version, num_rows, digest = (_attribute(file, name) for name in ("format_version", "num_rows", "digest"))
+        if version != FORMAT_VERSION:
+            raise StorageError(f"{path}: attribute format_version: expected {FORMAT_VERSION}; evaluate again")
+        layouts = {
+            name: _layout(file, name, int(num_rows), layout)
+            for name, layout in _of_sides(sides, _COLUMNS[kind]).items()
+        }
+    return QueryFile(RowFile(path, int(num_rows), layouts), sides, str(digest))
 
 
 def _of_sides(sides: Sequence[Side], columns: Mapping[str, ColumnLayout]) -> dict[str, ColumnLayout]:

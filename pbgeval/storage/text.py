@@ -122,8 +122,8 @@ def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
     Raises:
         StorageError: the file cannot be opened or read, is damaged, or a line is not UTF-8; says which.
     """
-    number, num_begun = 1, 0
-    begun: list[bytes] = []  # the pieces of a line whose end has not been met; so many bytes
+    number = 1
+    begun: list[bytes] = []  # the pieces of a line whose end has not been met
     try:
         with open_input(path) as file:
             stream = _decompressed(path, file)
@@ -134,10 +134,8 @@ def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
                         yield number, lines
                         number += len(lines)
                     begun = []
-                    num_begun = 0
                 begun.append(rest)
-                num_begun += len(rest)
-                if num_begun > _MAX_BYTES_OF_A_LINE:
+                if sum(map(len, begun)) > _MAX_BYTES_OF_A_LINE:
                     raise OSError(errno.EFBIG, f"a line of more than {_MAX_BYTES_OF_A_LINE:,} bytes")
             for lines in _decoded(path, number, b"".join(begun)) if any(begun) else ():
                 yield number, lines

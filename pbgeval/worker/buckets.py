@@ -162,12 +162,12 @@ class InterimReport:
         for name in sorted({*journal.entries()} - self._entries):
             self._entries.add(name)
             try:
-                entry = journal.read(name)
+                units, arrays = journal.read(name)
             except (DamagedEntryError, OutputError):  # the run that resumes deals with it
                 continue
-            if not share_names(self._done, entry.units) and all(unit.startswith(part) for unit in entry.units):
-                self._done += entry.units
-                self._record.add_packed(entry.arrays)
+            if not share_names(self._done, units) and all(unit.startswith(part) for unit in units):
+                self._done += units
+                self._record.add_packed(arrays)
 
 
 EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides only in which order units are handed out

@@ -99,7 +99,7 @@ class RunJournal:
             OutputError: an entry cannot be read.
         """
         for entry in self._mine:
-            merge(self.journal.read(entry).arrays)
+            merge(self.journal.read(entry)[1])
             self.journal.log("restored", entry=entry)
 
     @property
@@ -134,10 +134,10 @@ class RunJournal:
             self.journal.log("entry", entry=entry, units=len(self._finished))
         self._finished = []
 
-    def _units_of(self, entry: str, observer: Observer) -> tuple[str, ...]:
+    def _units_of(self, entry: str, observer: Observer) -> Sequence[str]:
         """Return the units of an entry, once it is known to be whole; none of a damaged one, which is removed."""
         try:
-            return self.journal.read(entry).units
+            return self.journal.read(entry)[0]
         except DamagedEntryError as error:
             observer.warn(f"{error}; removed, its units are computed again")
             self.journal.remove(entry)

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from pbgeval.cluster import submit
-from pbgeval.cluster.submit import JobEnd, JobShape, SubmittedRun, _end_by, flags_of, minutes_of, submit_run
+from pbgeval.cluster.submit import SubmittedRun, _fault_in, flags_of, job_parameters, minutes_of, submit_run
 from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_main
@@ -72,21 +72,25 @@ def test_a_fault_of_the_users_is_found_in_a_tasks_traceback() -> None:
             return traceback.format_exc()
 
     fault, bug = OutputError("a: expected b", "c: expected d"), ValueError("a bug of ours")
-    assert JobEnd(False, ("a: expected b", "c: expected d"), can_go_on=False) == _end_by(traceback_of(fault))
-    assert JobEnd(False, ("ValueError: a bug of ours",), can_go_on=False) == _end_by(traceback_of(bug))
-    assert JobEnd(False, ("a: ended",), can_go_on=True) == _end_by(traceback_of(IncompleteError("a: ended")))
+    for error, kind, lines in (
+        (fault, LaunchError, ("a: expected b", "c: expected d")),
+        (bug, LaunchError, ("ValueError: a bug of ours",)),
+        (IncompleteError("a: ended"), IncompleteError, ("a: ended",)),
+    ):
+        found = _fault_in(traceback_of(error))
+        assert (kind, lines) == (type(found), found.faults)
 
 
 def test_a_local_job_has_one_host(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"^--nodes 2: --scheduler local has one host; use --workers-per-node$"):
-        submit_run(SubmittedRun(partial(int, "0")), "local", JobShape(nodes=2), "x", tmp_path)
+        submit_run(SubmittedRun(partial(int, "0")), "local", job_parameters(nodes=2), "x", tmp_path)
 
 
 def test_a_host_without_slurm_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit.shutil, "which", lambda _: None)
 
     with pytest.raises(LaunchError, match=r"^--scheduler slurm: sbatch and srun are not installed on this host"):
-        submit_run(SubmittedRun(partial(int, "0")), "slurm", JobShape(), "x", tmp_path)
+        submit_run(SubmittedRun(partial(int, "0")), "slurm", job_parameters(), "x", tmp_path)
 
 
 def test_faults_of_a_config_do_not_wait_in_a_queue(tmp_path: Path) -> None:
