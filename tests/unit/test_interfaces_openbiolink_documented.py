@@ -8,31 +8,11 @@ import pytest
 import torch
 
 from pbgeval.integrations.openbiolink import DataLoader, Evaluator
-from pbgeval.models.topk import read_topk
-from pbgeval.notation import ENDS, Side
+from pbgeval.notation import Side
+from tests.unit.test_interfaces_openbiolink import found_ranks, write
 
 ENTITIES = [f"DOID:{number * 7 % 100}" for number in range(41)]
 RELATIONS = ["DIS_DRUG", "GENE_DIS", "A", "Z"]
-
-
-def write_dataset(folder, train, valid, test):
-    """Splits of labels, three columns and three more."""
-    data = folder / "HQ_DIR" / "train_test_data"
-    data.mkdir(parents=True)
-    for name, edges in (("train", train), ("val", valid), ("test", test)):
-        lines = ("\t".join([ENTITIES[h], RELATIONS[r], ENTITIES[t], "917", "TP", "STRING"]) for h, r, t in edges)
-        (data / f"{name}_sample.csv").write_text("".join(f"{line}\n" for line in lines))
-    return folder / "HQ_DIR"
-
-
-def found_ranks(ranked):
-    return {
-        side: [
-            (1 + better, 1 + better + tied)
-            for better, tied in zip(of.better_Q.tolist(), of.tied_Q.tolist(), strict=True)
-        ]
-        for side, of in ranked.of_side.items()
-    }
 
 
 # Edges that share no key with another, so that the file's own filter and ours leave the same entities.
@@ -106,7 +86,10 @@ def listed(tmp_path):
         (7, 0, 2),
         (9, 0, 4),
     ]
-    write_dataset(tmp_path, train, [(1, 1, 0)], LISTED)
+    write(
+        tmp_path,
+        *([f"{ENTITIES[h]} {RELATIONS[r]} {ENTITIES[t]}" for h, r, t in of] for of in (train, [(1, 1, 0)], LISTED)),
+    )
     (tmp_path / "ranking.txt").write_text(FILE)
     return tmp_path / "HQ_DIR", tmp_path / "ranking.txt"
 
@@ -125,30 +108,9 @@ def test_a_ranking_file_has_its_ranks_and_bounds(evaluator, batch_size, listed):
     assert [(mine.dl.entity_to_id[ENTITIES[h]], mine.dl.entity_to_id[ENTITIES[t]]) for h, _, t in LISTED] == [
         (h, t) for h, _, t in mine.dl.testing.tolist()
     ]
-    assert found_ranks(ranked) == {Side.LHS: HEADS, Side.RHS: TAILS}
+    found = {side: [ranks[:2] for ranks in of_side] for side, of_side in found_ranks(ranked).items()}
+    assert found == {Side.LHS: HEADS, Side.RHS: TAILS}
     assert ranked.num_all_tied == 6  # an empty list on one side, on the other, on both; both sides of a missing edge
     assert (3 if evaluator is SafranEvaluator else 0) == ranked.num_without_true  # listed: their scores stand apart
     worst = [of for _, of in HEADS + TAILS]
     assert sum(rank <= 1 for rank in worst) / 10 == mine.evaluate(batch_size, 1, filtering=False)["hits@1"]
-
-
-def test_the_command_for_ranking_files_says_the_same_and_tells_zero_from_absent(listed):
-    folder, path = listed
-    test = folder / "train_test_data" / "test_sample.csv"
-
-    found = read_topk(path, test, [test.with_name("train_sample.csv"), test.with_name("val_sample.csv")])
-
-    of_side = {}
-    for side in ENDS:
-        ranks = found.ranks.select(found.hidden_Q == side.value)
-        of_side[side] = list(zip(ranks.optimistic_Q.tolist(), ranks.pessimistic_Q.tolist(), strict=True))
-    expected = {Side.LHS: HEADS[:4], Side.RHS: [*TAILS[:2], (3, 3), TAILS[3]]}
-    assert of_side == expected
-    assert found.counts["num_missing"] == 1
-
-
-def test_a_dataset_is_found_by_either_order_of_name_and_root(listed):
-    """The documentation has the name first, release 0.1.4 the root."""
-    folder, _ = listed
-    for arguments in ((folder,), ("HQ_DIR", folder.parent), (folder.parent, "HQ_DIR")):
-        assert len(DataLoader(*arguments).testing) == 5
