@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,9 +12,9 @@ from hypothesis import strategies as st
 from pbgeval.ranking import counting, fused
 from tests import reference
 from tests.examples import examples
+from tests.kit.commands import run_program
 from tests.kit.graphs import score_grids
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 slowly = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])  # interpreted
 
 
@@ -171,12 +168,7 @@ print(len(re.findall(r"fma\\.rn\\.f32", ptx)), len(re.findall(r"\\bw?g?mma\\b", 
 @pytest.mark.slow
 def test_the_kernel_compiles_for_a_gpu_that_is_not_here(tmp_path):
     """To fused multiply-adds in float32, one per thread and step for each of its scores; to no matrix instruction."""
-    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    printed = run_program(sys.executable, "-c", COMPILE, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path))
 
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 0, done.stderr
     per_thread = fused.TILES.rows * fused.TILES.columns * fused.TILES.depth // (32 * fused.TILES.warps)
-    assert f"{per_thread} 0 False" == done.stdout.strip()
+    assert f"{per_thread} 0 False" == printed.strip()
