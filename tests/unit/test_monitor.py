@@ -176,15 +176,10 @@ def test_passes_that_training_has_gone_back_behind_are_left_out(
     assert visits == [4] * (len(kept) - 1) + [1 + (len(epochs) - 1) % 2], "none of those that were thrown away"
 
 
-class TrainingError(Exception):
-    pass
-
-
 def test_what_the_training_raises_passes_through_and_leaves_no_record(tmp_path: Path) -> None:
     monitor = make_monitor(tmp_path)
     monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
-    error = TrainingError("out of memory")
-    for raised in (error, KeyboardInterrupt(), StopIteration()):
+    for raised in (MemoryError("out of memory"), KeyboardInterrupt(), StopIteration()):
         with pytest.raises(type(raised)) as caught, monitor.watch(0, BUCKETS[0], model()):
             raise raised
         assert raised is caught.value
