@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,31 +41,54 @@ def some_edges(num_entities: int, num_relations: int, number: int, seed: int) ->
     return [*edges, *((lhs, rel, source.randrange(num_entities)) for lhs, rel, _ in edges[:5]), *edges[:2]]
 
 
+def evaluated(
+    model: Path, options: Mapping[str, Any], edges: list[Edge], known: list[Edge], output: Path, **settings: Any
+) -> Report:
+    """Evaluate a saved model through a config: .npy files of edges, known ones among them; save ranks."""
+    output.parent.mkdir(exist_ok=True, parents=True)
+    test, train = output.with_suffix(".test.npy"), output.with_suffix(".train.npy")
+    np.save(test, np.array(edges))
+    np.save(train, np.array(known, np.int32))
+    paths = {"edge_paths": [str(test)], "train_paths": [str(train)]}
+    keys = {"model": str(model), "model_options": dict(options), "candidates": "all", **paths, **settings}
+    return evaluate(EvalConfig(**keys, save_ranks=True), output=output, workers=1)
+
+
 def assert_ranks(
     output: Path, edges: list[Edge], score: Score, num_entities: int, known: Collection[Edge] = (), error: float = 0.0
 ) -> None:
     """Compare every rank against all entities with the order of reference scores, but for those within an error."""
-    known = {*known, *edges}
-    columns = read_ranks(output, 0, Bucket(0, 0)).columns
     for side in ENDS:
-        of_side = {name: values.tolist() for name, values in columns[side].items()}
-        for row, (lhs, rel, rhs) in enumerate(edges):
-            found = {name: values[row] for name, values in of_side.items()}
-            true = side.pick(lhs, rhs)
-            others = [side.pick((other, rel, rhs), (lhs, rel, other)) for other in range(num_entities) if other != true]
-            assert (num_entities, sum(other in known for other in others)) == (
-                found["num_candidates"],
-                found["num_excluded"],
-            )
-            true_score = score(lhs, rel, rhs)
-            margins = [(score(*other) - true_score, other in known) for other in others]
-            for wanted, prefix in ((margins, ""), ([one for one in margins if one[1]], "excluded_")):
-                better, tied = found[f"{prefix}better"], found[f"{prefix}tied"]
-                if error == 0:
-                    assert (sum(m > 0 for m, _ in wanted), sum(m == 0 for m, _ in wanted)) == (better, tied)
-                else:
-                    assert sum(m > error for m, _ in wanted) <= better
-                    assert better + tied <= sum(m >= -error for m, _ in wanted)
+        assert_ranks_of_side(output, side, edges, score, lambda _: num_entities, known, error)
+
+
+def assert_ranks_of_side(
+    output: Path,
+    side: Side,
+    edges: list[Edge],
+    score: Score,
+    num_entities: Callable[[int], int],
+    known: Collection[Edge],
+    error: float,
+) -> None:
+    """Compare the ranks of one side; `num_entities`: those that compete in each relation."""
+    known = {*known, *edges}
+    columns = {name: values.tolist() for name, values in read_ranks(output, 0, Bucket(0, 0)).columns[side].items()}
+    for row, (lhs, rel, rhs) in enumerate(edges):
+        found = {name: values[row] for name, values in columns.items()}
+        true, size = side.pick(lhs, rhs), num_entities(rel)
+        others = [side.pick((other, rel, rhs), (lhs, rel, other)) for other in range(size) if other != true]
+        counted = found["num_candidates"], found["num_excluded"]
+        assert counted == (size, sum(other in known for other in others))
+        true_score = score(lhs, rel, rhs)
+        margins = [(score(*other) - true_score, other in known) for other in others]
+        for wanted, prefix in ((margins, ""), ([one for one in margins if one[1]], "excluded_")):
+            better, tied = found[f"{prefix}better"], found[f"{prefix}tied"]
+            if error == 0:
+                assert (sum(m > 0 for m, _ in wanted), sum(m == 0 for m, _ in wanted)) == (better, tied)
+            else:
+                assert sum(m > error for m, _ in wanted) <= better
+                assert better + tied <= sum(m >= -error for m, _ in wanted)
 
 
 class ScorerContract(ABC):

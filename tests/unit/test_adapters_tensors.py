@@ -27,13 +27,12 @@ from pbgeval.config.loading import check_config
 from pbgeval.errors import ConfigError, DataError, StorageError
 from pbgeval.importing.model import EdgeFiles, import_model
 from pbgeval.models.opening import open_model
-from pbgeval.notation import ENDS, Bucket
-from tests.contracts.scorer_contract import assert_ranks, some_edges
+from pbgeval.notation import ENDS
+from tests.contracts.scorer_contract import assert_ranks, assert_ranks_of_side, evaluated, some_edges
 from tests.examples import crossed
 from tests.kit.commands import run_main
 from tests.kit.refusals import fault_of
 from tests.laws.test_order_does_not_matter import result_of
-from tests.saved_ranks import read_ranks
 from tests.systems_reference import (
     GIGL,
     GRAPHSTORM,
@@ -60,49 +59,6 @@ def some_typed_edges(model: GraphStormFolder | GiglModel, number: int, seed: int
     return [*edges, *((lhs, rel, source.randrange(sizes[rel][1])) for lhs, rel, _ in edges[:5])]
 
 
-def assert_typed_ranks(
-    output: Path, edges: list[Edge], model: GraphStormFolder | GiglModel, known: list[Edge], error: float
-) -> None:
-    """Compare every rank among the entities of the hidden type with the order of reference scores."""
-    excluded = {*known, *edges}
-    columns = read_ranks(output, 0, Bucket(0, 0)).columns
-    for side in ENDS:
-        for row, (lhs, rel, rhs) in enumerate(edges):
-            found = {name: of.tolist()[row] for name, of in columns[side].items()}
-            size = len(model.tables[side.pick(*model.edge_types[rel][::2])])
-            others = [side.pick((at, rel, rhs), (lhs, rel, at)) for at in range(size) if at != side.pick(lhs, rhs)]
-            true_score = model.score(lhs, rel, rhs)
-            margins = [(model.score(*other) - true_score, other in excluded) for other in others]
-            counted = (found["num_candidates"], found["num_excluded"])
-            assert counted == (size, sum(is_known for _, is_known in margins))
-            for wanted, prefix in ((margins, ""), ([one for one in margins if one[1]], "excluded_")):
-                better, tied = found[f"{prefix}better"], found[f"{prefix}tied"]
-                if error == 0:
-                    expected = sum(m > 0 for m, _ in wanted), sum(m == 0 for m, _ in wanted)
-                    assert (better, tied) == expected
-                assert sum(m > error for m, _ in wanted) <= better
-                assert better + tied <= sum(m >= -error for m, _ in wanted)
-
-
-def evaluated(
-    model: Path, options: Mapping[str, Any], edges: list[Edge], known: list[Edge], output: Path, **settings: Any
-) -> Any:
-    """Evaluate through a config: .npy files of edges, known ones among them."""
-    output.parent.mkdir(exist_ok=True, parents=True)
-    test, train = output.with_suffix(".test.npy"), output.with_suffix(".train.npy")
-    np.save(test, np.array(edges))
-    np.save(train, np.array(known, np.int32))
-    config = EvalConfig(
-        model=str(model),
-        model_options=dict(options),
-        edge_paths=[str(test)],
-        train_paths=[str(train)],
-        save_ranks=True,
-        **{"candidates": "all"} | settings,
-    )
-    return evaluate(config, output=output, workers=1)
-
-
 def assert_plain_ranks(
     path: Path, options: Mapping[str, Any], score: Callable[..., float], output: Path, error: float
 ) -> None:
@@ -113,13 +69,13 @@ def assert_plain_ranks(
     assert_ranks(output, edges, score, 37, known, error)
 
 
-def write_tables(folder: Path, form: str, tables: Mapping[str, np.ndarray]) -> dict[str, str]:
+def write_tables(folder: Path, form: str, tables: Mapping[str, np.ndarray | torch.Tensor]) -> dict[str, str]:
     """Write tables in one of the forms; return the address of each."""
     if form == "npy":
         for name, table in tables.items():
             np.save(folder / f"{name}.npy", table)
         return {name: f"{name}.npy" for name in tables}
-    tensors = {name: torch.from_numpy(table) for name, table in tables.items()}
+    tensors = {name: torch.as_tensor(table) for name, table in tables.items()}
     if form == "pt":
         torch.save({"state_dict": tensors}, folder / "all.pt")
         return {name: f"all.pt#{name}" for name in tables}
@@ -128,13 +84,22 @@ def write_tables(folder: Path, form: str, tables: Mapping[str, np.ndarray]) -> d
         return {name: f"all.safetensors#{name}" for name in tables}
     for name, table in tables.items():
         (folder / f"{name}.parts").mkdir()
-        for index, rows in enumerate(np.array_split(table, 2)):
+        for index, rows in enumerate(np.array_split(np.asarray(table), 2)):
             columns = {f"d{column}": rows[:, column] for column in range(table.shape[1])}
             if form == "parquet lists":
                 columns = {"id": np.arange(len(rows)), "vector": pyarrow.array(list(rows))}
             path = folder / f"{name}.parts" / f"{index}.parquet"
             parquet.write_table(pyarrow.table(columns), path, row_group_size=5)
     return {name: f"{name}.parts" for name in tables}
+
+
+def assert_typed_ranks(
+    output: Path, edges: list[Edge], model: GraphStormFolder | GiglModel, known: list[Edge], error: float
+) -> None:
+    """Compare every rank among the entities of the hidden type."""
+    for side in ENDS:
+        sizes = [len(model.tables[side.pick(left, right)]) for left, _, right in model.edge_types]
+        assert_ranks_of_side(output, side, edges, model.score, sizes.__getitem__, known, error)
 
 
 @pytest.mark.parametrize("form", ["npy", "pt", "safetensors", "parquet lists", "parquet columns"])
@@ -463,12 +428,7 @@ def saved_as(form: str, table: torch.Tensor, folder: Path) -> Any:
         save_checkpoint(folder, {"embedding_bags.n.weight": table}, parts=3, safetensors=form == "shards")
         number = {"num_files": 3} if form == "shards" else {}
         return open_model(folder, {"model": "dot"} | number).entities
-    if form in ("pt", "safetensors"):
-        path = folder / f"n.{form}"
-        save = torch.save if form == "pt" else save_file
-        save({"n": table}, path)
-        return open_model(path, {"model": "dot", "entities": "n"}).entities
-    addresses = write_tables(folder, form, {"n": table.numpy()})
+    addresses = write_tables(folder, form, {"n": table})
     return open_model(folder, {"model": "dot", "entities": addresses["n"]}).entities
 
 

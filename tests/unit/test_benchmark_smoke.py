@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.kit.commands import run_program
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BENCHMARKS = sorted(
@@ -29,11 +28,9 @@ def test_every_benchmark_is_listed_with_its_question() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("program", BENCHMARKS, ids=NAMES)
 def test_a_benchmark_runs_and_prints_a_table(program: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(program), "--smoke"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    printed = run_program(sys.executable, program, "--smoke", cwd=tmp_path)
 
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^\|.*\|\n\|[-|]+\|\n(\|.*\|\n)+", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^\|.*\|\n\|[-|]+\|\n(\|.*\|\n)+", printed, re.MULTILINE), printed
     assert not list(tmp_path.iterdir())
 
 

@@ -3,12 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pbgeval.ranking import chunks
 from pbgeval.ranking.chunks import RelationGroup, SampledLists, chunk_blocks, group_by_relation
-from tests import reference
 
 RELATIONS = torch.tensor([1, 0, 1, 1, 0, 1, 1])
 
@@ -54,57 +51,6 @@ def test_sizes_of_lists(lists, chunk_size, longest, per_row):
     assert (chunk_size, longest, per_row) == (lists.chunk_size, lists.longest_list, lists.words_per_row)
     assert lists.window_rows() % chunk_size == 0
     assert chunks.WINDOW_ROWS <= lists.window_rows() < chunks.WINDOW_ROWS + chunk_size
-
-
-@st.composite
-def cases(draw):
-    lists = SampledLists(
-        num_batch_negs=draw(st.integers(0, 4)),
-        num_uniform_negs=draw(st.integers(0, 4)),
-        pbg_semantics=draw(st.booleans()),
-        batch_size=1,
-    )
-    if not lists.longest_list:
-        lists = SampledLists(1, 0, lists.pbg_semantics, 1)
-    lists = SampledLists(
-        lists.num_batch_negs, lists.num_uniform_negs, lists.pbg_semantics, lists.chunk_size * draw(st.integers(1, 3))
-    )
-    return lists, draw(st.lists(st.integers(0, 3), max_size=25)), draw(st.integers(0, 50)), draw(st.booleans())
-
-
-@given(cases(), st.sampled_from([1, 1 << 19]))
-def test_chunks_are_the_references_whatever_the_size_of_blocks(case, entries_per_block):
-    lists, relations, first_row, dynamic = case
-    edges = [(0, relation, 0) for relation in relations]
-    if lists.pbg_semantics:
-        batches = reference.pbg_batches(edges, dynamic, 1, lists.batch_size)
-    else:
-        batches = reference.default_batches(edges, dynamic, len(edges) or 1)
-    num_draws = []
-    expected = reference.chunks(
-        edges,
-        batches,
-        (lists.num_batch_negs, lists.num_uniform_negs),
-        lambda side, rows, count: num_draws.append(count) or [0] * count,
-        lists.pbg_semantics,
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "ENTRIES_PER_BLOCK", entries_per_block)
-        blocks = layout(torch.tensor(relations, dtype=torch.int64), lists, first_row, dynamic)
-
-    found = [
-        (rows, batch, draws, batch + draws + masked, first + at * draws)
-        for _, rows_of, batch, draws, _, masked, first in blocks
-        for at, rows in enumerate(rows_of)
-    ]
-    addresses = [first_row * lists.words_per_row + sum(num_draws[: 2 * at : 2]) for at in range(len(expected))]
-    assert [
-        (chunk.rows, chunk.num_own, count, chunk.list_length, address)
-        for chunk, count, address in zip(expected, num_draws[::2], addresses, strict=True)
-    ] == found
-    # The next window's words begin where this one's end at the latest.
-    end = max((first + len(rows_of) * draws for _, rows_of, _, draws, _, _, first in blocks), default=0)
-    assert end <= (first_row + len(relations)) * lists.words_per_row
 
 
 @pytest.mark.parametrize("lists", [SampledLists(2, 3), SampledLists(2, 1, num_degree_negs=2)])

@@ -1,4 +1,4 @@
-"""Blocks of queries and candidates counted by the compiled loop, against comparisons one by one of product's scores."""
+"""Blocks of queries and candidates counted by the compiled loop, against the general path on product's scores."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attrs import frozen
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pbgeval.ranking import blocks
+from pbgeval.ranking import blocks, counting
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME
 from pbgeval.scoring.product import product
 from pbgeval.scoring.self_check import check_kernels
@@ -25,127 +24,91 @@ def _rule_of_this_machine() -> None:
     check_kernels(CPU)
 
 
-@frozen
-class Block:
-    """Keys with their numbers of queries, and what else makes a block."""
+def drawn_block(
+    seed: int,
+    queries_of_key: tuple[int, ...],
+    num_candidates: int,
+    dimension: int = 5,
+    has_ties: bool = True,
+    num_known: int = 40,
+    width: float = 0.0,
+) -> dict[str, Any]:
+    """Keys with their numbers of queries, and what else makes a block; `width`: between limits and true scores."""
+    random = np.random.default_rng(seed)
+    num_keys, num_queries = len(queries_of_key), sum(queries_of_key)
 
-    seed: int
-    queries_of_key: tuple[int, ...]
-    num_candidates: int
-    dimension: int = 5
-    has_ties: bool = True
-    num_known: int = 40
-    width: float = 0.0  # between the limits and true scores
-    room_for_open: int = 1 << 20
+    def rows(number: int) -> torch.Tensor:
+        x_ND = random.standard_normal((number, dimension))
+        return torch.from_numpy(np.round(x_ND) / 2 if has_ties else x_ND).float()
 
-    def draw(self) -> dict[str, Any]:
-        random = np.random.default_rng(self.seed)
-        num_keys, num_queries = len(self.queries_of_key), sum(self.queries_of_key)
-
-        def rows(number: int) -> torch.Tensor:
-            x_ND = random.standard_normal((number, self.dimension))
-            return torch.from_numpy(np.round(x_ND) / 2 if self.has_ties else x_ND).float()
-
-        query_KD, candidate_CD = rows(num_keys), rows(self.num_candidates)
-        row_Q = np.repeat(np.arange(num_keys), self.queries_of_key)
-        scores_KC = product(query_KD[None], candidate_CD[None])[0].numpy()
-        # The true entity is a candidate, or is elsewhere, and its score is a candidate's or lies between.
-        own_Q = (
-            random.integers(-1, self.num_candidates, num_queries) if self.num_candidates else np.full(num_queries, -1)
-        )
-        true_Q = random.standard_normal(num_queries).astype(np.float32)
-        is_here = own_Q >= 0
-        true_Q[is_here] = scores_KC[row_Q[is_here], own_Q[is_here]]
-        known = self._cells(random, num_keys, self.num_known, unique=True)
-        return {
-            "query_KD": query_KD,
-            "candidate_CD": candidate_CD,
-            "scores_KC": scores_KC,
-            "row_Q": row_Q,
-            "own_Q": own_Q,
-            "high_Q": true_Q + np.float32(self.width),
-            "low_Q": true_Q - np.float32(self.width),
-            "known": known,
-            "room": self.room_for_open,
-        }
-
-    def _cells(self, random: np.random.Generator, num_rows: int, number: int, *, unique: bool) -> np.ndarray:
-        """Draw (row, candidate) in no order."""
-        if not num_rows * self.num_candidates:
-            return np.empty((2, 0), np.int64)
-        code = random.integers(0, num_rows * self.num_candidates, number)
-        return np.stack(np.divmod(random.permutation(np.unique(code)) if unique else code, self.num_candidates))
+    query_KD, candidate_CD = rows(num_keys), rows(num_candidates)
+    row_Q = np.repeat(np.arange(num_keys), queries_of_key)
+    scores_KC = product(query_KD[None], candidate_CD[None])[0].numpy()
+    # The true entity is a candidate, or is elsewhere, and its score is a candidate's or lies between.
+    own_Q = random.integers(-1, num_candidates, num_queries) if num_candidates else np.full(num_queries, -1)
+    true_Q = random.standard_normal(num_queries).astype(np.float32)
+    is_here = own_Q >= 0
+    true_Q[is_here] = scores_KC[row_Q[is_here], own_Q[is_here]]
+    codes = np.unique(random.integers(0, max(num_keys * num_candidates, 1), num_known))[: num_keys * num_candidates]
+    return {
+        "query_KD": query_KD,
+        "candidate_CD": candidate_CD,
+        "scores_KC": scores_KC,
+        "row_Q": row_Q,
+        "own_Q": own_Q,
+        "high_Q": true_Q + np.float32(width),
+        "low_Q": true_Q - np.float32(width),
+        "known": np.stack(np.divmod(random.permutation(codes), max(num_candidates, 1))),  # (row, candidate) in no order
+    }
 
 
-def one_by_one(drawn: dict[str, Any]) -> tuple[list[list[int]], list[tuple[int, int]]]:
-    """Count each query's candidates by Python's comparisons: better, tied, competing; then of the known ones.
-
-    Return these, and the cells that tie.
-    """
-    known_of_row: dict[int, set[int]] = {}
-    for row, candidate in drawn["known"].T.tolist():
-        known_of_row.setdefault(row, set()).add(candidate)
-    found, ties = [], []
-    columns = [drawn[name].tolist() for name in ("row_Q", "own_Q", "high_Q", "low_Q")]
-    for query, (row, own, high, low) in enumerate(zip(*columns, strict=True)):
-        counts = [0] * 6
-        for candidate, score in enumerate(drawn["scores_KC"][row].tolist()):
-            if candidate == own:
-                continue
-            for first in (0, 3) if candidate in known_of_row.get(row, ()) else (0,):
-                counts[first] += score > high
-                counts[first + 1] += low <= score <= high
-                counts[first + 2] += 1
-            ties += [(query, candidate)] if low <= score <= high else []
-        found.append(counts)
-    return np.array(found, np.int64).reshape(-1, 6).T.tolist(), ties
-
-
-shapes = st.builds(
-    Block,
-    seed=st.integers(0, 1 << 30),
-    queries_of_key=st.lists(st.integers(0, 3), max_size=30).map(tuple)
-    | st.sampled_from([(1,) * ROWS_AT_A_TIME, (1,) * (ROWS_AT_A_TIME + 1), (2,) * 400]),
-    num_candidates=st.sampled_from([0, 1, 2, 15, 16, 40, COLUMNS_AT_A_TIME, COLUMNS_AT_A_TIME + 1, 1300]),
-    dimension=st.sampled_from([1, 5, 100, 300]),
-    has_ties=st.booleans(),
-    num_known=st.sampled_from([0, 40, 3000]),
-    width=st.sampled_from([0.0, 0.0, 0.25, 1e-6]),
-    room_for_open=st.sampled_from([1 << 20, 1 << 20, 9, 1]),
+shapes = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 1 << 30),
+        "queries_of_key": st.lists(st.integers(0, 3), max_size=30).map(tuple)
+        | st.sampled_from([(1,) * ROWS_AT_A_TIME, (1,) * (ROWS_AT_A_TIME + 1), (2,) * 400]),
+        "num_candidates": st.sampled_from([0, 1, 2, 15, 16, 40, COLUMNS_AT_A_TIME, COLUMNS_AT_A_TIME + 1, 1300]),
+        "dimension": st.sampled_from([1, 5, 100, 300]),
+        "has_ties": st.booleans(),
+        "num_known": st.sampled_from([0, 40, 3000]),
+        "width": st.sampled_from([0.0, 0.0, 0.25, 1e-6]),
+    }
 )
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(shapes)
-@example(Block(0, (), 0))
-@example(Block(1, (1,), 1, num_known=1))
-@example(Block(2, (3, 0, 2), 0))
-@example(Block(3, (1,) * 193, 577, 300, num_known=3000))
-def test_counts_and_scores_are_those_of_comparing_one_by_one(block: Block) -> None:
-    drawn = block.draw()
+@given(shapes, st.sampled_from([1 << 20, 1 << 20, 9, 1]))
+@example({"seed": 0, "queries_of_key": (), "num_candidates": 0}, 9)
+@example({"seed": 1, "queries_of_key": (1,), "num_candidates": 1, "num_known": 1}, 9)
+@example({"seed": 2, "queries_of_key": (3, 0, 2), "num_candidates": 0}, 9)
+@example({"seed": 3, "queries_of_key": (1,) * 193, "num_candidates": 577, "dimension": 300, "num_known": 3000}, 9)
+def test_counts_and_open_cells_are_those_of_the_general_path(shape: dict[str, Any], room: int) -> None:
+    drawn = drawn_block(**shape)
     known = tuple(map(torch.from_numpy, drawn["known"]))
     row_and_own_Q = torch.from_numpy(drawn["row_Q"]), torch.from_numpy(drawn["own_Q"])
     limits = torch.from_numpy(drawn["high_Q"]), torch.from_numpy(drawn["low_Q"])
 
-    found, open_cells = blocks.count(
-        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, drawn["room"]
-    )
+    found, open_cells = blocks.count(drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, room)
 
-    counts = [getattr(of, name) for of in (found.raw, found.known) for name in COUNTS]
-    expected_counts, expected_open = one_by_one(drawn)
-    assert expected_counts == [of_query.tolist() for of_query in counts]
-    if 0 < drawn["room"] < len(expected_open):
+    scores_KC = torch.from_numpy(drawn["scores_KC"])
+    in_order = tuple(torch.from_numpy(of) for of in drawn["known"][:, np.lexsort(drawn["known"][::-1])])
+    expected = counting.count(scores_KC, *limits, row_Q=row_and_own_Q[0], own_Q=row_and_own_Q[1], known=in_order)
+    for counts, expected_counts in ((found.raw, expected.raw), (found.known, expected.known)):
+        for name in ("better_Q", "tied_Q", "num_competitors_Q"):
+            assert getattr(expected_counts, name).tolist() == getattr(counts, name).tolist()
+    of_query_QC = drawn["scores_KC"][drawn["row_Q"]]
+    ties_QC = (of_query_QC >= drawn["low_Q"][:, None]) & (of_query_QC <= drawn["high_Q"][:, None])
+    ties_QC[np.flatnonzero(drawn["own_Q"] >= 0), drawn["own_Q"][drawn["own_Q"] >= 0]] = False
+    expected_open = list(zip(*(index.tolist() for index in ties_QC.nonzero()), strict=True))
+    if room < len(expected_open):
         assert open_cells is None
-    elif drawn["room"]:
+    else:
         assert open_cells is not None
         assert expected_open == sorted(zip(*(index.tolist() for index in open_cells), strict=True))
 
 
-COUNTS = ("better_Q", "tied_Q", "num_competitors_Q")
-
-
 def test_infinite_true_scores_compare_as_numbers() -> None:
-    block = Block(5, (1, 1), 30).draw()
+    block = drawn_block(5, (1, 1), 30)
     true_Q = torch.tensor([torch.inf, -torch.inf])
     none = torch.empty(0, dtype=torch.int64)
 

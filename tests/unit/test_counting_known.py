@@ -38,19 +38,23 @@ def indices(values: list[tuple[int, ...]], width: int = 2) -> tuple[torch.Tensor
     return torch.tensor(values, dtype=torch.int64).reshape(-1, width).unbind(1)
 
 
-@given(blocks())
-def test_known_answers_of_a_row_count_for_each_of_its_queries_but_as_its_own(block):
+@given(blocks(), st.sampled_from([torch.float32, torch.float64]))
+def test_candidates_and_known_answers_of_a_row_count_for_each_of_its_queries_but_as_its_own(block, dtype):
+    """Beside columns that do not belong to the block."""
     scores, queries, cells = block
-    expected = [
-        slow_counts(true, [scores[row][column] for of, column in cells if of == row and column != own])
-        for row, true, own in queries
-    ]
+    wider = torch.full((len(scores), len(scores[0]) + 3), 9.0, dtype=dtype)
+    wider[:, 1:-2] = torch.tensor(scores, dtype=dtype)
     row_Q, own_Q = indices([(row, own) for row, _, own in queries])
-    true_Q = torch.tensor([true for _, true, _ in queries])
+    true_Q = torch.tensor([true for _, true, _ in queries], dtype=dtype)
 
-    assert (
-        as_tuples(count(torch.tensor(scores), true_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells)).known) == expected
-    )
+    found = count(wider[:, 1:-2], true_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells))
+
+    every = [(row, column) for row, of in enumerate(scores) for column in range(len(of))]
+    for counts, among in ((found.raw, every), (found.known, cells)):
+        assert as_tuples(counts) == [
+            slow_counts(true, [scores[row][column] for of, column in among if of == row and column != own])
+            for row, true, own in queries
+        ]
 
 
 @given(blocks(), st.lists(score_values(), min_size=6, max_size=6))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.kit.commands import run_program
 
 PROGRAM = """
 import numpy as np
@@ -23,11 +23,9 @@ print(len(said), jit._announce, *said, sep=";")
 
 @pytest.mark.slow
 def test_only_the_first_process_says_that_it_compiles(tmp_path: Path) -> None:
-    variables = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    runs = [subprocess.run([sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True)]
-    runs += [subprocess.run([sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True)]
+    runs = [run_program(sys.executable, "-c", PROGRAM, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
 
-    assert [run.stdout for run in runs] == [
+    assert runs == [
         "1;None;compiling loops, about 10 s, only the first time on this machine\n",
         "0;None\n",
     ]

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.integrations.metric_objects import RankMetric, TopKMetric
 from tests.kit.refusals import fault_of
+from tests.reference import rank_by_sorting
 from tests.unit.test_topk_metrics import of_order
 
 SCORES = st.sampled_from([-math.inf, -1.5, -0.0, 0.0, 0.25, 1.0, 2.0, math.inf])
@@ -35,11 +36,7 @@ def ranks_by_hand(rows: list[list[tuple[float, bool]]]) -> list[tuple[int, int, 
     found = []
     for row in rows:
         wrong = [score for score, is_true in row if not is_true]
-        for score, is_true in row:
-            if is_true:
-                better = sum(other > score for other in wrong)
-                tied = sum(other == score for other in wrong)
-                found.append((1 + better, 1 + better + tied, 1 + len(wrong)))
+        found += [(*rank_by_sorting(score, wrong), 1 + len(wrong)) for score, is_true in row if is_true]
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -136,32 +135,6 @@ class TestEveryMetric:
         assert (metric.compute_expectation is None) == (metric.compute_variance is None)
         assert "" not in (metric.range.text, metric.chance, metric.formula, metric.source)
         assert metric.direction in (1, -1, None)
-
-
-@pytest.fixture(scope="module")
-def simulated() -> tuple[RankDistribution, dict[str, np.ndarray]]:
-    """Every metric of many queries of ranks by chance, many times."""
-    generator = np.random.default_rng(20)
-    num_candidates, weights = generator.integers(2, 60, 21), generator.integers(1, 4, 21) / 2
-    values = {name: [] for name in WITH_EXPECTATION}
-    for _ in range(1000):
-        ranks = generator.integers(1, num_candidates + 1)
-        distribution = RankDistribution.from_queries(ranks, num_candidates, weights)
-        for name in WITH_EXPECTATION:
-            values[name].append(ALL[name].value(distribution))
-    return distribution, {name: np.array(of_name) for name, of_name in values.items()}
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", WITH_EXPECTATION)
-def test_expectation_and_variance_are_within_the_error_of_a_simulation(simulated, name):
-    distribution, values = simulated[0], simulated[1][name]
-    squares = (values - values.mean()) ** 2
-    errors = [of.std() / math.sqrt(len(values)) for of in (values, squares)]
-
-    # 4 standard errors: one in 16,000 figures is farther off by chance, and the draws are always the same
-    assert abs(ALL[name].expectation(distribution) - values.mean()) <= 4 * errors[0]
-    assert abs(ALL[name].variance(distribution) - squares.mean()) <= 4 * errors[1]
 
 
 @pytest.mark.parametrize("name", [name for name in reference.UP if name.startswith("adjusted")])

@@ -176,28 +176,10 @@ def test_passes_that_training_has_gone_back_behind_are_left_out(
     assert visits == [4] * (len(kept) - 1) + [1 + (len(epochs) - 1) % 2], "none of those that were thrown away"
 
 
-def test_a_run_begun_again_is_not_judged_by_the_one_before(tmp_path: Path) -> None:
-    tensors = model()
-    for _ in range(2):
-        monitor = make_monitor(tmp_path)
-        for epoch in range(3):
-            monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
-            with monitor.watch(epoch, BUCKETS[0], tensors):
-                tensors.tables["e", 0].copy_(model(seed=epoch).tables["e", 0])
-            monitor.end_pass(epoch)
-            assert not monitor.should_stop("mrr", patience=3)
-    assert len(read_history(tmp_path, pytest.fail).visits) == 3
-
-
-class TrainingError(Exception):
-    pass
-
-
 def test_what_the_training_raises_passes_through_and_leaves_no_record(tmp_path: Path) -> None:
     monitor = make_monitor(tmp_path)
     monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
-    error = TrainingError("out of memory")
-    for raised in (error, KeyboardInterrupt(), StopIteration()):
+    for raised in (MemoryError("out of memory"), KeyboardInterrupt(), StopIteration()):
         with pytest.raises(type(raised)) as caught, monitor.watch(0, BUCKETS[0], model()):
             raise raised
         assert raised is caught.value

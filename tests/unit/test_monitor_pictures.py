@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.kit.commands import run_program
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAX_BYTES = 150_000
@@ -15,11 +16,9 @@ MAX_BYTES = 150_000
 @pytest.mark.slow  # it trains for some minutes
 @pytest.mark.browser
 def test_the_pictures_of_the_documentation_are_those_that_the_program_draws(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "scripts.monitor_pictures", "--output", tmp_path]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    printed = run_program(sys.executable, "-m", "scripts.monitor_pictures", "--output", tmp_path, cwd=REPOSITORY)
 
-    assert done.returncode == 0, done.stderr
-    overfits, well_mixed = done.stdout.split("well_mixed: ")
+    overfits, well_mixed = printed.split("well_mixed: ")
     assert "overfits: epoch 2: training overfits to buckets: " in overfits
     assert "Training overfits to buckets: what a visit gains is lost before the next one." in overfits
     assert well_mixed.startswith("no warning\n")

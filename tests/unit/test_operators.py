@@ -3,12 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch.testing import assert_close
 
 from pbgeval.scoring.operators import OPERATORS
-from tests import reference
 from tests.kit.graphs import OPERATORS as PBG_NAMES
 from tests.kit.graphs import OWN_OPERATORS, RowSource, operator_params
 
@@ -66,20 +62,6 @@ def test_shapes_are_those_of_a_checkpoint(name):
     parameters = operator_params(name, 6, RowSource(0, is_quarters=True))
 
     assert {key: tuple(torch.tensor(value).shape) for key, value in parameters.items()} == OPERATORS[name].shapes(6)
-
-
-@given(st.sampled_from(NAMES), st.sampled_from([2, 4, 10]), st.booleans(), st.integers(0, 99), st.integers(1, 20))
-def test_rows_are_transformed_as_the_reference_does(name, dimension, quarters, seed, num_rows):
-    draw_row = RowSource(seed, quarters)
-    rows = [draw_row(dimension) for _ in range(num_rows)]
-    parameters = operator_params(name, dimension, draw_row)
-
-    tensors = prepared(name, {key: torch.tensor(of) for key, of in parameters.items()})
-    found = OPERATORS[name].apply(tensors, torch.tensor(rows), None)
-
-    expected = torch.tensor([reference.apply_operator(name, parameters, row) for row in rows])
-    is_exact = quarters and name != "rotate"
-    assert_close(found, expected, rtol=0 if is_exact else 1e-5, atol=0 if is_exact else 1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not OPERATORS[name].acts_on_both_sides])

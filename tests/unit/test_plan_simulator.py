@@ -1,24 +1,18 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.scaling.bounds import min_loads
 from benchmarks.scaling.simulator import Machines, Simulation, simulate
 from pbgeval.inputs.dispatch import DispatchPlan, make_dispatch_plan
 from pbgeval.notation import Bucket, WorkUnit
 from tests.examples import crossed
+from tests.unit.test_plan_dispatch import one_type
 
 LOAD_SECONDS = 0.05  # of one partition, where a bucket takes about a second
-
-
-def one_type(bucket: Bucket) -> frozenset:
-    return frozenset(bucket)
 
 
 def one_byte(partition) -> float:
@@ -82,50 +76,7 @@ def test_a_shared_file_system_serves_one_read_after_the_other():
     assert (result.seconds, result.bounds.reading_seconds) == (5.0, 4.0)
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 4))
-def test_units_of_one_stripe_go_to_whoever_is_free_first(times, num_workers):
-    """A slow computation of the same, without events: each unit in turn to the worker that is free first."""
-    plan = plan_of([{0}] * len(times), [(0, len(times))])
-    free = [0] * num_workers
-    for time in times:
-        free[free.index(min(free))] += time
-
-    result = simulate(
-        plan, Machines((1.0,) * num_workers, 1, 1e12), dict(zip(plan.units, map(float, times), strict=True)), one_byte
-    )
-
-    assert max(free) == pytest.approx(result.seconds)
-    assert sum(times) == pytest.approx(sum(result.busy_shares) * result.seconds)
-
-
 # Bounds
-
-
-def brute_force_loads(pairs: list[frozenset], num_partitions: int, room: int) -> int:
-    """The fewest loads that cover all pairs, by search over all sets that could be held."""
-    states = {(frozenset(), frozenset(pairs))}
-    loads = 0
-    while all(left for _, left in states):
-        loads += 1
-        following = set()
-        for held, left in states:
-            for partition in set(range(num_partitions)) - held:
-                kept_sets = [held] if len(held) < room else map(frozenset, combinations(held, room - 1))
-                for kept in kept_sets:
-                    now = kept | {partition}
-                    following.add((now, frozenset(pair for pair in left if not pair <= now)))
-        states = following
-    return loads
-
-
-@pytest.mark.parametrize(("num_partitions", "room"), [(3, 2), (4, 2), (4, 3), (5, 3), (5, 4)])
-def test_no_order_of_loads_beats_the_bound(num_partitions, room):
-    pairs = [frozenset(pair) for pair in combinations(range(num_partitions), 2)]
-
-    fewest = brute_force_loads(pairs, num_partitions, room)
-
-    bound = min_loads(len(pairs), room, two_sided=False)
-    assert bound <= fewest <= bound + 1
 
 
 def test_the_bound_on_loads_by_hand():

@@ -13,8 +13,7 @@ from tests.kit.case import TinyCase
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize(("dynamic", "precision"), [(False, "float32"), (True, "float64")])
 def test_the_size_of_units_changes_no_number_against_whole_partitions(
     dynamic: bool, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,9 @@ import csv
 import io
 import json
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +31,6 @@ from tests.kit.graphs import Relation, TinyGraph, tiny_graphs
 from tests.kit.on_disk import write_graph
 from tests.null_owner import null_owner
 
-RANK_TYPES = ("optimistic", "realistic", "pessimistic")
 NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_losses")
 
 few = settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
@@ -69,11 +69,12 @@ def as_text(rows: tuple[Mapping[str, Any], ...]) -> str:
     return text.getvalue()
 
 
-CANDIDATES = {
-    "all, filtered": {"candidates": "all"},
-    "partition, filtered": {"candidates": "partition"},
-    "sampled": {"candidates": "sampled", "num_batch_negs": 2, "num_uniform_negs": 3},
+CANDIDATES: dict[str, dict[str, Any]] = {
+    "all": {},
+    "partition": {},
+    "sampled": {"num_batch_negs": 2, "num_uniform_negs": 3},
 }
+TABLES = {"relation": "relations", "entity_types": "entity_types", "groups": "relation_groups"}
 
 
 @pytest.mark.slow
@@ -81,43 +82,81 @@ CANDIDATES = {
 @pytest.mark.parametrize("candidates", CANDIDATES)
 @given(graph=tiny_graphs(max_edges=12, max_partitions=3), draw=st.data())
 def test_the_same_question_has_the_same_answer_to_the_bit(candidates: str, graph: TinyGraph, draw: st.DataObject):
-    filtered = {"filter_edges": [graph.buckets]} if "filtered" in candidates else {}
-    more = [graph.buckets] if draw.draw(st.booleans(), "two edge paths") else []
-    side = draw.draw(st.sampled_from([{}, {"disable_lhs_negs": True}, {"disable_rhs_negs": True}]))
-    loss = draw.draw(st.booleans(), "loss") and CANDIDATES[candidates]["candidates"] != "all"
-    with tempfile.TemporaryDirectory() as folder:
-        config = write_graph(
-            graph,
-            Path(folder) / "data",
-            more_edge_paths=more,
-            save_ranks=True,
-            compute_loss=loss,
-            breakdowns=["relation", "entity_types"],
-            hits_at=[3, 1],
-            relation_prediction=candidates != "sampled" and draw.draw(st.booleans(), "relations"),
-            **CANDIDATES[candidates],
-            **filtered,
-            **side,
-        )
-        output = Path(folder) / "out"
-        evaluated = evaluate(config, output=output, workers=1, device="cpu")
-        for report in (evaluated, Report.read(output)):
-            found = report.recompute(edge_paths=config.edge_paths, breakdowns=["relation", "entity_types"])
-            alone = report.recompute()
+    """Asked of the whole run, and of some edges as if those had been evaluated alone, read in small blocks."""
+    filtered = candidates != "sampled"
+    names = [str(rel) if graph.dynamic else relation.name for rel, relation in enumerate(graph.relations)]
+    groups = {"a": [0], "b": draw.draw(st.lists(st.sampled_from(range(len(names))), min_size=1, unique=True))}
+    keys: dict[str, Any] = {
+        "candidates": candidates,
+        "save_ranks": True,
+        "compute_loss": draw.draw(st.booleans(), "loss") and candidates != "all",
+        "breakdowns": list(TABLES),
+        "hits_at": [3, 1],
+        "relation_prediction": filtered and draw.draw(st.booleans(), "relations"),
+        **CANDIDATES[candidates],
+        **draw.draw(st.sampled_from([{}, {"disable_lhs_negs": True}, {"disable_rhs_negs": True}])),
+    }
+    paths = [graph.buckets] * draw.draw(st.integers(1, 2), "edge paths")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "groups.json").write_text(json.dumps({key: [names[rel] for rel in of] for key, of in groups.items()}))
+        keys["relation_groups"] = str(folder / "groups.json")
+        known = [graph.buckets] if filtered else []
+        config = write_graph(graph, folder / "data", more_edge_paths=paths[1:], filter_edges=known, **keys)
+        evaluated = evaluate(config, output=folder / "out", workers=1, device="cpu")
+        question = {"edge_paths": config.edge_paths, "breakdowns": list(TABLES), "relation_groups": groups}
+        for report in (evaluated, Report.read(folder / "out")):
+            found, alone = report.recompute(**question), report.recompute()
 
-            assert comparable(evaluated) == comparable(found)
-            for name in ("relations", "entity_types"):
-                assert [*evaluated.rows[name]] == [*found.rows[name]]
-                assert (output / f"{name}.csv").read_text() == as_text(found.rows[name])
-        assert (comparable(evaluated, with_macro=False), None, None, ("buckets", "rank_histogram"), {None}) == (
-            comparable(alone, with_macro=False),
-            alone.document["macro_metrics"],
-            alone.document["relation_macro_metrics"],
-            alone.tables,
-            {found.document["metrics"][key] for key in found.document["metrics"] if key.endswith(".auc")},
+            assert_the_same(evaluated, found)
+            assert {None} == {value for key, value in found.document["metrics"].items() if key.endswith(".auc")}
+            assert "both.loss" not in found.document["metrics"]
+            assert {found.document["diagnostics"]["both"][name] for name in NOT_SAVED} == {None}
+            assert (comparable(evaluated, with_macro=False), None, None, ("buckets", "rank_histogram")) == (
+                comparable(alone, with_macro=False),
+                alone.document["macro_metrics"],
+                alone.document["relation_macro_metrics"],
+                alone.tables,
+            )
+        if not filtered:
+            return
+        kept = draw.draw(st.sets(st.sampled_from([*edges_of(graph), None])), "kept edges")
+        hits_at = draw.draw(st.lists(st.integers(1, 12), min_size=1, max_size=3, unique=True))
+        with_known = draw.draw(st.booleans(), "filtered")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(saved_run, "ROWS_AT_A_TIME", draw.draw(st.sampled_from([1, 2, 5]), "rows"))
+            cut = evaluated.recompute(
+                keep=keep_of(kept), hits_at=hits_at, filter="filtered" if with_known else "raw", **question
+            )
+        few_edges = {bucket: [e for e in edges if (bucket, *e) in kept] for bucket, edges in graph.buckets.items()}
+        config = write_graph(
+            replace(graph, buckets=few_edges),
+            folder / "cut",
+            more_edge_paths=[few_edges] * (len(paths) - 1),
+            filter_edges=known if with_known else [],
+            **keys | {"hits_at": hits_at},
         )
-        assert "both.loss" not in found.document["metrics"]
-        assert {found.document["diagnostics"]["both"][name] for name in NOT_SAVED} == {None}
+        assert_the_same(evaluate(config, output=folder / "out of cut", workers=1, device="cpu"), cut)
+        assert found.document["provenance"]["digest"] != cut.document["provenance"]["digest"]
+
+
+def assert_the_same(evaluated: Report, found: Report) -> None:
+    assert comparable(evaluated) == comparable(found)
+    for name in TABLES.values():
+        assert [*evaluated.rows[name]] == [*found.rows[name]]
+        assert (evaluated.path / f"{name}.csv").read_text() == as_text(found.rows[name])
+
+
+def edges_of(graph: TinyGraph) -> list[tuple[Any, ...]]:
+    return [(bucket, *edge) for bucket, edges in graph.buckets.items() for edge in edges]
+
+
+def keep_of(kept: set[Any]) -> Callable[..., np.ndarray]:
+    def keep(path: int, bucket: Bucket, lhs: np.ndarray, rel: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+        assert {np.dtype(np.int64)} == {array.dtype for array in (lhs, rel, rhs)}
+        return np.array([(bucket, *edge) in kept for edge in np.stack([lhs, rel, rhs], 1).tolist()], bool)
+
+    return keep
 
 
 # A graph whose saved counts are set by the tests
@@ -209,30 +248,6 @@ def saved_counts(draw: st.DrawFn) -> Counts:
 QUERIES = st.fixed_dictionaries({(side, at): saved_counts() for side in ("head", "tail") for at in range(len(PLACES))})
 
 
-class Found(NamedTuple):
-    """A ranked query of the reference."""
-
-    side: str
-    at: int
-    better: int
-    tied: int
-    competing: int
-    known: int
-
-    @property
-    def edge(self) -> tuple[int, int, int]:
-        path_index, bucket, row = PLACES[self.at]
-        return EDGES[path_index][bucket][row]
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Side, relation, type, partition and row of what is known."""
-        return key_of(self.side, self.at)
-
-    def rank(self, kind: str) -> Fraction:
-        return 1 + self.better + {"optimistic": 0, "realistic": Fraction(1, 2), "pessimistic": 1}[kind] * self.tied
-
-
 def key_of(side: str, at: int) -> tuple[Any, ...]:
     path_index, bucket, row = PLACES[at]
     lhs, rel, rhs = EDGES[path_index][bucket][row]
@@ -241,211 +256,9 @@ def key_of(side: str, at: int) -> tuple[Any, ...]:
     return side, rel, name, partition, rhs if side == "head" else lhs
 
 
-def reference_queries(queries: Mapping[tuple[str, int], Counts], kept: set[int], *, filtered: bool) -> list[Found]:
-    found = []
-    for (side, at), one in queries.items():
-        if at in kept and one.num_candidates:
-            known = one[3:] if filtered else (0, 0, 0)
-            found.append(
-                Found(side, at, one.better - known[0], one.tied - known[1], one.num_candidates - 1 - known[2], known[2])
-            )
-    return found
-
-
-def mean(weighted: list[tuple[Fraction, Fraction]]) -> Fraction | None:
-    return sum(w * x for w, x in weighted) / sum(w for w, _ in weighted) if weighted else None
-
-
-def reference_metrics(
-    queries: list[Found], cutoffs: tuple[int, ...], weight: Callable[[Found], Fraction] = lambda _: Fraction(1)
-) -> dict[str, Any]:
-    metrics: dict[str, Any] = {}
-    for label in ("head", "tail", "both"):
-        of_label = [query for query in queries if label in ("both", query.side)]
-        for kind in RANK_TYPES:
-            ranks = [(weight(query), query.rank(kind)) for query in of_label]
-            metrics[f"{label}.{kind}.count"] = len(of_label)
-            metrics[f"{label}.{kind}.mean_rank"] = mean(ranks)
-            metrics[f"{label}.{kind}.mean_reciprocal_rank"] = mean([(w, 1 / rank) for w, rank in ranks])
-            for k in cutoffs:
-                metrics[f"{label}.{kind}.hits_at_{k}"] = mean([(w, Fraction(rank <= k)) for w, rank in ranks])
-        metrics[f"{label}.query_auc"] = mean(
-            [
-                (weight(query), 1 - (query.better + Fraction(query.tied, 2)) / query.competing)
-                for query in of_label
-                if query.competing
-            ]
-        )
-    return metrics
-
-
-def reference_relation_macro(queries: list[Found], cutoffs: tuple[int, ...]) -> dict[str, Any]:
-    per_relation = [reference_metrics([q for q in queries if q.edge[1] == rel], cutoffs) for rel in range(3)]
-    macro: dict[str, Any] = {}
-    for key in per_relation[0]:
-        values = [of[key] for of in per_relation]
-        if key.endswith(".count"):
-            macro[key] = sum(values)
-        else:
-            macro[key] = mean([(Fraction(1), value) for value in values if value is not None])
-    return macro
-
-
-def check(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    assert set(expected) <= set(found)
-    for key, value in expected.items():
-        if value is None or key.endswith("count"):
-            assert value == found[key], key
-        else:  # each query's reciprocal or share is rounded to 2^-58
-            assert float(value) == pytest.approx(found[key], rel=1e-15, abs=4e-16), key
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> SavedCase:
     return SavedCase.write(tmp_path_factory.mktemp("saved"))
-
-
-def keep_of(kept: set[int], asked: Counter[int]) -> Callable[..., np.ndarray]:
-    """Keep edges by their place; blocks come in order, so places can be counted."""
-
-    def keep(path_index: int, bucket: Bucket, lhs: np.ndarray, rel: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-        at = sum(asked.values())
-        for number, edge in enumerate(zip(lhs.tolist(), rel.tolist(), rhs.tolist(), strict=True)):
-            of_path, of_bucket, row = PLACES[at + number]
-            assert (of_path, of_bucket, EDGES[of_path][of_bucket][row]) == (path_index, bucket, edge)
-            asked[at + number] += 1
-        assert {np.dtype(np.int64)} == {array.dtype for array in (lhs, rel, rhs)}
-        return np.array([at + number in kept for number in range(len(rel))], bool)
-
-    return keep
-
-
-@pytest.mark.slow
-@settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
-@given(
-    queries=QUERIES,
-    kept=st.sets(st.integers(0, len(PLACES) - 1)),
-    filtered=st.booleans(),
-    cutoffs=st.sets(st.integers(1, 12), max_size=3),
-    rows=st.sampled_from([2, 5, 100]),
-    overlap=st.lists(st.integers(0, 2), max_size=3),
-)
-def test_any_cut_of_any_counts_equals_the_reference(
-    saved: SavedCase,
-    queries: dict[tuple[str, int], Counts],
-    kept: set[int],
-    filtered: bool,
-    cutoffs: set[int],
-    rows: int,
-    overlap: list[int],
-):
-    saved.set_counts(queries)
-    asked: Counter[int] = Counter()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saved_run, "ROWS_AT_A_TIME", rows)
-        report = saved.report.recompute(
-            hits_at=cutoffs,
-            filter="filtered" if filtered else "raw",
-            headline="worst",
-            edge_paths=saved.config.edge_paths,
-            keep=keep_of(kept, asked),
-            breakdowns=["relation", "groups"],
-            relation_groups={"a": [2, 0], "b": overlap},
-        )
-    document = report.document
-    sorted_cutoffs = tuple(sorted(cutoffs))
-    expected = reference_queries(queries, kept, filtered=filtered)
-    counted = {query.at for query in expected}
-
-    assert Counter(range(len(PLACES))) == asked
-    assert ("pessimistic", len(counted), len(expected)) == (
-        document["headline"],
-        document["num_edges"],
-        document["num_queries"],
-    )
-    check(reference_metrics(expected, sorted_cutoffs), document["metrics"])
-    assert filtered == ("raw_metrics" in document)
-    if filtered:
-        raw = reference_queries(queries, kept, filtered=False)
-        check(reference_metrics(raw, sorted_cutoffs), document["raw_metrics"])
-    for path_index, of_path in enumerate(document["edge_paths"]):
-        own = [query for query in expected if PLACES[query.at][0] == path_index]
-        assert (f"edges{path_index}", len({query.at for query in own})) == (of_path["path"], of_path["num_edges"])
-        check(reference_metrics(own, sorted_cutoffs), of_path["metrics"])
-    frequency = Counter(key_of(side, at) for side in ("head", "tail") for at in counted)
-    over_keys = reference_metrics(expected, sorted_cutoffs, lambda query: Fraction(1, frequency[query.key]))
-    check(over_keys, document["macro_metrics"])
-    check(reference_relation_macro(expected, sorted_cutoffs), document["relation_macro_metrics"])
-    check_tables(report, expected, sorted_cutoffs, {"a": {2, 0}, "b": set(overlap)})
-    check_diagnostics(document["diagnostics"], expected, counted)
-    check_buckets(report, expected, sorted_cutoffs)
-
-
-def check_tables(
-    report: Report, expected: list[Found], cutoffs: tuple[int, ...], groups: Mapping[str, set[int]]
-) -> None:
-    relations = report.rows["relations"]
-    assert sorted({query.edge[1] for query in expected}) == [row["relation_id"] for row in relations]
-    for row in relations:
-        rel = row["relation_id"]
-        assert (f"r\r\n{rel}", *RELATIONS[rel]) == (row["relation"], row["lhs_type"], row["rhs_type"])
-        check(reference_metrics([query for query in expected if query.edge[1] == rel], cutoffs), row)
-    of_group = {name: [query for query in expected if query.edge[1] in ids] for name, ids in groups.items()}
-    rows = {row["group"]: row for row in report.rows["relation_groups"]}
-    assert {name for name, queries in of_group.items() if queries} == set(rows)
-    for name, row in rows.items():
-        check(reference_metrics(of_group[name], cutoffs), row)
-
-
-def check_diagnostics(diagnostics: Mapping[str, Any], expected: list[Found], counted: set[int]) -> None:
-    for label, found in diagnostics.items():
-        of_label = [query for query in expected if label in ("both", query.side)]
-        candidates = [query.competing + 1 for query in of_label]
-        assert {
-            "num_queries": len(of_label),
-            "num_candidates": {
-                "min": min(candidates, default=None),
-                "mean": sum(candidates) / len(candidates) if candidates else None,
-                "max": max(candidates, default=None),
-            },
-            "num_tied_queries": sum(query.tied > 0 for query in of_label),
-            "tied_share": sum(query.tied > 0 for query in of_label) / len(of_label) if of_label else None,
-            "mean_num_ties": sum(query.tied for query in of_label) / len(of_label) if of_label else None,
-            "num_queries_without_competitors": sum(query.competing == 0 for query in of_label),
-            "num_queries_outside": len(counted) * (2 if label == "both" else 1) - len(of_label),
-            "num_known_excluded": sum(query.known for query in of_label),
-            **dict.fromkeys(NOT_SAVED),
-        } == found
-
-
-def check_buckets(report: Report, expected: list[Found], cutoffs: tuple[int, ...]) -> None:
-    of_bucket = defaultdict(list)
-    for query in expected:
-        of_bucket[PLACES[query.at][:2]].append(query)
-    assert [(path, lhs, rhs) for path in range(2) for lhs in range(2) for rhs in range(2)] == [
-        (int(row["edge_path"][-1]), row["lhs_partition"], row["rhs_partition"]) for row in report.rows["buckets"]
-    ]
-    for row in report.rows["buckets"]:
-        own = of_bucket[int(row["edge_path"][-1]), (row["lhs_partition"], row["rhs_partition"])]
-        assert len({query.at for query in own}) == row["num_edges"]
-        metrics = reference_metrics(own, cutoffs)
-        check({key: metrics[key] for key in row if key in metrics}, row)
-
-
-@pytest.mark.slow
-def test_neither_blocks_nor_who_is_asked_first_change_a_byte(saved: SavedCase, monkeypatch: pytest.MonkeyPatch):
-    def figures(keep: Callable[..., np.ndarray] | None) -> dict[str, Any]:
-        report = saved.report.recompute(edge_paths=saved.config.edge_paths, keep=keep)
-        return report.to_dict()
-
-    def odd(path: int, bucket: Bucket, lhs: np.ndarray, rel: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-        return (lhs + rhs) % 2 == 1
-
-    whole = [figures(None), figures(odd)]
-    for rows in (1, 3):
-        monkeypatch.setattr(saved_run, "ROWS_AT_A_TIME", rows)
-        assert whole == [figures(None), figures(odd)]
-    assert whole[0]["provenance"] != whole[1]["provenance"]
 
 
 def test_a_keep_that_draws_lots_is_asked_once_so_key_counts_and_figures_agree(saved: SavedCase):
@@ -462,8 +275,9 @@ def test_a_keep_that_draws_lots_is_asked_once_so_key_counts_and_figures_agree(sa
     kept = {at for at, is_kept in enumerate(drawn) if is_kept}
     assert (len(PLACES), len(kept)) == (len(drawn), document["num_edges"])
     frequency = Counter(key_of("tail", at) for at in kept)
-    weighted = [(Fraction(1, frequency[key_of("tail", at)]), Fraction(1 + at)) for at in kept]
-    assert float(mean(weighted)) == document["macro_metrics"]["tail.realistic.mean_rank"]
+    weight = {at: Fraction(1, frequency[key_of("tail", at)]) for at in kept}
+    mean_rank = sum(weight[at] * (1 + at) for at in kept) / sum(weight.values())
+    assert float(mean_rank) == document["macro_metrics"]["tail.realistic.mean_rank"]
 
 
 def test_what_was_asked_is_in_the_provenance_and_its_digest(saved: SavedCase):

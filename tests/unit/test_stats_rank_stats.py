@@ -29,7 +29,12 @@ def test_metrics_of_the_sums_are_the_references(of):
     stats = stats_of(of)
 
     expected = reference.rank_metrics(ranks, LAYOUT.cutoffs)
-    found = rank_metrics(stats.total, LAYOUT.cutoffs)
+    found = metrics_of(stats)
+    competitors = sum(rank.num_candidates - 1 for rank in ranks)
+    for rank_type, of_type in expected.items():
+        index = 1 - 2 * (of_type["mean_rank"] - 1) * len(ranks) / competitors if competitors else None
+        found_index = found.pop(f"{rank_type}.adjusted_mean_rank_index")
+        assert found_index == (None if index is None else pytest.approx(index, rel=1e-12, abs=1e-12))
     auc = found.pop("query_auc")
     assert set(found) == {f"{rank_type}.{name}" for rank_type, of_type in expected.items() for name in of_type}
     for rank_type, of_type in expected.items():

@@ -120,9 +120,3 @@ def test_arrays_of_unlike_sizes_are_computed_at_once():
         num_G, power_G
     ).tolist()
     assert (harmonic(np.array([])).tolist(), log_power_spread(np.array([]), np.array([])).tolist()) == ([], [])
-
-
-def test_a_mean_of_few_reciprocals_far_out_keeps_its_digits():
-    expected = float(sum((Fraction(1, j) for j in range(FAR, FAR + 5)), Fraction(0)) / 5)
-
-    assert expected == pytest.approx(one(mean_reciprocal, FAR, FAR + 4), rel=TOLERANCE, abs=0.0)

@@ -1,15 +1,10 @@
 import os
 import pickle
-import tempfile
-from itertools import pairwise
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pbgeval.errors import DataError
 from pbgeval.notation import Bucket
@@ -55,11 +50,6 @@ def test_any_layout_and_integer_type_gives_the_same_int64_edges(tmp_path, layout
         assert (block.weight, block.lhs_features, block.rhs_features) == (None, None, None)
 
 
-def split(features):
-    """Offsets and data -> a list of features per edge."""
-    return [features.data[first:last].tolist() for first, last in pairwise(features.offsets.tolist())]
-
-
 @pytest.mark.parametrize("dtype", ["<i8", "<i4", ">i8"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_plain_pieces_are_read_without_hdf5_while_the_file_is_the_same(tmp_path, layout, dtype, monkeypatch):
@@ -87,31 +77,6 @@ def test_the_header_says_how_many_rows_are_unpacked_together(tmp_path, layout, r
     write_edges(tmp_path, (0, 0), *columns(3), layout=LAYOUTS[layout])
 
     assert rows == only_bucket(tmp_path).rows_per_chunk
-
-
-@pytest.mark.slow
-@given(
-    num_edges=st.integers(0, 60),
-    layout=st.sampled_from(["contiguous", "chunked", "gzip_shuffle"]),
-    dtype=st.sampled_from(["<i8", "<i4", ">i8"]),
-    cuts=st.lists(st.integers(0, 60), max_size=5),
-    seed=st.integers(0, 2**32),
-)
-def test_ranges_joined_are_the_whole_bucket(num_edges, layout, dtype, cuts, seed):
-    lhs, rel, lengths = columns(num_edges, seed)
-    rhs = np.full(num_edges, -1)
-    weight = np.linspace(-1, 1, num_edges)
-    lists = [list(range(length % 4)) for length in lengths.tolist()]
-    bounds = sorted({0, num_edges, *(min(cut, num_edges) for cut in cuts)})
-    with tempfile.TemporaryDirectory() as name:
-        folder, options = Path(name), {"dtype": dtype, "layout": LAYOUTS[layout]}
-        write_edges(folder, (0, 0), lhs, rel, rhs, weight=weight, rhs_features=lists, **options)
-        file = only_bucket(folder)
-        blocks = [file.read(start, stop) for start, stop in pairwise([0, *bounds])]  # an empty range first
-
-    for column, expected in (("lhs", lhs), ("rel", rel), ("rhs", rhs), ("weight", weight)):
-        assert expected.tolist() == torch.cat([getattr(block, column) for block in blocks]).tolist()
-    assert lists == [features for block in blocks for features in split(block.rhs_features)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -86,21 +86,14 @@ def other_file(file: h5py.File, values: np.ndarray, name: str = "other.h5") -> s
     return name
 
 
-def virtual_with_a_gap(file: h5py.File, name: str, values: np.ndarray) -> None:
-    half = values[: NUM_ROWS // 2]
-    source = h5py.VirtualSource(other_file(file, half), "values", half.shape, half.dtype)
-    virtual(file, name, values.shape, values.dtype, source)
-
-
-def virtual_of_unwritten_rows(file: h5py.File, name: str, values: np.ndarray) -> None:
+def virtual_of_other(file: h5py.File, name: str, values: np.ndarray, num_stored: int, num_mapped: int) -> None:
+    """Take the first rows from another file; it holds fewer than are mapped, or none."""
     with h5py.File(Path(file.filename).parent / "other.h5", "w") as other:
-        other.create_dataset("values", values.shape, values.dtype)
-    source = h5py.VirtualSource("other.h5", "values", values.shape, values.dtype)
-    virtual(file, name, values.shape, values.dtype, source)
-
-
-def virtual_of_fewer_rows(file: h5py.File, name: str, values: np.ndarray) -> None:
-    source = h5py.VirtualSource(other_file(file, values[:5]), "values", values.shape, values.dtype)
+        if num_stored:
+            other["values"] = values[:num_stored]
+        else:
+            other.create_dataset("values", values.shape, values.dtype)
+    source = h5py.VirtualSource("other.h5", "values", (num_mapped, *values.shape[1:]), values.dtype)
     virtual(file, name, values.shape, values.dtype, source)
 
 
@@ -145,9 +138,9 @@ MISSING: dict[str, Callable[[h5py.File, str, np.ndarray], object]] = {
     "no source": lambda file, name, values: virtual(
         file, name, values.shape, values.dtype, h5py.VirtualSource("none.h5", "x", values.shape, values.dtype)
     ),
-    "a gap": virtual_with_a_gap,
-    "a source never written": virtual_of_unwritten_rows,
-    "a short source": virtual_of_fewer_rows,
+    "a gap": lambda *where: virtual_of_other(*where, 12, 12),
+    "a source never written": lambda *where: virtual_of_other(*where, 0, NUM_ROWS),
+    "a short source": lambda *where: virtual_of_other(*where, 5, NUM_ROWS),
     "a pattern": virtual_by_a_pattern,
     "itself": virtual_of_itself,
     "no raw file": lambda *where: external(*where, None),

@@ -8,7 +8,6 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +32,6 @@ from tests.unit.test_storage_candidates import write as write_candidates
 
 Buckets = Mapping[tuple[int, int], list[Edge]]
 CUTOFFS = (1, 3, 30)
-Groups = tuple[tuple[int, int], ...]  # (candidates of one score, answers among them), best first
 
 
 def of_order(is_hit: tuple[bool, ...], num_answers: int, k: int) -> dict[str, float]:
@@ -65,45 +63,27 @@ def mean_over_orders(candidates: list[tuple[int, bool]], k: int) -> dict[str, fl
     return {name: sum(of[name] for of in figures) / len(figures) for name in NAMES}
 
 
-@lru_cache(maxsize=100_000)
-def by_chance(groups: Groups, k: int) -> dict[str, float]:
-    """The same by walking down the list and drawing from each group, with the chance of all that may have happened."""
-    chances, place = {(0, 0, 0): 1.0}, 0  # answers left in the group, hits, place of the first
-    precisions, gain = 0.0, 0.0
-    for size, hits in groups:
-        chances = {(hits, *of[1:]): chance for of, chance in chances.items()}
-        for drawn in range(min(size, k - place)):
-            place += 1
-            after: dict[tuple[int, int, int], float] = defaultdict(float)
-            for (left, seen, first), chance in chances.items():
-                share = left / (size - drawn)
-                precisions += chance * share * (seen + 1) / place
-                gain += chance * share / math.log2(place + 1)
-                if share:
-                    after[left - 1, seen + 1, first or place] += chance * share
-                if share < 1:
-                    after[left, seen, first] += chance * (1 - share)
-            chances = after
-    num_answers = sum(hits for _, hits in groups)
-    mean_hits = sum(seen * chance for (_, seen, _), chance in chances.items())
-    possible = min(k, num_answers)
-    ideal = sum(1 / math.log2(place + 1) for place in range(1, possible + 1))
-    values = {
-        "recall": mean_hits / num_answers,
-        "precision": mean_hits / k,
-        "f1": 2 * mean_hits / (k + num_answers),
-        "map": precisions / possible,
-        "ndcg": gain / ideal,
-        "mrr": sum(chance / first for (_, _, first), chance in chances.items() if first),
-        "hit_ratio": sum(chance for (_, seen, _), chance in chances.items() if seen),
-    }
-    return {name: float(value) for name, value in values.items()}
-
-
 def approximately(expected: Any) -> Any:
     if expected is None:
         return None
     return pytest.approx(expected, rel=1e-12, abs=1e-14)
+
+
+def counted(candidates: list[tuple[float, bool]], query: int = 0) -> list[tuple[int, ...]]:
+    """What is counted of each answer: its query, who is better and tied, and who stands before it if nobody ties."""
+    counts = []
+    for score in (score for score, hit in candidates if hit):
+        better, tied = (
+            sum(beats(s, score) for s, hit in candidates if not hit) for beats in (operator.gt, operator.eq)
+        )
+        counts.append((query, better, tied, 0 if tied else sum(s > score for s, _ in candidates)))
+    return counts
+
+
+def figures_of(candidates: list[tuple[float, bool]], k: int) -> dict[str, float]:
+    """The figures of one list by the package's formula, which the next test compares with all orders."""
+    places, _ = AnswerPlaces.of_counts(*np.array(sorted(counted(candidates)), np.int64).T)
+    return {name: float(value_U[0]) for name, value_U in places.values(k).items()}
 
 
 @given(
@@ -118,11 +98,7 @@ def approximately(expected: Any) -> Any:
 @settings(max_examples=examples(120))
 def test_figures_are_means_over_all_orders_of_ties(queries: list[list[tuple[int, bool]]], k: int) -> None:
     """K may be beyond the last candidate."""
-    counts = []
-    for query, of in enumerate(queries):
-        for score, _ in (answer for answer in of if answer[1]):
-            better, tied = (sum(beats(s, score) for s, hit in of if not hit) for beats in (operator.gt, operator.eq))
-            counts.append((query, better, tied, 0 if tied else sum(s > score for s, _ in of)))
+    counts = [of_answer for query, of in enumerate(queries) for of_answer in counted(of, query)]
     columns = np.array(sorted(counts), np.int64).reshape(-1, 4).T
 
     places, run_A = AnswerPlaces.of_counts(*columns)
@@ -143,10 +119,8 @@ class Asked(NamedTuple):
     num_candidates: int
 
     @property
-    def groups(self) -> Groups:
-        scores = [*self.answers.values(), *self.others.values()]
-        sizes, hits = Counter(scores), Counter(self.answers.values())
-        return tuple((sizes[score], hits[score]) for score in sorted(sizes, reverse=True))
+    def candidates(self) -> list[tuple[float, bool]]:
+        return [(score, of is self.answers) for of in (self.answers, self.others) for score in of.values()]
 
 
 def asked_of(graph: TinyGraph, paths: list[Buckets], train: list[Buckets], side: str, scope: str) -> list[Asked]:
@@ -173,7 +147,7 @@ def means(asked: list[Asked]) -> tuple[dict[str, float | None], dict[str, float 
     micro: dict[str, float | None] = {}
     macro: dict[str, float | None] = {}
     for k in CUTOFFS:
-        figures = [(len(of.answers), by_chance(of.groups, k)) for of in asked]
+        figures = [(len(of.answers), figures_of(of.candidates, k)) for of in asked]
         total = sum(times for times, _ in figures)
         for name in NAMES:
             micro[f"{name}_at_{k}"] = sum(times * of[name] for times, of in figures) / total if asked else None
