@@ -82,6 +82,7 @@ class Case(NamedTuple):
     is_outside: bool  # not ranked
     precision: str
     in_time: list[bool]  # left out by the time-aware filter
+    list_length: int  # as PBG's logistic loss counts it
 
     @property
     def rel(self) -> int:
@@ -99,7 +100,7 @@ class Case(NamedTuple):
         others = [other for other, keep in zip(self.others, kept, strict=True) if keep]
         scores = [score for score, keep in zip(self.scores, kept, strict=True) if keep]
         query = Query(self.row, self.side, self.true_score, scores)
-        return Judged(self.graph, self.bucket, query, others, len(others) + 1, self.precision)
+        return Judged(self.graph, self.bucket, query, others, self.list_length, self.precision)
 
     def counts(self) -> dict[str, int]:
         """The row of a ranks file."""
@@ -154,14 +155,18 @@ def _of_bucket(
                 return _may_compete(graph, rules, known, side, rel, other)
 
             true = ends.get(side, edges[row][1])
-            others = [other for other in lists[row, side] if other != true and competes(other)]
+            listed, list_length = lists[row, side]
+            others = [other for other in listed if competes(other)]
             now = rules.times[path_index][bucket][row] if rules.times else 0
-            times = [known.get(reference.corrupt(ends, edges[row][1], side, other), []) for other in others]
+            times = [
+                known.get(reference.corrupt(ends, edges[row][1], side, other), []) if other != true else []
+                for other in others
+            ]
             left_out = [rules.left_out(of, now) if rules.filtered else (False, False) for of in times]
             in_known, in_time = [static for static, _ in left_out], [near for _, near in left_out]
             true_score, scores = reference.edge_scores(graph, bucket, edges[row], side, others)
             case = (graph, path_index, bucket, row, side, true_score, others, scores, in_known, not competes(true))
-            cases.append(Case(*case, protocol.precision, in_time))
+            cases.append(Case(*case, protocol.precision, in_time, list_length))
     return cases
 
 
@@ -196,27 +201,40 @@ def _lists(
     path_index: int,
     evaluated: list[int],
     training: Sequence[Buckets],
-) -> dict[tuple[int, str], list[Entity]]:
-    """Who is listed for each query, by row and side; where lists are sampled, as often as drawn."""
+) -> dict[tuple[int, str], tuple[list[Entity], int]]:
+    """Who is listed beside the true entity of each query, by row and side, and the length of PBG's list.
+
+    Who is sampled is listed as often as drawn; copies of the true entity only under `pbg`, but for the edge's own.
+    """
     edges, lists = graph.buckets[bucket], {}
     policies = {row: _policy(graph, protocol, edges[row][1]) for row in evaluated}
     for row in evaluated:
         ends, types = reference.true_entities(graph, bucket, edges[row]), _types(graph, edges[row][1])
+        every = {"rel": [of for of in range(len(graph.relations)) if _types(graph, of) == types]}
         for side in ends:
             tables = graph.embeddings[types[side]]
             parts = range(len(tables)) if policies[row] == "all" else [ends[side][0]]
-            lists[row, side] = [(part, at) for part in parts for at in range(len(tables[part]))]
-        lists[row, "rel"] = [of for of in range(len(graph.relations)) if _types(graph, of) == types]
+            every[side] = [(part, at) for part in parts for at in range(len(tables[part]))]
+        for side, of_side in every.items():
+            true = ends.get(side, edges[row][1])
+            lists[row, side] = [other for other in of_side if other != true], len(of_side)
     sampled = [row for row in evaluated if policies[row] == "sampled"]
-    batches = [
-        [row for row in batch if row in sampled]
-        for batch in reference.default_batches(edges, graph.dynamic, protocol.window)
-    ]
+    if protocol.pbg:
+        batches = reference.pbg_batches(edges, graph.dynamic, protocol.slices, protocol.batch_size)
+    else:
+        batches = reference.default_batches(edges, graph.dynamic, protocol.window)
+    batches = [[row for row in batch if row in sampled] for batch in batches]
     draws = Draws(graph, protocol, bucket, path_index, training)
-    for chunk in reference.chunks(edges, filter(None, batches), protocol.num_negs, draws, size=protocol.num_degree):
-        for row in chunk.rows:
-            for side, (part, _) in reference.true_entities(graph, bucket, edges[row]).items():
-                lists[row, side] = [(part, entry) for entry in chunk.lists[side]]
+    cut = (edges, filter(None, batches), protocol.num_negs, draws, protocol.pbg, protocol.num_degree)
+    for chunk in reference.chunks(*cut):
+        for position, row in enumerate(chunk.rows):
+            for side, (part, true) in reference.true_entities(graph, bucket, edges[row]).items():
+                others = [
+                    (part, other)
+                    for place, other in enumerate(chunk.lists[side])
+                    if (place != position or place >= chunk.num_own if protocol.pbg else other != true)
+                ]
+                lists[row, side] = others, chunk.list_length
     return lists
 
 

@@ -1,7 +1,7 @@
-"""A tiny graph and a protocol -> the queries that the reference finds, and how far rounded scores may be from them.
+"""The settings that decide who competes, what is drawn, and how far rounded scores may be from a query's.
 
-Who shares a list, what competes and how it ranks is the reference's own. Only the random words are the package's: they
-are an input. Their addresses are computed here, from the rule that `candidates/chunks.py` documents.
+Only the random words are the package's: they are an input. Their addresses are computed here, from the rule that
+`candidates/chunks.py` documents.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
-from unittest import mock
 
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
@@ -206,54 +205,6 @@ class Judged(NamedTuple):
         return (bound + math.fsum(bound + of for of in bounds)) * self.graph.relations[self.rel].weight + 2.0**-30
 
 
-def expected_queries(graph: TinyGraph, protocol: Protocol, bucket: Bucket, path_index: int = 0) -> list[Judged]:
-    """All queries of a bucket on the enabled sides."""
-    edges = graph.buckets[bucket]
-
-    def is_full(row: int) -> bool:
-        all_negs = graph.relations[edges[row][1]].all_negs
-        return all_negs if protocol.candidates is None else protocol.candidates == "partition"
-
-    judged = []
-    if any(map(is_full, range(len(edges)))):
-        with recorded_competitors() as others:
-            queries = reference.full_queries(graph, bucket, "partition")
-        for query, of in zip(queries, others, strict=True):
-            judged.append(Judged(graph, bucket, query, of, len(of) + 1, protocol.precision))
-    judged = [one for one in judged if is_full(one.query.row)]
-    if protocol.pbg:
-        batches = reference.pbg_batches(edges, graph.dynamic, protocol.slices, protocol.batch_size)
-    else:
-        batches = reference.default_batches(edges, graph.dynamic, protocol.window)
-    batches = [batch for batch in batches if batch and not is_full(batch[0])]
-    draws = Draws(graph, protocol, bucket, path_index)
-    chunks = reference.chunks(edges, batches, protocol.num_negs, draws, protocol.pbg)
-    length_of = {row: chunk.list_length for chunk in chunks for row in chunk.rows}
-    with recorded_competitors() as others:
-        queries = reference.sampled_queries(graph, bucket, chunks, pbg=protocol.pbg)
-    for query, of in zip(queries, others, strict=True):
-        judged.append(Judged(graph, bucket, query, of, length_of[query.row], protocol.precision))
-    return [one for one in judged if one.query.side in protocol.sides]
-
-
-class recorded_competitors:  # noqa: N801 - a context manager
-    """Notes who the reference lets compete, query by query: it hands back scores only."""
-
-    def __enter__(self) -> list[list[Entity]]:
-        original, noted = reference.edge_scores, []
-
-        def note(graph: TinyGraph, bucket: Bucket, edge: object, side: str, others: Iterable[Entity]) -> object:
-            noted.append(list(others))
-            return original(graph, bucket, edge, side, noted[-1])
-
-        self.patch = mock.patch.object(reference, "edge_scores", note)
-        self.patch.start()
-        return noted
-
-    def __exit__(self, *_: object) -> None:
-        self.patch.stop()
-
-
 # How far rounding may lead. Norms stand for vectors, so the bounds are wide, and still far below the gaps of scores.
 
 
@@ -305,8 +256,3 @@ def rounding_bound(
     of_square = unit * (x + y) ** 2
     of_root = min(math.sqrt(of_square), of_square / distance) if distance else math.sqrt(of_square)
     return of_root + unit * distance + of_bias + 1e-15
-
-
-def each_bucket(graph: TinyGraph, protocol: Protocol, path_index: int = 0) -> Iterator[tuple[Bucket, list[Judged]]]:
-    for bucket in graph.buckets:
-        yield bucket, expected_queries(graph, protocol, bucket, path_index)
