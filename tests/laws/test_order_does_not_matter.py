@@ -45,6 +45,7 @@ from pbgeval.stats.rank_stats import (
 from pbgeval.stats.ranks import RankCounts
 from pbgeval.worker import Work, do_work
 from tests.examples import examples
+from tests.kit.counts import counts_of
 
 LAYOUT = StatsLayout((1, 3, 10))
 KEYS = tuple(GroupKey(path, Bucket(0, rhs), side) for path in range(2) for rhs in range(2) for side in ENDS)
@@ -54,11 +55,6 @@ sizes = st.one_of(st.integers(0, 4), st.integers(0, 1 << 22), st.integers(0, 1 <
 queries = st.tuples(sizes, sizes, sizes)
 losses = st.floats(0, 1e6)
 scores = st.lists(st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 0.25, np.inf]), max_size=5)
-
-
-def counts_of(of: Sequence[tuple[int, int, int]]) -> RankCounts:
-    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
 
 
 def side_stats(

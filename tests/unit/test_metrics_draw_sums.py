@@ -9,14 +9,8 @@ import pytest
 import torch
 
 from pbgeval.metrics.estimates import NUM_SUMS, DrawSums, Estimate, interval_of
-from pbgeval.stats.ranks import RankCounts, RankType
-from tests.sampled_estimates_reference import (
-    UniformSample,
-    estimate_adjusted_mean_rank,
-    estimate_adjusted_mean_rank_index,
-    estimate_mean_rank,
-    estimate_query_auc,
-)
+from pbgeval.stats.ranks import RankCounts
+from tests.sampled_estimates_reference import UniformSample, estimates
 
 Rows = list[tuple[int, int, int, int, int]]  # better, tied, competing, N, list
 
@@ -42,14 +36,7 @@ def test_units_give_the_estimates_of_one_array_of_all_queries(seed: int) -> None
     of_units = [[row for row in rows if row[4] % 6 == unit] for unit in range(6)]  # no list is cut
     total = DrawSums.total([sums_of(unit) for unit in of_units])
     better, tied, competing, num_competitors, lists = np.array(rows).T
-    sample = UniformSample(1 + better, 1 + better + tied, competing, 1 + num_competitors, True, lists)
-
-    expected = {"query_auc": estimate_query_auc(sample)}
-    for rank_type in RankType:
-        name = rank_type.value
-        expected[f"{name}.mean_rank"] = estimate_mean_rank(sample, rank_type)
-        expected[f"{name}.adjusted_arithmetic_mean_rank"] = estimate_adjusted_mean_rank(sample, rank_type)
-        expected[f"{name}.adjusted_mean_rank_index"] = estimate_adjusted_mean_rank_index(sample, rank_type)
+    expected = estimates(UniformSample(1 + better, 1 + better + tied, competing, num_competitors, lists))
     found = total.estimates()
     assert set(found) == set(expected)
     for name, estimate in expected.items():  # terms are added in another order
