@@ -6,15 +6,17 @@ restrictions, constraints and who is outside, is decided here, entity by entity.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import compress
 from typing import NamedTuple
 
 from tests import reference
 from tests.kit.graphs import Bucket, Edge, Entity, KnownEdge, TinyGraph
-from tests.laws.expected import Draws, Judged, Protocol, is_in
+from tests.laws.expected import UNITS, Draws, Protocol, is_in, rounding_bound
 from tests.reference import Query
 
 Buckets = Mapping[Bucket, list[Edge]]
@@ -89,18 +91,66 @@ class Case(NamedTuple):
         return self.graph.buckets[self.bucket][self.row][1]
 
     @property
-    def key(self) -> tuple[object, ...]:
-        ends = reference.true_entities(self.graph, self.bucket, self.graph.buckets[self.bucket][self.row])
-        if self.side == "rel":
-            return self.side, *_types(self.graph, self.rel).values(), *ends.values()
-        return self.side, self.rel, ends["rhs" if self.side == "lhs" else "lhs"]
+    def ends(self) -> dict[str, Entity]:
+        return reference.true_entities(self.graph, self.bucket, self.graph.buckets[self.bucket][self.row])
 
-    def judged(self, *, filtered: bool, in_time: bool = False) -> Judged:
+    @property
+    def key(self) -> tuple[object, ...]:
+        if self.side == "rel":
+            return self.side, *_types(self.graph, self.rel).values(), *self.ends.values()
+        return self.side, self.rel, self.ends["rhs" if self.side == "lhs" else "lhs"]
+
+    @property
+    def query(self) -> Query:
+        return Query(self.row, self.side, self.true_score, self.scores)
+
+    def judged(self, *, filtered: bool, in_time: bool = False) -> Case:
+        """The query without competitors that a filter leaves out."""
         kept = [not (filtered and known) for known in (self.in_time if in_time else self.is_known)]
-        others = [other for other, keep in zip(self.others, kept, strict=True) if keep]
-        scores = [score for score, keep in zip(self.scores, kept, strict=True) if keep]
-        query = Query(self.row, self.side, self.true_score, scores)
-        return Judged(self.graph, self.bucket, query, others, self.list_length, self.precision)
+        return self._replace(others=[*compress(self.others, kept)], scores=[*compress(self.scores, kept)])
+
+    def bounds(self, precision: str) -> tuple[float, list[float]]:
+        """Bounds of the rounding errors of the true score and of the competitors' scores."""
+        ends, bounds = self.ends, []
+        answers = [ends.get(self.side, self.rel), *self.others]
+        for answer, score in zip(answers, [self.true_score, *self.scores], strict=True):
+            lhs, rel, rhs = reference.corrupt(ends, self.rel, self.side, answer)
+            bounds.append(rounding_bound(self.graph, rel, self.side, lhs, rhs, score, UNITS[precision]))
+        return bounds[0], bounds[1:]
+
+    def is_copy(self) -> list[bool]:
+        """Whether a competitor's row is the true entity's, bit by bit: then it must tie, whatever the rounding."""
+        relation = self.graph.relations[self.rel]
+        if self.side == "rel":
+            acts = [
+                (of.operator, of.lhs_params if self.graph.dynamic else of.rhs_params) for of in self.graph.relations
+            ]
+            return [acts[other] == acts[self.rel] for other in self.others]
+        table = self.graph.embeddings[relation.lhs if self.side == "lhs" else relation.rhs]
+        part, row = self.ends[self.side]
+        return [table[other][at] == table[part][row] for other, at in self.others]
+
+    def rank_ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The lowest and highest optimistic, and pessimistic, rank that rounding leaves possible."""
+        bound, bounds = self.bounds(self.precision)
+        sure = doubtful = copies = 0
+        for score, of, copied in zip(self.scores, bounds, self.is_copy(), strict=True):
+            gap = score - self.true_score
+            copies += copied
+            sure += not copied and gap > bound + of
+            doubtful += not copied and abs(gap) <= bound + of
+        return (1 + sure, 1 + sure + doubtful), (1 + sure + copies, 1 + sure + doubtful + copies)
+
+    def loss(self, protocol: Protocol) -> float:
+        """The weighted loss of the query."""
+        length = self.list_length if protocol.pbg else max(1, len(self.others))
+        of = reference.loss(protocol.loss or "", self.true_score, self.scores, length, protocol.margin)
+        return of * self.graph.relations[self.rel].weight
+
+    def loss_error(self) -> float:
+        """How far the loss may be off: every loss moves at most as much as all scores together."""
+        bound, bounds = self.bounds(self.precision)
+        return (bound + math.fsum(bound + of for of in bounds)) * self.graph.relations[self.rel].weight + 2.0**-30
 
     def counts(self) -> dict[str, int]:
         """The row of a ranks file."""

@@ -13,14 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
 
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
 from pbgeval.ranking.draws import DrawStream
 from tests import reference
 from tests.kit.graphs import Bucket, Edge, Entity, Row, TinyGraph
-from tests.reference import Query
 
 SIDES = {"lhs": Side.LHS, "rhs": Side.RHS, "rel": Side.REL}
 LABELS = {"lhs": "head", "rhs": "tail", "rel": "relation"}
@@ -142,67 +140,6 @@ class Draws:
         sums = list(accumulate(weights))
         by_degree = [bisect_right(sums, word * sums[-1] >> 64) for word in words[count:]]
         return [word * size >> 64 for word in words[:count]] + by_degree
-
-
-class Judged(NamedTuple):
-    """A query of the reference, and what is needed to say how well rounded scores can decide it."""
-
-    graph: TinyGraph
-    bucket: Bucket
-    query: Query
-    others: list[Entity] | list[int]  # its competitors
-    list_length: int  # as PBG's logistic loss counts it
-    precision: str
-
-    @property
-    def rel(self) -> int:
-        return self.graph.buckets[self.bucket][self.query.row][1]
-
-    def bounds(self, precision: str) -> tuple[float, list[float]]:
-        """Bounds of the rounding errors of the true score and of the competitors' scores."""
-        true = reference.true_entities(self.graph, self.bucket, self.graph.buckets[self.bucket][self.query.row])
-        scores = [self.query.true_score, *self.query.competitors]
-        answers = [true.get(self.query.side, self.rel), *self.others]
-        bounds = []
-        for answer, score in zip(answers, scores, strict=True):
-            lhs, rel, rhs = reference.corrupt(true, self.rel, self.query.side, answer)
-            bounds.append(rounding_bound(self.graph, rel, self.query.side, lhs, rhs, score, UNITS[precision]))
-        return bounds[0], bounds[1:]
-
-    def is_copy(self) -> list[bool]:
-        """Whether a competitor's row is the true entity's, bit by bit: then it must tie, whatever the rounding."""
-        relation = self.graph.relations[self.rel]
-        if self.query.side == "rel":
-            acts = [
-                (of.operator, of.lhs_params if self.graph.dynamic else of.rhs_params) for of in self.graph.relations
-            ]
-            return [acts[other] == acts[self.rel] for other in self.others]
-        table = self.graph.embeddings[relation.lhs if self.query.side == "lhs" else relation.rhs]
-        edge = self.graph.buckets[self.bucket][self.query.row]
-        part, row = reference.true_entities(self.graph, self.bucket, edge)[self.query.side]
-        return [table[other][at] == table[part][row] for other, at in self.others]
-
-    def rank_ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The lowest and highest optimistic, and pessimistic, rank that rounding leaves possible."""
-        bound, bounds = self.bounds(self.precision)
-        sure = doubtful = copies = 0
-        for score, of, copied in zip(self.query.competitors, bounds, self.is_copy(), strict=True):
-            gap = score - self.query.true_score
-            copies += copied
-            sure += not copied and gap > bound + of
-            doubtful += not copied and abs(gap) <= bound + of
-        return (1 + sure, 1 + sure + doubtful), (1 + sure + copies, 1 + sure + doubtful + copies)
-
-    def loss(self, protocol: Protocol) -> float:
-        """The weighted loss of the query."""
-        length = self.list_length if protocol.pbg else max(1, len(self.others))
-        of = reference.loss(protocol.loss or "", self.query.true_score, self.query.competitors, length, protocol.margin)
-        return of * self.graph.relations[self.rel].weight
-
-    def loss_error(self) -> float:
-        """How far the loss may be off: every loss moves at most as much as all scores together."""
-        bound, bounds = self.bounds(self.precision)
-        return (bound + math.fsum(bound + of for of in bounds)) * self.graph.relations[self.rel].weight + 2.0**-30
 
 
 # How far rounding may lead. Norms stand for vectors, so the bounds are wide, and still far below the gaps of scores.

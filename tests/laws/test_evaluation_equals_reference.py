@@ -32,7 +32,7 @@ from tests.examples import among, crossed, examples
 from tests.kit.graphs import COMPARATORS, OWN_COMPARATORS, Relation, TinyGraph, edge_lists, tiny_graphs
 from tests.kit.on_disk import write_graph
 from tests.laws.competition import Case, Rules, expected_cases, macro_figures, relation_macro_figures
-from tests.laws.expected import LABELS, SIDES, Judged, Protocol, is_in
+from tests.laws.expected import LABELS, SIDES, Protocol, is_in
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, with_constants
 from tests.saved_ranks import read_ranks
 
@@ -188,7 +188,7 @@ def labels(protocol: Protocol) -> list[str]:
     return [*(LABELS[side] for side in protocol.sides), "both"]
 
 
-def rank_figures(judged: list[Judged]) -> dict[str, float | None]:
+def rank_figures(judged: list[Case]) -> dict[str, float | None]:
     """`<rank type>.<metric>` of some queries; None where there are none."""
     if not judged:
         names = [metric.name for metric in query_metrics(HITS_AT)]
@@ -199,7 +199,7 @@ def rank_figures(judged: list[Judged]) -> dict[str, float | None]:
     return {f"{kind}.{name}": value for kind, of_kind in metrics.items() for name, value in of_kind.items()}
 
 
-def auc_figures(judged: list[Judged]) -> dict[str, float | None]:
+def auc_figures(judged: list[Case]) -> dict[str, float | None]:
     queries = [one.query for one in judged]
     pooled = reference.auc(queries) if queries else None
     return {"query_auc": reference.query_auc(query.ranks for query in queries), "auc": pooled}
@@ -212,7 +212,7 @@ def assert_equal(expected: Mapping[str, float | None], found: Mapping[str, Any],
         assert (None if value is None else pytest.approx(value, **tolerance)) == found[f"{label}.{name}"], name
 
 
-def assert_histograms(judged: list[Judged], report: Report, label: str) -> None:
+def assert_histograms(judged: list[Case], report: Report, label: str) -> None:
     """Ranks agree query by query, whatever the order: as often as the reference finds a rank, it was found."""
     expected: Counter[tuple[str, float]] = Counter()
     for ranks in (one.query.ranks for one in judged):
@@ -316,7 +316,7 @@ def assert_exactly(graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules
             assert_equal(figures | auc_figures(judged), row, "both")
 
 
-def doubtful_pairs(judged: list[Judged]) -> int:
+def doubtful_pairs(judged: list[Case]) -> int:
     """Pairs of a true score and a competitor's that may change places in the pool, where all are float32."""
     every = [(one.query, *one.bounds("float32")) for one in judged]
     pool = [pair for query, _, bounds in every for pair in zip(query.competitors, bounds, strict=True)]
@@ -437,7 +437,7 @@ def test_losses_are_the_references(loss, pbg, data):
             if not of:
                 assert value is None
                 continue
-            error = 1e-9 if graph.is_exact else weighted(of, Judged.loss_error)
+            error = 1e-9 if graph.is_exact else weighted(of, Case.loss_error)
             assert value == pytest.approx(weighted(of, lambda one: one.loss(protocol)), rel=1e-5, abs=error)
         if graph.is_exact:  # weights count in the loss alone
             assert_figures(cases, report.document["metrics"], "both", filtered=False)
