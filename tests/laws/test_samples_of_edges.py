@@ -305,7 +305,7 @@ def test_intervals_of_rounds_that_stop_at_a_target_cover_the_exact_value_of_a_re
     model = real_model(reference_path / "golden" / "fb237_4p_complex")
 
     met = 0
-    for seed in range(200):
+    for seed in range(80):
         planned = EdgeSample.of_rounds(model.population, seed)
         numbers = [1]
         while True:
@@ -318,4 +318,4 @@ def test_intervals_of_rounds_that_stop_at_a_target_cover_the_exact_value_of_a_re
             numbers.append(round_needed(interval, 0.006, numbers[-1], planned.round_totals))
         met += interval.low <= model.report[MRR] <= interval.high
 
-    assert met >= 180
+    assert met >= 72
