@@ -95,7 +95,7 @@ def with_known(claimed: Any, found: Any) -> Any:
             764,
         ),
         (("train_paths=edges", "topk_metrics=True", "save_topk=3"), 764),
-        (("candidates=sampled", "sample_edges=300"), 300),
+        (("candidates=sampled", "sample_edges=300"), 288),
     ],
 )
 def test_an_honest_result_can_be_true(case: TinyCase, tmp_path: Path, overrides: tuple[str, ...], again: int) -> None:
