@@ -38,8 +38,6 @@ class FastPath:
     watch: Callable[[pytest.MonkeyPatch, Note], None]  # calls the note whenever the path is taken
     loops: tuple[CompiledLoop, ...] = ()
     needs: tuple[str, ...] = ()  # other paths, without which it has nothing to do
-    # Whether scores have the bits of the general path; else figures may differ by candidates within a rounding.
-    same_bits: bool = True
 
 
 def by_loops(module: ModuleType, threshold: str, *loops: CompiledLoop) -> FastPath:
@@ -161,7 +159,6 @@ PATHS: Mapping[str, FastPath] = {
         turn_on=leave_as_it_is,
         turn_off=lambda patch: patch.setattr(sweep, "contests", functools.partial(contests, move=False)),
         watch=watch_moved,
-        same_bits=False,
     ),
     "repeated_counts": FastPath(
         turn_on=look_for_repeated,
@@ -172,7 +169,6 @@ PATHS: Mapping[str, FastPath] = {
         turn_on=count_by_kernel,
         turn_off=lambda patch: patch.setattr(fused, "DEVICE_TYPES", ()),
         watch=watch_kernel,
-        same_bits=False,
     ),
 }
 OF_A_CPU = tuple(name for name in PATHS if name != "fused")  # where the kernel serves, the others are not asked

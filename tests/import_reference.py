@@ -58,8 +58,3 @@ def buckets(
             (left, lhs), (right, rhs) = (places[entity_type][name] for entity_type, name in ends)
             found.setdefault((left, right), []).append((lhs, relations.index(relation), rhs, *weight))
     return found, unknown
-
-
-def num_repeated(found: Mapping[tuple[int, int], Sequence[Edge]]) -> int:
-    """Count edges beyond the first of equal ones."""
-    return sum(len(rows) - len({row[:3] for row in rows}) for rows in found.values())

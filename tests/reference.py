@@ -173,20 +173,6 @@ def known_edges(graph: TinyGraph, buckets: Mapping[Bucket, Iterable[Edge]]) -> s
     return {(true["lhs"], rel, true["rhs"]) for true, rel in ends}
 
 
-def full_queries(graph: TinyGraph, bucket: Bucket, scope: str, known: Collection[KnownEdge] = ()) -> list[Query]:
-    """Two queries per edge, lhs then rhs: all entities of the bucket's "partition", or "all" of the type, compete."""
-    queries = []
-    for row, edge in enumerate(graph.buckets[bucket]):
-        ends, relation = true_entities(graph, bucket, edge), graph.relations[edge[1]]
-        for side, true in ends.items():
-            tables = graph.embeddings[relation.lhs if side == "lhs" else relation.rhs]
-            parts = range(len(tables)) if scope == "all" else [true[0]]
-            others = {(part, other) for part in parts for other in range(len(tables[part]))} - {true}
-            kept = [other for other in sorted(others) if corrupt(ends, edge[1], side, other) not in known]
-            queries.append(Query(row, side, *edge_scores(graph, bucket, edge, side, kept)))
-    return queries
-
-
 class Chunk(NamedTuple):
     """Edges that share one list per side; each entry is a row of the bucket's partition, batch negatives first."""
 
@@ -237,23 +223,6 @@ def chunks(
             padded = min(num_batch_negs, len(batch)) if pbg else num_batch_negs
             result.append(Chunk(rows, lists, num_own, padded + num_uniform_negs))
     return result
-
-
-def sampled_queries(
-    graph: TinyGraph, bucket: Bucket, of: Iterable[Chunk], known: Collection[KnownEdge] = (), pbg: bool = False
-) -> list[Query]:
-    """Two queries per edge: copies of the true entity are dropped, or under `pbg` only the edge's own entry."""
-    queries = []
-    for chunk, (position, row) in [(one, place) for one in of for place in enumerate(one.rows)]:
-        edge = graph.buckets[bucket][row]
-        ends = true_entities(graph, bucket, edge)
-        for side, true in ends.items():
-            entries = [(i, (true[0], entry)) for i, entry in enumerate(chunk.lists[side])]
-            copies = {i for i, other in entries if (i == position < chunk.num_own if pbg else other == true)}
-            others = [other for i, other in entries if i not in copies]
-            kept = [other for other in others if other == true or corrupt(ends, edge[1], side, other) not in known]
-            queries.append(Query(row, side, *edge_scores(graph, bucket, edge, side, kept)))
-    return queries
 
 
 def rank_metrics(ranks: Collection[Ranks], hits_at: Collection[int]) -> dict[str, dict[str, float]]:

@@ -14,6 +14,7 @@ import torch
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.monitor.records import file_of_worker, read_history
 from tests.kit.commands import start
+from tests.kit.training import passes_of
 
 pytestmark = pytest.mark.peers
 
@@ -44,13 +45,6 @@ def trained(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
 def ends_of(folder: Path) -> list[dict[str, Any]]:
     """Return what each process says of its end."""
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("ended.*.json"))]
-
-
-def passes_of(monitored: Path) -> list[dict[str, Any]]:
-    passes = [of.to_json() for of in read_history(monitored, pytest.fail).passes]
-    for of_pass in passes:
-        del of_pass["index"]  # running numbers are each worker's own
-    return passes
 
 
 def visits_of(monitored: Path) -> dict[tuple[int, ...], tuple[Any, Any]]:

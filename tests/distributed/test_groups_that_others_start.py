@@ -12,14 +12,13 @@ import pytest
 from pbgeval.cluster.environment import GroupPlace
 from pbgeval.cluster.team import address_of, open_store
 from pbgeval.errors import LaunchError
-from tests.clusters import EVERY_POLICY, CaseAndResult
+from tests.clusters import CaseAndResult
 from tests.kit.commands import COMMAND, numbers_of, run_of, start
 from tests.kit.groups import free_port, start_as_mpirun
 from tests.patience import PATIENCE
 
 
 @pytest.mark.slow
-@EVERY_POLICY
 def test_workers_of_mpirun_give_the_numbers_of_one_worker(evaluated: CaseAndResult, tmp_path: Path) -> None:
     case, output = evaluated.case, tmp_path / "mpi"
     workers = start_as_mpirun([COMMAND, "--config", case.config, "--output", output, "--quiet"], 2, case.root)
@@ -29,7 +28,6 @@ def test_workers_of_mpirun_give_the_numbers_of_one_worker(evaluated: CaseAndResu
 
 
 @pytest.mark.slow
-@EVERY_POLICY
 def test_a_job_of_submitit_on_this_host_gives_the_numbers_of_one_worker(
     evaluated: CaseAndResult, tmp_path: Path
 ) -> None:

@@ -37,24 +37,6 @@ def test_a_killed_worker_is_the_cause_and_not_its_peers(victim: int, monkeypatch
         start_local_workers(sum_without, (victim, True), 2, print)
 
 
-def sum_once_disturbed(folder: Path) -> int:
-    """Worker 1 is killed the first time; all add up the second time."""
-    team = Team.join()
-    if team.rank_in_team == 1 and not (folder / "disturbed").exists():
-        (folder / "disturbed").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return int(team.sum_(torch.ones(1, dtype=torch.int64)))
-
-
-@pytest.mark.slow
-def test_a_group_heals_when_a_worker_is_killed(tmp_path: Path) -> None:
-    said: list[str] = []
-
-    assert start_local_workers(sum_once_disturbed, (tmp_path,), 2, said.append) == {0: 2, 1: 2}
-    (line,) = said
-    assert line.startswith("worker 1 was ended by SIGKILL")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_worker_that_raises_is_the_cause_and_not_its_peers(victim: int) -> None:

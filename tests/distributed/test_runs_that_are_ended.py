@@ -248,7 +248,7 @@ def whole(short_case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> dic
     return undisturbed_numbers(short_case, tmp_path_factory.mktemp("whole") / "output")
 
 
-@pytest.mark.parametrize("seed", range(examples(20)))
+@pytest.mark.parametrize("seed", range(examples(10)))
 def test_a_random_worker_is_killed_at_a_random_moment(
     seed: int, short_case: TinyCase, whole: dict[str, str], seconds: float, tmp_path: Path
 ) -> None:

@@ -116,19 +116,6 @@ main()
     assert done.printed == "10000\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_end_with_their_launcher(tmp_path: Path, number: int) -> None:
-    launcher = started(tmp_path, wait=True)
-    workers = said_by_workers(tmp_path)
-
-    launcher.send_signal(number)
-
-    launcher.communicate(timeout=PATIENCE)
-    for process, server, *_ in workers:
-        assert ended(int(process)), "a worker outlives its launcher"
-        assert ended(int(server)), "the server outlives its workers"
-
-
 def test_the_server_outlives_what_ends_a_run(tmp_path: Path) -> None:
     """A scheduler sends its signal to every process of a job; workers that leave things in order need their parent."""
     launcher = started(tmp_path, wait=True)
@@ -161,16 +148,20 @@ def test_workers_start_again_when_their_server_is_killed(tmp_path: Path) -> None
     assert all(ended(int(process)) for process, *_ in second)
 
 
-@pytest.mark.parametrize("victim", ["launcher", "server"])
-def test_no_file_is_left_behind_by_what_is_killed(victim: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("victim", "number"), [("launcher", signal.SIGKILL), ("launcher", signal.SIGTERM), ("server", signal.SIGKILL)]
+)
+def test_neither_a_process_nor_a_file_is_left_behind(victim: str, number: int, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     launcher = started(tmp_path, wait=True, TMPDIR=str(temporary))
     workers = said_by_workers(tmp_path)
 
-    os.kill(launcher.pid if victim == "launcher" else int(workers[0][1]), signal.SIGKILL)
+    os.kill(launcher.pid if victim == "launcher" else int(workers[0][1]), number)
 
-    assert all(ended(int(process)) for process, *_ in workers)
+    for process, server, *_ in workers:
+        assert ended(int(process)), "a worker outlives its launcher or its server"
+        assert ended(int(server)), "the server outlives its workers"
     launcher.kill()
     launcher.communicate(timeout=PATIENCE)
     assert list(temporary.iterdir()) == []

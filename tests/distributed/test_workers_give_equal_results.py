@@ -1,4 +1,4 @@
-"""The numbers do not depend on how many workers and threads there are, nor on who started them."""
+"""Numbers and ranks do not depend on how many workers and threads there are, nor on who started them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,22 +14,29 @@ from tests.kit.case import TinyCase
 from tests.kit.commands import COMMAND, flags, numbers_of, run_of, start_command
 from tests.kit.groups import run_group
 from tests.patience import PATIENCE
+from tests.saved_ranks import counts_of
 
+LOSS = "compute_loss=True"
 SETTINGS = {
-    "sampled": ["candidates=sampled"],
-    "partition": ["candidates=partition"],
-    "pbg_semantics": ["pbg_semantics=True", "workers=2"],
-    "per relation": [],  # one relation of the tiny case has all_negs
+    "sampled": ["candidates=sampled", LOSS],
+    "partition": ["candidates=partition", "topk_metrics=True", LOSS],
+    "pbg_semantics": ["pbg_semantics=True", "workers=2", LOSS],
+    "per relation": [LOSS],  # one relation of the tiny case has all_negs
+    "by degree": ["candidates=sampled", "num_degree_negs=3", "degree_power=0.75"],
+    "all": ["candidates=all", "topk_metrics=True", "save_topk=5"],
+    "observed": ["candidates=all", "type_constraint=observed"],
+    "max_memory": ["candidates=all", "max_memory=2GB"],
 }
-WORKERS_AND_THREADS = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (5, 1)]
+WORKERS_AND_THREADS = [(1, 2), (2, 2), (3, 1), (5, 1)]
 
 
-def evaluate(case: TinyCase, overrides: list[str], output: Path, *, workers: int, threads: int) -> dict[str, str]:
+def results(case: TinyCase, overrides: list[str], output: Path, workers: int, threads: int) -> dict[str, Any]:
+    """Evaluate in a group; return the numbers, and the counts of each query where they are saved."""
     run_group(case, overrides, output, workers=workers, threads=threads)
     run = run_of(output)
     assert (workers, True) == (run["num_workers"], run["reproducible"])
     assert {threads} == {facts["threads"] for facts in run["workers"]}
-    return numbers_of(output)
+    return numbers_of(output) | counts_of(output)
 
 
 def join_by_torchrun(case: TinyCase, overrides: list[str], output: Path, workers: int) -> subprocess.CompletedProcess:
@@ -45,35 +53,34 @@ def join_by_torchrun(case: TinyCase, overrides: list[str], output: Path, workers
 
 
 @pytest.mark.slow
-def test_two_workers_of_two_threads_give_the_numbers_of_one(tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path / "case")
-    overrides = ["compute_loss=True"]
+def test_two_workers_of_two_threads_and_those_of_torchrun_give_the_numbers_of_one(tmp_path: Path) -> None:
+    case, numbers = TinyCase.write(tmp_path / "case"), {}
+    for workers, threads in (("1", "1"), ("2", "2")):
+        arguments = ["-p", LOSS, "--workers", workers, "--quiet", "--output", str(tmp_path / workers)]
+        assert start_command(case, *arguments, environment={"OMP_NUM_THREADS": threads}).printed == ""
+        numbers[workers] = numbers_of(tmp_path / workers)
+    done = join_by_torchrun(case, [LOSS], tmp_path / "torchrun", workers=2)
 
-    alone = evaluate(case, overrides, tmp_path / "alone", workers=1, threads=1)
-    arguments = [*flags(overrides), "--workers", "2", "--quiet", "--output", str(tmp_path / "together")]
-    done = start_command(case, *arguments, environment={"OMP_NUM_THREADS": "2"})
-    together = numbers_of(tmp_path / "together")
-
-    assert (done.status, done.out, done.err) == (0, "", "")
-    assert ({"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv"}, alone) == (set(alone), together)
+    assert done.returncode == 0, done.stderr
+    assert {*numbers["1"]} == {"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv"}
+    assert numbers["1"] == numbers["2"] == numbers_of(tmp_path / "torchrun")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("setting", "dynamic"), list(zip(SETTINGS, cycle([False, True]))))  # a dozen processes each
-def test_workers_threads_and_launchers_change_no_number(setting: str, dynamic: bool, tmp_path: Path) -> None:
+def test_workers_and_threads_change_no_number_and_no_rank(setting: str, dynamic: bool, tmp_path: Path) -> None:
+    """The edges of another case are known, but where PyTorch-BigGraph's figures are asked for."""
+    TinyCase.write(tmp_path / "other", dynamic=dynamic, edges_per_bucket=60, seed=2)
     case = TinyCase.write(tmp_path / "case", dynamic=dynamic)
-    overrides = [*SETTINGS[setting], "compute_loss=True"]
-    results = {
-        (workers, threads): evaluate(
-            case, overrides, tmp_path / f"{workers}x{threads}", workers=workers, threads=threads
-        )
-        for workers, threads in WORKERS_AND_THREADS
-    }
-    done = join_by_torchrun(case, overrides, tmp_path / "torchrun", workers=2)
+    breakdowns = "breakdowns=relation,cardinality,entity_frequency,popularity"
+    known = [f"train_paths={tmp_path / 'other' / 'edges'}", breakdowns, "save_ranks=True"]
+    overrides = [*SETTINGS[setting], *(known if setting != "pbg_semantics" else [])]
 
-    assert done.returncode == 0, done.stderr
-    results[2, 0] = numbers_of(tmp_path / "torchrun")
-    assert [key for key, numbers in results.items() if numbers != results[1, 1]] == []
+    alone = results(case, overrides, tmp_path / "alone", 1, 1)
+    others = {of: results(case, overrides, tmp_path / f"{of[0]}x{of[1]}", *of) for of in WORKERS_AND_THREADS}
+
+    assert [of for of, found in others.items() if found != alone] == []
+    assert (setting == "pbg_semantics") or '"popularity"' in alone["metrics.json"]
 
 
 @pytest.mark.slow
@@ -86,15 +93,13 @@ def test_workers_and_threads_change_no_number_of_a_trained_checkpoint(
     name: str, setting: str, reference_path: Path, tmp_path: Path
 ) -> None:
     case = TinyCase(reference_path / "golden" / name, {})
-    overrides = [*SETTINGS[setting], "compute_loss=True"]
-    results = {
-        (workers, threads): evaluate(
-            case, overrides, tmp_path / f"{workers}x{threads}", workers=workers, threads=threads
-        )
-        for workers, threads in ((1, 1), (1, 2), (2, 2), (3, 1))
-    }
 
-    assert [key for key, numbers in results.items() if numbers != results[1, 1]] == []
+    alone, together = (
+        results(case, SETTINGS[setting], tmp_path / str(workers), workers, threads)
+        for workers, threads in ((1, 1), (3, 2))
+    )
+
+    assert alone == together
 
 
 @pytest.mark.slow

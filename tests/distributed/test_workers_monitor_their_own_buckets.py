@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from pbgeval.cluster.team import Team
 from pbgeval.monitor.records import file_of_worker, read_history
 from pbgeval.notation import Bucket
 from tests.kit.groups import join, start_workers
-from tests.kit.training import make_graph
+from tests.kit.training import make_graph, passes_of
 
 NUM_PASSES = 4
 
@@ -56,13 +55,6 @@ def _work(output: Path, moving: bool) -> None:
 def run_workers(output: Path, workers: int, moving: bool) -> None:
     output.mkdir()
     join(start_workers(workers, 1, _work, output, moving))
-
-
-def passes_of(output: Path) -> list[dict[str, Any]]:
-    passes = [of.to_json() for of in read_history(output, pytest.fail).passes]
-    for of_pass in passes:
-        del of_pass["index"]  # running numbers are each worker's own
-    return passes
 
 
 @pytest.mark.slow

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
-from pbgeval.monitor.records import PassRecord
+from pbgeval.monitor.records import PassRecord, read_history
 from pbgeval.notation import Bucket
 
 NUM_CLUSTERS = 6
@@ -96,6 +97,11 @@ def train(
         if until_warned and warnings:
             break
     return Run(passes, warnings)
+
+
+def passes_of(monitored: Path) -> list[dict[str, Any]]:
+    """Return the records of a folder's passes, without their running numbers, which are each worker's own."""
+    return [of.to_json() | {"index": None} for of in read_history(monitored, pytest.fail).passes]
 
 
 def _step(lhs_ND: Tensor, rhs_ND: Tensor, edges: Tensor, optimizer: torch.optim.Optimizer) -> None:

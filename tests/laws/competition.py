@@ -6,15 +6,17 @@ restrictions, constraints and who is outside, is decided here, entity by entity.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import compress
 from typing import NamedTuple
 
 from tests import reference
 from tests.kit.graphs import Bucket, Edge, Entity, KnownEdge, TinyGraph
-from tests.laws.expected import Draws, Judged, Protocol, is_in
+from tests.laws.expected import UNITS, Draws, Protocol, is_in, rounding_bound
 from tests.reference import Query
 
 Buckets = Mapping[Bucket, list[Edge]]
@@ -82,24 +84,73 @@ class Case(NamedTuple):
     is_outside: bool  # not ranked
     precision: str
     in_time: list[bool]  # left out by the time-aware filter
+    list_length: int  # as PBG's logistic loss counts it
 
     @property
     def rel(self) -> int:
         return self.graph.buckets[self.bucket][self.row][1]
 
     @property
-    def key(self) -> tuple[object, ...]:
-        ends = reference.true_entities(self.graph, self.bucket, self.graph.buckets[self.bucket][self.row])
-        if self.side == "rel":
-            return self.side, *_types(self.graph, self.rel).values(), *ends.values()
-        return self.side, self.rel, ends["rhs" if self.side == "lhs" else "lhs"]
+    def ends(self) -> dict[str, Entity]:
+        return reference.true_entities(self.graph, self.bucket, self.graph.buckets[self.bucket][self.row])
 
-    def judged(self, *, filtered: bool, in_time: bool = False) -> Judged:
+    @property
+    def key(self) -> tuple[object, ...]:
+        if self.side == "rel":
+            return self.side, *_types(self.graph, self.rel).values(), *self.ends.values()
+        return self.side, self.rel, self.ends["rhs" if self.side == "lhs" else "lhs"]
+
+    @property
+    def query(self) -> Query:
+        return Query(self.row, self.side, self.true_score, self.scores)
+
+    def judged(self, *, filtered: bool, in_time: bool = False) -> Case:
+        """The query without competitors that a filter leaves out."""
         kept = [not (filtered and known) for known in (self.in_time if in_time else self.is_known)]
-        others = [other for other, keep in zip(self.others, kept, strict=True) if keep]
-        scores = [score for score, keep in zip(self.scores, kept, strict=True) if keep]
-        query = Query(self.row, self.side, self.true_score, scores)
-        return Judged(self.graph, self.bucket, query, others, len(others) + 1, self.precision)
+        return self._replace(others=[*compress(self.others, kept)], scores=[*compress(self.scores, kept)])
+
+    def bounds(self, precision: str) -> tuple[float, list[float]]:
+        """Bounds of the rounding errors of the true score and of the competitors' scores."""
+        ends, bounds = self.ends, []
+        answers = [ends.get(self.side, self.rel), *self.others]
+        for answer, score in zip(answers, [self.true_score, *self.scores], strict=True):
+            lhs, rel, rhs = reference.corrupt(ends, self.rel, self.side, answer)
+            bounds.append(rounding_bound(self.graph, rel, self.side, lhs, rhs, score, UNITS[precision]))
+        return bounds[0], bounds[1:]
+
+    def is_copy(self) -> list[bool]:
+        """Whether a competitor's row is the true entity's, bit by bit: then it must tie, whatever the rounding."""
+        relation = self.graph.relations[self.rel]
+        if self.side == "rel":
+            acts = [
+                (of.operator, of.lhs_params if self.graph.dynamic else of.rhs_params) for of in self.graph.relations
+            ]
+            return [acts[other] == acts[self.rel] for other in self.others]
+        table = self.graph.embeddings[relation.lhs if self.side == "lhs" else relation.rhs]
+        part, row = self.ends[self.side]
+        return [table[other][at] == table[part][row] for other, at in self.others]
+
+    def rank_ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The lowest and highest optimistic, and pessimistic, rank that rounding leaves possible."""
+        bound, bounds = self.bounds(self.precision)
+        sure = doubtful = copies = 0
+        for score, of, copied in zip(self.scores, bounds, self.is_copy(), strict=True):
+            gap = score - self.true_score
+            copies += copied
+            sure += not copied and gap > bound + of
+            doubtful += not copied and abs(gap) <= bound + of
+        return (1 + sure, 1 + sure + doubtful), (1 + sure + copies, 1 + sure + doubtful + copies)
+
+    def loss(self, protocol: Protocol) -> float:
+        """The weighted loss of the query."""
+        length = self.list_length if protocol.pbg else max(1, len(self.others))
+        of = reference.loss(protocol.loss or "", self.true_score, self.scores, length, protocol.margin)
+        return of * self.graph.relations[self.rel].weight
+
+    def loss_error(self) -> float:
+        """How far the loss may be off: every loss moves at most as much as all scores together."""
+        bound, bounds = self.bounds(self.precision)
+        return (bound + math.fsum(bound + of for of in bounds)) * self.graph.relations[self.rel].weight + 2.0**-30
 
     def counts(self) -> dict[str, int]:
         """The row of a ranks file."""
@@ -154,14 +205,18 @@ def _of_bucket(
                 return _may_compete(graph, rules, known, side, rel, other)
 
             true = ends.get(side, edges[row][1])
-            others = [other for other in lists[row, side] if other != true and competes(other)]
+            listed, list_length = lists[row, side]
+            others = [other for other in listed if competes(other)]
             now = rules.times[path_index][bucket][row] if rules.times else 0
-            times = [known.get(reference.corrupt(ends, edges[row][1], side, other), []) for other in others]
+            times = [
+                known.get(reference.corrupt(ends, edges[row][1], side, other), []) if other != true else []
+                for other in others
+            ]
             left_out = [rules.left_out(of, now) if rules.filtered else (False, False) for of in times]
             in_known, in_time = [static for static, _ in left_out], [near for _, near in left_out]
             true_score, scores = reference.edge_scores(graph, bucket, edges[row], side, others)
             case = (graph, path_index, bucket, row, side, true_score, others, scores, in_known, not competes(true))
-            cases.append(Case(*case, protocol.precision, in_time))
+            cases.append(Case(*case, protocol.precision, in_time, list_length))
     return cases
 
 
@@ -196,27 +251,40 @@ def _lists(
     path_index: int,
     evaluated: list[int],
     training: Sequence[Buckets],
-) -> dict[tuple[int, str], list[Entity]]:
-    """Who is listed for each query, by row and side; where lists are sampled, as often as drawn."""
+) -> dict[tuple[int, str], tuple[list[Entity], int]]:
+    """Who is listed beside the true entity of each query, by row and side, and the length of PBG's list.
+
+    Who is sampled is listed as often as drawn; copies of the true entity only under `pbg`, but for the edge's own.
+    """
     edges, lists = graph.buckets[bucket], {}
     policies = {row: _policy(graph, protocol, edges[row][1]) for row in evaluated}
     for row in evaluated:
         ends, types = reference.true_entities(graph, bucket, edges[row]), _types(graph, edges[row][1])
+        every = {"rel": [of for of in range(len(graph.relations)) if _types(graph, of) == types]}
         for side in ends:
             tables = graph.embeddings[types[side]]
             parts = range(len(tables)) if policies[row] == "all" else [ends[side][0]]
-            lists[row, side] = [(part, at) for part in parts for at in range(len(tables[part]))]
-        lists[row, "rel"] = [of for of in range(len(graph.relations)) if _types(graph, of) == types]
+            every[side] = [(part, at) for part in parts for at in range(len(tables[part]))]
+        for side, of_side in every.items():
+            true = ends.get(side, edges[row][1])
+            lists[row, side] = [other for other in of_side if other != true], len(of_side)
     sampled = [row for row in evaluated if policies[row] == "sampled"]
-    batches = [
-        [row for row in batch if row in sampled]
-        for batch in reference.default_batches(edges, graph.dynamic, protocol.window)
-    ]
+    if protocol.pbg:
+        batches = reference.pbg_batches(edges, graph.dynamic, protocol.slices, protocol.batch_size)
+    else:
+        batches = reference.default_batches(edges, graph.dynamic, protocol.window)
+    batches = [[row for row in batch if row in sampled] for batch in batches]
     draws = Draws(graph, protocol, bucket, path_index, training)
-    for chunk in reference.chunks(edges, filter(None, batches), protocol.num_negs, draws, size=protocol.num_degree):
-        for row in chunk.rows:
-            for side, (part, _) in reference.true_entities(graph, bucket, edges[row]).items():
-                lists[row, side] = [(part, entry) for entry in chunk.lists[side]]
+    cut = (edges, filter(None, batches), protocol.num_negs, draws, protocol.pbg, protocol.num_degree)
+    for chunk in reference.chunks(*cut):
+        for position, row in enumerate(chunk.rows):
+            for side, (part, true) in reference.true_entities(graph, bucket, edges[row]).items():
+                others = [
+                    (part, other)
+                    for place, other in enumerate(chunk.lists[side])
+                    if (place != position or place >= chunk.num_own if protocol.pbg else other != true)
+                ]
+                lists[row, side] = others, chunk.list_length
     return lists
 
 

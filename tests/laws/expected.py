@@ -1,7 +1,7 @@
-"""A tiny graph and a protocol -> the queries that the reference finds, and how far rounded scores may be from them.
+"""The settings that decide who competes, what is drawn, and how far rounded scores may be from a query's.
 
-Who shares a list, what competes and how it ranks is the reference's own. Only the random words are the package's: they
-are an input. Their addresses are computed here, from the rule that `candidates/chunks.py` documents.
+Only the random words are the package's: they are an input. Their addresses are computed here, from the rule that
+`candidates/chunks.py` documents.
 """
 
 from __future__ import annotations
@@ -9,19 +9,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
-from unittest import mock
 
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
 from pbgeval.ranking.draws import DrawStream
 from tests import reference
 from tests.kit.graphs import Bucket, Edge, Entity, Row, TinyGraph
-from tests.reference import Query
 
 SIDES = {"lhs": Side.LHS, "rhs": Side.RHS, "rel": Side.REL}
 LABELS = {"lhs": "head", "rhs": "tail", "rel": "relation"}
@@ -145,115 +142,6 @@ class Draws:
         return [word * size >> 64 for word in words[:count]] + by_degree
 
 
-class Judged(NamedTuple):
-    """A query of the reference, and what is needed to say how well rounded scores can decide it."""
-
-    graph: TinyGraph
-    bucket: Bucket
-    query: Query
-    others: list[Entity] | list[int]  # its competitors
-    list_length: int  # as PBG's logistic loss counts it
-    precision: str
-
-    @property
-    def rel(self) -> int:
-        return self.graph.buckets[self.bucket][self.query.row][1]
-
-    def bounds(self, precision: str) -> tuple[float, list[float]]:
-        """Bounds of the rounding errors of the true score and of the competitors' scores."""
-        true = reference.true_entities(self.graph, self.bucket, self.graph.buckets[self.bucket][self.query.row])
-        scores = [self.query.true_score, *self.query.competitors]
-        answers = [true.get(self.query.side, self.rel), *self.others]
-        bounds = []
-        for answer, score in zip(answers, scores, strict=True):
-            lhs, rel, rhs = reference.corrupt(true, self.rel, self.query.side, answer)
-            bounds.append(rounding_bound(self.graph, rel, self.query.side, lhs, rhs, score, UNITS[precision]))
-        return bounds[0], bounds[1:]
-
-    def is_copy(self) -> list[bool]:
-        """Whether a competitor's row is the true entity's, bit by bit: then it must tie, whatever the rounding."""
-        relation = self.graph.relations[self.rel]
-        if self.query.side == "rel":
-            acts = [
-                (of.operator, of.lhs_params if self.graph.dynamic else of.rhs_params) for of in self.graph.relations
-            ]
-            return [acts[other] == acts[self.rel] for other in self.others]
-        table = self.graph.embeddings[relation.lhs if self.query.side == "lhs" else relation.rhs]
-        edge = self.graph.buckets[self.bucket][self.query.row]
-        part, row = reference.true_entities(self.graph, self.bucket, edge)[self.query.side]
-        return [table[other][at] == table[part][row] for other, at in self.others]
-
-    def rank_ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The lowest and highest optimistic, and pessimistic, rank that rounding leaves possible."""
-        bound, bounds = self.bounds(self.precision)
-        sure = doubtful = copies = 0
-        for score, of, copied in zip(self.query.competitors, bounds, self.is_copy(), strict=True):
-            gap = score - self.query.true_score
-            copies += copied
-            sure += not copied and gap > bound + of
-            doubtful += not copied and abs(gap) <= bound + of
-        return (1 + sure, 1 + sure + doubtful), (1 + sure + copies, 1 + sure + doubtful + copies)
-
-    def loss(self, protocol: Protocol) -> float:
-        """The weighted loss of the query."""
-        length = self.list_length if protocol.pbg else max(1, len(self.others))
-        of = reference.loss(protocol.loss or "", self.query.true_score, self.query.competitors, length, protocol.margin)
-        return of * self.graph.relations[self.rel].weight
-
-    def loss_error(self) -> float:
-        """How far the loss may be off: every loss moves at most as much as all scores together."""
-        bound, bounds = self.bounds(self.precision)
-        return (bound + math.fsum(bound + of for of in bounds)) * self.graph.relations[self.rel].weight + 2.0**-30
-
-
-def expected_queries(graph: TinyGraph, protocol: Protocol, bucket: Bucket, path_index: int = 0) -> list[Judged]:
-    """All queries of a bucket on the enabled sides."""
-    edges = graph.buckets[bucket]
-
-    def is_full(row: int) -> bool:
-        all_negs = graph.relations[edges[row][1]].all_negs
-        return all_negs if protocol.candidates is None else protocol.candidates == "partition"
-
-    judged = []
-    if any(map(is_full, range(len(edges)))):
-        with recorded_competitors() as others:
-            queries = reference.full_queries(graph, bucket, "partition")
-        for query, of in zip(queries, others, strict=True):
-            judged.append(Judged(graph, bucket, query, of, len(of) + 1, protocol.precision))
-    judged = [one for one in judged if is_full(one.query.row)]
-    if protocol.pbg:
-        batches = reference.pbg_batches(edges, graph.dynamic, protocol.slices, protocol.batch_size)
-    else:
-        batches = reference.default_batches(edges, graph.dynamic, protocol.window)
-    batches = [batch for batch in batches if batch and not is_full(batch[0])]
-    draws = Draws(graph, protocol, bucket, path_index)
-    chunks = reference.chunks(edges, batches, protocol.num_negs, draws, protocol.pbg)
-    length_of = {row: chunk.list_length for chunk in chunks for row in chunk.rows}
-    with recorded_competitors() as others:
-        queries = reference.sampled_queries(graph, bucket, chunks, pbg=protocol.pbg)
-    for query, of in zip(queries, others, strict=True):
-        judged.append(Judged(graph, bucket, query, of, length_of[query.row], protocol.precision))
-    return [one for one in judged if one.query.side in protocol.sides]
-
-
-class recorded_competitors:  # noqa: N801 - a context manager
-    """Notes who the reference lets compete, query by query: it hands back scores only."""
-
-    def __enter__(self) -> list[list[Entity]]:
-        original, noted = reference.edge_scores, []
-
-        def note(graph: TinyGraph, bucket: Bucket, edge: object, side: str, others: Iterable[Entity]) -> object:
-            noted.append(list(others))
-            return original(graph, bucket, edge, side, noted[-1])
-
-        self.patch = mock.patch.object(reference, "edge_scores", note)
-        self.patch.start()
-        return noted
-
-    def __exit__(self, *_: object) -> None:
-        self.patch.stop()
-
-
 # How far rounding may lead. Norms stand for vectors, so the bounds are wide, and still far below the gaps of scores.
 
 
@@ -305,8 +193,3 @@ def rounding_bound(
     of_square = unit * (x + y) ** 2
     of_root = min(math.sqrt(of_square), of_square / distance) if distance else math.sqrt(of_square)
     return of_root + unit * distance + of_bias + 1e-15
-
-
-def each_bucket(graph: TinyGraph, protocol: Protocol, path_index: int = 0) -> Iterator[tuple[Bucket, list[Judged]]]:
-    for bucket in graph.buckets:
-        yield bucket, expected_queries(graph, protocol, bucket, path_index)

@@ -11,8 +11,9 @@ from typing import Any
 import h5py
 import pytest
 
-from pbgeval.notation import ENDS, Bucket
+from pbgeval.notation import ENDS
 from pbgeval.storage import writing as files
+from pbgeval.storage.row_files import find_ranks
 from pbgeval.worker import buckets, sweep
 from pbgeval.worker import buckets as so_far
 from tests.kit.case import TinyCase
@@ -29,7 +30,7 @@ from tests.kit.held_up import (
     steps_of_each_kind,
     write_case,
 )
-from tests.saved_ranks import read_ranks
+from tests.saved_ranks import counts_of, read_ranks
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +46,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
 
 def results_of(output: Path) -> dict[str, Any]:
     """The numbers, and the counts of each query."""
-    results: dict[str, Any] = dict(numbers_of(output))
-    for path in sorted((output / "ranks" / "0").iterdir()):
-        lhs, rhs = map(int, path.stem.split("_")[1:])
-        for side, columns in read_ranks(output, 0, Bucket(lhs, rhs)).columns.items():
-            results |= {f"{path.stem} {side.label} {name}": values.tolist() for name, values in columns.items()}
-    return results
+    return numbers_of(output) | counts_of(output)
 
 
 @pytest.fixture(scope="module", params=CANDIDATES)
@@ -165,9 +161,8 @@ def test_an_unfinished_run_has_the_metrics_of_what_is_done(
 
     document = metrics_of(output)
     reciprocal_ranks: list[float] = []
-    for path in (output / "ranks" / "0").iterdir():
-        lhs, rhs = map(int, path.stem.split("_")[1:])
-        columns_of = read_ranks(output, 0, Bucket(lhs, rhs)).columns
+    for place in find_ranks(output):
+        columns_of = read_ranks(output, *place).columns
         for columns in (columns_of[side] for side in ENDS):
             ranked = columns["num_candidates"] > 0
             better, tied = (columns[name][ranked] - columns[f"excluded_{name}"][ranked] for name in ("better", "tied"))

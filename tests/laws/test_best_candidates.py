@@ -89,18 +89,3 @@ def test_the_best_candidates_are_those_of_a_sort(
             with (tmp_path / "topk" / "0" / f"topk_{bucket[0]}_{bucket[1]}.tsv").open(newline="") as table:
                 lines = list(csv.DictReader(table, delimiter="\t"))
             assert leaves_out_known or 2 * len(edges) * min(k, sum(SIZES)) == len(lines)
-
-
-@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
-def test_a_restriction_that_leaves_no_edge_leaves_no_figure(candidates: str, tmp_path: Path) -> None:
-    graph = graph_with_ties()
-    with tempfile.TemporaryDirectory() as folder:
-        restriction = ["user:0:0"]
-        graph.buckets[0, 0][:] = [edge for edge in graph.buckets[0, 0] if edge[0] or edge[2]]
-        config = write_graph(
-            graph, Path(folder), candidates=candidates, restrict_entities=restriction, num_batch_negs=2, batch_size=2
-        )
-        report = result_in(config, 2, tmp_path)
-
-    assert 0 == report.document["num_edges"] == report.document["num_queries"]
-    assert report["mrr"] is None

@@ -6,8 +6,7 @@ import json
 import math
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -23,7 +22,6 @@ from pbgeval.config import EvalConfig
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.notation import ENDS
 from pbgeval.ranking import bucket_pass as bucket_passes
-from pbgeval.stats.ranks import RankType
 from pbgeval.worker.record import DrawTable
 from tests import reference
 from tests.examples import examples
@@ -31,21 +29,14 @@ from tests.kit.graphs import Relation, TinyGraph, tiny_graphs
 from tests.kit.on_disk import write_graph
 from tests.laws.competition import Case, Rules, expected_cases
 from tests.laws.expected import Protocol
-from tests.laws.test_competition_equals_reference import all_rules, labels, of_label
-from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_of, with_constants
-from tests.sampled_estimates_reference import (
-    UniformSample,
-    estimate_adjusted_mean_rank,
-    estimate_adjusted_mean_rank_index,
-    estimate_mean_rank,
-    estimate_query_auc,
-)
+from tests.laws.test_evaluation_equals_reference import all_rules, labels, of_label
+from tests.laws.test_order_does_not_matter import result_of
+from tests.sampled_estimates_reference import UniformSample, estimates
 
 NUM_SEEDS = 200
 FIGURES = ("realistic.mean_rank", "optimistic.adjusted_arithmetic_mean_rank", "pessimistic.adjusted_mean_rank_index",
            "query_auc")  # fmt: skip
 
-few = settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
 some = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 
 
@@ -194,26 +185,18 @@ def expected_estimates(
     for case, among_all in zip(drawn, whole, strict=True):
         assert (case.bucket, case.row, case.side) == (among_all.bucket, among_all.row, among_all.side)
         ranks = case.judged(filtered=filtered).query.ranks
-        num_candidates = len(among_all.judged(filtered=filtered).others) + 1
-        without_draws += num_candidates > 1 and ranks.num_candidates == 1
+        num_competitors = len(among_all.judged(filtered=filtered).others)
+        without_draws += num_competitors > 0 and ranks.num_candidates == 1
         number = 2 * list_of[case.bucket, case.row] + (case.side == "rhs")
-        rows.append((ranks.optimistic, ranks.pessimistic, ranks.num_candidates - 1, num_candidates, number))
+        rows.append((ranks.optimistic, ranks.pessimistic, ranks.num_candidates - 1, num_competitors, number))
     if without_draws:
         return without_draws, {}
     columns = list(np.array(rows, np.int64).reshape(-1, 5).T)
-    sample = UniformSample(*columns[:4], with_replacement=True, list_Q=columns[4])
-    estimates = {"query_auc": estimate_query_auc(sample)}
-    functions: dict[str, Callable[..., Estimate]] = {
-        "mean_rank": estimate_mean_rank,
-        "adjusted_arithmetic_mean_rank": estimate_adjusted_mean_rank,
-        "adjusted_mean_rank_index": estimate_adjusted_mean_rank_index,
-    }
-    for rank_type in RankType:
-        for name, function in functions.items():
-            estimates[f"{rank_type.value}.{name}"] = function(sample, rank_type)
-            if name.endswith("index") and len(rows) and not sample.num_competitors_Q.any():
-                estimates[f"{rank_type.value}.{name}"] = Estimate(0.0, 0.0)  # as in every report
-    return 0, estimates
+    sample = UniformSample(*columns)
+    found = estimates(sample)
+    if rows and not sample.num_competitors_Q.any():
+        found |= {name: Estimate(0.0, 0.0) for name in found if name.endswith("index")}  # as in every report
+    return 0, found
 
 
 def assert_section(figures: Mapping[str, Any], label: str, num_without_draws: int, of: Mapping[str, Estimate]) -> None:
@@ -255,28 +238,13 @@ def test_they_are_those_of_arrays_that_the_reference_rebuilds(
         figures = section if filtered == rules.filtered else section["raw"]
         for label in labels(protocol):
             of_both = [of_label(cases, label) for cases in (drawn, whole)]
-            num_without_draws, estimates = expected_estimates(*of_both, list_of, filtered=filtered)
-            assert_section(figures, label, num_without_draws, estimates)
+            num_without_draws, expected = expected_estimates(*of_both, list_of, filtered=filtered)
+            assert_section(figures, label, num_without_draws, expected)
             if label == "both":
                 assert num_without_draws == figures["num_queries_without_draws"]
 
 
 # Order
-
-
-@pytest.mark.slow
-@few
-@given(tiny_graphs(max_edges=20, max_partitions=2), st.sampled_from([1, 2, 5]), st.booleans())
-def test_workers_and_blocks_change_no_bit_of_them(graph: TinyGraph, num_uniform: int, filtered: bool) -> None:
-    protocol = Protocol("sampled", (0, num_uniform))
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        known = [graph.buckets] if filtered else []
-        config = write_graph(graph, Path(folder), filter_edges=known, metrics=["estimates"], **protocol.settings())
-        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": 4})  # so that every bucket has several units
-        alone = comparable(result_of(config, 1))
-        assert alone == comparable(result_of(config, 2))
-        with_constants(stack, SMALL_BLOCKS)
-        assert alone == comparable(result_of(config, 3))
 
 
 @pytest.mark.parametrize("overrides", [{"sample_edges": 60}, {"target_error": 1e-6}])

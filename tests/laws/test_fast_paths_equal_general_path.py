@@ -22,8 +22,7 @@ from tests.kit.graphs import OPERATORS, Edge, RowSource, TinyGraph, user_relatio
 from tests.kit.on_disk import write_graph
 from tests.laws.competition import Rules, expected_cases
 from tests.laws.expected import Protocol
-from tests.laws.test_competition_equals_reference import ranks_in
-from tests.laws.test_evaluation_equals_reference import assert_equal, rank_figures
+from tests.laws.test_evaluation_equals_reference import assert_equal, rank_figures, ranks_in
 
 DIMENSION = 6
 SIZES = (31, 30)  # of the partitions

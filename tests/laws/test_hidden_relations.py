@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import torch
 from attrs import evolve
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pbgeval import compare, edge_scorer, evaluate, evaluate_triples, load_config
 from pbgeval.errors import ConfigError
@@ -21,36 +19,11 @@ from pbgeval.models.functions import side_scorer
 from pbgeval.models.pykeen import pykeen_scorer
 from pbgeval.notation import Side
 from tests import reference
-from tests.examples import among, crossed, examples
+from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_command
-from tests.kit.graphs import OWN_COMPARATORS, tiny_graphs
-from tests.laws.test_competition_equals_reference import all_rules, assert_exactly, assert_nearly, protocols, quick
 
 POLICIES = ["all", "partition"]
-COMPARATORS = ["dot", "cos", "l2", "squared_l2", *OWN_COMPARATORS]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("candidates", ["all", pytest.param("partition", marks=pytest.mark.slow)])
-@settings(quick, max_examples=examples(24, quick=1))
-@given(st.data())
-def test_where_numbers_are_exact_every_count_is_the_references(candidates, data):
-    graph = data.draw(tiny_graphs(exact=True, max_edges=among(12, 30), own=data.draw(st.booleans())))
-    protocol = data.draw(protocols(candidates, hides_relations=True))
-    rules = data.draw(all_rules(graph, data.draw(st.booleans())))
-    assert_exactly([graph], protocol, rules, small=data.draw(st.booleans()))
-
-
-@pytest.mark.parametrize(("candidates", "comparator"), crossed(POLICIES, COMPARATORS, quick=7))
-@settings(quick, max_examples=examples(4))
-@given(st.data())
-def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):
-    kind = data.draw(st.sampled_from(["normal", "normal", "quarters", "identical"]))
-    graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=8, max_partitions=3, own=True))
-    protocol = data.draw(protocols(candidates, hides_relations=True))
-    rules = data.draw(all_rules(graph, data.draw(st.booleans())))
-    assert_nearly(graph, protocol, rules, small=data.draw(st.booleans()))
 
 
 NUM_ENTITIES, NUM_RELATIONS = 7, 4

@@ -63,6 +63,12 @@ def one_big_product(x_ND: Tensor) -> Tensor:
     return product(x_ND[None], x_ND[None])[0]
 
 
+def assert_identical_rows_tie(scores_NN: Tensor) -> None:
+    """Those of `vectors`, exactly, wherever they lie: and so in blocks of any shape that have the same bits."""
+    assert torch.equal(scores_NN[:, :144], scores_NN[:, 144:])
+    assert torch.equal(scores_NN[:144], scores_NN[144:])
+
+
 def batched(x_ND: Tensor, num_products: int) -> Tensor:
     """Several products at once, of which the last is the one that is looked at."""
     return torch.cat([x_ND.roll(1, 0).expand(num_products - 1, -1, -1), x_ND[None]])
@@ -88,6 +94,7 @@ SHAPED = [
 def test_a_product_of_any_shape_has_the_bits_of_one_big_product(dimension, threads, dtype):
     x_ND = vectors(dimension, dtype)
     expected_NN = one_big_product(x_ND)
+    assert_identical_rows_tie(expected_NN)
     compute_with(threads, dtype)
 
     unlike = [
@@ -108,34 +115,12 @@ def test_no_last_cut_of_the_inner_dimension_has_other_bits_in_small_blocks(dimen
     """A single dimension beyond a cut was added by another kernel in blocks of 16 x 16."""
     x_ND = vectors(dimension, dtype)
     expected_NN = one_big_product(x_ND)
+    assert_identical_rows_tie(expected_NN)
 
     # Vectors that are not their own neighbours: sums near zero show a rounding more often.
     assert torch.equal(expected_NN.diagonal(7), paired_product(x_ND[:-7], x_ND[7:]))
     for rows, columns in ((1, 1), (3, 15), (16, 16), (16, 11), (17, 16), (15, 33), (64, 20)):
         assert torch.equal(expected_NN[:rows, -columns:], product(x_ND[None, :rows], x_ND[None, -columns:])[0])
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("dimension", [*DIMENSIONS, 6, 401])
-def test_identical_candidates_tie_exactly_wherever_they_lie(dimension, dtype):
-    scores_NN = one_big_product(vectors(dimension, dtype))
-
-    assert torch.equal(scores_NN[:, :144], scores_NN[:, 144:])
-    assert torch.equal(scores_NN[:144], scores_NN[144:])
-
-
-@pytest.mark.parametrize(("name", "threads"), [("dot", 1), ("cos", 2), ("l2", 3), ("squared_l2", 4)])
-def test_identical_candidates_tie_within_every_row_of_any_shape(name, threads):
-    x_1D = vectors(33)[:1]
-    compute_with(threads)
-    comparator = Comparator(name)
-    for rows, columns in ((rows, columns) for columns in EVERY_SIZE for rows in (1, 50)):
-        queries_QD = comparator.prepare_queries(vectors(33)[1 : 1 + rows])
-        candidates_CD = comparator.prepare_candidates(x_1D.repeat(columns, 1))
-
-        scores_QC = comparator.scores(queries_QD[None], candidates_CD[None])[0]
-
-        assert torch.equal(scores_QC[:, :1].expand(rows, columns), scores_QC), (rows, columns)
 
 
 @pytest.mark.one_case
@@ -161,6 +146,7 @@ def test_scores_of_a_comparator_have_the_same_bits_in_any_block(name, bias):
         queries_ND, candidates_ND = comparator.prepare_queries(x_ND), comparator.prepare_candidates(x_ND)
         compute_with(1)
         expected_NN = comparator.scores(queries_ND[None], candidates_ND[None])[0]
+        assert_identical_rows_tie(expected_NN)
         for threads in (1, 3):
             compute_with(threads)
             assert torch.equal(
@@ -308,7 +294,7 @@ from tests.laws import test_kernels_depend_on_vectors_alone as laws
 for dtype in laws.DTYPES:
     for threads in laws.THREADS:
         for dimension in (20, 300):
-            laws.assert_blocks_of_any_place_agree(threads, dtype, dimension, num_blocks=15)
+            laws.assert_blocks_of_any_place_agree(threads, dtype, dimension, num_blocks=8)
         print(dtype, threads, laws.compute_with(threads, dtype).rule)
 """
 

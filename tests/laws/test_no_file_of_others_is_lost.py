@@ -197,7 +197,7 @@ def test_a_full_disk_costs_no_result(k: int, case: TinyCase, monkeypatch: pytest
         assert not (output / EARLIER).exists()
 
 
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [9, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_result_comes_back_whole_from_a_kill_at_any_moment(every: int, case: TinyCase) -> None:
     """While it is put aside, before the other run has begun, and while it is put back."""
     output = case.root / "output"

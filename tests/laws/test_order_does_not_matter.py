@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from attrs import define, field
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.cluster.claim import Ownership, describe_process
@@ -45,26 +45,16 @@ from pbgeval.stats.rank_stats import (
 from pbgeval.stats.ranks import RankCounts
 from pbgeval.worker import Work, do_work
 from tests.examples import examples
-from tests.kit.graphs import tiny_graphs
-from tests.kit.on_disk import write_graph
-from tests.laws.expected import Protocol, each_bucket
-from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, by_label, rank_figures
+from tests.kit.counts import counts_of
 
 LAYOUT = StatsLayout((1, 3, 10))
 KEYS = tuple(GroupKey(path, Bucket(0, rhs), side) for path in range(2) for rhs in range(2) for side in ENDS)
-
-few = settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 
 # (better, tied, beaten) of a query, now and then of a size that only a huge graph has
 sizes = st.one_of(st.integers(0, 4), st.integers(0, 1 << 22), st.integers(0, 1 << 40))
 queries = st.tuples(sizes, sizes, sizes)
 losses = st.floats(0, 1e6)
 scores = st.lists(st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 0.25, np.inf]), max_size=5)
-
-
-def counts_of(of: Sequence[tuple[int, int, int]]) -> RankCounts:
-    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
 
 
 def side_stats(
@@ -133,6 +123,7 @@ def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(st.lists(st.lists(st.tuples(queries, losses, scores), max_size=3), min_size=len(KEYS), max_size=len(KEYS)))
 def test_what_a_worker_packs_is_what_worker_0_adds(of_groups):
     sender, receiver = GroupStats.zero(LAYOUT, KEYS), GroupStats.zero(LAYOUT, KEYS)
@@ -303,45 +294,3 @@ SMALL_BLOCKS = {
 def with_constants(stack: ExitStack, constants: dict[str, int]) -> None:
     for name, value in constants.items():
         stack.enter_context(mock.patch(f"pbgeval.{name}", value))
-
-
-@pytest.mark.slow
-@few
-@given(
-    tiny_graphs(max_edges=20, max_partitions=2),
-    st.sampled_from([None, "sampled", "partition", "all"]),
-    st.booleans(),
-    st.sampled_from([(2, 3), (3, 0), (0, 2)]),
-    st.booleans(),
-    st.sampled_from(["float32", "float64"]),
-)
-def test_workers_and_blocks_change_no_bit_of_the_result(graph, candidates, pbg, num_negs, sampled_auc, precision):
-    """With windows of a few rows, so that every bucket has several units, and with every AUC or a sampled one."""
-    pbg = pbg and candidates != "all"
-    protocol = Protocol(candidates, num_negs, pbg, slices=3, window_rows=4, precision=precision)
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        config = write_graph(graph, Path(folder), **protocol.settings())
-        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
-        if sampled_auc:
-            with_constants(stack, {"ranking.auc_sampling.EXACT_CELLS": 0, "ranking.auc_sampling.SAMPLED_CELLS": 40})
-        alone = comparable(result_of(config, 1))
-        assert alone == comparable(result_of(config, 2))
-        with_constants(stack, SMALL_BLOCKS)
-        assert alone == comparable(result_of(config, 1))
-        assert alone == comparable(result_of(config, 5))
-
-
-@pytest.mark.slow
-@few
-@given(tiny_graphs(exact=True, max_edges=20, max_partitions=2), st.sampled_from([(2, 1), (3, 0), (0, 2)]), st.data())
-def test_windows_are_those_of_the_reference(graph, num_negs, data):
-    """Chunks end with their window; draws are addressed from the window's first row."""
-    protocol = Protocol(None, num_negs, window_rows=data.draw(st.integers(1, 7)))
-    every = [one for _, judged in each_bucket(graph, protocol) for one in judged]
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        config = write_graph(graph, Path(folder), **protocol.settings())
-        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
-        metrics = result_of(config, data.draw(st.integers(1, 3))).document["metrics"]
-
-        for label, judged in by_label(every, protocol).items():
-            assert_equal(rank_figures(judged) | auc_figures(judged), metrics, label)

@@ -102,11 +102,10 @@ def test_a_score_that_overflows_both_ways_is_refused(
 ) -> None:
     """The general path, with every comparator."""
     switch(monkeypatch)
+    bias = example == "one candidate alone"
+    rows = [[0.0, *row[:-1]] for row in EXAMPLES[example]] if bias else EXAMPLES[example]
     for comparator in set(COMPARATORS) - set(NEVER_NAN):
-        for bias in (False, True):
-            folder = tmp_path / f"{comparator} {bias}"
-            rows = [[0.0, *row[:-1]] for row in EXAMPLES[example]] if bias else EXAMPLES[example]
-            assert_refused(folder, policy, rows, comparator, "none", bias=bias)
+        assert_refused(tmp_path / comparator, policy, rows, comparator, "none", bias=bias)
 
 
 # Policies in which this graph takes a path. A path of certified ranks, known edges, distances or heads has none.
@@ -161,14 +160,6 @@ def test_rows_that_an_operator_makes_infinite_are_refused(policy: str, tmp_path:
 
     with pytest.raises(EvalError, match=r"expected numbers within float32, got larger ones .*operator.* 'likes'"):
         run(tmp_path, policy, [UP, DOWN, SMALL, SMALL], "dot", "linear", params=params)
-
-
-def naive_score(query: torch.Tensor, candidate: torch.Tensor) -> float:
-    """A product after the other, each rounded, added up from the first."""
-    total = torch.zeros((), dtype=query.dtype)
-    for one, other in zip(query, candidate, strict=True):
-        total = total + one * other
-    return float(total)
 
 
 numbers = st.sampled_from([0.0, 1.0, -1.0, 1e18, -1e18, 1e25, -1e25, 3e38, -3e38])

@@ -16,6 +16,7 @@ from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
 from pbgeval.stats.ranks import RankCounts
+from tests.kit.counts import counts_of
 
 LAYOUT = StatsLayout((1, 3, 10))
 NEVER = 1 << 60
@@ -34,8 +35,7 @@ def looking_for_repeats(fewest: int, codes_per_query: int) -> Iterator[None]:
 
 
 def statistics_of(of: list[tuple[int, int, int, int]]) -> list[torch.Tensor]:
-    group_Q, better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).unbind(1)
-    counts = RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
+    group_Q, counts = torch.tensor([query[0] for query in of]), counts_of([query[1:] for query in of])
     grouped = GroupedStats(LAYOUT)
     for dimension in (RELATION, KEY_FREQUENCY):
         grouped.add(dimension, Side.RHS, group_Q, counts)
@@ -54,19 +54,19 @@ def test_statistics_of_repeated_counts_are_those_of_their_queries(of, codes_per_
     assert [column.tolist() for column in one_by_one] == [column.tolist() for column in together]
 
 
+def rows_of(counts: RankCounts) -> list[tuple[int, ...]]:
+    columns = (counts.better_Q, counts.tied_Q, counts.num_competitors_Q)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
 @given(queries)
 def test_repeated_counts_are_all_the_queries(of):
-    _, better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).unbind(1)
-    counts = RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
+    counts = counts_of([query[1:] for query in of])
     with looking_for_repeats(1, 4096):
         repeated = counts.repeated
     assert repeated is not None
 
-    rows = list(zip(*(column.tolist() for column in (better_Q, tied_Q, counts.num_competitors_Q)), strict=True))
-    each = repeated.counts
-    distinct = list(
-        zip(*(column.tolist() for column in (each.better_Q, each.tied_Q, each.num_competitors_Q)), strict=True)
-    )
+    rows, distinct = rows_of(counts), rows_of(repeated.counts)
     assert (len(set(distinct)), rows) == (len(distinct), [distinct[index] for index in repeated.index_Q.tolist()])
     assert [rows.count(row) for row in distinct] == repeated.times_D.tolist()
 

@@ -30,7 +30,6 @@ from pbgeval.stats.ranks import RankCounts
 from pbgeval.storage.row_files import RANK_COLUMNS, find_ranks
 from pbgeval.worker import rounds
 from pbgeval.worker import rounds as sampling
-from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.laws.test_order_does_not_matter import result_in
 from tests.saved_ranks import read_ranks
@@ -61,19 +60,14 @@ def without_run(report: Report) -> dict[str, Any]:
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("candidates", "restriction"),
-    crossed(["all", "partition", "sampled"], [[], ["restrict_relations=0,2,3"]], quick=2),
-)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 def test_a_sampled_edge_has_the_counts_that_it_has_among_all(
-    dynamic: bool, candidates: str, restriction: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dynamic: bool, candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of all relations, or of some."""
     case = case_in(tmp_path / "case", monkeypatch, dynamic=dynamic, edges_per_bucket=40)
-    overrides = [
-        f"candidates={candidates}",
-        *([restriction[0].replace("=", "=rel:").replace(",", ",rel:")] if restriction else []),
-    ]
+    overrides = [f"candidates={candidates}", *([] if dynamic else ["restrict_relations=rel:0,rel:2,rel:3"])]
     run(case, tmp_path / "whole", *overrides)
 
     observer = mock.create_autospec(Observer, instance=True)
@@ -114,7 +108,7 @@ def test_a_sample_of_all_edges_is_exact(candidates: str, tmp_path: Path, monkeyp
 
 @pytest.mark.slow
 def test_a_target_is_met_or_everything_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = case_in(tmp_path / "case", monkeypatch, edges_per_bucket=700)
+    case = case_in(tmp_path / "case", monkeypatch, edges_per_bucket=300)
 
     loose = run(case, tmp_path / "loose", "candidates=partition", "target_error=0.05", "target_metric=hits@1")
     tight = run(case, tmp_path / "tight", "candidates=partition", "target_error=0.000001")
@@ -135,7 +129,7 @@ def test_several_rounds_on_several_workers_give_the_numbers_of_one(
     candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round numbers its keys anew; what the workers share of one must not be read in the next."""
-    case = case_in(tmp_path / "case", monkeypatch, edges_per_bucket=90)
+    case = case_in(tmp_path / "case", monkeypatch, edges_per_bucket=20)
     monkeypatch.setattr(edge_sample, "FIRST_ROUND_EDGES", 6)
     monkeypatch.setattr(sampling, "FIRST_ROUND_EDGES", 6)
     monkeypatch.setattr(memory, "PAIRS_BYTES", 64)  # one worker spills too
@@ -311,7 +305,7 @@ def test_intervals_of_rounds_that_stop_at_a_target_cover_the_exact_value_of_a_re
     model = real_model(reference_path / "golden" / "fb237_4p_complex")
 
     met = 0
-    for seed in range(200):
+    for seed in range(80):
         planned = EdgeSample.of_rounds(model.population, seed)
         numbers = [1]
         while True:
@@ -324,4 +318,4 @@ def test_intervals_of_rounds_that_stop_at_a_target_cover_the_exact_value_of_a_re
             numbers.append(round_needed(interval, 0.006, numbers[-1], planned.round_totals))
         met += interval.low <= model.report[MRR] <= interval.high
 
-    assert met >= 180
+    assert met >= 72

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 import tempfile
 from contextlib import ExitStack
 from functools import partial
@@ -28,71 +27,29 @@ from tests import reference
 from tests.examples import among, crossed, examples
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command, run_main
-from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.graphs import tiny_graphs
 from tests.kit.on_disk import write_graph
-from tests.laws.competition import Rules, expected_cases
+from tests.laws.competition import expected_cases
 from tests.laws.expected import LABELS
-from tests.laws.test_competition_equals_reference import (
+from tests.laws.test_evaluation_equals_reference import (
+    LONG,
     POLICIES,
     all_rules,
-    assert_exactly,
+    assert_equal,
     of_label,
     protocols,
     quick,
+    rank_figures,
+    timed,
     without_fsync,
 )
-from tests.laws.test_evaluation_equals_reference import assert_equal, rank_figures
 from tests.laws.test_hidden_relations import score_side
-from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, with_constants
-from tests.laws.test_workers_and_memory_change_no_rank import result, spilled
+from tests.laws.test_order_does_not_matter import with_constants
 from tests.unit.test_storage_candidates import write as write_candidates
-
-LONG = 2**63 - 1
 
 
 def slow(value: str | None) -> Any:
     return pytest.param(value, marks=pytest.mark.slow)
-
-
-WINDOWS = (0, 1, 4, LONG)
-
-
-@st.composite
-def timed(draw: st.DrawFn, graphs: list[TinyGraph], rules: Rules, latest: int | None = None) -> Rules:
-    """Give every edge a time, of few or of many, and filters that go by them."""
-    if not rules.filtered:
-        rules = dataclasses.replace(rules, filter_edges=[graphs[0].buckets])
-    source = random.Random(draw(st.integers(0, 2**32 - 1)))
-    latest = draw(st.sampled_from([0, 2, 5, 40, LONG])) if latest is None else latest
-    paths = [graph.buckets for graph in graphs] + [*rules.filter_edges, *rules.train_edges]
-    times = [
-        {bucket: [source.choice([source.randint(0, latest), latest]) for _ in edges] for bucket, edges in path.items()}
-        for path in paths
-    ]
-    window = draw(st.sampled_from([*WINDOWS, None]))
-    return dataclasses.replace(rules, times=times, window=window, until_query=window is None or draw(st.booleans()))
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
-@pytest.mark.parametrize("candidates", POLICIES)
-@settings(quick, max_examples=examples(10, quick=1))
-@given(st.data())
-def test_every_count_is_the_references(candidates, restricted, data):
-    graph = data.draw(tiny_graphs(exact=True, max_edges=among(12, 40)))
-    rules, protocol = data.draw(all_rules(graph, restricted)), data.draw(protocols(candidates))
-    assert_exactly([graph], protocol, data.draw(timed([graph], rules)), small=data.draw(st.booleans()))
-
-
-@pytest.mark.parametrize("candidates", [*map(slow, POLICIES)])
-@settings(quick, max_examples=examples(8))
-@given(st.data())
-def test_edges_of_every_path_are_known_with_their_times(candidates, data):
-    graph = data.draw(tiny_graphs(exact=True, max_edges=10, max_partitions=2))
-    second = {bucket: edges[::-1] for bucket, edges in graph.buckets.items()}
-    graphs = [graph, dataclasses.replace(graph, buckets=second)]
-    rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
-    assert_exactly(graphs, protocol, data.draw(timed(graphs, rules)))
 
 
 def without_times(report: Report) -> dict[str, Any]:
@@ -114,18 +71,18 @@ def figures_of(report: Report, part: str) -> dict[str, Any]:
 def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, comparator, data):
     """To the last bit, for every kernel: what leaves answers out of rounded scores reads what was counted."""
     graph = data.draw(tiny_graphs(comparator=comparator, max_edges=among(10, 30), max_partitions=3))
-    rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
+    rules, sampled = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(st.booleans())
+    protocol = data.draw(protocols(candidates, pbg=not sampled))
     if comparator == "l1" and protocol.precision == "certified":
         protocol = dataclasses.replace(protocol, precision="float64")
     rules = dataclasses.replace(data.draw(timed([graph], rules)), window=None, until_query=False)
     now = [{bucket: [7] * len(times) for bucket, times in path.items()} for path in rules.times]
-    sampled = {"sample_edges": 4} if data.draw(st.booleans()) else {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         stack.enter_context(without_fsync())
         if data.draw(st.booleans()):
             loops = ("counting", "blocks", "gathered_chunks")
             with_constants(stack, {f"ranking.{loop}.JIT_MIN_CELLS": 0 for loop in loops})
-        keys = protocol.settings() | rules.settings(graph) | sampled
+        keys = protocol.settings() | rules.settings(graph) | {"sample_edges": 4 if sampled else None}
         any_times = write_graph(graph, Path(folder) / "any", **keys)
         one_time = write_graph(graph, Path(folder) / "one", **keys | {"times": now})
         reports = [
@@ -144,31 +101,12 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
         assert figures_of(report, "time_filtered_metrics") == expected
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("candidates", ["all", slow("partition"), "sampled", slow(None)])
-@settings(quick, max_examples=examples(5, quick=1))
-@given(st.data())
-def test_workers_blocks_and_spilling_change_nothing(candidates, data):
-    graph = data.draw(tiny_graphs(max_edges=among(8, 16), max_partitions=3))
-    rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
-    rules = data.draw(timed([graph], rules, latest=9))
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        keys = protocol.settings() | rules.settings(graph) | {"breakdowns": ["time"], "time_bin": 3}
-        config = write_graph(graph, Path(folder), save_ranks=True, **keys)
-        alone = result(config, 1, graph, protocol.sides)
-        assert alone == result(config, 2, graph, protocol.sides)
-        with_constants(stack, SMALL_BLOCKS | {"ranking.known_answers.PAIRS_AT_A_TIME": 2})
-        assert alone == result(config, 3, graph, protocol.sides)
-        stack.enter_context(pytest.MonkeyPatch.context()).setattr("pbgeval.worker.sweep.plan_memory", spilled)
-        assert alone == result(config, 1, graph, protocol.sides)
-
-
 @pytest.mark.parametrize("candidates", ["all", slow("partition"), slow("sampled")])
 @settings(quick, max_examples=examples(10, quick=1))
 @given(st.data())
 def test_rows_by_time_are_the_references(candidates, data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=16, max_partitions=2))
-    rules, protocol = data.draw(all_rules(graph, restricted=True)), data.draw(protocols(candidates))
+    rules, protocol = data.draw(all_rules(graph, restricted=True)), data.draw(protocols(candidates, pbg=False))
     rules, width = data.draw(timed([graph], rules, latest=9)), data.draw(st.sampled_from([1, 3, LONG]))
     cases = expected_cases([graph], protocol, rules)
     with tempfile.TemporaryDirectory() as folder, without_fsync():

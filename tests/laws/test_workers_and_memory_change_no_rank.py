@@ -25,18 +25,20 @@ from tests.examples import examples
 from tests.kit.case import TinyCase
 from tests.kit.graphs import TinyGraph, tiny_graphs
 from tests.kit.on_disk import write_graph
-from tests.laws.test_competition_equals_reference import (
+from tests.laws.test_evaluation_equals_reference import (
     POLICIES,
     Ranks,
     all_rules,
     by_degree,
     protocols,
     ranks_in,
+    timed,
     without_fsync,
 )
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_in, with_constants
 
 few = settings(max_examples=examples(3), suppress_health_check=list(HealthCheck))
+some = settings(few, max_examples=examples(12, quick=2))
 
 
 def result(config: EvalConfig, team_size: int, graph: TinyGraph, sides: Sequence[str]) -> tuple[str, Ranks]:
@@ -51,24 +53,31 @@ def spilled(*arguments: Any) -> MemoryPlan:
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("candidates", POLICIES)
-@few
+@some
 @given(st.data())
 def test_workers_blocks_and_spilling_change_nothing(candidates, data):
+    """With windows of a few rows at times, so that every bucket has several units, and by time or with estimates."""
     graph = data.draw(tiny_graphs(max_edges=16, max_partitions=3))
     rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        more: dict[str, Any] = {"breakdowns": ["relation", "entity_types"]}
         if data.draw(st.booleans()):
             rules, protocol = data.draw(by_degree(graph, rules, protocol))
-        keys = protocol.settings() | rules.settings(graph)
-        keys["breakdowns"] = ["relation", "entity_types"]
+        elif candidates == "sampled" and not protocol.num_negs[0] and not protocol.pbg:
+            more["metrics"] = ["rank", "auc", "estimates"]
         if rules.train_edges:
-            keys["breakdowns"] += ["cardinality", "relation_frequency", "entity_frequency"]
+            more["breakdowns"] += ["cardinality", "relation_frequency", "entity_frequency"]
+        if data.draw(st.booleans()):
+            rules = data.draw(timed([graph], rules, latest=9))
+            more |= {"breakdowns": [*more["breakdowns"], "time"], "time_bin": 3}
+        keys = protocol.settings() | rules.settings(graph) | more
+        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         config = write_graph(graph, Path(folder), save_ranks=True, **keys)
         if data.draw(st.booleans()):
             with_constants(stack, {"ranking.auc_sampling.EXACT_CELLS": 0, "ranking.auc_sampling.SAMPLED_CELLS": 40})
         alone = result(config, 1, graph, protocol.sides)
         assert alone == result(config, 2, graph, protocol.sides)
-        with_constants(stack, SMALL_BLOCKS)
+        with_constants(stack, SMALL_BLOCKS | {"ranking.known_answers.PAIRS_AT_A_TIME": 2})
         assert alone == result(config, 3, graph, protocol.sides)
         stack.enter_context(mock.patch("pbgeval.worker.sweep.plan_memory", spilled))
         assert alone == result(config, 1, graph, protocol.sides)

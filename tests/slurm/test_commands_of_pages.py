@@ -1,15 +1,18 @@
-"""Blocks of pages that need Slurm, pasted on a real cluster; but for the one that names a partition and an account."""
+"""Blocks of pages that need Slurm, pasted on a real cluster, give the numbers of one worker.
+
+But for the one that names a partition and an account.
+"""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
-from tests.clusters import Slurm, wait_until
-from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, metrics_of, run_of
+from tests.clusters import CaseAndResult, Slurm, wait_until
+from tests.kit.commands import COMMAND, numbers_of, run_of
 from tests.pages import REPOSITORY, blocks_of
 
 pytestmark = pytest.mark.slurm
@@ -26,20 +29,23 @@ def paste(slurm: Slurm, first_word: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_srun_of_the_page_about_clusters(roomy_slurm: Slurm, tmp_path: Path) -> None:
-    paste(roomy_slurm, "srun", TinyCase.write(tmp_path).root)
+def test_srun_of_the_page_about_clusters(roomy_slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
+    case = shutil.copytree(evaluated.case.root, tmp_path / "case")
 
-    result = metrics_of(tmp_path / "results" / "mine")
-    assert (result["complete"], run_of(tmp_path / "results" / "mine")["num_workers"]) == (True, 4)
+    paste(roomy_slurm, "srun", case)
+
+    assert run_of(case / "results" / "mine")["num_workers"] == 4
+    assert numbers_of(evaluated.alone) == numbers_of(case / "results" / "mine")
 
 
-def test_sbatch_of_the_page_about_clusters(slurm: Slurm, tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path)
-    (tmp_path / "slurm.sbatch").write_bytes((REPOSITORY / "scripts" / "slurm.sbatch").read_bytes())
+def test_sbatch_of_the_page_about_clusters(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
+    case = shutil.copytree(evaluated.case.root, tmp_path / "case")
+    shutil.copy(REPOSITORY / "scripts" / "slurm.sbatch", case)
 
-    number = paste(slurm, "sbatch", case.root).split()[-1]
+    number = paste(slurm, "sbatch", case).split()[-1]
 
     ends = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
     wait_until(lambda: slurm.job(number)["JobState"] in ends, "the job did not end")
     assert slurm.job(number)["JobState"] == "COMPLETED"
-    assert metrics_of(tmp_path / "results" / "mine")["complete"]
+    assert run_of(case / "results" / "mine")["num_workers"] == 2
+    assert numbers_of(evaluated.alone) == numbers_of(case / "results" / "mine")

@@ -1,4 +1,4 @@
-"""Jobs of a real Slurm that are preempted, out of time, requeued or cancelled go on to an undisturbed run's numbers.
+"""Jobs of a real Slurm that are preempted or out of time, and so requeued, go on to an undisturbed run's numbers.
 
 Where a job must not come to its end before Slurm ends it, its tasks are stopped meanwhile: no test depends on how fast
 the machine is.
@@ -16,7 +16,7 @@ import pytest
 
 from tests.clusters import NUM_UNITS, Slurm, stop, stop_until_ended, wait_until, wait_until_begun, writers
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, journaled_units, metrics_of, numbers_of, start_command, unit_log
+from tests.kit.commands import COMMAND, journaled_units, metrics_of, numbers_of, unit_log
 from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -63,23 +63,6 @@ def assert_went_on(output: Path, undisturbed: dict[str, str], kept: set[str], fi
     begun = {line["unit"] for line in lines if line["event"] == "start" and line["writer"] not in first}
     assert kept.isdisjoint(begun)
     assert len(kept | begun) == NUM_UNITS
-
-
-def test_a_submitted_job_that_is_requeued_goes_on(
-    slurm: Slurm, long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
-    with submitted(slurm, long_case, tmp_path, "--time", "10") as (number, waiting):
-        wait_until_begun(tmp_path / "output")
-        first = writers(tmp_path / "output")
-        stop(first.values())
-        requeued = slurm.run("scontrol", "requeue", number, cwd=tmp_path)
-        assert requeued.returncode == 0, requeued.stderr
-        stop_until_ended(first.values())  # else a fast machine comes to the end before Slurm's patience does
-        out, err = waiting.communicate(timeout=PATIENCE)
-
-    assert (waiting.returncode, err) == (0, ""), out
-    assert undisturbed == numbers_of(tmp_path / "output")
-    assert "restored" in [line["event"] for line in unit_log(tmp_path / "output")]
 
 
 def test_a_submitted_job_that_is_preempted_goes_on(
@@ -158,21 +141,3 @@ def test_a_submitted_job_that_runs_out_of_time_goes_on(
     assert last == "COMPLETED"
     assert before in ("PENDING", "REQUEUED")  # as versions of Slurm call it
     assert_went_on(output, undisturbed, kept, set(first))
-
-
-def test_a_job_that_is_cancelled_leaves_what_is_done(
-    slurm: Slurm, long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
-    command = f"{COMMAND} --config {long_case.config} --output output --quiet --workers 2"
-    submitted = slurm.run("sbatch", "--parsable", "--output=log", f"--wrap={command}", cwd=tmp_path)
-    wait_until_begun(tmp_path / "output")
-    slurm.run("scancel", submitted.stdout.strip(), cwd=tmp_path)
-    wait_until(
-        lambda: not slurm.run("squeue", "-h", "-j", submitted.stdout.strip(), cwd=tmp_path).stdout,
-        "the job did not end",
-    )
-
-    assert not metrics_of(tmp_path / "output")["complete"]
-    done = start_command(long_case, "--workers", "1", "--quiet", "--output", str(tmp_path / "output"))
-    assert (0, "", undisturbed) == (done.status, done.err, numbers_of(tmp_path / "output"))
-    assert "restored" in [line["event"] for line in unit_log(tmp_path / "output")]

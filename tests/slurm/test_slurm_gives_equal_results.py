@@ -1,4 +1,7 @@
-"""On a real Slurm cluster: srun, the template for sbatch and `kgeval-dist submit` give the numbers of one worker."""
+"""On a real Slurm cluster: `kgeval-dist submit` and a plain script of sbatch give the numbers of one worker.
+
+srun and the template for sbatch: test_commands_of_pages.py.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,15 @@ from subprocess import PIPE
 
 import pytest
 
-from tests.clusters import EVERY_POLICY, CaseAndResult, Slurm
+from tests.clusters import CaseAndResult, Slurm
 from tests.kit.commands import COMMAND, numbers_of, run_of
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slurm
 
-TEMPLATE = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
-
 
 def assert_equal_numbers(evaluated: CaseAndResult, output: Path, num_workers: int) -> None:
     assert (num_workers, numbers_of(evaluated.alone)) == (run_of(output)["num_workers"], numbers_of(output))
-
-
-@EVERY_POLICY
-def test_tasks_of_srun_on_two_nodes(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
-    srun = ["srun", "--nodes=2", "--ntasks=2", "--kill-on-bad-exit=1"]
-
-    done = slurm.run(
-        *srun, COMMAND, "--config", evaluated.case.config, "--output", tmp_path / "output", "--quiet", cwd=tmp_path
-    )
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert_equal_numbers(evaluated, tmp_path / "output", 2)
 
 
 def test_a_script_of_sbatch_without_srun_is_alone(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
@@ -40,16 +29,6 @@ def test_a_script_of_sbatch_without_srun_is_alone(slurm: Slurm, evaluated: CaseA
     assert_equal_numbers(evaluated, tmp_path / "output", 1)
 
 
-def test_the_template_for_sbatch(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
-    arguments = ["--config", evaluated.case.config, "--output", "output", "--quiet"]
-
-    end, log = slurm.run_batch(TEMPLATE, *arguments, cwd=tmp_path)
-
-    assert end == "COMPLETED 0:0", log
-    assert_equal_numbers(evaluated, tmp_path / "output", 2)
-
-
-@EVERY_POLICY
 def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
     submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--time", "10", "--slurm", "comment=tests"]
 

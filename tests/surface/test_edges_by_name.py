@@ -480,8 +480,7 @@ def test_keys_of_files_have_no_effect_on_folders_and_that_is_said(dynamic: TinyC
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCase, number: signal.Signals) -> None:
+def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCase) -> None:
     (dynamic.root / "edges.tsv").write_text(("\t".join(edges_of(dynamic)[0]) + "\n") * 2_000_000)
     process = subprocess.Popen(
         [COMMAND, "--config", dynamic.config, "--workers", "1", "--output", "output", "-p", "edge_paths=edges.tsv"],
@@ -494,7 +493,7 @@ def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCas
     for said in process.stderr:
         if said.startswith("reading"):
             break
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
 
     assert process.returncode == 75, err

@@ -40,7 +40,6 @@ from tests.kit.commands import (
     run_command,
     run_main,
     run_of,
-    start,
     start_command,
     umask,
 )
@@ -324,21 +323,6 @@ def test_a_report_is_written_to_a_url(remote: RemoteCase) -> None:
 
 
 @pytest.mark.slow
-def test_files_and_objects_may_be_mixed(remote: RemoteCase) -> None:
-    local = [f"entity_path={remote.case.root}/entity", f"checkpoint_path={remote.case.root}/checkpoint"]
-
-    expected = remote.local_numbers()
-    assert remote.succeeds(*local) == expected
-    assert remote.succeeds(f"edge_paths={remote.case.root}/edges", output="edges_here") == expected
-
-
-@pytest.mark.slow
-def test_several_workers_share_the_copies(remote: RemoteCase) -> None:
-    assert remote.local_numbers() == remote.succeeds(workers=2)
-    assert run_of(remote.case.root / "remote")["num_workers"] == 2
-
-
-@pytest.mark.slow
 def test_a_group_reads_objects_and_worker_0_makes_the_buckets(remote: RemoteCase) -> None:
     write_edges_by_name(remote.case)
     remote.store.upload(remote.case.root, remote.key)
@@ -392,11 +376,15 @@ def test_workers_of_a_group_on_one_host_copy_each_object_once(
     assert list(remote.scratch.iterdir()) == []
 
 
-def test_edges_by_name_may_be_an_object(remote: RemoteCase) -> None:
+def test_edges_by_name_may_be_an_object_and_all_else_files(remote: RemoteCase) -> None:
     write_edges_by_name(remote.case)
     remote.store.upload(remote.case.root, remote.key)
+    files = [f"entity_path={remote.case.root}/entity", f"checkpoint_path={remote.case.root}/checkpoint"]
 
-    assert remote.local_numbers("edge_paths=edges.tsv") == remote.succeeds(f"edge_paths={remote.url}/edges.tsv")
+    found = remote.succeeds(*files, *remote.known_here(), f"edge_paths={remote.url}/edges.tsv")
+
+    known = [f"{key}=known" for key in ("filter_paths", "train_paths")]
+    assert remote.local_numbers("edge_paths=edges.tsv", *known) == found
 
 
 # Bounds
@@ -434,7 +422,7 @@ def test_what_exceeds_the_limit_is_read_in_place(
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("candidates", [*POLICIES[:2], pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("candidates", POLICIES[:2])
 def test_with_room_for_small_files_only_all_else_is_read_in_place(remote: RemoteCase, candidates: str) -> None:
     expected = remote.local_numbers(f"candidates={candidates}")
 
@@ -677,15 +665,6 @@ def test_an_object_that_changes_while_it_is_read_in_place_is_refused(
 
     expected = f"{remote.url}/{EMBEDDINGS}: expected the object of the start ({len(content)} bytes, version "
     assert (fault.startswith(expected), fault.endswith("; it changed during the run: start it again")) == (True, True)
-
-
-def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase) -> None:
-    program = "import sys; sys.modules['s3fs'] = None; from pbgeval.cli import main; main()"
-    arguments = ["--config", remote.case.config, *remote.arguments(*remote.only_the_checkpoint())]
-
-    fault = remote.only_line(start([sys.executable, "-c", program, *arguments], remote.case.root))
-    assert fault.startswith(f"{remote.url}/checkpoint: a package is required for this URL (")
-    assert fault.endswith("): pip install 'pbgeval[s3]'")
 
 
 def test_local_paths_need_no_scratch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,8 @@ def test_a_page_of_a_run_that_is_replaced_goes_with_it(tmp_path: Path) -> None:
     evaluated(case)
     assert report(tmp_path / "output").status == 0
 
-    assert run_command(case, "--quiet", "--output", "output", "--overwrite", "-p", "seed=1").status == 0
+    assert (
+        run_command(case, "--workers", "1", "--quiet", "--output", "output", "--overwrite", "-p", "seed=1").status == 0
+    )
 
     assert not (tmp_path / "output" / "report.html").exists()

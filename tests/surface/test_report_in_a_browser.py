@@ -42,17 +42,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     sampled = marked_up_result(root / "sampled", "sample_edges=60")
     every = "relation,entity_types,cardinality,relation_frequency,entity_frequency"
     exact = marked_up_result(root / "exact", "candidates=all", "train_paths=edges", f"breakdowns={every}")
-    unfinished = Path(shutil.copytree(exact, root / "unfinished"))
-    make_incomplete(unfinished)
     just_begun = Path(shutil.copytree(exact, root / "just_begun"))
     make_incomplete(just_begun, with_metrics=False)
     empty = TinyCase.write(root / "empty")
     for lhs, rhs in itertools.product(range(3), repeat=2):
         pbg_files.write_edges(empty.root / "edges", (lhs, rhs), [], [], [])
     evaluated(empty)
-    without_tables = Path(shutil.copytree(exact, root / "without_tables"))
-    for table in without_tables.glob("*.csv"):
-        table.unlink()
     compared = root / "compared.html"
     others = [marked_up_result(root / name, *SAME_QUERIES, f"comparator={name}") for name in ("dot", "cos")]
     compared.write_text(comparison_page(compare(*others)).render(), encoding="utf-8")
@@ -60,24 +55,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "comparison": compared,
         "sampled": write_page(sampled),
         "exact, with its training": write_page(exact, records=records),
-        "unfinished": write_page(unfinished),
         "just begun": write_page(just_begun),
         "monitor": write_page(records, records=records),
         "no edges": write_page(empty.root / "output"),
-        "without tables": write_page(without_tables),
     }
 
 
-KINDS = [
-    "comparison",
-    "sampled",
-    "exact, with its training",
-    "unfinished",
-    "just begun",
-    "monitor",
-    "no edges",
-    "without tables",
-]
+KINDS = ["comparison", "sampled", "exact, with its training", "just begun", "monitor", "no edges"]
 
 
 def open_all(shown: Shown) -> None:

@@ -18,7 +18,6 @@ from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.provenance import provenance_of
 from pbgeval.metrics.registry import rank_metrics
 from pbgeval.report.output import digest_of
-from pbgeval.stats.query_metrics import keyed_metrics
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, metrics_of, numbers_of, run_command
@@ -103,38 +102,6 @@ def test_no_absolute_path_stands_in_the_result(case: TinyCase) -> None:
     assert [leaf for leaf in leaves(document) if isinstance(leaf, str) and leaf.startswith("/")] == []
     assert str(case.root) not in json.dumps(document) + tables
     assert [of_path["path"] for of_path in document["edge_paths"]] == ["edges"]
-
-
-def test_the_buckets_have_a_row_per_path_and_bucket_and_add_up(case: TinyCase) -> None:
-    shutil.copytree(case.root / "edges", case.root / "more")
-    (case.root / "more" / "edges_1_1.h5").unlink()
-
-    document = evaluated(case, "edge_paths=edges,more", "compute_loss=True")
-    rows = rows_of(case.root / "output" / "buckets.csv")
-
-    of_buckets = [*product(("edges", "more"), "01", "01")]
-    assert of_buckets == [(row["edge_path"], row["lhs_partition"], row["rhs_partition"]) for row in rows]
-    assert document["num_edges"] == sum(int(row["num_edges"]) for row in rows)
-    own = {"edge_path", "lhs_partition", "rhs_partition", "num_edges"}
-    of_sums = {f"both.{name}" for name, _, _ in keyed_metrics((1, 3, 5, 10, 50), adjusted=False)}
-    assert own | of_sums | {"both.auc", "both.loss"} == set(rows[0])
-    key = "both.realistic.mean_rank"
-    mean = sum(int(row["num_edges"]) * float(row[key] or 0) for row in rows) / document["num_edges"]
-    assert (mean, "0", "") == (pytest.approx(document["metrics"][key], rel=1e-12), rows[-1]["num_edges"], rows[-1][key])
-
-
-def test_the_histogram_counts_every_query_of_each_rank_type(case: TinyCase) -> None:
-    document = evaluated(case)
-    rows = rows_of(case.root / "output" / "rank_histogram.csv")
-
-    assert list(rows[0]) == ["side", "rank_type", "lower_edge", "upper_edge", "count"]
-    for side, rank_type in product(("head", "tail"), RANK_TYPES):
-        mine = [row for row in rows if (row["side"], row["rank_type"]) == (side, rank_type)]
-        counts = [int(row["count"]) for row in mine]
-        assert document["num_edges"] == sum(counts)
-        assert all(row["lower_edge"] == row["upper_edge"] for row in mine)  # ranks are exact here
-        total = sum(float(row["lower_edge"]) * count for row, count in zip(mine, counts, strict=True))
-        assert total / sum(counts) == pytest.approx(document["metrics"][f"{side}.{rank_type}.mean_rank"], rel=1e-12)
 
 
 # What the digest covers

@@ -14,7 +14,6 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbgeval import EvalConfig, Report
-from pbgeval import sinks as opening
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.report.output import result_line, send_to_sinks
 from pbgeval.sinks import Log, LoggedRun, check_sink, library_faults, line_of, open_sink
@@ -146,19 +145,6 @@ def test_other_sinks_are_written_when_one_fails(case: TinyCase, tmp_path: Path) 
 
     assert opened == ["wandb", "mlflow", "mlflow 3"]
     assert warnings == ["nowhere: expected to write; the result itself is complete, only the sink wandb is not"]
-
-
-@pytest.mark.parametrize(("name", "extra"), [("wandb", "wandb"), ("mlflow", "mlflow"), ("tensorboard", "monitor")])
-def test_a_missing_library_is_one_line_before_anything_starts(
-    case: TinyCase, name: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opening, "find_spec", lambda package: None)
-
-    fault = run(case, "missing", f"sinks={name}").fault
-    assert f"sinks[0]: {name} is required for the sink {name}: pip install 'pbgeval[{extra}]'" in fault
-    assert not (case.root / "missing").exists()
-    with pytest.raises(ConfigError, match=f"{name} is required for the sink"):
-        check_sink(name, case.root / "missing")
 
 
 def test_an_unknown_sink_is_refused(case: TinyCase) -> None:

@@ -1,4 +1,4 @@
-"""Sums of draws where they tell little: no error, no estimate, and intervals that end where the metric does."""
+"""Sums of draws: their estimates are those of arrays however the queries are cut, and where there are none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from pbgeval.metrics.estimates import NUM_SUMS, DrawSums, Estimate, interval_of
 from pbgeval.stats.ranks import RankCounts
+from tests.sampled_estimates_reference import UniformSample, estimates
 
 Rows = list[tuple[int, int, int, int, int]]  # better, tied, competing, N, list
 
@@ -17,6 +18,30 @@ Rows = list[tuple[int, int, int, int, int]]  # better, tied, competing, N, list
 def sums_of(rows: Rows) -> DrawSums:
     columns = torch.tensor(rows, dtype=torch.int64).reshape(-1, 5).unbind(1)
     return DrawSums.from_queries(RankCounts(*columns[:3]), columns[3].numpy(), columns[4].numpy())
+
+
+def random_rows(seed: int, num_lists: int) -> Rows:
+    generator = np.random.default_rng(seed)
+    rows = []
+    for number in np.repeat(np.arange(num_lists), 7).tolist():
+        num_competitors = int(generator.integers(0, 4)) * int(generator.integers(1, 10**6))
+        better, tied, beaten = generator.integers(0, 9, 3).tolist() if num_competitors else (0, 0, 0)
+        rows.append((better, tied, better + tied + beaten + (num_competitors > 0), num_competitors, number))
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_units_give_the_estimates_of_one_array_of_all_queries(seed: int) -> None:
+    rows = random_rows(seed, 20)
+    of_units = [[row for row in rows if row[4] % 6 == unit] for unit in range(6)]  # no list is cut
+    total = DrawSums.total([sums_of(unit) for unit in of_units])
+    better, tied, competing, num_competitors, lists = np.array(rows).T
+    expected = estimates(UniformSample(1 + better, 1 + better + tied, competing, num_competitors, lists))
+    found = total.estimates()
+    assert set(found) == set(expected)
+    for name, estimate in expected.items():  # terms are added in another order
+        assert estimate.value == pytest.approx(found[name].value, rel=1e-12)
+        assert estimate.standard_error == pytest.approx(found[name].standard_error, rel=1e-9)
 
 
 def test_a_single_list_has_no_error_and_lists_that_agree_have_none_to_speak_of() -> None:

@@ -1,8 +1,10 @@
-"""Operators and comparators that PyTorch-BigGraph lacks have the reference's ranks, in every pass and however split."""
+"""Operators and comparators that PyTorch-BigGraph lacks: compiled loops, and where they are declined.
+
+Their ranks: test_evaluation_equals_reference.py and test_partitions_change_no_rank.py.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 from unittest import mock
 
 import pytest
@@ -12,67 +14,9 @@ from hypothesis import strategies as st
 
 from pbgeval.errors import ConfigError
 from pbgeval.scoring import distances
-from tests.examples import crossed, examples
-from tests.kit.graphs import OWN_COMPARATORS, OWN_OPERATORS, tiny_graphs
-from tests.laws.competition import Rules
-from tests.laws.test_competition_equals_reference import (
-    POLICIES,
-    all_rules,
-    assert_exactly,
-    assert_nearly,
-    protocols,
-    quick,
-)
+from tests.examples import examples
+from tests.kit.graphs import OWN_OPERATORS
 from tests.laws.test_partitions_change_no_rank import assert_same_ranks, plain_graph
-
-PRECISIONS = ("float32", "float64")
-MODELS = [
-    ("l1", ["translation"] * 3, True),
-    ("complex_l1", ["rotate"] * 3, True),
-    ("dot", ["swapped_diagonal"] * 3, True),
-    ("clamped_dot", ["swapped_diagonal"] * 3, True),
-    ("l1", ["projected_translation"] * 3, False),
-    ("l2", ["rotate", "projected_translation", "translation"], False),
-    ("complex_l1", ["rotate", "translation"], False),
-]
-
-
-def rules_of(data: st.DataObject, graph) -> Rules:
-    return data.draw(all_rules(graph, data.draw(st.booleans())))
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("candidates", POLICIES)
-@quick
-@given(st.data())
-def test_where_numbers_are_exact_every_count_is_the_references(candidates, data):
-    graph = data.draw(tiny_graphs(exact=True, max_edges=12, own=True))
-    protocol = dataclasses.replace(data.draw(protocols(candidates)), precision=data.draw(st.sampled_from(PRECISIONS)))
-    assert_exactly([graph], protocol, rules_of(data, graph), small=data.draw(st.booleans()))
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("comparator", ["dot", "l2", *OWN_COMPARATORS])
-@pytest.mark.parametrize("candidates", POLICIES)
-@settings(quick, max_examples=examples(3))
-@given(st.data())
-def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):
-    kind = data.draw(st.sampled_from(["normal", "normal", "quarters", "identical"]))
-    graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=8, max_partitions=3, own=True))
-    protocol = dataclasses.replace(data.draw(protocols(candidates)), precision=data.draw(st.sampled_from(PRECISIONS)))
-    assert_nearly(graph, protocol, rules_of(data, graph), small=data.draw(st.booleans()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("comparator", "operators", "dynamic"), crossed(MODELS, quick=2))
-def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
-    assert_same_ranks(plain_graph(seed, 61, 34, operators, comparator, dynamic))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS[::2])
-def test_partitions_and_threads_change_no_rank_of_many_entities(comparator, operators, dynamic, seed):
-    assert_same_ranks(plain_graph(seed, 203, 100, operators, comparator, dynamic))
 
 
 @settings(max_examples=examples(40), deadline=None)
