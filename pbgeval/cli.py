@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 MAX_FAULTS = 9  # lines on stderr
+FORMAT_OF_SUFFIX = {".json": "json", ".csv": "csv", ".md": "md", ".tex": "latex", ".html": "html"}
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
 
 
@@ -421,10 +422,7 @@ def compare(
     ] = "key",
     format_: Annotated[
         Literal["text", "json", "csv", "md", "latex", "html"] | None,
-        typer.Option(
-            "--format",
-            help="text, md, latex: tables; html: a page; json, csv: every figure [default: by the file's suffix].",
-        ),
+        typer.Option("--format", help="html: a page; json, csv: all figures; others: tables [default: by -o]."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write [default: print].")
@@ -444,8 +442,7 @@ def compare(
     if output is None and format_ in (None, "text"):
         _show(*comparison.comparison_tables(found))  # as wide as the terminal
         return
-    by_name = {".json": "json", ".csv": "csv", ".md": "md", ".tex": "latex", ".html": "html"}
-    form = format_ or by_name.get("" if output is None else output.suffix.lower(), "text")
+    form = format_ or FORMAT_OF_SUFFIX.get("" if output is None else output.suffix.lower(), "text")
     text = comparison_page(found).render() if form == "html" else comparison.FORMATS[form](found)
     if output is None:
         print(text, end="")

@@ -524,11 +524,8 @@ def tags_of(report: Report) -> list[str]:
     candidates = candidates_of(document) or "no queries" if "diagnostics" in document else ""
     version = (document.get("provenance") or {}).get("checkpoint_version")
     told = "" if version is None else f"checkpoint version {version}"
-    return [
-        tag
-        for tag in (edges_told(document), _filter(document), f"{document['headline']} ranks", candidates, told)
-        if tag
-    ]
+    tags = edges_told(document), _filter(document), f"{document['headline']} ranks", candidates, told
+    return [tag for tag in tags if tag]
 
 
 def _filter(document: Mapping[str, Any]) -> str:
