@@ -172,8 +172,7 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: EdgeBlock) -> tuple[np.nda
     relations, row_E = protocol.schema.relations, np.arange(edges.num_edges)
     rel_E = np.zeros_like(row_E) if protocol.schema.dynamic else edges.rel.numpy()
     window = max(edges.num_edges, 1) if protocol.lists.pbg_semantics else protocol.lists.window_rows()
-    lists = evolve(protocol.lists, pbg_semantics=False)  # chunks are cut whatever the batches
-    chunk_E = number_chunks(row_E // window * len(relations) + rel_E, lists)
+    chunk_E = number_chunks(row_E // window * len(relations) + rel_E, protocol.lists)
     alone_E = np.where(np.array([of.all_negs for of in relations])[rel_E], row_E, -1)
     order = np.lexsort((alone_E, chunk_E))
     return order, np.cumsum(begins(chunk_E[order], alone_E[order])) - 1

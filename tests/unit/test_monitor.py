@@ -18,11 +18,13 @@ from torch import Tensor
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import ConfigError, DataError
+from pbgeval.monitor.measure import chunks_of_edges
 from pbgeval.monitor.monitor import PastPass
 from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryValues
 from pbgeval.monitor.records import PassDetails, PassKey, read_history
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing as files
+from pbgeval.storage.edges import EdgeBlock
 from tests.kit.training import train
 
 SCHEMA = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, "dot")
@@ -51,6 +53,22 @@ def one_visit(monitor: Monitor, tensors: ModelTensors, *, epoch: int = 0, bucket
     monitor.split(edges_of(bucket), bucket)
     with monitor.watch(epoch, bucket, tensors):
         tensors.tables["e", bucket.lhs].copy_(model(seed=9 + epoch).tables["e", bucket.lhs])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [300, 300, 300, 300, 100]),
+        ({"pbg_semantics": True, "batch_size": 1000}, [300, 300, 300, 100, 300]),  # a batch of PBG's ends a chunk
+    ],
+)
+def test_edges_that_share_draws_are_a_cluster(settings: dict[str, Any], expected: list[int]) -> None:
+    monitor = make_monitor(eval_num_batch_negs=0, eval_num_uniform_negs=300, **settings)
+    nobody = torch.zeros(1300, dtype=torch.int64)
+
+    order, chunk_E = chunks_of_edges(monitor._protocol, EdgeBlock(0, nobody, nobody, nobody))
+
+    assert (order.tolist(), np.bincount(chunk_E).tolist()) == ([*range(1300)], expected)
 
 
 @pytest.mark.parametrize("num_edges", [1, 2, 40])
