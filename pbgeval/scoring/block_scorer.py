@@ -25,6 +25,7 @@ from pbgeval.errors import ScorerError, UnrankableError
 from pbgeval.notation import Side
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import Parameters
+from pbgeval.scoring.product import settings_of_caller
 
 WIDTH = 3  # columns of rows
 GRAIN = 32  # torch.cdist takes another kernel for up to 25 rows
@@ -152,7 +153,7 @@ class ScorerComparator:
             device = device_of(self.scorer)
             real_KD, candidate_K = query_QD[real_K].long().to(device), candidate_QD[real_K, 0].long().to(device) - 1
             hidden, known_K, relation_K = Side(int(real_KD[0, 2])), real_KD[:, 0] - 1, real_KD[:, 1]
-            with torch.no_grad():
+            with torch.no_grad(), settings_of_caller():
                 found_K = self.by_rows.paired_scores(hidden, known_K, relation_K, candidate_K)
             if bool(torch.isnan(found_K).any()):
                 first = int(torch.isnan(found_K).nonzero()[0])
@@ -195,7 +196,7 @@ class ScorerComparator:
 
     def _ask(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         device = device_of(self.scorer)
-        with torch.no_grad():
+        with torch.no_grad(), settings_of_caller():
             found = self.scorer.scores(hidden, known_Q.to(device), relation_Q.to(device), candidate_C.to(device))
         shape = (known_Q.numel(), candidate_C.numel())
         if isinstance(found, np.ndarray):

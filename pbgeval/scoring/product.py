@@ -16,9 +16,10 @@ So every product is padded to such a shape, here and nowhere else; `self_check` 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import torch
@@ -180,15 +181,14 @@ def transform(x_ED: Tensor, matrix_FD: Tensor) -> Tensor:
 # off by 1 in 100, and bounds of certified ranks that do not hold.
 
 DEVICE_TYPES = ("cpu", "cuda")
+_suspended: list[Callable[[], AbstractContextManager[object]]] = []  # what a caller has set, to be entered again
 
 
 @contextmanager
-def full_precision(*, keep_defaults: bool = False) -> Iterator[None]:
-    """Multiply float32 in float32 on every device; restore torch's settings after.
+def full_precision() -> Iterator[None]:
+    """Multiply float32 in float32 on every device, and make tensors of float32 on the CPU where nothing else is said.
 
-    Args:
-        keep_defaults: whether a caller's `torch.autocast` and defaults of new tensors stay as they are. They do where
-            the caller's own functions score, whose types may need them.
+    Torch's settings, `torch.autocast` and the defaults of new tensors come back afterwards.
     """
     of_cpu: Any = torch.backends.mkldnn  # whose attributes torch makes when it is imported
     backends = (torch.backends.cuda.matmul, of_cpu.matmul)
@@ -196,20 +196,42 @@ def full_precision(*, keep_defaults: bool = False) -> Iterator[None]:
     of_each = [backend.fp32_precision for backend in backends]
     with suppress(RuntimeError):  # set for one backend alone since: torch refuses to say, and `of_each` does the rest
         of_all = torch.get_float32_matmul_precision()
-    with ExitStack() as suspended:
-        if not keep_defaults:
-            for device_type in filter(torch.is_autocast_enabled, DEVICE_TYPES):
-                suspended.enter_context(torch.autocast(device_type, enabled=False))
-            suspended.callback(torch.set_default_dtype, torch.get_default_dtype())
-            torch.set_default_dtype(torch.float32)
-            if torch.get_default_device().type != "cpu":
-                suspended.enter_context(torch.device("cpu"))
+    before = [*_suspended]
+    _suspended[:] = [partial(_default_dtype, torch.get_default_dtype())]
+    with ExitStack() as stack:
+        stack.enter_context(_default_dtype(torch.float32))
+        for device_type in filter(torch.is_autocast_enabled, DEVICE_TYPES):
+            _suspended.append(partial(torch.autocast, device_type, torch.get_autocast_dtype(device_type)))
+            stack.enter_context(torch.autocast(device_type, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            _suspended.append(partial(torch.device, torch.get_default_device()))
+            stack.enter_context(torch.device("cpu"))
         try:
             torch.set_float32_matmul_precision("highest")
             yield
         finally:
+            _suspended[:] = before
             torch.set_float32_matmul_precision(of_all)
-            for backend, before in zip(backends, of_each, strict=True):
+            for backend, precision in zip(backends, of_each, strict=True):
                 backend.fp32_precision = "none"  # as what is set for all operations says
-                if backend.fp32_precision != before:
-                    backend.fp32_precision = before
+                if backend.fp32_precision != precision:
+                    backend.fp32_precision = precision
+
+
+@contextmanager
+def settings_of_caller() -> Iterator[None]:
+    """Give a caller's own function the autocast and the defaults that `full_precision` has suspended."""
+    with ExitStack() as stack:
+        for setting in _suspended:
+            stack.enter_context(setting())
+        yield
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

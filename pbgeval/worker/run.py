@@ -51,7 +51,7 @@ def do_work(work: Work, team: Team) -> Outcome:
     """Do this worker's part, then add up over all workers; all of them return a user's error, not raise it."""
     with (
         threads_put_back(),
-        full_precision(keep_defaults=work.inputs.scorer is not None),
+        full_precision(),
         announced_compiling(work.observer.phase),
     ):
         try:

@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from pbgeval import evaluate_triples
+from pbgeval.notation import Side
 from pbgeval.ranking import auc_sampling, blocks
 from tests.examples import crossed
 from tests.kit.case import TinyCase
@@ -33,6 +37,24 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+class OwnModel:
+    """A model that makes tensors as the caller has set."""
+
+    num_entities, num_relations = 300, 7
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.entities_ND = torch.randn((self.num_entities, 16), generator=generator)
+        self.relations_RD = torch.randn((self.num_relations, 16), generator=generator)
+        self.seen: set[tuple[torch.dtype, str, bool]] = set()
+
+    def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+        self.seen.add((torch.empty(0).dtype, torch.empty(0).device.type, torch.is_autocast_enabled("cpu")))
+        queries_QD = self.entities_ND[known_Q] * self.relations_RD[relation_Q]
+        with torch.autocast("cpu", enabled=False):
+            return (queries_QD.unsqueeze(1) * self.entities_ND[candidate_C]).sum(-1)
 
 
 SETTINGS: dict[str, Callable[[], AbstractContextManager[object]]] = {
@@ -62,3 +84,21 @@ def test_products_are_not_those_of_the_training(
         found = evaluated(case, *asked, output="found")
 
     assert found["metrics"] == expected["metrics"]
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("setting", list(SETTINGS))
+@pytest.mark.parametrize("candidates", ["all", "sampled"])
+def test_an_own_model_keeps_what_its_caller_has_set(candidates: str, setting: str) -> None:
+    random = np.random.default_rng(0)
+    test = np.stack([random.integers(0, of, 60) for of in (300, 7, 300)], axis=1)
+    model = OwnModel()
+    expected = evaluate_triples(model, test, candidates=candidates).document["metrics"]
+    assert model.seen == {(torch.float32, "cpu", False)}
+    model.seen.clear()
+
+    with SETTINGS[setting]():
+        set_by_caller = torch.empty(0).dtype, torch.empty(0).device.type, torch.is_autocast_enabled("cpu")
+        found = evaluate_triples(model, test, candidates=candidates).document["metrics"]
+
+    assert (found, model.seen) == (expected, {set_by_caller})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from pbgeval.scoring.product import full_precision
+from pbgeval.scoring.product import full_precision, settings_of_caller
 
 SETTINGS: dict[str, Callable[[], None]] = {
     "nothing": lambda: None,
@@ -76,7 +76,7 @@ def test_autocast_is_suspended_unless_it_is_asked_for() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         with full_precision():
             suspended = x_ND @ x_ND
-        with full_precision(keep_defaults=True):
+        with full_precision(), settings_of_caller():
             left = x_ND @ x_ND
         after = x_ND @ x_ND
 
