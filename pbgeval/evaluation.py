@@ -159,8 +159,8 @@ def evaluate_triples(
     Raises:
         EvalError: all errors in the input, one per line.
     """
-    if "filtered" in settings:
-        raise ConfigError("filtered: unknown key; give the triples to filter out, train=[train] and known=[valid]")
+    for key in sorted({"filtered", "filter", "valid", "validation"} & settings.keys()):
+        raise ConfigError(f"{key}: unknown key; give the triples to filter out, train=[train] and known=[valid]")
     if 0 in np.shape(test):
         raise DataError("test: there are no edges to evaluate")
     return evaluate(
@@ -248,7 +248,7 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
         refuse_another_result(launch.url, digest_of(work.provenance), overwrite=launch.overwrite)
     finished = output.claim(work.provenance, overwrite=launch.overwrite)
     if finished is not None:
-        work.observer.note(f"{output.path}: already complete; showing the saved result ({OVERWRITE} recomputes it)")
+        work.observer.note(f"{output.path}: already complete; showing the saved result; {OVERWRITE} recomputes it")
     elif output.can_go_on:
         work.observer.note(f"{output.path}: resuming an earlier run ({_what_is_done(work)})")
     return finished

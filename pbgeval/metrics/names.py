@@ -101,17 +101,18 @@ def resolve(name: str, headline: str, keys: Collection[str]) -> str:
         UnknownMetricError: nothing of that name; the message names the nearest.
     """
     parsed = parse(name, headline)
-    if parsed.key in keys:
-        return parsed.key
+    word, at, k = name.rpartition(".")[2].lower().replace("_at_", "@").partition("@")
+    for key in (parsed.key, f"{parsed.side}.{word}_at_{k}"):
+        if key in keys:
+            return key
     advice = nearest_names(name, parsed, keys)
     cutoff = _CUTOFF.fullmatch(parsed.metric)
     if parsed.metric == "loss":
         advice = "; set compute_loss = True"
-    if cutoff:
+    if cutoff and not any(key.endswith(f"_at_{cutoff[1]}") for key in keys):
         advice = f"; add {cutoff[1]} to hits_at{advice}"
-    word, at, _ = name.rpartition(".")[2].lower().replace("_at_", "@").partition("@")
     if at and word in OF_LISTS:
-        advice += "; topk_metrics has that of the first k candidates, in report.topk"
+        advice += f"; with topk_metrics = True, report.topk['{word}@{k}'] has that of the first k candidates"
     raise UnknownMetricError(f"no metric '{name}' here{advice}")
 
 
@@ -397,11 +398,13 @@ def metric_list(name: str | None = None) -> str:
     # The member of pooled hits that stands for all; another name is kept.
     stands_for = f"{POOLED_HITS}{DEFAULT_CUTOFF}" if parsed.metric.startswith(POOLED_HITS) else parsed.metric
     of_scores = {metric.name: metric for metric in SCORE_METRICS}
+    is_of_lists = name.lower().replace("_at_", "@").partition("@")[0] in OF_LISTS
+    of_lists = f"; topk_metrics = True gives {name} of the first k candidates: docs/metrics.md" if is_of_lists else ""
     metric = of_scores.get(stands_for) or find_definition(parsed.metric)
     if metric is None:
         keys = [*(known.name for known in rank_metrics((1, DEFAULT_CUTOFF))), *of_scores]
-        raise UnknownMetricError(f"no metric '{name}'{nearest_names(parsed.metric, parsed, keys)}")
-    return _paragraph(metric)
+        raise UnknownMetricError(f"no metric '{name}'{nearest_names(parsed.metric, parsed, keys)}{of_lists}")
+    return _paragraph(metric) + of_lists.removeprefix("; ") + "\n" * bool(of_lists)
 
 
 def listed_metrics() -> tuple[Definition, ...]:

@@ -103,6 +103,11 @@ class Curves:
         return len({place[-2:] for place in self.teeth}) == 1
 
     @property
+    def last(self) -> PassRow:
+        """The last finished pass; the last one where none is."""
+        return next((row for row in reversed(self.passes) if row.is_finished), self.passes[-1])
+
+    @property
     def best(self) -> PassRow | None:
         """The finished pass after which held-out edges were best, of those with the edges of the last one, if any."""
         last = self.passes[-1].key
@@ -125,12 +130,12 @@ class Curves:
         no such correction: both passes' errors as if independent; and where each pass begins as the last one ended (a
         single bucket), so that gaps add up, the sum of their errors.
         """
-        best, last = self.best, self.passes[-1]
+        best, last = self.best, self.last
         if best is None or best is last or best.after is None or last.after is None:
             return False
         if best.training is None or last.training is None or self._sign * (last.training - best.training) <= 0:
             return False
-        ends = (self.passes.index(best), len(self.passes) - 1)
+        ends = (self.passes.index(best), self.passes.index(last))
         visits = {place: {at: after for at, _, after in of_place} for place, of_place in self.teeth.items()}
         shared = [(self.counts[place], of) for place, of in visits.items() if of.keys() >= set(ends)]
         counts_B = np.array([count for count, _ in shared])
@@ -138,7 +143,7 @@ class Curves:
         fall = Change.from_buckets(counts_B / counts_B.sum(), falls)
         level = ERROR_RATE / ends[1]
         if fall.error is None:
-            since = self.passes[ends[0] :]
+            since = self.passes[ends[0] : ends[1] + 1]
             error = math.hypot(*(of.generalization_error or math.inf for of in (best, last)))
             if all(row.after == following.before for row, following in pairwise(since)):
                 error = min(error, sum(math.inf if row.gap_error is None else row.gap_error for row in since[1:]))
@@ -148,7 +153,7 @@ class Curves:
     @property
     def fits_training_edges_far_better(self) -> bool:
         """Whether the last pass has training edges ahead of held-out ones beyond the error, and twice as good."""
-        last = self.passes[-1]
+        last = self.last
         if last.training is None or last.after is None or last.generalization_error is None:
             return False
         ends = (last.after, last.training) if self._sign > 0 else (last.training, last.after)
@@ -158,7 +163,7 @@ class Curves:
     @property
     def visits_lose(self) -> bool:
         """Whether held-out edges got worse in the visits of the last pass."""
-        return self._sign * (self.passes[-1].gap or 0.0) < 0
+        return self._sign * (self.last.gap or 0.0) < 0
 
     @property
     def _sign(self) -> int:

@@ -21,9 +21,18 @@ from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
-from pbgeval.report.report import Report, interval_line, json_text
+from pbgeval.report.report import Report, json_text
 from pbgeval.report.saved_run import RowRange, SavedRun
-from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, unbroken
+from pbgeval.report.tables import (
+    DataTable,
+    escape_markdown,
+    interval_line,
+    one_line,
+    to_csv,
+    to_latex,
+    to_markdown,
+    unbroken,
+)
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
@@ -175,6 +184,11 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     return found
 
 
+def _settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the settings that differ, a line each."""
+    return (_line(name, a.get(name), b.get(name)) for name in sorted({*a, *b}) if a.get(name) != b.get(name))
+
+
 def _line(key: str, a: object, b: object) -> str:
     shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
     of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
@@ -261,6 +275,7 @@ class Comparison:
     filter: str  # raw, filtered
     unit: str  # edge, chunk: what was drawn together
     clusters: str  # key: queries of one key are one cluster too; edge: units alone
+    settings: tuple[str, ...]  # that differ
     num_queries: int
     differences: tuple[Difference, ...]  # corrected for their number
     relations: tuple[RelationDifferences, ...]  # each metric corrected for the number of relations; none without edges
@@ -339,7 +354,7 @@ def compare(
         num_slices=settings.get("workers") or 1,
         with_keys=clusters == "key" and not facts.featurized,
     )
-    return _comparison(pair, [*map(model_of, reports)], side=SIDES[side])
+    return _comparison(pair, reports, side=SIDES[side])
 
 
 def _sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
@@ -351,7 +366,7 @@ def _sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
     return SampledLists(*numbers, settings["pbg_semantics"], batch_size, settings.get("num_degree_negs", 0))
 
 
-def _comparison(pair: PairedRuns, models: Sequence[str], *, side: str) -> Comparison:
+def _comparison(pair: PairedRuns, reports: Sequence[Report], *, side: str) -> Comparison:
     if not pair.sides:
         labels = " or ".join(enabled.label for enabled in pair.a.facts.sides)
         raise ConfigError(f"side: expected {labels}, which were ranked, got {side!r}")
@@ -362,13 +377,14 @@ def _comparison(pair: PairedRuns, models: Sequence[str], *, side: str) -> Compar
     return Comparison(
         a=str(pair.a.folder),
         b=str(pair.b.folder),
-        a_model=models[0],
-        b_model=models[1],
+        a_model=model_of(reports[0]),
+        b_model=model_of(reports[1]),
         side=side,
         rank_type=pair.rank_type.value,
         filter="filtered" if pair.filtered else "raw",
         unit="edge" if pair.lists is None else "chunk",
         clusters="key" if pair.with_keys else "edge",
+        settings=tuple(_settings(*(of.document["provenance"]["settings"] for of in reports))),
         num_queries=sum(of.num_queries for of in whole),
         differences=tuple(holm(whole[0].differences if whole else ())),  # one group, of all queries
         relations=() if pair.a.edges is None else _relations(pair, differences(stats, pair.metrics, by_group=True)),
@@ -457,6 +473,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
     ]
     lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
     note = f"Lower is better for {' and '.join(lower)}." if lower else ""
+    note += f"\nSettings that differ: {'; '.join(comparison.settings)}." if comparison.settings else ""
     tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, note, "all-metrics")]
     if comparison.relations and comparison.differences:
         at, shown = relations_to_show(comparison)

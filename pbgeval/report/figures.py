@@ -12,8 +12,8 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
-from pbgeval.report.report import Report, interval_line, interval_name, notes_of, title_of
-from pbgeval.report.tables import DataTable, clipped, fitting, left_out, without
+from pbgeval.report.report import Report, interval_name, notes_of, title_of
+from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
 from pbgeval.stats.ranks import RankType
 
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
@@ -256,16 +256,20 @@ def topk_of(document: Mapping[str, Any]) -> list[DataTable]:
             cells = (UNDEFINED if value is None else f"{value:.4f}" for value in values)
             rows.append((name.replace("_", " "), over, *cells))
 
-    parts = {"queries": section["macro_metrics"], "answers": section["metrics"], "lists": section["recommended"] or {}}
+    parts = {
+        "query keys": section["macro_metrics"],
+        "answers": section["metrics"],
+        "lists": section["recommended"] or {},
+    }
     for over, metrics in parts.items():
         keys = (key for key in metrics if "both." in key)
         add(over, metrics, dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in keys))
-    forms = {"queries": ("query_half_link", "macro_metrics"), "answers": ("answer_half_link", "metrics")}
+    forms = {"query keys": ("query_half_link", "macro_metrics"), "answers": ("answer_half_link", "metrics")}
     for over, (strata, form) in forms.items():
         for row in section.get(strata, []):
             add(f"{over} with {_training_edges(row)} training edges", row[form], ["recall"])
     columns = ("of the first k", "mean over", *(f"k = {k}" for k in cutoffs))
-    note = f"{section['num_queries']['both']:,} queries have {section['num_answers']['both']:,} answers."
+    note = f"{section['num_queries']['both']:,} query keys have {section['num_answers']['both']:,} answers."
     return [DataTable("Top k", columns, rows, note, "top-k", "ll" + "r" * len(cutoffs))]
 
 

@@ -282,7 +282,8 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     report, curves, name = source.report, source.training, clipped(source.name)
     if report is None:
         assert curves is not None  # as `Source` says
-        tags = [plural(len(curves.passes), "pass", "passes"), plural(len(curves.teeth), "bucket")]
+        finished = sum(row.is_finished for row in curves.passes)
+        tags = [plural(finished, "pass", "passes"), plural(len(curves.teeth), "bucket")]
         section = _visits(curves)
         section = evolve(section, shown=section.shown[1:])  # the verdict stands above the figures
         tiles, title = training_tiles(curves), "Held-out edges during training"
@@ -314,8 +315,10 @@ def comparison_page(comparison: Comparison) -> Page:
     note = (
         "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
         f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant. Intervals are not "
-        "corrected. A dash: too few queries for an interval. These are two models; training either again may differ."
+        "corrected. A dash: too few queries for an interval. Figures are of these runs; models trained anew may differ."
     )
+    if comparison.settings:
+        note += f" Settings that differ: {'; '.join(comparison.settings)}."
     whole = evolve(without(whole, ["p"]), title="All metrics", note=note)  # beside the chart is room for one p
     shown: list[DataTable | Chart] = [whole]
     sections = [Section("differences", "Differences between the runs", shown, layout="roomy")]
@@ -351,7 +354,7 @@ def _visits(curves: Curves) -> Section:
 
 def _verdict(curves: Curves) -> Notice:
     fits_ill = curves.overfits or curves.fits_training_edges_far_better
-    return Notice(verdicts_of(curves), curves.passes[-1].verdict in ("vanished", "shrinking") and not fits_ill)
+    return Notice(verdicts_of(curves), curves.last.verdict in ("vanished", "shrinking") and not fits_ill)
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:

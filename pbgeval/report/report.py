@@ -109,12 +109,13 @@ Rows: TypeAlias = Sequence[Row]
 _TITLES = {
     **dict.fromkeys(("metrics", "raw_metrics"), "Unfiltered"),  # the former print as such where nothing is filtered
     "time_filtered_metrics": "Time-aware filter",
-    "macro_metrics": "Macro average over query keys",
+    **dict.fromkeys(("macro_metrics", "topk_metrics"), "Macro average over query keys"),
     "relation_macro_metrics": "Macro average over relations",
 }
 _REASONS = {
     **dict.fromkeys(("metrics", "raw_metrics"), " yet: the run is not complete; run the same command again to resume"),
     "time_filtered_metrics": "; evaluate with time_window",
+    "topk_metrics": "; evaluate with topk_metrics",
     "macro_metrics": ", because query keys were not counted",
     "relation_macro_metrics": ", because relations were not counted",
 }
@@ -226,15 +227,19 @@ class Report:
         return self._figures("relation_macro_metrics")
 
     @property
-    def topk(self) -> Mapping[str, Value]:
-        """The means over query keys of `topk_metrics`, if it has them: `report.topk["both.recall_at_10"]`."""
-        return dict(self.document.get("topk_metrics", {}).get("macro_metrics", {}))
+    def topk(self) -> Figures:
+        """The means over query keys of `topk_metrics`: `report.topk["recall@10"]`.
+
+        Raises:
+            OutputError: this report has none.
+        """
+        return self._figures("topk_metrics")
 
     def _figures(self, key: str) -> Figures:
         figures = self.document.get(key)
         if figures is None:
             raise OutputError(f"{key}: this report has none{_REASONS[key]}")
-        return Figures(figures, self.document["headline"], _TITLES[key])
+        return Figures(figures.get("macro_metrics", figures), self.document["headline"], _TITLES[key])
 
     @property
     def intervals(self) -> Mapping[str, Mapping[str, float]]:
@@ -256,9 +261,8 @@ class Report:
             near = BREAKDOWN_FILES.get(name, name).removesuffix(".csv")
             near = near if near in self.rows else next(iter(get_close_matches(name, self.tables, n=1)), "")
             hint = f"; did you mean {near!r}?" if near else ""
-            raise OutputError(
-                f"no table {name!r} in this report: expected one of {', '.join(self.tables) or 'none'}{hint}"
-            )
+            known = ", ".join(self.tables) or "none, as the run is not complete"
+            raise OutputError(f"no table {name!r} in this report: expected one of {known}{hint}")
         rows = self.rows[name]
         return Table(rows, partial(self._made("figures").rows_table, name, rows, self.document["headline"]))
 
@@ -593,8 +597,3 @@ def interval_name(document: Mapping[str, Any]) -> str:
     """Return what the intervals of a sample of edges are called."""
     level = (document.get("sample") or {"level": LEVEL}).get("level", LEVEL)
     return "interval, corrected for repeated looks:" if level > LEVEL else "95%\u00a0interval"
-
-
-def interval_line(low: str, high: str, name: str = "95%\u00a0interval") -> str:
-    """Return what a tile says of an interval; it breaks before the figures if at all."""
-    return f"{name} {low}\u00a0to\u00a0{high}"

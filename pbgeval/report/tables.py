@@ -292,3 +292,8 @@ def _number(cell: str) -> int | float | None:
     if cell.isdecimal():
         return int(cell)
     return float(cell) if cell else None
+
+
+def interval_line(low: str, high: str, name: str = "95%\u00a0interval") -> str:
+    """Return what a tile says of an interval; it breaks before the figures if at all."""
+    return f"{name} {low}\u00a0to\u00a0{high}"

@@ -16,8 +16,7 @@ from pbgeval.report.figures import (
     decimals_of,
     rounded,
 )
-from pbgeval.report.report import interval_line
-from pbgeval.report.tables import DataTable, fitting, without
+from pbgeval.report.tables import DataTable, fitting, interval_line, without
 
 _PASS_COLUMNS = ("pass", "before", "after", "gap", "training", "generalization", "diverged", "verdict")
 _VERDICTS = {
@@ -38,7 +37,7 @@ def verdicts_of(curves: Curves) -> list[str]:
     """Return what the last pass says, in words."""
     metric = METRICS[curves.metric]
     best = curves.best
-    last = curves.passes[-1]
+    last = curves.last
     told = []
     if curves.fits_training_edges_far_better:
         told.append(
@@ -104,10 +103,10 @@ def _fixed(value: float | None) -> str:
 
 
 def training_tiles(curves: Curves) -> list[Tile]:
-    """Return the figures of the last pass."""
-    metric, last = METRICS[curves.metric], curves.passes[-1]
+    """Return the figures of the last finished pass."""
+    metric, last = METRICS[curves.metric], curves.last
     error = last.gap_error or 0.0
-    where = [f"in pass {last.key.epoch}"]
+    where = [f"in pass {last.key.epoch}" + " (unfinished)" * (not last.is_finished)]
     interval = []
     if last.gap is not None and error:
         ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))

@@ -83,7 +83,7 @@ def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) ->
         again = run_command(case, "--workers", "2", "--output", "output")  # run options do not make another run
 
     assert (0, first.out) == (again.status, again.out)
-    assert again.err.startswith("output: already complete; showing the saved result (--overwrite ")
+    assert again.err.startswith("output: already complete; showing the saved result; --overwrite ")
     assert run_command(case, "--quiet", "--output", "output").printed == ""
 
 

@@ -29,6 +29,7 @@ from pbgeval import (
     evaluate_triples,
     load_config,
 )
+from pbgeval.errors import OutputError
 from pbgeval.inputs import protocol
 from pbgeval.report.page import latex, markdown, page_of, read_source
 from tests.kit.case import TinyCase
@@ -124,10 +125,14 @@ def test_metrics_of_lists_are_found_by_name() -> None:
     report = evaluate_triples(SCORER, TEST, train=[TRAIN], topk_metrics=True, hits_at=[1, 3])
 
     assert report.topk == report.document["topk_metrics"]["macro_metrics"]
-    assert 0.0 < (report.topk["both.recall_at_3"] or 0.0) <= 1.0
-    with pytest.raises(KeyError, match="topk_metrics has that of the first k candidates"):
+    assert 0.0 < (report.topk["recall@3"] or 0.0) <= 1.0
+    assert report.topk["tail.MRR@3"] == report.topk["tail.mrr_at_3"]
+    with pytest.raises(KeyError, match=r"with topk_metrics = True, report\.topk\['recall@3'\]"):
         report["recall@3"]
-    assert evaluate_triples(SCORER, TEST).topk == {}
+    with pytest.raises(KeyError, match=r"nearest: .*recall_at_3"):
+        report.topk["recall@5"]
+    with pytest.raises(OutputError, match="topk_metrics: this report has none; evaluate with topk_metrics"):
+        _ = evaluate_triples(SCORER, TEST).topk
 
 
 @pytest.mark.parametrize(
@@ -163,6 +168,7 @@ def test_metrics_of_lists_are_found_by_name() -> None:
         ((SCORER, TEST), {"known": [[[0, 0, -1]]]}, r"known edges: row 0, tail: expected an id in 0..8"),
         ((SCORER, TEST), {"hits": [1]}, "hits: unknown key"),
         ((SCORER, TEST), {"save_topk": 3}, r"save_topk: give output=\.\.\., the folder that the lists go to"),
+        ((SCORER, TEST), {"valid": [TRAIN]}, r"valid: unknown key; give the triples to filter out, .*known=\[valid\]"),
         ((SCORER, TEST), {"filtered": True}, r"filtered: unknown key; give .*, train=\[train\] and known=\[valid\]"),
         ((SCORER, TEST), {"knwon": [TRAIN]}, "knwon: unknown key; did you mean 'known'"),
         ((SCORER, TEST), {"devise": "cpu"}, "devise: unknown key; did you mean 'device'"),

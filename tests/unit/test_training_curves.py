@@ -22,7 +22,7 @@ from pbgeval.monitor.records import (
 )
 from pbgeval.notation import Bucket
 from pbgeval.report.tables import to_text
-from pbgeval.report.training import passes_of, training_table, verdicts_of
+from pbgeval.report.training import passes_of, training_table, training_tiles, verdicts_of
 
 FIRST, SECOND = PassKey(0), PassKey(1)
 
@@ -81,7 +81,8 @@ def test_a_pass_that_was_interrupted_is_not_the_best() -> None:
     curves = curves_of(History(visits, (PassRecord(FIRST, 0, PbgFigures(10, {"mrr": 0.2}), PassDetails()),)), {}, "mrr")
 
     assert [row.is_finished for row in curves.passes] == [True, False]
-    assert curves.best == curves.passes[0]
+    assert (curves.best, curves.last) == (curves.passes[0], curves.passes[0])
+    assert {"in pass 0"} == {tile.lines[0] for tile in training_tiles(curves) if tile.name != "Gap"}
     assert [row[0] for row in passes_of(curves).rows] == ["0 (best)", "1 (unfinished)"]
 
 
