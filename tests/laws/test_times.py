@@ -109,7 +109,8 @@ def test_rows_by_time_are_the_references(candidates, data):
     rules, protocol = data.draw(all_rules(graph, restricted=True)), data.draw(protocols(candidates, pbg=False))
     rules, width = data.draw(timed([graph], rules, latest=9)), data.draw(st.sampled_from([1, 3, LONG]))
     cases = expected_cases([graph], protocol, rules)
-    with tempfile.TemporaryDirectory() as folder, without_fsync():
+    with tempfile.TemporaryDirectory() as folder, without_fsync(), ExitStack() as stack:
+        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         keys = protocol.settings() | rules.settings(graph) | {"breakdowns": ["time"], "time_bin": width}
         report = evaluate(write_graph(graph, Path(folder), **keys), output=Path(folder) / "out", workers=1)
         read = Report.read(Path(folder) / "out").rows["time"]

@@ -96,6 +96,7 @@ def test_widths_change_no_colour(pages: dict[str, Path]) -> None:
             "print",
             "(prefers-color-scheme: dark)",
             "(min-width: 62.5rem)",
+            "(min-width: 62.5rem) and (max-width: 73rem)",
             "(min-width: 85rem)",
             "(max-width: 40rem)",
         }
