@@ -191,9 +191,9 @@ def by_relation(edges: Sequence[Edge], rows: Sequence[int]) -> list[list[int]]:
 
 
 def default_batches(edges: Sequence[Edge], dynamic: bool, window: int) -> list[list[int]]:
-    """Rows that may share chunks: all of them, or those of one relation within `window` consecutive rows."""
-    rows = list(range(len(edges)))
-    return [rows] if dynamic else [batch for part in cut(rows, window) for batch in by_relation(edges, part)]
+    """Rows that may share chunks: those within `window` consecutive rows, unless `dynamic` of one relation."""
+    parts = cut(range(len(edges)), window)
+    return parts if dynamic else [batch for part in parts for batch in by_relation(edges, part)]
 
 
 def pbg_batches(edges: Sequence[Edge], dynamic: bool, slices: int, batch_size: int) -> list[list[int]]:
