@@ -157,7 +157,7 @@ class Engine:
         except duckdb.OutOfMemoryException as error:
             raise OutputError(
                 f"{self.folder.parent}: the import ran out of memory or disk: {first_line(error)}; raise max_memory "
-                "or free disk space"
+                "(--max-memory) or free disk space"
             ) from error
         except (duckdb.IOException, duckdb.FatalException, OSError) as error:
             raise OutputError(

@@ -146,26 +146,36 @@ _OF_RELATION = ("operator", "lhs", "rhs")
 
 
 def difference_from_training(config: EvalConfig) -> Iterator[str]:
-    """Yield the settings that change scores and differ from those of training, in a line; and edges that do not."""
-    path = Path(config.checkpoint_path) / CONFIG_OF_TRAINING
-    try:
-        if not path.is_file():
-            return
-        trained = json.loads(read_small_text(path) or "")
-        if not isinstance(trained, Mapping):
-            raise ValueError(f"it holds a {type(trained).__name__}")
-    except (OSError, StorageError, ValueError, RecursionError) as error:
-        yield f"{path}: the settings of training cannot be compared: {one_line(error)}"
-        return
+    """Yield at most one line: the settings that change scores and differ from those of training."""
+    path, trained, fault = _settings_of_training(config)
+    if fault:
+        yield f"{path}: the settings of training cannot be compared: {fault}"
     found = list(_differences(config, trained))
     if found:
         yield f"{path}: the checkpoint was trained with other settings: {listed(found, 12)}; check the config"
+
+
+def evaluated_in_training(config: EvalConfig) -> Iterator[str]:
+    """Yield at most one line: the evaluated edges that the checkpoint was trained on."""
+    path, trained, _ = _settings_of_training(config)
     named = trained.get("edge_paths")
     places = itertools.product((".", str(path.parent)), named if isinstance(named, list) else ())
     of_training = {os.path.abspath(os.path.join(base, str(of))) for base, of in places}
     evaluated = [of for of in config.edge_paths if os.path.abspath(of) in of_training]
     if evaluated:
         yield f"{path}: the checkpoint was trained on {listed(evaluated)}; to evaluate other edges, set edge_paths"
+
+
+def _settings_of_training(config: EvalConfig) -> tuple[Path, Mapping[str, object], str]:
+    """Return the file, what it holds if it can be read, and what is wrong with it."""
+    path = Path(config.checkpoint_path) / CONFIG_OF_TRAINING
+    try:
+        trained = json.loads(read_small_text(path) or "") if path.is_file() else {}
+        if not isinstance(trained, Mapping):
+            raise ValueError(f"it holds a {type(trained).__name__}")
+    except (OSError, StorageError, ValueError, RecursionError) as error:
+        return path, {}, one_line(error)
+    return path, trained, ""
 
 
 def _differences(config: EvalConfig, trained: Mapping[str, object]) -> Iterator[str]:

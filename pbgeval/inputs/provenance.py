@@ -13,7 +13,7 @@ from typing import Any
 from attrs import asdict
 
 from pbgeval.config import EvalConfig
-from pbgeval.inputs.model import difference_from_training
+from pbgeval.inputs.model import difference_from_training, evaluated_in_training
 from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import counts_keys
@@ -146,6 +146,7 @@ def startup_warnings(inputs: Inputs) -> Iterator[str]:
     config = inputs.config
     if inputs.model is None:
         yield from difference_from_training(config)
+        yield from evaluated_in_training(config)
     if config.ignored:
         name = config.source.name if config.source else config.name
         yield f"{name}: keys that only training uses are ignored: {listed(config.ignored)}"

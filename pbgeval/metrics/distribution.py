@@ -116,6 +116,11 @@ SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each su
 Means = Callable[[str], float | None]
 
 
+def _no_means(name: str) -> float | None:
+    """Return none: all means follow from the ranks."""
+    return None
+
+
 @frozen(eq=False)
 class RankDistribution:
     """Ranks with their weights, and numbers of candidates with theirs; queries of weight 0 are only counted."""
@@ -125,7 +130,7 @@ class RankDistribution:
     groups: CandidateGroups  # the same queries by number of candidates
     num_queries: int  # those of weight 0 too
     is_weighted: bool = False  # whether weights were given, equal or not
-    means: Means = dict[str, float | None]().get  # in place of those of `ranks_R`: of none
+    means: Means = _no_means  # in place of those of `ranks_R`
 
     @classmethod
     def from_queries(

@@ -346,11 +346,8 @@ class Visit:
             schema, model = self.protocol.schema, self.model
             first = self.bucket.partition_of(Side.LHS, schema.num_partitions[schema.relations[0].lhs])
             device = model.embeddings(schema.relations[0].lhs, first).device
-            with (
-                threads_put_back(),
-                full_precision(),
-                torch.no_grad(),
-            ):  # the trainer's settings of torch stay as they are
+            # The trainer's settings of torch stay as they are.
+            with threads_put_back(), full_precision(), torch.no_grad():
                 check_kernels(device)  # equal candidates tie (decision 0004)
                 return measure(self.protocol, edges, self.key.edge_path, self.bucket, model)
         except UnrankableError as error:

@@ -21,6 +21,7 @@ from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
+from pbgeval.report.output import differing
 from pbgeval.report.report import Report, json_text
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.report.tables import (
@@ -184,11 +185,6 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     return found
 
 
-def _settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the settings that differ, a line each."""
-    return (_line(name, a.get(name), b.get(name)) for name in sorted({*a, *b}) if a.get(name) != b.get(name))
-
-
 def _line(key: str, a: object, b: object) -> str:
     shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
     of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
@@ -291,6 +287,11 @@ class Comparison:
             raise UnknownMetricError(f"no metric '{name}' in this comparison: expected one of {', '.join(found)}")
         return found[key]
 
+    @property
+    def told_settings(self) -> list[str]:
+        """A sentence on the settings that differ, if any do."""
+        return [f"Settings that differ: {'; '.join(self.settings)}."] if self.settings else []
+
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, ready for JSON."""
         return asdict(self)
@@ -374,6 +375,7 @@ def _comparison(pair: PairedRuns, reports: Sequence[Report], *, side: str) -> Co
     for block in pair.blocks():
         stats.add(block)
     whole = differences(stats, pair.metrics, by_group=False)
+    settings = [of.document["provenance"]["settings"] for of in reports]
     return Comparison(
         a=str(pair.a.folder),
         b=str(pair.b.folder),
@@ -384,7 +386,7 @@ def _comparison(pair: PairedRuns, reports: Sequence[Report], *, side: str) -> Co
         filter="filtered" if pair.filtered else "raw",
         unit="edge" if pair.lists is None else "chunk",
         clusters="key" if pair.with_keys else "edge",
-        settings=tuple(_settings(*(of.document["provenance"]["settings"] for of in reports))),
+        settings=tuple(_line(name, *(of.get(name) for of in settings)) for name in differing(*settings)),
         num_queries=sum(of.num_queries for of in whole),
         differences=tuple(holm(whole[0].differences if whole else ())),  # one group, of all queries
         relations=() if pair.a.edges is None else _relations(pair, differences(stats, pair.metrics, by_group=True)),
@@ -472,8 +474,8 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         for of in comparison.differences
     ]
     lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
-    note = f"Lower is better for {' and '.join(lower)}." if lower else ""
-    note += f"\nSettings that differ: {'; '.join(comparison.settings)}." if comparison.settings else ""
+    told = [f"Lower is better for {' and '.join(lower)}."] if lower else []
+    note = "\n".join([*told, *comparison.told_settings])
     tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, note, "all-metrics")]
     if comparison.relations and comparison.differences:
         at, shown = relations_to_show(comparison)

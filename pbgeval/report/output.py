@@ -164,10 +164,14 @@ def digest_of(provenance: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
 
+def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose values differ, in order."""
+    return sorted(key for key in {*a, *b} if a.get(key) != b.get(key))
+
+
 def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     """Say which settings and files differ between two runs."""
-    of_theirs, of_ours = ({**of.get("settings", {}), **of.get("data", {})} for of in (theirs, ours))
-    names = sorted(name for name in {*of_theirs, *of_ours} if of_theirs.get(name) != of_ours.get(name))
+    names = differing(*({**of.get("settings", {}), **of.get("data", {})} for of in (theirs, ours)))
     return f"; differs in {listed(names)}" if names else ""
 
 

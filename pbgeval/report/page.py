@@ -315,10 +315,9 @@ def comparison_page(comparison: Comparison) -> Page:
     note = (
         "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
         f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant. Intervals are not "
-        "corrected. A dash: too few queries for an interval. Figures are of these runs; models trained anew may differ."
+        "corrected. A dash: too few queries for an interval. Figures are of these runs; retrained models may differ."
     )
-    if comparison.settings:
-        note += f" Settings that differ: {'; '.join(comparison.settings)}."
+    note = " ".join([note, *comparison.told_settings])
     whole = evolve(without(whole, ["p"]), title="All metrics", note=note)  # beside the chart is room for one p
     shown: list[DataTable | Chart] = [whole]
     sections = [Section("differences", "Differences between the runs", shown, layout="roomy")]
