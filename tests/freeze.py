@@ -48,7 +48,8 @@ from tests.kit.commands import evaluated, flags, last_of_each, run_main
 from tests.kit.faults import Fault, make, world_of
 from tests.surface import test_bad_input, test_bad_input_of_commands
 
-REFERENCE = Path(os.environ.get("PBGEVAL_REFERENCE", Path(__file__).resolve().parents[2] / "shared"))
+CHECKOUT = Path(__file__).resolve().parents[1]
+REFERENCE = Path(os.environ.get("PBGEVAL_REFERENCE", CHECKOUT.parent / "shared"))
 MAY_DIFFER = {"units.jsonl", "run.json", "report.html"}  # times and paths of a run; pages are looked at, not compared
 Answer = dict[str, Any]
 Job = Callable[[Path], Answer]  # works in a new folder, which is the current one
@@ -216,8 +217,10 @@ def _call(*arguments: str, cwd: Path | None = None) -> Answer:
 
 
 def _plain(text: str) -> str:
-    without_paths = text.replace(str(Path.cwd()), "<folder>").replace(str(REFERENCE), "<reference>")
-    return re.sub(r"\d+ ?MB", "<size>", without_paths)
+    """Leave out what differs from run to run: paths, addresses, memory and speed."""
+    for path, name in ((Path.cwd(), "<folder>"), (REFERENCE, "<reference>"), (CHECKOUT, "<checkout>")):
+        text = text.replace(str(path), name)
+    return re.sub(r"\d+ ?MB|0x[0-9a-f]+|in [\d.]+ s, [\d,]+ edges/s", "<varies>", text)
 
 
 def _command(*arguments: str) -> Job:
@@ -279,7 +282,7 @@ def _on_spoiled(row: Fault) -> Job:
     def job(folder: Path) -> Answer:
         root = make(row, folder / "case").root
         answer = _call(*last_of_each([*row.world.arguments, *row.arguments]), cwd=root)
-        return {**answer, "left": sorted(map(str, root.glob("output/**/*")))}
+        return {**answer, "left": sorted(str(path.relative_to(root)) for path in root.glob("output/**/*"))}
 
     return job
 

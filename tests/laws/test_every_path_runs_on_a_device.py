@@ -46,6 +46,7 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "all_certified": ({"dynamic": True}, ("candidates=all", "precision=certified", FILTERED)),
     "all_certified_topk": ({"comparator": "squared_l2"}, ("candidates=all", "precision=certified", "save_topk=3")),
 }
+IN_PARTITIONS = {"sampled", "pbg_semantics", "partition", *(name for name in PATHS if name.startswith("all"))}
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,8 @@ def test_a_device_gives_the_figures_of_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, auc: str
 ) -> None:
     settings, overrides = PATHS[name]
-    case = TinyCase.write(tmp_path / "case", partition_sizes=(17, 16), edges_per_bucket=14, **settings)
+    sizes, num_edges = ((17, 16), 14) if name in IN_PARTITIONS else ((17,), 30)
+    case = TinyCase.write(tmp_path / "case", partition_sizes=sizes, edges_per_bucket=num_edges, **settings)
     if auc == "sampled":
         monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
         monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
@@ -102,7 +104,8 @@ def test_the_fused_path_keeps_to_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fused_device: str, candidates: str
 ) -> None:
     """All that surrounds the kernel; it is interpreted on the host."""
-    case = TinyCase.write(tmp_path / "case", partition_sizes=(17, 16), edges_per_bucket=8)
+    sizes = (17, 16) if candidates == "all" else (17,)
+    case = TinyCase.write(tmp_path / "case", partition_sizes=sizes, edges_per_bucket=8)
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
     overrides = (f"candidates={candidates}", FILTERED)

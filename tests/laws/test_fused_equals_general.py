@@ -21,7 +21,8 @@ def test_the_fused_kernel_gives_the_figures_of_the_general_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fused_device: str, candidates: str, settings: tuple[str, ...]
 ) -> None:
     """Sampled cells of the AUC, known answers and twins are read off its accumulators."""
-    case = TinyCase.write(tmp_path / "case", partition_sizes=(33, 30), edges_per_bucket=12)
+    sizes, num_edges = ((33, 30), 8) if candidates == "all" else ((43,), 24)  # in several blocks
+    case = TinyCase.write(tmp_path / "case", partition_sizes=sizes, edges_per_bucket=num_edges)
     case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # twins
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)

@@ -26,7 +26,7 @@ from tests.laws.test_evaluation_equals_reference import without_fsync
 from tests.saved_ranks import read_ranks
 
 Place = tuple[int, int]  # partition, row
-PARTITIONS_AND_THREADS = ((2, 1), (7, 2))  # contiguous rows, and every seventh
+PARTITIONS_AND_THREADS = ((2, 1), (4, 2))  # contiguous rows, and every fourth
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,17 @@ def test_counts_are_those_of_sorting_and_cells_are_read_wherever_they_are(fused_
     assert of_cells == [scores[row][column] for row, column in cells]
 
 
+def test_a_cell_of_the_next_tile_is_read_there_though_another_row_has_one_here(fused_device):
+    """More tiles than runs, so that a run has two."""
+    border = fused.TILES.columns
+    candidate_CD = torch.arange(1.0, border * (fused.RUNS_PER_PROCESSOR + 1) + 1).unsqueeze(1)
+    query_KD, true_Q = torch.tensor([[1.0], [-1.0]]), torch.zeros(2)
+    rows, columns = torch.tensor([0, 1, 1, 1]), torch.tensor([border, 0, border - 1, border])
+    blocks = (of.to(fused_device) for of in (query_KD, candidate_CD, true_Q, torch.arange(2)))
+    found = fused.count(*blocks, (rows, columns))
+    assert found.cell_score_P.tolist() == [border + 1, -1, -border, -border - 1]
+
+
 @pytest.mark.parametrize("dimension", [7, 100, 130])
 def test_elsewhere_counts_differ_by_candidates_within_the_rounding_bound_only(fused_device, dimension):
     """|fl(q.c) - q.c| <= n u / (1 - n u) * sum|q_i c_i| in any order of summation (Higham 2002, 3.5)."""

@@ -202,7 +202,10 @@ def test_no_hits_and_all_hits_leave_room_for_what_was_not_seen():
     assert every.standard_error > 0
 
 
-@pytest.mark.parametrize(("values", "num_draws"), [([[1, 5, 2, 9], [0, 3, 3, 10, 4]], 5), ([[0, 0, 7, 1]], 2)])
+@pytest.mark.parametrize(
+    ("values", "num_draws"),
+    [([[1, 5, 2, 9], [0, 3, 3, 10, 4]], 5), ([[1, 5, 2, 9], [20, 23, 23, 30, 24]], 5), ([[0, 0, 7, 1]], 2)],
+)
 def test_the_variance_is_right_on_average_over_every_sample(values, num_draws):
     """All offsets, all subsets: the mean of the estimates is the variance of the plain mean, or a little more."""
     sizes = [len(of) for of in values]
