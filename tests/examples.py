@@ -62,17 +62,20 @@ def is_quick() -> bool:
     return settings().max_examples <= QUICK
 
 
-def crossed(*factors: Sequence[object], quick: int) -> list[Any]:
-    """Return all combinations of values as parameters of a test, all but one in `quick` of them marked slow.
+def crossed(*factors: Sequence[object], quick: int, thorough: int = 1) -> list[Any]:
+    """Return combinations of values as parameters of a test, all but one in `quick` of all that there are marked slow.
 
     Those left are diagonals: each value of each factor is among them, if some other factor has `quick` values.
 
     Args:
         *factors: the values of a parameter each, or tuples of several.
-        quick: of so many combinations, one runs without --all.
+        quick: of so many combinations, one runs without --all; a multiple of `thorough`.
+        thorough: of so many, one runs at all, where factors do not depend on each other.
     """
     parameters = []
     for places in itertools.product(*(range(len(factor)) for factor in factors)):
+        if sum(places) % thorough:
+            continue
         values = [factor[at] for factor, at in zip(factors, places, strict=True)]
         flat = itertools.chain.from_iterable(of if isinstance(of, tuple) else (of,) for of in values)
         parameters.append(pytest.param(*flat, marks=[pytest.mark.slow] if sum(places) % quick else []))

@@ -62,6 +62,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.smoke:
         options.partitions, options.workers, options.seeds, options.load_seconds = [8], [1, 4], 1, [0.05]
+        options.room = [2]
     for load_seconds in [] if options.only_paper else options.load_seconds:
         print(f"\nGrid; a partition takes {load_seconds:g} s to load:\n")
         _print_grid(options.partitions, options.room, options.workers, options.seeds, load_seconds)

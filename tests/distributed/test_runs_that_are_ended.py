@@ -22,7 +22,7 @@ from tests.kit.commands import (
     journaled_units,
     metrics_of,
     numbers_of,
-    start_command,
+    run_command,
     undisturbed_numbers,
     unit_log,
 )
@@ -35,27 +35,17 @@ SECONDS_TO_END = 60.0  # of workers without a launcher: they notice within a few
 Start = Callable[[int], subprocess.Popen[str]]
 
 
-def nine_buckets(folder: Path, edges_per_bucket: int) -> TinyCase:
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
+    """Each bucket takes about a fifth of a second."""
     return TinyCase.write(
-        folder,
+        tmp_path_factory.mktemp("case"),
         dynamic=True,
         partition_sizes=(8_000,) * 3,
-        edges_per_bucket=edges_per_bucket,
+        edges_per_bucket=6_000,
         dimension=16,
         candidates="partition",
     )
-
-
-@pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
-    """Each bucket takes about half a second."""
-    return nine_buckets(tmp_path_factory.mktemp("case"), 14_000)
-
-
-@pytest.fixture(scope="module")
-def short_case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
-    """Each takes less than that, for what is run again and again."""
-    return nine_buckets(tmp_path_factory.mktemp("short-case"), 4_000)
 
 
 @pytest.fixture
@@ -111,7 +101,7 @@ def the_end(process: subprocess.Popen[str], seconds: float = PATIENCE) -> tuple[
 def goes_on_to_the_same_numbers(case: TinyCase, undisturbed: dict[str, str], output: Path) -> None:
     """Run the same command again; nothing that the journal held is computed again, and nothing is missing."""
     left = Left.of(output)
-    done = start_command(case, "--workers", "2", "--quiet", "--output", str(output))
+    done = run_command(case, "--workers", "1", "--quiet", "--output", str(output))
     assert (0, "", undisturbed) == (done.status, done.err, numbers_of(output))
     left.was_not_repeated(output)
 
@@ -211,9 +201,7 @@ def test_an_interruption_at_the_keyboard(
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
 
 
-@pytest.mark.parametrize(
-    ("number", "num_workers"), [(signal.SIGTERM, 2), (signal.SIGTERM, 1), (signal.SIGUSR1, 2), (signal.SIGQUIT, 2)]
-)
+@pytest.mark.parametrize(("number", "num_workers"), [(signal.SIGTERM, 2), (signal.SIGUSR1, 1), (signal.SIGQUIT, 1)])
 def test_a_launcher_that_is_ended(
     number: signal.Signals,
     num_workers: int,
@@ -236,25 +224,20 @@ def test_a_launcher_that_is_ended(
 
 
 @pytest.fixture(scope="module")
-def seconds(short_case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> float:
+def seconds(case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> float:
     """How long a group of two takes."""
     begun = time.monotonic()
-    run_group(short_case, [], tmp_path_factory.mktemp("timed") / "output", workers=2, threads=1)
+    run_group(case, [], tmp_path_factory.mktemp("timed") / "output", workers=2, threads=1)
     return time.monotonic() - begun
-
-
-@pytest.fixture(scope="module")
-def whole(short_case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return undisturbed_numbers(short_case, tmp_path_factory.mktemp("whole") / "output")
 
 
 @pytest.mark.parametrize("seed", range(examples(10)))
 def test_a_random_worker_is_killed_at_a_random_moment(
-    seed: int, short_case: TinyCase, whole: dict[str, str], seconds: float, tmp_path: Path
+    seed: int, case: TinyCase, undisturbed: dict[str, str], seconds: float, tmp_path: Path
 ) -> None:
     random = np.random.default_rng(seed)
     output = tmp_path / "output"
-    workers = start_group(short_case, [], output, workers=2, threads=1)
+    workers = start_group(case, [], output, workers=2, threads=1)
     time.sleep(random.uniform(0.05, 0.95) * seconds)
     workers[random.integers(2)].kill()
     for worker in workers:  # as whoever started the group does, once one has gone
@@ -263,8 +246,8 @@ def test_a_random_worker_is_killed_at_a_random_moment(
 
     left = Left.of(output)
     is_complete = (output / "metrics.json").exists() and metrics_of(output)["complete"]
-    run_group(short_case, [], output, workers=int(random.integers(1, 4)), threads=1)
-    assert whole == numbers_of(output)
+    run_group(case, [], output, workers=int(random.integers(1, 4)), threads=1)
+    assert undisturbed == numbers_of(output)
     if not is_complete:
         left.was_not_repeated(output)
 
@@ -274,7 +257,7 @@ def test_two_runs_do_not_share_a_directory(
 ) -> None:
     first = start(1)
     first.send_signal(signal.SIGSTOP)  # it lives, and does not come to its end meanwhile
-    second = start_command(case, "--workers", "1", "--output", str(tmp_path / "output"))
+    second = run_command(case, "--workers", "1", "--output", str(tmp_path / "output"))
     first.send_signal(signal.SIGCONT)
 
     assert second.status == 1

@@ -80,8 +80,11 @@ from pbgeval import evaluate, load_config
 from pbgeval.errors import EvalError
 
 def run():
+    return [end_of(config) for config in sys.argv[2:]]
+
+def end_of(config):
     try:
-        evaluate(load_config(sys.argv[1]), output="output", workers=int(sys.argv[2]), device="cpu")
+        evaluate(load_config(config), output="output", workers=int(sys.argv[1]), device="cpu")
         return "complete"
     except EvalError as error:
         return "fault"
@@ -125,13 +128,13 @@ def ended_and_changed(tmp_path: Path, work: str, *arguments: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("end", ["complete", "fault"])
-def test_an_evaluation_leaves_its_callers_process_as_it_was(tmp_path: Path, workers: str, end: str) -> None:
-    case = TinyCase.write(tmp_path / "case", dynamic=True)
-    if end == "fault":
-        case.spoil_embeddings("user", 1, row=3, value=float("nan"))
+def test_an_evaluation_leaves_its_callers_process_as_it_was(tmp_path: Path, workers: str) -> None:
+    case, spoiled = (TinyCase.write(tmp_path / name, dynamic=True) for name in ("case", "spoiled"))
+    spoiled.spoil_embeddings("user", 1, row=3, value=float("nan"))
 
-    assert ended_and_changed(tmp_path, EVALUATION, str(case.config), workers) == f'["{end}", {{}}]\n'
+    printed = ended_and_changed(tmp_path, EVALUATION, workers, str(case.config), str(spoiled.config))
+
+    assert printed == '[["complete", "fault"], {}]\n'
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def start_torchrun(
         host.start(
             [
                 *torchrun,
-                f"--rdzv-conf=is_host={host is meeting},last_call_timeout=10",
+                f"--rdzv-conf=is_host={host is meeting},last_call_timeout=10,keep_alive_interval=2",
                 f"--local-addr={host.address}",
                 *evaluate(case, tmp_path),
             ],

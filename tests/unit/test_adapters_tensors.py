@@ -241,7 +241,8 @@ FORMULAS_OF_PYG = [("transe", 1), ("transe", 2), *((name, 1) for name in list(PY
 
 
 @pytest.mark.parametrize(
-    ("name", "norm", "suffix", "exact"), crossed(FORMULAS_OF_PYG, [".pt", ".safetensors"], [True, False], quick=2)
+    ("name", "norm", "suffix", "exact"),
+    crossed(FORMULAS_OF_PYG, [".pt", ".safetensors"], [True, False], quick=2, thorough=2),
 )
 def test_a_state_dict_of_pyg_has_the_ranks_of_its_definition(
     name: str, norm: int, suffix: str, exact: bool, tmp_path: Path
@@ -252,7 +253,9 @@ def test_a_state_dict_of_pyg_has_the_ranks_of_its_definition(
     assert_plain_ranks(model.path, model.options, model.score, tmp_path / "out", 0.0 if is_exact else 1e-4)
 
 
-@pytest.mark.parametrize(("decoder", "remapped", "exact"), crossed(GRAPHSTORM, [False, True], [True, False], quick=2))
+@pytest.mark.parametrize(
+    ("decoder", "remapped", "exact"), crossed(GRAPHSTORM, [False, True], [True, False], quick=2, thorough=2)
+)
 def test_a_folder_of_graphstorm_has_the_ranks_of_its_decoder(
     decoder: str, remapped: bool, exact: bool, tmp_path: Path
 ) -> None:
@@ -279,7 +282,8 @@ OPERATORS_OF_SIDES = [
 
 
 @pytest.mark.parametrize(
-    ("source", "destination", "similarity"), crossed(OPERATORS_OF_SIDES, ["dot", "cosine", "euclidean"], quick=3)
+    ("source", "destination", "similarity"),
+    crossed(OPERATORS_OF_SIDES, ["dot", "cosine", "euclidean"], quick=3, thorough=3),
 )
 def test_a_checkpoint_of_gigl_has_the_ranks_of_its_operators(
     source: str, destination: str, similarity: str, tmp_path: Path

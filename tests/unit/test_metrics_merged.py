@@ -66,6 +66,7 @@ def grouped_of(of) -> GroupedStats:
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(50))
 @given(keyed_queries)
 def test_macro_averages_give_the_metrics_of_the_weighted_ranks(of):
     """A query weighs 1 / (queries of its key)."""

@@ -156,16 +156,17 @@ def remember(monitor: Monitor, after: list[dict[str, float]], first: int = 0, me
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("in_one_process", [True, False])
 @pytest.mark.parametrize(
-    ("epochs", "kept", "num_left_out"),
+    ("epochs", "kept", "num_left_out", "in_one_process"),
     [
-        ([0, 1, 2], [0, 1, 2], 0),  # it goes on
-        ([0, 1, 2, 2, 3], [0, 1, 2, 3], 1),  # a crash after the pass, before the checkpoint
-        ([0, 1, 2, 3, 1, 2], [0, 1, 2], 3),  # from an older checkpoint
-        ([3, 4, 0, 1], [0, 1], 2),  # a new run
-        ([0, 0], [0], 1),
-        ([0, 1, 0, 1, 2, 1], [0, 1], 2),
+        ([0, 1, 2], [0, 1, 2], 0, True),  # it goes on
+        ([0, 1, 2], [0, 1, 2], 0, False),
+        ([0, 1, 2, 2, 3], [0, 1, 2, 3], 1, False),  # a crash after the pass, before the checkpoint
+        ([0, 1, 2, 3, 1, 2], [0, 1, 2], 3, False),  # from an older checkpoint
+        ([3, 4, 0, 1], [0, 1], 2, False),  # a new run
+        ([0, 0], [0], 1, True),
+        ([0, 0], [0], 1, False),
+        ([0, 1, 0, 1, 2, 1], [0, 1], 2, True),
     ],
 )
 def test_passes_that_training_has_gone_back_behind_are_left_out(

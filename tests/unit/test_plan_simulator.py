@@ -91,7 +91,9 @@ def test_the_bound_on_loads_by_hand():
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize(("num_workers", "room", "seed"), crossed([1, 2, 16, 256, 1024], [2, 8], range(3), quick=3))
+@pytest.mark.parametrize(
+    ("num_workers", "room", "seed"), crossed([1, 2, 16, 256, 1024], [2, 8], range(3), quick=3, thorough=3)
+)
 def test_64_partitions_end_within_5_percent_of_the_bound(room, num_workers, seed):
     result = simulated(64, room, num_workers, seed)
 

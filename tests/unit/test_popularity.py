@@ -184,7 +184,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> SavedCase:
     queries=QUERIES,
     training=training_edges(),
     kept=st.sets(st.integers(0, len(PLACES) - 1), min_size=2),
-    rows=st.sampled_from([2, 100]),
+    rows=st.sampled_from([5, 100]),
 )
 def test_the_section_equals_the_reference(
     saved: SavedCase,

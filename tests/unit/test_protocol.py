@@ -17,7 +17,7 @@ from tests.kit.case import TinyCase
 def test_the_size_of_units_changes_no_number_against_whole_partitions(
     dynamic: bool, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = TinyCase.write(tmp_path / "case", dynamic=dynamic)
+    case = TinyCase.write(tmp_path / "case", dynamic=dynamic, partition_sizes=(17, 16))
     monkeypatch.chdir(case.root)
     overrides = ["candidates=partition", "compute_loss=True", f"precision={precision}"]
     documents = []

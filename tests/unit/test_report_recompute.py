@@ -80,7 +80,7 @@ TABLES = {"relation": "relations", "entity_types": "entity_types", "groups": "re
 @pytest.mark.slow
 @few
 @pytest.mark.parametrize("candidates", CANDIDATES)
-@given(graph=tiny_graphs(max_edges=12, max_partitions=3), draw=st.data())
+@given(graph=tiny_graphs(max_edges=12, max_partitions=2), draw=st.data())
 def test_the_same_question_has_the_same_answer_to_the_bit(candidates: str, graph: TinyGraph, draw: st.DataObject):
     """Asked of the whole run, and of some edges as if those had been evaluated alone, read in small blocks."""
     filtered = candidates != "sampled"

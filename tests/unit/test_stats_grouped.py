@@ -34,6 +34,7 @@ def grouped_of(of) -> GroupedStats:
     return grouped
 
 
+@settings(max_examples=examples(50))
 @given(queries)
 def test_each_group_has_the_sums_of_its_own_queries(of):
     grouped = grouped_of(of)

@@ -241,7 +241,7 @@ def check_recommended(
 @settings(max_examples=examples(16), suppress_health_check=list(HealthCheck))
 @pytest.mark.parametrize("candidates", ["all", "partition"])
 @given(
-    graph=tiny_graphs(exact=True, max_edges=among(3, 8), max_partitions=3),
+    graph=tiny_graphs(exact=True, max_edges=among(3, 8), max_partitions=2),
     key=st.sampled_from(["train_edges", "filter_edges"]),
     length=st.sampled_from([None, 1, 3, 30]),
     data=st.data(),
