@@ -380,7 +380,7 @@ def _excluded(scores_KC: Tensor, row_Q: Tensor, own_Q: Tensor, known: CellIndex 
     query, column = own_cells(own_Q, scores_KC.shape[1])
     if known is None:
         return query, column
-    known_query, entry = expand_by_row(row_Q, known[0], scores_KC.shape[0])
+    known_query, entry = expand_by_row(row_Q, known[0])
     return torch.cat([query, known_query.cpu()]), torch.cat([column, known[1][entry].cpu()])
 
 
@@ -394,7 +394,7 @@ def _add_all(
     if known is not None:
         known_QC = torch.zeros(scores_QC.shape, dtype=torch.bool)
         row_P, column_P = known[0].cpu(), known[1].cpu()
-        of_query, entry = expand_by_row(row_Q, row_P, int(row_Q.max()) + 1)
+        of_query, entry = expand_by_row(row_Q, row_P)
         known_QC[of_query, column_P[entry]] = True
         known_P = known_QC[competes_QC].numpy()
     query_QC = torch.arange(block.first, block.stop).unsqueeze(1).expand_as(competes_QC)

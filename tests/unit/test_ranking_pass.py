@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pbgeval.notation import Side
 from pbgeval.ranking import blocks, fused, kernels, ranking_pass
@@ -21,8 +26,12 @@ from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import RelationScorer, SharedCandidates
 from pbgeval.scoring.self_check import check_kernels
+from pbgeval.scoring.true_scores import DuplicateRows, row_hashes
 from pbgeval.stats.groups import sortable_int32
 from pbgeval.storage.rows import MemoryRows
+from tests.kit.case import TinyCase
+from tests.kit.commands import flags, run_command
+from tests.laws.test_order_does_not_matter import with_constants
 
 CPU = torch.device("cpu")
 NUM_ENTITIES, NUM_QUERIES, DIMENSION = 120, 40, 33
@@ -173,3 +182,44 @@ def test_a_cell_of_a_block_has_the_bits_of_the_pair_scored_by_itself(name: str, 
     scores_KC = comparator.scores(query_KD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
 
     assert torch.equal(comparator.paired_scores(query_KD[row], candidate_CD[column]), scores_KC[row, column])
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=5),
+)
+def test_duplicates_of_a_true_entity_are_all_candidates_with_its_row_but_itself(rows, trues):
+    vectors = torch.eye(4)
+    candidates = DuplicateRows.from_rows(vectors[torch.tensor(rows, dtype=torch.int64)])
+    own_Q = np.array([rows.index(true) if is_here and true in rows else -1 for true, is_here in trues], np.int64)
+    hash_Q = row_hashes(vectors[torch.tensor([true for true, _ in trues], dtype=torch.int64)]).numpy()
+
+    expected = [
+        (query, column)
+        for query, (true, _) in enumerate(trues)
+        for column, row in enumerate(rows)
+        if row == true and column != own_Q[query]
+    ]
+
+    assert expected == sorted(zip(*(found.tolist() for found in candidates.of_queries(hash_Q, own_Q)), strict=True))
+
+
+@pytest.mark.parametrize("candidates", ["sampled", "partition"])
+def test_the_edge_of_a_vector_without_a_direction_is_named_by_its_row_of_the_file(
+    candidates: str, tmp_path: Path
+) -> None:
+    case = TinyCase.write(tmp_path, partition_sizes=(9,), comparator="cos", global_emb=False, seed=6)
+    with h5py.File(tmp_path / "checkpoint" / "model.v3.h5", "r+") as file:
+        for name in ("real", "imag"):
+            file[f"model/relations/3/operator/rhs/{name}"][:] = 0.0
+    with h5py.File(tmp_path / "edges" / "edges_0_0.h5") as file:
+        row_E, rhs_E = np.flatnonzero(file["rel"][:] == 3), file["rhs"][:]
+    assert row_E.min() > 3
+    with ExitStack() as stack:
+        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": 3})
+        done = run_command(case, "--workers", "1", *flags([f"candidates={candidates}", "batch_size=3"]))
+    assert any(
+        f"for entity {rhs_E[row]} after operator 'complex_diagonal' of relation 'marks', used by row {row} of "
+        in done.err
+        for row in row_E
+    )
