@@ -11,13 +11,12 @@ from attrs import evolve
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.ranking import kernels
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_range, make_group
-from pbgeval.ranking.kernels import Kernel, choose_kernel
+from pbgeval.ranking.kernels import LOSS_CANDIDATES_PER_BLOCK, Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
 from pbgeval.ranking.ranking_pass import rank
@@ -133,10 +132,8 @@ def count_against_partition(
         elif state.kernel is Kernel.FUSED:
             rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
         elif state.loss is not None:  # it is folded over whole runs of those that compete
-            runs = -(-rows_at_a_time // kernels.LOSS_CANDIDATES_PER_BLOCK)
-            rows_at_a_time = (
-                runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
-            )
+            runs = -(-rows_at_a_time // LOSS_CANDIDATES_PER_BLOCK)
+            rows_at_a_time = runs * LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
             part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
