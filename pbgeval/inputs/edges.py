@@ -100,10 +100,6 @@ class RowsOfBucket:
     cluster_E: np.ndarray  # int64: the cluster of each in the whole sample
     chunks: Mapping[int, np.ndarray]  # where clusters are chunks: those of each window, by the window's first row
 
-    def clusters(self, rows: np.ndarray) -> np.ndarray:
-        """Return the clusters of some of the rows."""
-        return self.cluster_E[np.searchsorted(self.row_E, rows)]
-
     def clusters_between(self, start: int, stop: int) -> np.ndarray:
         """Return the cluster of each row of a range of the file, -1 of those that are not evaluated."""
         cluster_E = np.full(stop - start, -1, np.int64)
@@ -131,6 +127,11 @@ class EvaluatedRows:
     def drawn(self, path_index: int, bucket: Bucket) -> RowsOfBucket | None:
         """Return the rows of a bucket that the sample has; None where edges are not sampled."""
         return None if self.sample is None else self.sample[path_index, bucket]
+
+    def clusters(self, path_index: int, bucket: Bucket, rows: np.ndarray) -> np.ndarray | None:
+        """Return the clusters of some rows of a bucket that the sample has; None where edges are not sampled."""
+        drawn = self.drawn(path_index, bucket)
+        return None if drawn is None else drawn.cluster_E[np.searchsorted(drawn.row_E, rows)]
 
     def positions(self, block: EdgeColumns, path_index: int, bucket: Bucket, start: int) -> np.ndarray:
         """Return the positions of the edges that are evaluated, ascending.

@@ -58,10 +58,10 @@ def bucket_pass(
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
     streams, auc_words = {}, {}
+    file_row_E = edges.start + np.arange(edges.rel.numel())
     for side in settings.ends:
-        streams[side] = DrawStream.of(settings.seed, origin.path_index, origin.bucket, side)
-        auc_stream = DrawStream.of(settings.seed, origin.path_index, origin.bucket, side, "auc")
-        auc_words[side] = settings.auc.words(auc_stream, edges.start, edges.rel.numel())
+        streams[side] = DrawStream.of(settings.seed, *origin.place, side)
+        auc_words[side] = settings.auc.words(settings.seed, origin.place, side, file_row_E)
 
     groups: dict[int, Group] = {}
     to_sample = []
@@ -150,7 +150,7 @@ def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandida
         for of_sides in (group.competition.known, group.competition.in_time)
     )
     HiddenRelations(
-        stream=DrawStream.of(candidates.seed, origin.path_index, origin.bucket, Side.REL, "auc"),
+        place=origin.place,
         row_E=edges.start + row_E,
         rel_E=edges.rel.numpy()[row_E],
         known=known,

@@ -15,8 +15,6 @@ from torch import Tensor
 from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.ranking.certified import Bfloat16Use
-from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import first_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
@@ -27,7 +25,7 @@ from pbgeval.ranking.type_gains import TypeGains
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
-from pbgeval.scoring.fast_products import values_of_pairs
+from pbgeval.scoring.fast_products import Bfloat16Use, values_of_pairs
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.groups import sortable_int32
@@ -138,12 +136,10 @@ def sample_cells(
     true_kept_Q = np.zeros(queries.num_queries, bool)
     parts = [np.empty((2, 0), np.int64)]
     for segment in edges.segments:
-        origin = segment.origin
-        stream = DrawStream.of(seed, origin.path_index, origin.bucket, queries.contest.hidden, "auc")
         for first in range(segment.start, segment.stop, ROWS_AT_A_TIME):
             edge = np.arange(first, min(first + ROWS_AT_A_TIME, segment.stop))
             edge = edge[position_E[edge] >= 0]
-            words_QW = auc.words_of_rows(stream, edges.row_E[edge])
+            words_QW = auc.words(seed, segment.origin.place, queries.contest.hidden, edges.row_E[edge])
             assert words_QW is not None, "an exact AUC draws nothing"
             true_kept_Q[position_E[edge]] = auc.true_is_kept(words_QW).numpy()
             parts.append(drawn_cells(position_E[edge], edges.rel_E[edge], words_QW, competing, auc))

@@ -9,9 +9,8 @@ import torch
 from pbgeval.jit import is_installed
 from pbgeval.ranking import blocks, counting, fused
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
-from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
+from pbgeval.scoring.block_scorer import PairedScores, RowComparator, ScorerComparator
 from pbgeval.scoring.scorer import EdgeScorer
-from pbgeval.scoring.true_scores import PairedScores
 
 QUERIES_PER_BLOCK = 1024  # this and the following change no number
 FUSED_QUERIES_PER_BLOCK = 1 << 14  # so that a GPU has much to do at a time

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, is_among, sort_distinct
-from pbgeval.ranking.chunks import concatenated_ranges
 from pbgeval.ranking.keys import (
     LARGEST_INT64,
     CodeCounts,
@@ -159,6 +158,13 @@ class KnownOfEdges:
     def of(self, edges: np.ndarray) -> KnownAnswers:
         """Return those of some edges, each numbered by its place among them."""
         return self.answers.select(self.key_E[edges])
+
+
+def concatenated_ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Concatenate range(begin, begin + length) of each pair, int64."""
+    before = np.cumsum(lengths) - lengths
+    shifts: np.ndarray = np.repeat(begins - before, lengths)
+    return shifts + np.arange(int(lengths.sum()), dtype=np.int64)
 
 
 def positions_of_lists(

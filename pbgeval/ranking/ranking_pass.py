@@ -31,7 +31,6 @@ from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.fast_products import PreparedRows, fast_scores
-from pbgeval.scoring.product import padded_rows
 from pbgeval.scoring.true_scores import CertifiedTrue, DuplicateRows, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
@@ -209,11 +208,10 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     if work.duplicates is None:
         return _count_exactly(work, rows, runs)
     true = work.state.true(block.first, block.stop)
-    padded_KD = padded_rows(rows.query_KD)
     largest_query = largest(rows.query_KD)
     total = _duplicates_tie(work, work.duplicates, rows, true, runs)
     for run in runs:
-        may_overflow = not overflow_is_impossible(largest_query, work.largest[run], padded_KD.shape[1])
+        may_overflow = not overflow_is_impossible(largest_query, work.largest[run], rows.query_KD.shape[1])
         true_Q = true.score_Q
         own_Q = rows.own_Q - run * work.width
         known = work.known_in(run, block)
@@ -222,7 +220,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
             total = total + blocks.count(rows.query_KD, work.rows(run), *of_queries, known)[0]
             continue
         if kernel is not Kernel.FUSED or may_overflow:
-            scores_KC = _scores(work, rows, padded_KD, run, may_overflow=may_overflow)
+            scores_KC = _scores(work, rows, run, may_overflow=may_overflow)
         if kernel is Kernel.FUSED:  # it has bits of its own, so it counts
             total = total + _count_fused(rows, work.rows(run), own_Q, true_Q, known)
         else:
@@ -231,10 +229,10 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     return total
 
 
-def _scores(work: RangeWork, rows: _BlockRows, padded_KD: Tensor, run: int, *, may_overflow: bool) -> Tensor:
+def _scores(work: RangeWork, rows: _BlockRows, run: int, *, may_overflow: bool) -> Tensor:
     """Return the scores (K, C) of a run of candidates, none of them NaN."""
     state, candidates_CD = work.state, work.rows(run)
-    scores_KC = state.comparator.scores(padded_KD[None], candidates_CD[None])[0, : len(rows.query_KD)]
+    scores_KC = state.comparator.scores(rows.query_KD[None], candidates_CD[None])[0]
     if may_overflow:
         found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
         if found is not None:

@@ -17,12 +17,12 @@ from torch import Tensor
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
-from pbgeval.ranking.chunks import ChunkBlock, concatenated_ranges
+from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count, count_cells
 from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
-from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
+from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.stats.keyed_sums import begins

@@ -28,6 +28,10 @@ class EdgeOrigin:
     path_index: int
     bucket: Bucket
 
+    @property
+    def place(self) -> tuple[int, Bucket]:
+        return self.path_index, self.bucket
+
 
 @frozen
 class LossSettings:

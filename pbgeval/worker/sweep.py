@@ -37,7 +37,6 @@ from pbgeval.ranking.contest_state import (
     TopCandidates,
     sample_cells,
 )
-from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.kernels import Kernel, choose_kernel, load_compiled
 from pbgeval.ranking.keys import QueryKeys, mixed_bits
 from pbgeval.ranking.known_answers import KnownAnswers, KnownFilter
@@ -449,9 +448,6 @@ def read_given(
     others_Q = np.zeros(queries.num_queries, np.uint64)  # a sum over the candidates that are no answers
     sampled: list[np.ndarray] = [np.empty((2, 0), np.int64)]
     for segment in edges.segments:
-        stream = DrawStream.of(
-            context.settings.seed, segment.origin.path_index, segment.origin.bucket, queries.contest.hidden, "auc"
-        )
         for edge, number_QK in _lists(context, edges, segment, queries, position_E):
             query_Q = position_E[edge]
             query, number_P = np.repeat(query_Q, number_QK.shape[1]), number_QK.reshape(-1)
@@ -462,10 +458,9 @@ def read_given(
             query, number_P = query[competes], number_P[competes]
             mine = np.searchsorted(own, number_P, "right") % 2 == 1
             cells.add(query[mine], number_P[mine])
-            rows = edges.row_E[edge]
-            words = auc.words(stream, int(rows[0]), int(rows[-1] - rows[0]) + 1)
-            if words is not None:
-                words_QW = words[rows - rows[0]]
+            of_bucket = segment.origin.place, queries.contest.hidden
+            words_QW = auc.words(context.settings.seed, *of_bucket, edges.row_E[edge])
+            if words_QW is not None:
                 kept_Q[query_Q] = auc.true_is_kept(words_QW).numpy()
                 drawn, place = (index.numpy() for index in auc.cells(words_QW, number_QK.shape[1]))
                 of_draw = np.stack([query_Q[drawn], number_QK[drawn, place]])
