@@ -102,26 +102,24 @@ def count_known(
     longest = int(torch.bincount(row_P).max())
     step = max(CELLS_OF_GPU_AT_A_TIME // (8 * longest), 1)  # a hub's answers for each of its queries take much room
     for start in range(0, row_Q.numel(), step):
-        query, entry = expand_by_row(row_Q[start : start + step], row_P, int(row_P[-1]) + 1)
+        query, entry = expand_by_row(row_Q[start : start + step], row_P)
         query += start
         others = column_P[entry] != own_Q[query]
         total = total + count_cells(score_P[entry[others]], query[others], high_Q, low_Q)
     return total
 
 
-def expand_by_row(row_Q: Tensor, row_P: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+def expand_by_row(row_Q: Tensor, row_P: Tensor) -> tuple[Tensor, Tensor]:
     """Pair each query with every entry of its row.
 
     Args:
         row_Q: row of each query.
         row_P: row of each entry, ascending.
-        num_rows: entries are in rows before this.
 
     Returns:
         (query, entry) indices of all pairs, int64, queries in order.
     """
-    num_rows = max(num_rows, int(row_Q.max()) + 1 if row_Q.numel() else 0)
-    entries_R = torch.bincount(row_P, minlength=num_rows)
+    entries_R = torch.bincount(row_P, minlength=int(row_Q.max()) + 1 if row_Q.numel() else 0)
     first_R = entries_R.cumsum(0) - entries_R
     entries_Q = entries_R[row_Q]
     query = torch.repeat_interleave(torch.arange(row_Q.numel(), device=row_Q.device), entries_Q)
@@ -134,6 +132,24 @@ def own_cells(own_Q: Tensor, num_columns: int) -> CellIndex:
     """Return (query, column) of the true entities that are in a block; `own_Q` is out of range where one is not."""
     query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
     return query, own_Q[query]
+
+
+def competing_scores(
+    scores_QC: Tensor, competes_QC: Tensor, known: CellIndex | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the scores of all competitors, their queries, and which are known answers (None: nothing is filtered).
+
+    Args:
+        scores_QC: of a block.
+        competes_QC: bool, on the CPU as `known` is.
+        known: (query, column) of known answers.
+    """
+    is_known = None
+    if known is not None:
+        known_QC = torch.zeros_like(competes_QC)
+        known_QC[known] = True
+        is_known = known_QC[competes_QC]
+    return scores_QC[competes_QC.to(scores_QC.device)], competes_QC.nonzero()[:, 0], is_known
 
 
 def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_columns: int) -> Tensor:

@@ -18,7 +18,7 @@ from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
 from pbgeval.ranking.chunks import ChunkBlock
-from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count, count_cells
+from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, competing_scores, count, count_cells
 from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
@@ -406,12 +406,7 @@ def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, 
     """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
     competes_QC = part.true_is_sampled_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
     competes_QC[part.with_own(part.excluded)] = False
-    known = None
-    if part.group.competition.filtered:
-        known_QC = torch.zeros_like(competes_QC)
-        known_QC[part.known] = True
-        known = known_QC[competes_QC]
-    return scores_QC[competes_QC.to(scores_QC.device)], competes_QC.nonzero()[:, 0], known
+    return competing_scores(scores_QC, competes_QC, part.known if part.group.competition.filtered else None)
 
 
 # A whole block of chunks -> what is found about its queries, by the loop that also gathers; where that serves.

@@ -12,7 +12,7 @@ from pbgeval.metrics.ndcg import num_values, type_values
 from pbgeval.notation import Side, is_among
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.known_answers import KnownFilter, KnownOfEdges, key_frequency, repeated_keys
-from pbgeval.ranking.query_edges import ContestQueries, GatheredVectors, QueryEdges, outside_queries
+from pbgeval.ranking.query_edges import ContestQueries, GatheredVectors, QueryEdges
 from pbgeval.ranking.relations import EDGES_PER_BLOCK, HiddenRelations, RelationCandidates
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.ranking.tally import SideResult, SideTally
@@ -130,7 +130,7 @@ def _ranked_edges(
     counts_NE = torch.zeros((num_rows, edges.num_edges), dtype=torch.int64)
     true_image_E = np.zeros(edges.num_edges, np.int32)
     true_is_kept_E = np.zeros(edges.num_edges, bool)  # the pooled AUC compares it
-    is_outside_E = outside_queries(edges, side, sets)  # not ranked
+    is_outside_E = ~sets.contains(side, edges.columns.rel_n, edges.columns.entity(side))  # not ranked
     for one in states:
         queries = one.queries
         counts_NE[:, torch.from_numpy(queries.edge_Q)] = one.result.counts_NQ

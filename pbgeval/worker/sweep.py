@@ -97,7 +97,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         if config.max_memory_bytes is not None:
             load_compiled(context.device, relation.prepared_dtype)
         resident = resident_bytes()
-    sets = candidate_sets(context, distinct(edges.rel_E))
+    sets = candidate_sets(context, distinct(edges.columns.rel_n))
     candidates = relation_candidates(context, sets)
     vectors = EntityVectors(context.global_embeddings, config.max_norm, relation.dtype, context.device)
     wants_best = config.save_topk is not None or context.inputs.types is not None
@@ -118,8 +118,8 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
     filters = []
     if context.work.protocol.filtered:
-        columns = edges.lhs_E, edges.rel_E, edges.rhs_E, edges.numbering.num_entities
-        keys = {side: QueryKeys.of_edges(side, *columns) for side in context.settings.sides}
+        asked = edges.columns, edges.numbering.num_entities
+        keys = {side: QueryKeys.of_edges(side, *asked) for side in context.settings.sides}
         filters = join_all(context, keys, edges.columns, plan.pairs_bytes, plan.known_rows)
     context.work.observer.phase("gathering vectors")
     source = _gather(context, edges, vectors, plan)
@@ -136,7 +136,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     _prepare(context, states)
     context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
-    dimensions = query_dimensions(context, distinct(np.concatenate([edges.lhs_E, edges.rhs_E])))
+    dimensions = query_dimensions(context, distinct(np.concatenate([edges.columns.lhs_n, edges.columns.rhs_n])))
     relations = None
     if candidates is not None:
         relations = rank_relations(context, edges, candidates, filters, source)

@@ -102,6 +102,6 @@ def test_queries_are_paired_with_every_entry_of_their_row(rows, entries):
     entries.sort()
     expected = [(query, at) for query, row in enumerate(rows) for at, of in enumerate(entries) if of == row]
 
-    found = expand_by_row(torch.tensor(rows, dtype=torch.int64), torch.tensor(entries, dtype=torch.int64), 5)
+    found = expand_by_row(torch.tensor(rows, dtype=torch.int64), torch.tensor(entries, dtype=torch.int64))
 
     assert list(zip(*(index.tolist() for index in found), strict=True)) == expected
