@@ -156,6 +156,16 @@ class EvaluatedRows:
         first, last = np.searchsorted(drawn.row_E, [start, stop])
         return int(last - first)
 
+    def blocks(
+        self, numberer: EdgeNumberer, path_index: int, file: EdgeSource
+    ) -> Iterator[tuple[np.ndarray, EdgeColumns]]:
+        """Yield (rows, edges) of a bucket's file that are evaluated, block by block."""
+        for _, start, stop in parts_of_file(file):
+            if self.num_between(path_index, file.bucket, start, stop):
+                block = numberer.numbered(file, file.read(start, stop))
+                kept = self.positions(block, path_index, file.bucket, start)
+                yield start + kept, block if len(kept) == block.num_edges else block.select(kept)
+
     def kept(self, block: EdgeColumns) -> np.ndarray:
         """Return the positions of the edges that restrictions leave, ascending."""
         kept = np.ones(block.num_edges, bool)
@@ -193,11 +203,8 @@ def kept_rows(numberer: EdgeNumberer, file: EdgeSource) -> np.ndarray | None:
     restrictions = numberer.inputs.restrictions
     if not restrictions.drops_edges:
         return None
-    parts = [np.empty(0, np.int64)]
-    for _, start, stop in parts_of_file(file):
-        block = numberer.numbered(file, file.read(start, stop))
-        parts.append(start + EvaluatedRows(restrictions).kept(block))
-    return np.concatenate(parts)
+    blocks = EvaluatedRows(restrictions).blocks(numberer, 0, file)
+    return np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in blocks)])
 
 
 def _whole_chunks(file: EdgeSource, rows: int) -> int:

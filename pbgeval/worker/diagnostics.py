@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pbgeval.inputs.edges import numbered_blocks, parts_of_file, shares_of_files
+from pbgeval.inputs.edges import numbered_blocks, shares_of_files
 from pbgeval.notation import Side, distinct
 from pbgeval.ranking.keys import EdgeColumns, KeyTable, QueryKeys
 from pbgeval.ranking.known_answers import SemiJoin
@@ -20,17 +20,11 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
     num_edges = 0
     for path_index, bucket, file in context.inputs.files:
         first = num_edges
-        for _, start, stop in parts_of_file(file):
-            if not context.evaluated.num_between(path_index, bucket, start, stop):
-                continue
-            block = context.numberer.numbered(file, file.read(start, stop))
-            kept = context.evaluated.positions(block, path_index, bucket, start)
-            of_kept = block.select(kept)
-            times = [] if of_kept.time_n is None else [of_kept.time_n]
-            values = start + kept, of_kept.lhs_n, of_kept.rel_n, of_kept.rhs_n, *times
-            for column, part in zip(columns, values, strict=False):
+        for rows, block in context.evaluated.blocks(context.numberer, path_index, file):
+            times = [] if block.time_n is None else [block.time_n]
+            for column, part in zip(columns, (rows, block.lhs_n, block.rel_n, block.rhs_n, *times), strict=False):
                 column.append(part)
-            num_edges += len(kept)
+            num_edges += len(rows)
         segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
     row_E, lhs_E, rel_E, rhs_E, time_E = (np.concatenate(column) for column in columns)
     config = context.inputs.config
