@@ -128,10 +128,9 @@ def base_metric(
     value_range: Range,
     formula: str,
     compute: Compute,
-    source: str = PYKEEN,
 ) -> Metric:
     """Return a metric without a closed form of its level by chance."""
-    return Metric(name, synonyms, direction, value_range, "no closed form", formula, source, compute)
+    return Metric(name, synonyms, direction, value_range, "no closed form", formula, PYKEEN, compute)
 
 
 def hits_at(cutoff: int) -> Metric:

@@ -225,7 +225,7 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
         losses = []
         for block in queries.blocks:
             part = slice(block.first, block.stop)
-            if settings.pbg_semantics:
+            if settings.lists.pbg_semantics:
                 lengths_Q[part] = state.competing.size(block.relation)
             losses.append(state.losses[block.first].finish(lengths_Q[part], weights_Q[part]).cpu())
         loss_Q = torch.cat(losses)[order]

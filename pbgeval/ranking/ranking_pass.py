@@ -124,7 +124,7 @@ def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers
 def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: BlockThreads) -> int:
     """Return how many candidates are counted together."""
     most = state.kernel.candidates_per_block(state.comparator, prepared_CD.shape[1], with_loss=state.loss is not None)
-    if state.kernel.keeps_scores or state.kernel is Kernel.FUSED or threads.num_threads == 1:
+    if state.kernel is not Kernel.COMPILED or threads.num_threads == 1:
         return most
     runs = -(-TASKS_PER_THREAD * threads.num_threads // num_blocks)  # fewer where few blocks leave threads idle
     return min(-(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME, most)

@@ -192,12 +192,12 @@ def make_list(
         if block.num_degree:
             parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
-    copies = (NONE, NONE) if settings.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
+    copies = (NONE, NONE) if settings.lists.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
     auc_cells = auc_true_Q = None
     if auc_words_EW is not None:
         words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
         query, candidate = settings.auc.cells(words_QW, ids_BC.shape[1])
-        if settings.pbg_semantics:
+        if settings.lists.pbg_semantics:
             competes = (candidate != query % num_queries) | (block.num_batch == 0)
         else:
             competes = ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
@@ -359,7 +359,7 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
         fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
         fold.fold(scores_QC, _joined(part.with_own(part.excluded), part.known))
         lengths_Q = counts.filtered.num_competitors_Q
-        if settings.pbg_semantics:
+        if settings.lists.pbg_semantics:
             lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
         loss_Q = fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
     if part.sampled is None:

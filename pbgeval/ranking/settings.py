@@ -78,10 +78,6 @@ class PassSettings:
         """The sides without the relation."""
         return tuple(side for side in self.sides if side is not Side.REL)
 
-    @property
-    def pbg_semantics(self) -> bool:
-        return self.lists.pbg_semantics
-
 
 # Sets of entities that may compete: of the whole evaluation, of one side, or of one side of one relation.
 #
