@@ -22,7 +22,6 @@ from attrs import evolve, frozen
 
 from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts, check_workers
-from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
 from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
 from pbgeval.cluster.resources import host_name, num_cores
 from pbgeval.cluster.signals import ended_by_signals
@@ -49,8 +48,8 @@ from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
 from pbgeval.storage.text import is_url
 from pbgeval.storage.writing import temporary_folder
-from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
-from pbgeval.worker.sweep import range_of_name
+from pbgeval.worker.context import Outcome, Work
+from pbgeval.worker.run import do_work, what_is_done, work_as_local_worker
 
 ROWS_PER_PROCESS = 1 << 17  # candidates for which a further process is started by default
 
@@ -250,7 +249,7 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
     if finished is not None:
         work.observer.note(f"{output.path}: already complete; showing the saved result; {OVERWRITE} recomputes it")
     elif output.can_go_on:
-        work.observer.note(f"{output.path}: resuming an earlier run ({_what_is_done(work)})")
+        work.observer.note(f"{output.path}: resuming an earlier run ({what_is_done(work)})")
     return finished
 
 
@@ -276,26 +275,9 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
             else:
                 output.release()
             raise error from None
-        left = f"{work.output}: the run is incomplete ({_what_is_done(work)}). Run the same command again to resume."
+        left = f"{work.output}: the run is incomplete ({what_is_done(work)}). Run the same command again to resume."
         _keep_or_release(output)
         raise IncompleteError(*error.faults, left) from None
-
-
-def _what_is_done(work: Work) -> str:
-    """Return how much of the run its journal holds; of a sample with a target, of the rounds begun."""
-    journal = Journal(work.journal_path, work.journal_digest, writer="reader")
-    done: set[str] = set()
-    for entry in journal.entries():
-        try:
-            done.update(journal.read(entry)[0])
-        except (DamagedEntryError, ForeignEntryError, OutputError):  # the next run says so
-            continue
-    if work.protocol.sweeps:
-        rows = sum(range_of_name(unit.partition("/")[2]).num_rows for unit in done)
-        return f"all queries are scored against {rows:,} of {work.inputs.numbering.num_entities:,} entities"
-    if work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
-        return f"{len(done):,} units of the sample are done"
-    return f"{len(done):,} of {len(work.protocol.units):,} units are done"
 
 
 def _keep_or_release(output: OutputDirectory) -> None:

@@ -23,9 +23,14 @@ from pbgeval.importing.placement import UNKNOWN, unknown_lines, unknown_names
 from pbgeval.models.formulas import TwoOperators
 from pbgeval.models.model import MAX_DIGITS, EmbeddingModel, part_of, read_labels
 from pbgeval.notation import ENTITY_TYPE, Bucket, Side, distinct
-from pbgeval.storage import checkpoint_files
 from pbgeval.storage.arrays import open_npy
-from pbgeval.storage.checkpoint_files import create_bucket
+from pbgeval.storage.checkpoint_files import (
+    create_bucket,
+    write_embeddings,
+    write_entities,
+    write_model,
+    write_relations,
+)
 from pbgeval.storage.text import one_line, plural, rows
 from pbgeval.storage.writing import write_atomically
 
@@ -262,10 +267,10 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
             (index, Side.RHS): {name: values[index] for name, values in parameters[Side.RHS].items()}
             for index in range(model.num_relations)
         }
-    checkpoint_files.write_model(folder / "checkpoint", VERSION, operators, dynamic=model.dynamic)
+    write_model(folder / "checkpoint", VERSION, operators, dynamic=model.dynamic)
     for index in range(num_partitions):
         rows = model.entities.part(*part_of(model.num_entities, index, num_partitions))
-        checkpoint_files.write_embeddings(folder / "checkpoint", ENTITY_TYPE, index, VERSION, rows)
+        write_embeddings(folder / "checkpoint", ENTITY_TYPE, index, VERSION, rows)
     known = [name for name in edges.paths if name in ("train", "valid")]
     evaluated = [name for name in edges.paths if name not in known]
     if not evaluated:  # then these are evaluated, and none is only known
@@ -314,8 +319,8 @@ def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, ent
     for index in range(num_partitions):
         start, stop = part_of(num_entities, index, num_partitions)
         of_part = None if names is None else itertools.islice(names, stop - start)
-        checkpoint_files.write_entities(path, entity_type, index, stop - start, of_part)
-    checkpoint_files.write_relations(path, model.num_relations if model.dynamic else None, model.relation_names())
+        write_entities(path, entity_type, index, stop - start, of_part)
+    write_relations(path, model.num_relations if model.dynamic else None, model.relation_names())
 
 
 def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_partitions: int) -> str:

@@ -100,10 +100,6 @@ class RowsOfBucket:
     cluster_E: np.ndarray  # int64: the cluster of each in the whole sample
     chunks: Mapping[int, np.ndarray]  # where clusters are chunks: those of each window, by the window's first row
 
-    def clusters(self, rows: np.ndarray) -> np.ndarray:
-        """Return the clusters of some of the rows."""
-        return self.cluster_E[np.searchsorted(self.row_E, rows)]
-
     def clusters_between(self, start: int, stop: int) -> np.ndarray:
         """Return the cluster of each row of a range of the file, -1 of those that are not evaluated."""
         cluster_E = np.full(stop - start, -1, np.int64)
@@ -132,6 +128,11 @@ class EvaluatedRows:
         """Return the rows of a bucket that the sample has; None where edges are not sampled."""
         return None if self.sample is None else self.sample[path_index, bucket]
 
+    def clusters(self, path_index: int, bucket: Bucket, rows: np.ndarray) -> np.ndarray | None:
+        """Return the clusters of some rows of a bucket that the sample has; None where edges are not sampled."""
+        drawn = self.drawn(path_index, bucket)
+        return None if drawn is None else drawn.cluster_E[np.searchsorted(drawn.row_E, rows)]
+
     def positions(self, block: EdgeColumns, path_index: int, bucket: Bucket, start: int) -> np.ndarray:
         """Return the positions of the edges that are evaluated, ascending.
 
@@ -154,6 +155,16 @@ class EvaluatedRows:
             return stop - start
         first, last = np.searchsorted(drawn.row_E, [start, stop])
         return int(last - first)
+
+    def blocks(
+        self, numberer: EdgeNumberer, path_index: int, file: EdgeSource
+    ) -> Iterator[tuple[np.ndarray, EdgeColumns]]:
+        """Yield (rows, edges) of a bucket's file that are evaluated, block by block."""
+        for _, start, stop in parts_of_file(file):
+            if self.num_between(path_index, file.bucket, start, stop):
+                block = numberer.numbered(file, file.read(start, stop))
+                kept = self.positions(block, path_index, file.bucket, start)
+                yield start + kept, block if len(kept) == block.num_edges else block.select(kept)
 
     def kept(self, block: EdgeColumns) -> np.ndarray:
         """Return the positions of the edges that restrictions leave, ascending."""
@@ -192,11 +203,8 @@ def kept_rows(numberer: EdgeNumberer, file: EdgeSource) -> np.ndarray | None:
     restrictions = numberer.inputs.restrictions
     if not restrictions.drops_edges:
         return None
-    parts = [np.empty(0, np.int64)]
-    for _, start, stop in parts_of_file(file):
-        block = numberer.numbered(file, file.read(start, stop))
-        parts.append(start + EvaluatedRows(restrictions).kept(block))
-    return np.concatenate(parts)
+    blocks = EvaluatedRows(restrictions).blocks(numberer, 0, file)
+    return np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in blocks)])
 
 
 def _whole_chunks(file: EdgeSource, rows: int) -> int:

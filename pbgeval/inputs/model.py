@@ -29,7 +29,6 @@ from pbgeval.storage.text import listed, one_line, read_small_text
 
 # In what vectors are computed; those for certified ranks are then rounded to float32, once.
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "certified": torch.float64}
-PRODUCTS = {**PRECISIONS, "certified": torch.float32}
 
 
 def read_relations(

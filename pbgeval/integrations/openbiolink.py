@@ -116,8 +116,8 @@ def known_answers(
     evaluated_E3: Tensor, known_K3: Tensor, num_entities: int
 ) -> dict[Side, tuple[QueryKeys, KnownAnswers]]:
     """Return the keys of evaluated queries and their known answers, by side."""
-    lhs_E, rel_E, rhs_E = evaluated_E3.numpy().T
-    keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in ENDS}
+    evaluated = EdgeColumns(*evaluated_E3.numpy().T)
+    keys = {side: QueryKeys.of_edges(side, evaluated, num_entities) for side in ENDS}
     pairs = PairStore(EntityNumbering.from_sizes({("all", 0): num_entities}), sys.maxsize, scratch=None)
     SemiJoin(keys, pairs.add).feed(EdgeColumns(*known_K3.numpy().T))
     return {side: (keys[side], pairs.pairs(side, 0).in_rows()) for side in ENDS}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights
 from pbgeval.metrics.names import UnknownMetricError, nearest_names, parse
-from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, rank_metrics
+from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, known_rank_metrics
 from pbgeval.notation import Floats, Integers
 from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.ranks import RankType
@@ -75,7 +75,7 @@ class RankMetrics:
         return {
             f"{rank_type}.{metric.name}": metric.value(distribution)
             for rank_type, distribution in self.distributions.items()
-            for metric in rank_metrics(cutoffs)
+            for metric in known_rank_metrics(cutoffs)
             if metric.has_rank_type(rank_type)
         }
 
@@ -85,7 +85,7 @@ class RankMetrics:
             raise UnknownMetricError(f"no metric '{name}': these ranks are not told apart by side")
         metric = find_metric(parsed.metric)
         if metric is None or not metric.has_rank_type(parsed.rank_type):
-            names = [known.name for known in rank_metrics((1, 10)) if known.has_rank_type(parsed.rank_type)]
+            names = [known.name for known in known_rank_metrics((1, 10)) if known.has_rank_type(parsed.rank_type)]
             advice = nearest_names(parsed.metric, parsed, names)
             raise UnknownMetricError(f"no metric '{name}' of {parsed.rank_type} ranks{advice}")
         return metric, self.distributions[parsed.rank_type]

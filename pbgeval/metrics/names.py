@@ -29,8 +29,8 @@ from pbgeval.metrics.registry import (
     Range,
     find_definition,
     find_metric,
+    known_rank_metrics,
     metric_key,
-    rank_metrics,
 )
 from pbgeval.notation import T
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
@@ -350,7 +350,7 @@ def check_name(
         return
     rank_types = (*(rank_type.value for rank_type in RankType), EXPECTED)
     metrics = [
-        f"{of}.{metric.name}" for of in rank_types for metric in rank_metrics(cutoffs) if metric.has_rank_type(of)
+        f"{of}.{metric.name}" for of in rank_types for metric in known_rank_metrics(cutoffs) if metric.has_rank_type(of)
     ]
     metrics += [metric for metric in WITHOUT_RANK_TYPE if metric != "loss"]
     keys = [f"{side}.{metric}" for side in sides for metric in metrics] + ["both.loss"] * with_loss
@@ -402,7 +402,7 @@ def metric_list(name: str | None = None) -> str:
     of_lists = f"; topk_metrics = True gives {name} of the first k candidates: docs/metrics.md" if is_of_lists else ""
     metric = of_scores.get(stands_for) or find_definition(parsed.metric)
     if metric is None:
-        keys = [*(known.name for known in rank_metrics((1, DEFAULT_CUTOFF))), *of_scores]
+        keys = [*(known.name for known in known_rank_metrics((1, DEFAULT_CUTOFF))), *of_scores]
         raise UnknownMetricError(f"no metric '{name}'{nearest_names(parsed.metric, parsed, keys)}{of_lists}")
     return _paragraph(metric) + of_lists.removeprefix("; ") + "\n" * bool(of_lists)
 

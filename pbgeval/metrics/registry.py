@@ -16,8 +16,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from attrs import frozen
 
-from pbgeval.metrics import distribution as chance
-from pbgeval.metrics.distribution import RankDistribution, weighted_median
+from pbgeval.metrics.distribution import (
+    RankDistribution,
+    expected_mean_reciprocal_rank,
+    variance_of_hits_at,
+    variance_of_mean_reciprocal_rank,
+    weighted_median,
+)
 from pbgeval.stats.series import log_power_spread
 
 # What a rank metric is: names, range, direction, level by chance, and how it is computed from a distribution.
@@ -123,10 +128,9 @@ def base_metric(
     value_range: Range,
     formula: str,
     compute: Compute,
-    source: str = PYKEEN,
 ) -> Metric:
     """Return a metric without a closed form of its level by chance."""
-    return Metric(name, synonyms, direction, value_range, "no closed form", formula, source, compute)
+    return Metric(name, synonyms, direction, value_range, "no closed form", formula, PYKEEN, compute)
 
 
 def hits_at(cutoff: int) -> Metric:
@@ -141,7 +145,7 @@ def hits_at(cutoff: int) -> Metric:
         source=f"{PYKEEN} hits_at_k; PBG r1, r10, r50; OGB hits@k",
         compute=lambda distribution: distribution.hits_at(cutoff),
         compute_expectation=lambda ranks: ranks.groups.mean(np.minimum(cutoff / ranks.groups.candidates_G, 1.0)),
-        compute_variance=lambda distribution: chance.variance_of_hits_at(distribution.groups, cutoff),
+        compute_variance=lambda distribution: variance_of_hits_at(distribution.groups, cutoff),
         is_linear=True,
     )
 
@@ -157,8 +161,8 @@ def mean_reciprocal_rank_at(cutoff: int) -> Metric:
         formula="Σ p [r ≤ K] / r: what is known of the reciprocal rank from lists of K",
         source="OGB's WikiKG90Mv2, with K = 10",
         compute=lambda distribution: distribution.mean_reciprocal_rank_at(cutoff),
-        compute_expectation=lambda distribution: chance.expected_mean_reciprocal_rank(distribution.groups, cutoff),
-        compute_variance=lambda distribution: chance.variance_of_mean_reciprocal_rank(distribution.groups, cutoff),
+        compute_expectation=lambda distribution: expected_mean_reciprocal_rank(distribution.groups, cutoff),
+        compute_variance=lambda distribution: variance_of_mean_reciprocal_rank(distribution.groups, cutoff),
     )
 
 
@@ -186,8 +190,8 @@ MEAN_RECIPROCAL_RANK = Metric(
     formula="Σ p / r",
     source=f"{PYKEEN} inverse_harmonic_mean_rank; PBG mrr; OGB mrr_list, of which it is the mean",
     compute=RankDistribution.mean_reciprocal_rank,
-    compute_expectation=lambda ranks: chance.expected_mean_reciprocal_rank(ranks.groups),
-    compute_variance=lambda ranks: chance.variance_of_mean_reciprocal_rank(ranks.groups),
+    compute_expectation=lambda ranks: expected_mean_reciprocal_rank(ranks.groups),
+    compute_variance=lambda ranks: variance_of_mean_reciprocal_rank(ranks.groups),
     is_linear=True,
 )
 GEOMETRIC_MEAN_RANK = Metric(
@@ -438,7 +442,7 @@ SYNONYMS = MappingProxyType({synonym: metric.name for metric in METRICS for syno
 _BY_NAME = MappingProxyType({metric.name: metric for metric in METRICS})
 
 
-def rank_metrics(cutoffs: Iterable[int]) -> tuple[Metric, ...]:
+def known_rank_metrics(cutoffs: Iterable[int]) -> tuple[Metric, ...]:
     """Return all metrics in order, those of the families at these cut-offs."""
     return METRICS + tuple(family.of_cutoff(cutoff) for family in FAMILIES for cutoff in cutoffs)
 

@@ -12,8 +12,7 @@ from attrs import evolve, field, frozen
 from pbgeval.metrics.auc import AucSample, PooledAuc, pooled_auc, pooled_classification, pooled_hits
 from pbgeval.metrics.distribution import CandidateGroups, Means, RankDistribution
 from pbgeval.metrics.names import Selection
-from pbgeval.metrics.registry import EXPECTED, Metric, Value
-from pbgeval.metrics.registry import rank_metrics as metrics_of_ranks
+from pbgeval.metrics.registry import EXPECTED, Metric, Value, known_rank_metrics
 from pbgeval.notation import Bucket, Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, SortedPool
@@ -103,7 +102,7 @@ def all_weighted_metrics(sums: Sums, grouped: GroupedStats, sides: tuple[Side, .
 def _values(
     sums: Sums, layout: StatsLayout, of_types: Mapping[RankType, RankDistribution], optional: Sequence[Metric] = ()
 ) -> Iterator[tuple[str, Value]]:
-    metrics = metrics_of_ranks(layout.cutoffs)
+    metrics = known_rank_metrics(layout.cutoffs)
     for rank_type, of_bins in of_types.items():
         of_type = evolve(of_bins, means=_means(sums, layout, rank_type))
         for metric in (*metrics, *optional):

@@ -53,7 +53,7 @@ def _bucket_visits(visits: Iterable[VisitRecord], metric: str) -> dict[Bucket, B
 # Records of a training run, PyTorch-BigGraph's own or ours -> the curves that `kgeval-dist monitor` draws.
 
 # PBG's names, which records of both have -> ours.
-METRICS = {
+TRAINING_METRICS = {
     "mrr": "MRR",
     "pos_rank": "mean rank",
     "r1": "hits@1",
@@ -172,7 +172,7 @@ class Curves:
 
 def pbg_name(metric: str) -> str | None:
     """Return PBG's name of a metric that is called by it or by any of ours; None: records do not have it."""
-    if metric in METRICS:
+    if metric in TRAINING_METRICS:
         return metric
     ours = {**{key: name for name, key in PBG_NAMES.items()}, "auc": "auc", "loss": "loss"}
     return ours.get(split(metric).metric)
@@ -180,7 +180,7 @@ def pbg_name(metric: str) -> str | None:
 
 def both_names(metric: str) -> str:
     """Return PBG's name with ours where it does not tell it by itself: `r10 (hits@10)`."""
-    return f"{metric} ({METRICS[metric]})" if METRICS[metric].startswith("hits") else metric
+    return f"{metric} ({TRAINING_METRICS[metric]})" if TRAINING_METRICS[metric].startswith("hits") else metric
 
 
 def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) -> Curves:
@@ -189,7 +189,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     Args:
         history: what was recorded.
         verdicts: of passes whose records have none: PBG's, and the pass that is under way.
-        metric: one of `METRICS`.
+        metric: one of `TRAINING_METRICS`.
 
     Raises:
         DataError: no record has held-out edges with this metric.
@@ -225,7 +225,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
                 teeth.setdefault(place, []).append((number, visit.before, visit.after))
     if not teeth:
         measured = (visit.after.metrics for visit in history.visits if visit.after is not None)
-        found = sorted({name for metrics in measured for name in metrics if name in METRICS})
+        found = sorted({name for metrics in measured for name in metrics if name in TRAINING_METRICS})
         names = ", ".join(map(both_names, found)) or "no held-out edges at all"
         raise DataError(f"expected records of held-out edges with '{both_names(metric)}', found {names}")
     return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()}, counts)

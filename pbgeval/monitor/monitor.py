@@ -29,7 +29,7 @@ from torch import Tensor
 from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics import names
-from pbgeval.metrics.registry import find_metric, rank_metrics
+from pbgeval.metrics.registry import find_metric, known_rank_metrics
 from pbgeval.monitor.measure import Followed, MonitorProtocol, Visit
 from pbgeval.monitor.persistence import AFTER, BucketVisit, GapTest, PassSums, Verdict
 from pbgeval.monitor.records import (
@@ -102,7 +102,7 @@ def best_pass(figures: Sequence[Values], metric: str, headline: str, relative_de
     found = find_metric(name)
     direction = _HIGHER_IS_BETTER.get(name, None if found is None else found.direction)
     if direction is None:
-        known = [] if found else [of.name for of in rank_metrics(CUTOFFS)]
+        known = [] if found else [of.name for of in known_rank_metrics(CUTOFFS)]
         nearest = names.nearest_names(metric, names.parse(metric, headline), known)
         what = "is neither better high nor better low" if found else f"is not a metric of the monitor{nearest}"
         raise ConfigError(f"should_stop: '{metric}' {what}")

@@ -13,6 +13,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
+from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.draws import DrawStream, fractions, uniform_below
 
 EXACT_CELLS = 1 << 24
@@ -70,17 +71,18 @@ class AucSampling:
         """Return about how many scores of some queries are kept."""
         return math.ceil(num_queries * (min(self.competing_rate, 1.0) * self.longest_list + self.true_rate))
 
-    def words(self, stream: DrawStream, first_row: int, num_rows: int) -> np.ndarray | None:
-        """Return the words (E, words_per_row) of consecutive rows, None when every cell is kept."""
-        if self.exact:
-            return None
-        words = stream.words(first_row * self.words_per_row, num_rows * self.words_per_row)
-        return words.reshape(num_rows, self.words_per_row)
+    def words(self, seed: int, place: tuple[int, Bucket], hidden: Side, row_E: np.ndarray) -> np.ndarray | None:
+        """Return the words (E, words_per_row) of ascending rows of a bucket, None when every cell is kept.
 
-    def words_of_rows(self, stream: DrawStream, row_E: np.ndarray) -> np.ndarray | None:
-        """Return the words of ascending rows, which need not be consecutive, None when every cell is kept."""
+        Args:
+            seed: the evaluation's.
+            place: edge path and bucket.
+            hidden: the side that is asked for.
+            row_E: rows, which need not be consecutive.
+        """
         if self.exact:
             return None
+        stream = DrawStream.of(seed, *place, hidden, "auc")
         parts = [np.empty((0, self.words_per_row), np.uint64)]
         for rows in np.split(row_E, np.flatnonzero(np.diff(row_E) > ROWS_APART) + 1):
             if rows.size:

@@ -11,13 +11,12 @@ from attrs import evolve
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.ranking import kernels
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_range, make_group
-from pbgeval.ranking.kernels import Kernel, choose_kernel
+from pbgeval.ranking.kernels import LOSS_CANDIDATES_PER_BLOCK, Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
 from pbgeval.ranking.ranking_pass import rank
@@ -59,10 +58,10 @@ def bucket_pass(
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
     streams, auc_words = {}, {}
+    file_row_E = edges.start + np.arange(edges.rel.numel())
     for side in settings.ends:
-        streams[side] = DrawStream.of(settings.seed, origin.path_index, origin.bucket, side)
-        auc_stream = DrawStream.of(settings.seed, origin.path_index, origin.bucket, side, "auc")
-        auc_words[side] = settings.auc.words(auc_stream, edges.start, edges.rel.numel())
+        streams[side] = DrawStream.of(settings.seed, *origin.place, side)
+        auc_words[side] = settings.auc.words(settings.seed, origin.place, side, file_row_E)
 
     groups: dict[int, Group] = {}
     to_sample = []
@@ -133,10 +132,8 @@ def count_against_partition(
         elif state.kernel is Kernel.FUSED:
             rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
         elif state.loss is not None:  # it is folded over whole runs of those that compete
-            runs = -(-rows_at_a_time // kernels.LOSS_CANDIDATES_PER_BLOCK)
-            rows_at_a_time = (
-                runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
-            )
+            runs = -(-rows_at_a_time // LOSS_CANDIDATES_PER_BLOCK)
+            rows_at_a_time = runs * LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
             part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
@@ -153,7 +150,7 @@ def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandida
         for of_sides in (group.competition.known, group.competition.in_time)
     )
     HiddenRelations(
-        stream=DrawStream.of(candidates.seed, origin.path_index, origin.bucket, Side.REL, "auc"),
+        place=origin.place,
         row_E=edges.start + row_E,
         rel_E=edges.rel.numpy()[row_E],
         known=known,
@@ -228,7 +225,7 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
         losses = []
         for block in queries.blocks:
             part = slice(block.first, block.stop)
-            if settings.pbg_semantics:
+            if settings.lists.pbg_semantics:
                 lengths_Q[part] = state.competing.size(block.relation)
             losses.append(state.losses[block.first].finish(lengths_Q[part], weights_Q[part]).cpu())
         loss_Q = torch.cat(losses)[order]

@@ -8,13 +8,21 @@ bound allows, else exactly. So the integers do not depend on the product, its bl
 from __future__ import annotations
 
 import torch
-from attrs import define, evolve, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.ranking import blocks
 from pbgeval.ranking.counting import CellIndex, are_among, count
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.fast_products import FastScores, Operands, PreparedRows, fast_scores, operands_of, values_of_pairs
+from pbgeval.scoring.fast_products import (
+    Bfloat16Use,
+    FastScores,
+    Operands,
+    PreparedRows,
+    fast_scores,
+    operands_of,
+    values_of_pairs,
+)
 from pbgeval.scoring.true_scores import CertifiedTrue
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
@@ -138,17 +146,6 @@ def count_certified(
     query_P = open_Q[at]
     competes_P = (column_P != own_Q[query_P]) & ~are_among(query_P, column_P, excluded, scores_KC.shape[1])
     return _decided(queries, candidates_CL, first_Q, counts, (query_P[competes_P], column_P[competes_P]), known)
-
-
-@define
-class Bfloat16Use:
-    """Whether blocks of one kind are multiplied in bfloat16: where true scores are few enough among the others.
-
-    What it leaves open is decided pair by pair, which takes longer than it saves where many are. Changes no number.
-    """
-
-    num_blocks: int = 0
-    num_given_up: int = 0
 
 
 def count_certified_compiled(

@@ -182,16 +182,6 @@ def _block(rows_E: Tensor, lists: SampledLists, word: int, longest_chunk: int) -
     )
 
 
-# Pairs of first and length -> the numbers of all those ranges, one after the other.
-
-
-def concatenated_ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Concatenate range(begin, begin + length) of each pair, int64."""
-    before = np.cumsum(lengths) - lengths
-    shifts: np.ndarray = np.repeat(begins - before, lengths)
-    return shifts + np.arange(int(lengths.sum()), dtype=np.int64)
-
-
 # The names of who competes with the true entity (DESIGN: `candidates`).
 
 

@@ -15,19 +15,17 @@ from torch import Tensor
 from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.ranking.certified import Bfloat16Use
-from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import first_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
 from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock, QueryEdges
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
-from pbgeval.ranking.type_gains import TypeGains
+from pbgeval.ranking.type_gains import TypeGains, passing_cells
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
-from pbgeval.scoring.fast_products import values_of_pairs
+from pbgeval.scoring.fast_products import Bfloat16Use, values_of_pairs
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.groups import sortable_int32
@@ -138,15 +136,13 @@ def sample_cells(
     true_kept_Q = np.zeros(queries.num_queries, bool)
     parts = [np.empty((2, 0), np.int64)]
     for segment in edges.segments:
-        origin = segment.origin
-        stream = DrawStream.of(seed, origin.path_index, origin.bucket, queries.contest.hidden, "auc")
         for first in range(segment.start, segment.stop, ROWS_AT_A_TIME):
             edge = np.arange(first, min(first + ROWS_AT_A_TIME, segment.stop))
             edge = edge[position_E[edge] >= 0]
-            words_QW = auc.words_of_rows(stream, edges.row_E[edge])
+            words_QW = auc.words(seed, segment.origin.place, queries.contest.hidden, edges.row_E[edge])
             assert words_QW is not None, "an exact AUC draws nothing"
             true_kept_Q[position_E[edge]] = auc.true_is_kept(words_QW).numpy()
-            parts.append(drawn_cells(position_E[edge], edges.rel_E[edge], words_QW, competing, auc))
+            parts.append(drawn_cells(position_E[edge], edges.columns.rel_n[edge], words_QW, competing, auc))
     return SampledCells(CellSample.by_number(*np.concatenate(parts, axis=1)), true_kept_Q)
 
 
@@ -165,8 +161,6 @@ def drawn_cells(
 #
 # Ties are broken by the entity's number, so that the list does not depend on how candidates were cut into blocks. Known
 # answers and the true entity stay in the list; known ones are marked. Recommendations leave out known ones.
-
-MAX_PASSING = 2  # times k: of a block's candidates for a key; where more beat the list so far, its k best are found
 
 
 @define
@@ -198,29 +192,17 @@ class TopCandidates:
             known: (row, column) of the known answers.
         """
         num_keys, num_columns = scores_KC.shape
-        known_cells = np.empty(0, np.int64) if known is None else (known[0] * num_columns + known[1]).cpu().numpy()
-        left_out = known_cells[:0]
+        nobody = np.empty(0, np.int64)
+        known_row, known_column = (nobody, nobody) if known is None else (index.cpu().numpy() for index in known)
+        out = nobody, nobody
         if self.is_answer is not None:
-            row, column = known_cells // num_columns, known_cells % num_columns
-            left_out = known_cells[~self.is_answer(first_key + row, numbers_C[column])]
-            scores_KC = scores_KC.clone()
-            cells = torch.from_numpy(left_out).to(scores_KC.device)
-            scores_KC[cells // num_columns, cells % num_columns] = -torch.inf
-        keys = slice(first_key, first_key + num_keys)
+            is_other = ~self.is_answer(first_key + known_row, numbers_C[known_column])
+            out = known_row[is_other], known_column[is_other]
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
-        floor_K1 = torch.from_numpy(self.score_Kk[keys, -1:]).to(scores_KC.device, scores_KC.dtype)
-        found = (scores_KC >= floor_K1).nonzero(as_tuple=True)
-        if num_columns >= self.k and len(found[0]) > MAX_PASSING * self.k * num_keys:
-            best_Kk = torch.topk(scores_KC, self.k, dim=1).values
-            found = (scores_KC >= torch.maximum(floor_K1, best_Kk[:, -1:])).nonzero(as_tuple=True)
-        row, column = (index.cpu().numpy() for index in found)
-        if left_out.size:
-            competes = ~np.isin(row * num_columns + column, left_out)
-            row, column = row[competes], column[competes]
-        if not row.size:
-            return
-        scores = scores_KC.cpu().numpy()[row, column].astype(np.float64)
-        self.merge(row + first_key, scores, numbers_C[column], np.isin(row * num_columns + column, known_cells))
+        floor_K = self.score_Kk[first_key : first_key + num_keys, -1]
+        row, column, score = passing_cells(scores_KC, floor_K, self.k, out)
+        is_known = np.isin(row * num_columns + column, known_row * num_columns + known_column)
+        self.merge(row + first_key, score, numbers_C[column], is_known)
 
     def merge(self, key: np.ndarray, score: np.ndarray, number: np.ndarray, known: np.ndarray) -> None:
         """Let further candidates compete, given one by one."""

@@ -19,7 +19,6 @@ CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a b
 MAX_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
 JIT_MIN_CELLS = 1 << 18  # of the first block for which numba is imported
 CELLS_AT_A_TIME, CELLS_OF_GPU_AT_A_TIME = 1 << 18, 1 << 26  # that are compared; they change no number
-FEW_COMPARISONS = 1 << 16
 
 
 def count(
@@ -134,14 +133,29 @@ def own_cells(own_Q: Tensor, num_columns: int) -> CellIndex:
     return query, own_Q[query]
 
 
+def competing_scores(
+    scores_QC: Tensor, competes_QC: Tensor, known: CellIndex | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the scores of all competitors, their queries, and which are known answers (None: nothing is filtered).
+
+    Args:
+        scores_QC: of a block.
+        competes_QC: bool, on the CPU as `known` is.
+        known: (query, column) of known answers.
+    """
+    is_known = None
+    if known is not None:
+        known_QC = torch.zeros_like(competes_QC)
+        known_QC[known] = True
+        is_known = known_QC[competes_QC]
+    return scores_QC[competes_QC.to(scores_QC.device)], competes_QC.nonzero()[:, 0], is_known
+
+
 def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_columns: int) -> Tensor:
     """Tell of each (query, column) whether it is among some cells, bool; None: there are none."""
     if cells is None:
         return torch.zeros_like(query_P, dtype=torch.bool)
-    codes, code_P = cells[0] * num_columns + cells[1], query_P * num_columns + column_P
-    if codes.numel() * code_P.numel() <= FEW_COMPARISONS:  # a sort's calls would take longer
-        return (code_P.unsqueeze(1) == codes).any(1)
-    return torch.isin(code_P, codes)
+    return torch.isin(query_P * num_columns + column_P, cells[0] * num_columns + cells[1])
 
 
 # The same by the compiled loop.

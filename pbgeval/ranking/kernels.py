@@ -9,9 +9,8 @@ import torch
 from pbgeval.jit import is_installed
 from pbgeval.ranking import blocks, counting, fused
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
-from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
+from pbgeval.scoring.block_scorer import PairedScores, RowComparator, ScorerComparator
 from pbgeval.scoring.scorer import EdgeScorer
-from pbgeval.scoring.true_scores import PairedScores
 
 QUERIES_PER_BLOCK = 1024  # this and the following change no number
 FUSED_QUERIES_PER_BLOCK = 1 << 14  # so that a GPU has much to do at a time
@@ -25,18 +24,11 @@ LOSS_CANDIDATES_PER_BLOCK = 1024  # changes the last bits of a loss, so it is fi
 
 
 class Kernel(Enum):
-    """How candidates are counted."""
+    """How candidates are counted; for certified ranks, by fast scores."""
 
     SCORES = "by blocks of scores"
     COMPILED = "by a loop on a CPU that forgets scores"
     FUSED = "by a kernel on a GPU that forgets them"
-    CERTIFIED_SCORES = "exactly, by blocks of fast scores"
-    CERTIFIED = "exactly, by a loop on a CPU that forgets fast scores"
-
-    @property
-    def keeps_scores(self) -> bool:
-        """Whether blocks of scores are made."""
-        return self in (Kernel.SCORES, Kernel.CERTIFIED_SCORES)
 
     def paired_scores(self, comparator: RowComparator) -> PairedScores:
         """Return what scores pairs with the bits of the scores that are counted."""
@@ -56,7 +48,7 @@ class Kernel(Enum):
             return LOSS_CANDIDATES_PER_BLOCK
         if self is Kernel.FUSED:
             return FUSED_CANDIDATES_PER_BLOCK
-        if self.keeps_scores:
+        if self is Kernel.SCORES:
             return CANDIDATES_PER_BLOCK
         return max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1) * COLUMNS_AT_A_TIME
 
@@ -74,11 +66,12 @@ def choose_kernel(
         num_cells: the scores that will be counted, about: few of them do not pay for loading a compiled loop.
     """
     if scorer.certified is not None:
-        is_streamed = not wants_scores and not scorer.certified.has_root and blocks.is_worth_it(device, num_cells)
-        return Kernel.CERTIFIED if is_streamed else Kernel.CERTIFIED_SCORES
-    if wants_scores or not scorer.comparator.is_inner_product or dtype is not torch.float32:
+        keeps_scores = wants_scores or scorer.certified.has_root
+    else:
+        keeps_scores = wants_scores or not scorer.comparator.is_inner_product or dtype is not torch.float32
+    if keeps_scores:
         return Kernel.SCORES
-    if fused.has_kernel(device):
+    if scorer.certified is None and fused.has_kernel(device):
         return Kernel.FUSED
     return Kernel.COMPILED if blocks.is_worth_it(device, num_cells) else Kernel.SCORES
 

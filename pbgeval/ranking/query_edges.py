@@ -39,28 +39,17 @@ class QueryEdges:
     numbering: EntityNumbering
     segments: tuple[EdgeSegment, ...]
     row_E: np.ndarray  # int64: row in the bucket's file
-    lhs_E: np.ndarray  # int64: number
-    rel_E: np.ndarray  # int64: id as the edge files have it
-    rhs_E: np.ndarray  # int64: number
+    columns: EdgeColumns  # relations by their ids as the edge files have them
     dynamic: bool
-    time_E: np.ndarray | None = None  # int64; None: not asked for
 
     @property
     def num_edges(self) -> int:
-        return len(self.rel_E)
-
-    @property
-    def columns(self) -> EdgeColumns:
-        """The edges as known ones are."""
-        return EdgeColumns(self.lhs_E, self.rel_E, self.rhs_E, self.time_E)
+        return self.columns.num_edges
 
     @property
     def schema_E(self) -> np.ndarray:
         """Index of each edge's relation in the config: 0 for all if relations are dynamic."""
-        return np.zeros_like(self.rel_E) if self.dynamic else self.rel_E
-
-    def entity(self, side: Side) -> np.ndarray:
-        return side.pick(self.lhs_E, self.rhs_E)
+        return np.zeros_like(self.columns.rel_n) if self.dynamic else self.columns.rel_n
 
     def segment_of(self, edge: np.ndarray) -> np.ndarray:
         """Return the index of each edge's segment."""
@@ -69,8 +58,8 @@ class QueryEdges:
     def label(self, edge: int) -> str:
         """Name an edge in an error."""
         segment = self.segments[int(self.segment_of(np.array([edge]))[0])]
-        lhs, rhs = (self.numbering.place_of(int(self.entity(side)[edge]))[2] for side in ENDS)
-        ends = f"lhs {lhs}, rel {int(self.rel_E[edge])}, rhs {rhs}"
+        lhs, rhs = (self.numbering.place_of(int(self.columns.entity(side)[edge]))[2] for side in ENDS)
+        ends = f"lhs {lhs}, rel {int(self.columns.rel_n[edge])}, rhs {rhs}"
         return f"{segment.origin.label}: row {int(self.row_E[edge])} ({ends})"
 
     def entity_label(self, number: int) -> str:
@@ -133,17 +122,17 @@ def contest_queries(
     """
     hidden, schema_E = contest.hidden, edges.schema_E
     of_contest_E = np.isin(schema_E, np.array(list(contest.scorers), np.int64))
-    if not sets.unconstrained:
-        of_contest_E &= sets.contains(hidden, edges.rel_E, edges.entity(hidden))
+    rel_E, true_E = edges.columns.rel_n, edges.columns.entity(hidden)
+    of_contest_E &= sets.contains(hidden, rel_E, true_E)
     return queries_by_key(
         contest,
         np.flatnonzero(of_contest_E),
-        (edges.rel_E, edges.entity(hidden.other), edges.entity(hidden)),
+        (rel_E, edges.columns.entity(hidden.other), true_E),
         schema_E,
         edges.numbering.num_entities,
         queries_per_block,
         by_relation=sets.by_relation,
-        apart_E=edges.time_E if by_time else None,
+        apart_E=edges.columns.time_n if by_time else None,
     )
 
 
@@ -329,16 +318,9 @@ class GatheredVectors:
 
 def entities_of_edges(edges: QueryEdges, types: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Return the sorted numbers of the entities that edges touch, by type."""
-    touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
+    touched = distinct(np.concatenate([edges.columns.lhs_n, edges.columns.rhs_n]))
     ranges = {entity_type: edges.numbering.range_of_type(entity_type) for entity_type in types}
     return {
         entity_type: touched[np.searchsorted(touched, low) : np.searchsorted(touched, high)]
         for entity_type, (low, high) in ranges.items()
     }
-
-
-def outside_queries(edges: QueryEdges, hidden: Side, sets: CandidateSets) -> np.ndarray:
-    """Tell of each edge whether its true entity may not compete, bool (E,)."""
-    if sets.unconstrained:
-        return np.zeros(edges.num_edges, bool)
-    return ~sets.contains(hidden, edges.rel_E, edges.entity(hidden))

@@ -22,7 +22,15 @@ from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled, decide
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
 from pbgeval.ranking.contest_state import CellSample, ContestState
-from pbgeval.ranking.counting import CellIndex, count, count_cells, count_known, expand_by_row, own_cells
+from pbgeval.ranking.counting import (
+    CellIndex,
+    competing_scores,
+    count,
+    count_cells,
+    count_known,
+    expand_by_row,
+    own_cells,
+)
 from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, KnownByBlock, positions
@@ -31,7 +39,6 @@ from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.fast_products import PreparedRows, fast_scores
-from pbgeval.scoring.product import padded_rows
 from pbgeval.scoring.true_scores import CertifiedTrue, DuplicateRows, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
@@ -117,7 +124,7 @@ def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers
 def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: BlockThreads) -> int:
     """Return how many candidates are counted together."""
     most = state.kernel.candidates_per_block(state.comparator, prepared_CD.shape[1], with_loss=state.loss is not None)
-    if state.kernel.keeps_scores or state.kernel is Kernel.FUSED or threads.num_threads == 1:
+    if state.kernel is not Kernel.COMPILED or threads.num_threads == 1:
         return most
     runs = -(-TASKS_PER_THREAD * threads.num_threads // num_blocks)  # fewer where few blocks leave threads idle
     return min(-(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME, most)
@@ -134,19 +141,16 @@ class RangeWork:
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
     in_time: KnownAnswers | None  # what a time-aware filter leaves out; None: there is none
-    certified: tuple[PreparedRows, ...] = field(init=False)  # the runs, if ranks are certified: made while in cache
+    # The runs, if ranks are certified: made while in cache.
+    certified: tuple[PreparedRows, ...] = field(default=(), init=False)
     largest: tuple[float, ...] = field(init=False)  # magnitude in each run
-    known_of: KnownByBlock | None = field(init=False)
-    duplicates: DuplicateRows | None = field(init=False)  # None: ranks are certified
-    cells: CellSample | None = field(init=False)  # that are read from blocks of scores, by query
+    known_of: KnownByBlock | None = field(default=None, init=False)
+    duplicates: DuplicateRows | None = field(default=None, init=False)  # None: ranks are certified
+    cells: CellSample | None = field(default=None, init=False)  # that are read from blocks of scores, by query
 
     def __attrs_post_init__(self) -> None:
         comparator = self.state.certified
         runs = torch.split(self.prepared_CD, self.width)
-        self.certified = ()
-        self.duplicates = None
-        self.known_of = None
-        self.cells = None
         if comparator is None:
             self.duplicates = DuplicateRows.from_rows(self.prepared_CD)
         else:
@@ -209,11 +213,10 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     if work.duplicates is None:
         return _count_exactly(work, rows, runs)
     true = work.state.true(block.first, block.stop)
-    padded_KD = padded_rows(rows.query_KD)
     largest_query = largest(rows.query_KD)
     total = _duplicates_tie(work, work.duplicates, rows, true, runs)
     for run in runs:
-        may_overflow = not overflow_is_impossible(largest_query, work.largest[run], padded_KD.shape[1])
+        may_overflow = not overflow_is_impossible(largest_query, work.largest[run], rows.query_KD.shape[1])
         true_Q = true.score_Q
         own_Q = rows.own_Q - run * work.width
         known = work.known_in(run, block)
@@ -222,7 +225,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
             total = total + blocks.count(rows.query_KD, work.rows(run), *of_queries, known)[0]
             continue
         if kernel is not Kernel.FUSED or may_overflow:
-            scores_KC = _scores(work, rows, padded_KD, run, may_overflow=may_overflow)
+            scores_KC = _scores(work, rows, run, may_overflow=may_overflow)
         if kernel is Kernel.FUSED:  # it has bits of its own, so it counts
             total = total + _count_fused(rows, work.rows(run), own_Q, true_Q, known)
         else:
@@ -231,10 +234,10 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     return total
 
 
-def _scores(work: RangeWork, rows: _BlockRows, padded_KD: Tensor, run: int, *, may_overflow: bool) -> Tensor:
+def _scores(work: RangeWork, rows: _BlockRows, run: int, *, may_overflow: bool) -> Tensor:
     """Return the scores (K, C) of a run of candidates, none of them NaN."""
     state, candidates_CD = work.state, work.rows(run)
-    scores_KC = state.comparator.scores(padded_KD[None], candidates_CD[None])[0, : len(rows.query_KD)]
+    scores_KC = state.comparator.scores(rows.query_KD[None], candidates_CD[None])[0]
     if may_overflow:
         found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
         if found is not None:
@@ -355,7 +358,7 @@ def _hand_over(
                 state.add_in_time(block, count_cells(score_P, of_query, true_Q, true_Q))
     if state.sample is None:
         with state.lock:
-            _add_all(state, block, scores_KC[row_Q], own_Q, row_Q.cpu(), known)
+            _add_all(state, block, scores_KC[row_Q], own_Q, None if known is None else _by_query(row_Q, known))
     elif work.cells is not None:
         query, number = work.cells.of_queries(block.first, block.stop)
         column = positions(numbers_C, number)
@@ -377,28 +380,25 @@ def _hand_over(
 
 def _excluded(scores_KC: Tensor, row_Q: Tensor, own_Q: Tensor, known: CellIndex | None) -> CellIndex:
     """Return (query, column) of the true entities and known answers of a block."""
-    query, column = own_cells(own_Q, scores_KC.shape[1])
+    own = own_cells(own_Q, scores_KC.shape[1])
     if known is None:
-        return query, column
-    known_query, entry = expand_by_row(row_Q, known[0])
-    return torch.cat([query, known_query.cpu()]), torch.cat([column, known[1][entry].cpu()])
+        return own
+    (query, column), (known_query, known_column) = own, _by_query(row_Q, known)
+    return torch.cat([query, known_query]), torch.cat([column, known_column])
 
 
-def _add_all(
-    state: ContestState, block: QueryBlock, scores_QC: Tensor, own_Q: Tensor, row_Q: Tensor, known: CellIndex | None
-) -> None:
+def _by_query(row_Q: Tensor, known: CellIndex) -> CellIndex:
+    """Return (query, column) of the known answers of queries, given by the rows of their keys; on the CPU."""
+    query, entry = expand_by_row(row_Q, known[0])
+    return query.cpu(), known[1][entry].cpu()
+
+
+def _add_all(state: ContestState, block: QueryBlock, scores_QC: Tensor, own_Q: Tensor, known: CellIndex | None) -> None:
     """Add every cell of a block but the true entities' to what the pooled AUC compares."""
     competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
     competes_QC[own_cells(own_Q, scores_QC.shape[1])] = False
-    known_P = None
-    if known is not None:
-        known_QC = torch.zeros(scores_QC.shape, dtype=torch.bool)
-        row_P, column_P = known[0].cpu(), known[1].cpu()
-        of_query, entry = expand_by_row(row_Q, row_P)
-        known_QC[of_query, column_P[entry]] = True
-        known_P = known_QC[competes_QC].numpy()
-    query_QC = torch.arange(block.first, block.stop).unsqueeze(1).expand_as(competes_QC)
-    state.result.scores.add(query_QC[competes_QC].numpy(), scores_QC[competes_QC.to(scores_QC.device)], known_P)
+    score_P, query_P, known_P = competing_scores(scores_QC, competes_QC, known)
+    state.result.scores.add(block.first + query_P.numpy(), score_P, None if known_P is None else known_P.numpy())
 
 
 def _are_known(state: ContestState, known: KnownAnswers | None, query: np.ndarray, number: np.ndarray) -> np.ndarray:

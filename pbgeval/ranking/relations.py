@@ -21,10 +21,9 @@ from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import UnrankableError
-from pbgeval.notation import ENDS, Side, distinct
+from pbgeval.notation import ENDS, Bucket, Side, distinct
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.counting import CellIndex, count, count_cells
-from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import first_nan
 from pbgeval.ranking.known_answers import KnownOfEdges, positions
 from pbgeval.ranking.tally import SideTally
@@ -143,7 +142,7 @@ class RelationCandidates:
 class HiddenRelations:
     """Edges of one bucket whose relation is asked for."""
 
-    stream: DrawStream  # of the pooled AUC's sample
+    place: tuple[int, Bucket]  # edge path and bucket
     row_E: np.ndarray  # int64, ascending: row in the bucket's file
     rel_E: np.ndarray  # int64: id
     known: KnownOfEdges | None  # ids of relations; None: nothing is filtered
@@ -162,10 +161,15 @@ class HiddenRelations:
                 step = max(CELLS_AT_A_TIME // len(competing.ids), 1)
                 for start in range(0, len(of_types), step):
                     edges = first + of_types[start : start + step]
-                    self._count(competing, candidates.auc, edges, tally, torch.from_numpy(position_E[edges]))
+                    self._count(competing, candidates, edges, tally, torch.from_numpy(position_E[edges]))
 
     def _count(
-        self, competing: CompetingRelations, auc: AucSampling, edges: np.ndarray, tally: SideTally, position_Q: Tensor
+        self,
+        competing: CompetingRelations,
+        candidates: RelationCandidates,
+        edges: np.ndarray,
+        tally: SideTally,
+        position_Q: Tensor,
     ) -> None:
         scores_QC = self._scores(competing, edges)
         device = scores_QC.device
@@ -177,7 +181,8 @@ class HiddenRelations:
             query, column = (of[in_time[1] != own_Q[in_time[0]]] for of in in_time)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, column], query, true_Q, true_Q))
         tally.add_queries(position_Q, counts)
-        words_QW = auc.words_of_rows(self.stream, self.row_E[edges])
+        auc = candidates.auc
+        words_QW = auc.words(candidates.seed, self.place, Side.REL, self.row_E[edges])
         if words_QW is None:
             kept_Q = torch.ones(len(edges), dtype=torch.bool)
             compared = torch.ones_like(scores_QC, dtype=torch.bool).nonzero(as_tuple=True)

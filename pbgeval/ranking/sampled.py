@@ -17,12 +17,12 @@ from torch import Tensor
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
-from pbgeval.ranking.chunks import ChunkBlock, concatenated_ranges
-from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count, count_cells
+from pbgeval.ranking.chunks import ChunkBlock
+from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, competing_scores, count, count_cells
 from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
-from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
+from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.stats.keyed_sums import begins
@@ -192,12 +192,12 @@ def make_list(
         if block.num_degree:
             parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
-    copies = (NONE, NONE) if settings.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
+    copies = (NONE, NONE) if settings.lists.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
     auc_cells = auc_true_Q = None
     if auc_words_EW is not None:
         words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
         query, candidate = settings.auc.cells(words_QW, ids_BC.shape[1])
-        if settings.pbg_semantics:
+        if settings.lists.pbg_semantics:
             competes = (candidate != query % num_queries) | (block.num_batch == 0)
         else:
             competes = ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
@@ -359,7 +359,7 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
         fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
         fold.fold(scores_QC, _joined(part.with_own(part.excluded), part.known))
         lengths_Q = counts.filtered.num_competitors_Q
-        if settings.pbg_semantics:
+        if settings.lists.pbg_semantics:
             lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
         loss_Q = fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
     if part.sampled is None:
@@ -406,12 +406,7 @@ def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, 
     """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
     competes_QC = part.true_is_sampled_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
     competes_QC[part.with_own(part.excluded)] = False
-    known = None
-    if part.group.competition.filtered:
-        known_QC = torch.zeros_like(competes_QC)
-        known_QC[part.known] = True
-        known = known_QC[competes_QC]
-    return scores_QC[competes_QC.to(scores_QC.device)], competes_QC.nonzero()[:, 0], known
+    return competing_scores(scores_QC, competes_QC, part.known if part.group.competition.filtered else None)
 
 
 # A whole block of chunks -> what is found about its queries, by the loop that also gathers; where that serves.

@@ -28,6 +28,10 @@ class EdgeOrigin:
     path_index: int
     bucket: Bucket
 
+    @property
+    def place(self) -> tuple[int, Bucket]:
+        return self.path_index, self.bucket
+
 
 @frozen
 class LossSettings:
@@ -73,10 +77,6 @@ class PassSettings:
     def ends(self) -> tuple[Side, ...]:
         """The sides without the relation."""
         return tuple(side for side in self.sides if side is not Side.REL)
-
-    @property
-    def pbg_semantics(self) -> bool:
-        return self.lists.pbg_semantics
 
 
 # Sets of entities that may compete: of the whole evaluation, of one side, or of one side of one relation.

@@ -77,7 +77,7 @@ class SideTally:
 
     def _pooled(self, scores: Tensor, rows: Tensor) -> np.ndarray:
         images = sortable_int32(scores.float().cpu())
-        return images if self._cluster_E is None else with_clusters(images, self._cluster_E[rows.cpu().numpy()])
+        return with_clusters(images, None if self._cluster_E is None else self._cluster_E[rows.cpu().numpy()])
 
     def finish(self, *, filtered: bool) -> SideResult:
         return SideResult(

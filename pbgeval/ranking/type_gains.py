@@ -177,6 +177,34 @@ class TypeTruth:
         return np.where(nearest_P == farther, -1, nearest_P)
 
 
+MAX_PASSING = 2  # times k: of a block's candidates for a key; where more beat the list so far, its k best are found
+
+
+def passing_cells(
+    scores_KC: Tensor, floor_K: np.ndarray, k: int, out: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (row, column, score) of all cells that may be among the k best of their row, and perhaps of some others.
+
+    Args:
+        scores_KC: of a block.
+        floor_K: float64: whoever is below is none of them, as k others that a row has met are not.
+        k: at least 1.
+        out: (row, column) of cells that do not count.
+    """
+    num_rows, num_columns = scores_KC.shape
+    if out[0].size:
+        scores_KC = scores_KC.clone()
+        scores_KC[tuple(torch.from_numpy(index).to(scores_KC.device) for index in out)] = -torch.inf
+    floor_K1 = torch.from_numpy(floor_K).to(scores_KC.device, scores_KC.dtype).unsqueeze(1)
+    cells = (scores_KC >= floor_K1).nonzero(as_tuple=True)
+    if num_columns >= k and len(cells[0]) > MAX_PASSING * k * num_rows:
+        best_Kk = torch.topk(scores_KC, k, dim=1).values
+        cells = (scores_KC >= torch.maximum(floor_K1, best_Kk[:, -1:])).nonzero(as_tuple=True)
+    row, column, score = (of.cpu().numpy() for of in (*cells, scores_KC[cells].double()))
+    counts = ~np.isin(row * num_columns + column, out[0] * num_columns + out[1])
+    return row[counts], column[counts], score[counts]
+
+
 @define(eq=False)
 class TypeGains:
     """What the keys of one contest that ask for types have met so far."""
@@ -241,24 +269,11 @@ class TypeGains:
         out: tuple[np.ndarray, np.ndarray],
     ) -> None:
         """Let all candidates but some cells compete for places."""
-        num_rows, num_columns = scores_LC.shape
-        counted_LC = scores_LC
-        if out[0].size:
-            counted_LC = scores_LC.clone()
-            counted_LC[tuple(torch.from_numpy(index).to(scores_LC.device) for index in out)] = -torch.inf
-        floor_L = levels.floor(first, first + num_rows)
-        if num_columns >= self.k:
-            best_Lk = torch.topk(counted_LC, self.k, dim=1).values
-            floor_L = np.maximum(floor_L, best_Lk[:, -1].double().cpu().numpy())
-        floor = torch.from_numpy(floor_L).to(scores_LC.device, scores_LC.dtype)
-        cells = (counted_LC >= floor.unsqueeze(1)).nonzero(as_tuple=True)
-        score = counted_LC[cells].double().cpu().numpy() + 0.0  # one zero, not two
-        row, column = (index.cpu().numpy() for index in cells)
-        if out[0].size:
-            counts = ~np.isin(row * num_columns + column, out[0] * num_columns + out[1])
-            row, column, score = row[counts], column[counts], score[counts]
+        floor_L = levels.floor(first, first + scores_LC.shape[0])
+        row, column, score = passing_cells(scores_LC, floor_L, self.k, out)
         distance = self.truth.distances(first + row, numbers_C[column])
-        levels.merge(first + row, score, np.ones(row.size, np.int64), self._gain_HG[distance])
+        # One zero, not two.
+        levels.merge(first + row, score + 0.0, np.ones(row.size, np.int64), self._gain_HG[distance])
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of int64 (n,), for `add_packed`."""

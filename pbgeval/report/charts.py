@@ -11,7 +11,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from pbgeval.metrics.paired import Difference
-from pbgeval.monitor.curves import METRICS, Curves
+from pbgeval.monitor.curves import TRAINING_METRICS, Curves
 from pbgeval.report.figures import Z, capital, number, rounded, short_title, text_of
 from pbgeval.report.report import SIDES, Row
 from pbgeval.report.tables import DataTable, fitting, left_out
@@ -365,7 +365,7 @@ MAX_POINTS = 10_000  # of all of them
 
 def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
     """Return the means before and after each pass, their gap with its interval, and the visits to each bucket."""
-    name, rows = METRICS[curves.metric], curves.passes
+    name, rows = TRAINING_METRICS[curves.metric], curves.passes
     x = counted("epoch", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
     series = {
         "held-out edges, before": [_finite(row.before) for row in rows],
@@ -413,7 +413,7 @@ def _visits(curves: Curves, x: Axis) -> Chart:
         for visits in [*curves.teeth.values()][:num_shown]
     ]
     known = [value for line in lines for _, value in line.points if value is not None]
-    name = METRICS[curves.metric]
+    name = TRAINING_METRICS[curves.metric]
     which = f"{len(lines)} of {len(curves.teeth)} buckets" if len(lines) < len(curves.teeth) else "each bucket"
     return Chart(
         title=f"{capital(which)} before and after each visit",

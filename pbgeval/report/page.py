@@ -20,8 +20,7 @@ from attrs import evolve, frozen
 from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
-from pbgeval.monitor.curves import METRICS as TRAINING_METRICS
-from pbgeval.monitor.curves import Curves, both_names, pbg_name, read_curves
+from pbgeval.monitor.curves import TRAINING_METRICS, Curves, both_names, pbg_name, read_curves
 from pbgeval.report.charts import (
     Chart,
     bucket_table,

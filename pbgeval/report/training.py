@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from attrs import evolve
 
-from pbgeval.monitor.curves import METRICS, Curves, PassRow
+from pbgeval.monitor.curves import TRAINING_METRICS, Curves, PassRow
 from pbgeval.report.figures import (
     ESTIMATED,
     MAX_BYTES_OF_OTHERS,
@@ -35,7 +35,7 @@ _OF_LOSSES = {  # where held-out edges get worse in a visit
 
 def verdicts_of(curves: Curves) -> list[str]:
     """Return what the last pass says, in words."""
-    metric = METRICS[curves.metric]
+    metric = TRAINING_METRICS[curves.metric]
     best = curves.best
     last = curves.last
     told = []
@@ -70,7 +70,7 @@ def passes_of(curves: Curves) -> DataTable:
 
 def training_table(curves: Curves) -> DataTable:
     """Return the same for the terminal, of at most 80 columns, with what the last verdict means."""
-    title, table = f"{METRICS[curves.metric]} of held-out edges", passes_of(curves)
+    title, table = f"{TRAINING_METRICS[curves.metric]} of held-out edges", passes_of(curves)
     rows = []
     for row, (name, *cells) in zip(curves.passes, without(table, ["diverged"]).rows, strict=False):
         name += f" {row.num_diverged} diverged" if row.num_diverged else ""
@@ -104,7 +104,7 @@ def _fixed(value: float | None) -> str:
 
 def training_tiles(curves: Curves) -> list[Tile]:
     """Return the figures of the last finished pass."""
-    metric, last = METRICS[curves.metric], curves.last
+    metric, last = TRAINING_METRICS[curves.metric], curves.last
     error = last.gap_error or 0.0
     where = [f"in pass {last.key.epoch}" + " (unfinished)" * (not last.is_finished)]
     interval = []

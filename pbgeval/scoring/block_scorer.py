@@ -13,7 +13,7 @@ of its competitors are read from one row, so they need no padding, and the self-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -214,6 +214,7 @@ class ScorerComparator:
 
 
 RowComparator = Comparator | ScorerComparator  # what scores prepared rows
+PairedScores = Callable[[Tensor, Tensor], Tensor]  # of prepared queries, each with its own candidate
 
 
 def _nan_score(hidden: Side, known: int, relation: int, entity: int) -> UnrankableError:

@@ -15,8 +15,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.errors import LowPrecisionError
-from pbgeval.scoring import product as kernels
-from pbgeval.scoring.product import BlockRule
+from pbgeval.scoring.product import BlockRule, paired_product, product, use_block_rule
 
 DIMENSIONS = (16, 101, 257)  # the last is longer than what kernels add up in one go, by as little as any
 LARGE_DIMENSION = 16
@@ -62,7 +61,7 @@ def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> K
     if key not in _reports:
         _reports[key] = _check(device, dtype, threads)
     report = _reports[key]
-    kernels.use_block_rule(report.rule, device, dtype)
+    use_block_rule(report.rule, device, dtype)
     torch.set_num_threads(report.num_threads)
     return evolve(report, fingerprint=dict(report.fingerprint))
 
@@ -106,8 +105,8 @@ class _Sample:
         generator = torch.Generator().manual_seed(dimension)
         vectors_ND = torch.randn((columns, dimension), generator=generator).to(device, dtype)
         torch.set_num_threads(1)
-        kernels.use_block_rule(BlockRule.ONE_SHAPE, device, dtype)
-        return cls(vectors_ND, kernels.product(vectors_ND[None, :rows], vectors_ND[None])[0])
+        use_block_rule(BlockRule.ONE_SHAPE, device, dtype)
+        return cls(vectors_ND, product(vectors_ND[None, :rows], vectors_ND[None])[0])
 
     def check_precision(self) -> None:
         """Compare some products with those in float64.
@@ -132,7 +131,7 @@ class _Sample:
     def compared(self, num_threads: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield products of many shapes, each with what is expected."""
         vectors_ND = self.vectors_ND
-        yield kernels.paired_product(vectors_ND[:37], vectors_ND[:37]), self.expected_NN.diagonal()[:37]
+        yield paired_product(vectors_ND[:37], vectors_ND[:37]), self.expected_NN.diagonal()[:37]
         large = LARGE_SHAPES if num_threads > 1 else LARGE_SHAPES_OF_ONE_THREAD
         for rows, columns in SHAPES + (large if vectors_ND.shape[1] == LARGE_DIMENSION else ()):
             # The columns of a block lie elsewhere in it than in what is expected: no cell may depend on its place.
@@ -140,12 +139,12 @@ class _Sample:
             for num_products in NUM_PRODUCTS:
                 queries = vectors_ND[None, :rows].expand(num_products, -1, -1).contiguous()
                 candidates = vectors_ND[None, place].expand(num_products, -1, -1).contiguous()
-                yield kernels.product(queries, candidates)[-1], self.expected_NN[:rows, place]
+                yield product(queries, candidates)[-1], self.expected_NN[:rows, place]
 
 
 def _holds(rule: BlockRule, samples: list[_Sample], threads: int) -> bool:
     vectors_ND = samples[0].vectors_ND
-    kernels.use_block_rule(rule, vectors_ND.device, vectors_ND.dtype)
+    use_block_rule(rule, vectors_ND.device, vectors_ND.dtype)
     for num_threads in sorted({1, threads}):
         torch.set_num_threads(num_threads)
         if not all(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -11,11 +10,9 @@ import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.scoring.block_scorer import RowComparator
+from pbgeval.scoring.block_scorer import PairedScores, RowComparator
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.fast_products import values_of_pairs
-
-PairedScores = Callable[[Tensor, Tensor], Tensor]
 
 
 @frozen(eq=False)

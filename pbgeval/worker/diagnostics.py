@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pbgeval.inputs.edges import numbered_blocks, parts_of_file, shares_of_files
+from pbgeval.inputs.edges import numbered_blocks, shares_of_files
 from pbgeval.notation import Side, distinct
-from pbgeval.ranking.keys import KeyTable, QueryKeys
+from pbgeval.ranking.keys import EdgeColumns, KeyTable, QueryKeys
 from pbgeval.ranking.known_answers import SemiJoin
 from pbgeval.ranking.query_edges import EdgeSegment, QueryEdges
 from pbgeval.ranking.settings import EdgeOrigin
@@ -20,17 +20,11 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
     num_edges = 0
     for path_index, bucket, file in context.inputs.files:
         first = num_edges
-        for _, start, stop in parts_of_file(file):
-            if not context.evaluated.num_between(path_index, bucket, start, stop):
-                continue
-            block = context.numberer.numbered(file, file.read(start, stop))
-            kept = context.evaluated.positions(block, path_index, bucket, start)
-            of_kept = block.select(kept)
-            times = [] if of_kept.time_n is None else [of_kept.time_n]
-            values = start + kept, of_kept.lhs_n, of_kept.rel_n, of_kept.rhs_n, *times
-            for column, part in zip(columns, values, strict=False):
+        for rows, block in context.evaluated.blocks(context.numberer, path_index, file):
+            times = [] if block.time_n is None else [block.time_n]
+            for column, part in zip(columns, (rows, block.lhs_n, block.rel_n, block.rhs_n, *times), strict=False):
                 column.append(part)
-            num_edges += len(kept)
+            num_edges += len(rows)
         segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
     row_E, lhs_E, rel_E, rhs_E, time_E = (np.concatenate(column) for column in columns)
     config = context.inputs.config
@@ -38,11 +32,8 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
         context.numberer.numbering,
         tuple(segments),
         row_E,
-        lhs_E,
-        rel_E,
-        rhs_E,
+        EdgeColumns(lhs_E, rel_E, rhs_E, time_E if config.uses_time else None),
         config.dynamic_relations,
-        time_E if config.uses_time else None,
     )
 
 
@@ -71,13 +62,13 @@ def diagnose_edges(context: WorkerContext) -> dict[str, int | None] | None:
         return None
     with context.collectively():
         edges = read_query_edges(context)
-    num_numbers = edges.numbering.num_entities
-    keys = QueryKeys.of_edges(Side.RHS, edges.lhs_E, edges.rel_E, edges.rhs_E, num_numbers)
+    num_numbers, columns = edges.numbering.num_entities, edges.columns
+    keys = QueryKeys.of_edges(Side.RHS, columns, num_numbers)
     # A distinct edge is its key's position x number of entities + tail; and how many evaluated edges are this one.
     codes_U, copies_U = np.unique(
-        keys.index_of(edges.rel_E, edges.lhs_E) * num_numbers + edges.rhs_E, return_counts=True
+        keys.index_of(columns.rel_n, columns.lhs_n) * num_numbers + columns.rhs_n, return_counts=True
     )
-    entities = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
+    entities = distinct(np.concatenate([columns.lhs_n, columns.rhs_n]))
     leaked, is_seen = _in_training(context, keys, codes_U, entities)
     return {
         "num_edges": edges.num_edges,

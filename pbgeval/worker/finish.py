@@ -11,9 +11,8 @@ import torch
 from pbgeval.metrics.ndcg import num_values, type_values
 from pbgeval.notation import Side, is_among
 from pbgeval.ranking.contest_state import ContestState
-from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.known_answers import KnownFilter, KnownOfEdges, key_frequency, repeated_keys
-from pbgeval.ranking.query_edges import ContestQueries, GatheredVectors, QueryEdges, outside_queries
+from pbgeval.ranking.query_edges import ContestQueries, GatheredVectors, QueryEdges
 from pbgeval.ranking.relations import EDGES_PER_BLOCK, HiddenRelations, RelationCandidates
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.ranking.tally import SideResult, SideTally
@@ -131,7 +130,7 @@ def _ranked_edges(
     counts_NE = torch.zeros((num_rows, edges.num_edges), dtype=torch.int64)
     true_image_E = np.zeros(edges.num_edges, np.int32)
     true_is_kept_E = np.zeros(edges.num_edges, bool)  # the pooled AUC compares it
-    is_outside_E = outside_queries(edges, side, sets)  # not ranked
+    is_outside_E = ~sets.contains(side, edges.columns.rel_n, edges.columns.entity(side))  # not ranked
     for one in states:
         queries = one.queries
         counts_NE[:, torch.from_numpy(queries.edge_Q)] = one.result.counts_NQ
@@ -141,10 +140,8 @@ def _ranked_edges(
     def result(key: GroupKey, start: int, stop: int) -> SideResult:
         rows_Q = torch.from_numpy(np.flatnonzero(~is_outside_E[start:stop]))
         kept = start + np.flatnonzero(true_is_kept_E[start:stop])
-        true = true_image_E[kept]
-        sampled = context.evaluated.drawn(key.path_index, key.bucket)
-        if sampled is not None:
-            true = with_clusters(true, sampled.clusters(edges.row_E[kept]))
+        cluster = context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[kept])
+        true = with_clusters(true_image_E[kept], cluster)
         return SideResult(
             rows_Q=rows_Q,
             counts=QueryCounts.of_rows(counts_NE[:, start:stop][:, rows_Q]),
@@ -172,11 +169,10 @@ def rank_relations(
     def result(key: GroupKey, start: int, stop: int) -> SideResult:
         rows = slice(start, stop)
         block = edges.columns.select(rows)
-        sampled = context.evaluated.drawn(key.path_index, key.bucket)
-        tally = SideTally(None if sampled is None else sampled.clusters(edges.row_E[rows]))
+        tally = SideTally(context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[rows]))
         known, in_time, *_ = *(KnownOfEdges(of.answers, of.key_E[rows]) for of in of_filters), None, None
         HiddenRelations(
-            stream=DrawStream.of(candidates.seed, key.path_index, key.bucket, Side.REL, "auc"),
+            place=(key.path_index, key.bucket),
             row_E=edges.row_E[rows],
             rel_E=block.rel_n,
             known=known,
@@ -213,10 +209,8 @@ def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdge
         part = slice(*np.searchsorted(segment, [index, index + 1]))
         if part.start < part.stop:
             key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.hidden)
-            pooled = image[part]
-            sampled = context.evaluated.drawn(key.path_index, key.bucket)
-            if sampled is not None:
-                pooled = with_clusters(pooled, sampled.clusters(edges.row_E[edge[part]]))
+            cluster = context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[edge[part]])
+            pooled = with_clusters(image[part], cluster)
             record.raw.pools[key] += ScorePool([], [pooled])
             if record.filtered is not None:
                 record.filtered.pools[key] += ScorePool([], [pooled[~known[part]]])

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from attrs import define, field
 
-from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, numbered_files, parts_of_file, shares_of_files
+from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, numbered_files, shares_of_files
 from pbgeval.notation import ENDS, Bucket, Side, distinct
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import (
@@ -231,12 +231,7 @@ def _edges_of_slot(context: WorkerContext, hidden: Side, slot: int) -> Iterator[
     for path_index, bucket, file in context.inputs.files:
         if context.inputs.partition_of(entity_type, hidden.other, bucket) != partition:
             continue
-        for _, start, stop in parts_of_file(file):
-            block = context.numberer.numbered(file, file.read(start, stop))
+        for _, block in context.evaluated.blocks(context.numberer, path_index, file):
             known_n = block.entity(hidden.other)
             inside = (known_n >= low) & (known_n < high)
-            if not context.evaluated.keeps_all:
-                kept = np.zeros(block.num_edges, bool)
-                kept[context.evaluated.positions(block, path_index, bucket, start)] = True
-                inside &= kept
             yield block if inside.all() else block.select(np.flatnonzero(inside))

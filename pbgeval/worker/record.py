@@ -11,7 +11,6 @@ from attrs import define, field
 from torch import Tensor
 
 from pbgeval.cluster.team import Team
-from pbgeval.inputs.edges import RowsOfBucket
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.estimates import NUM_SUMS, DrawSums
 from pbgeval.metrics.intervals import SampledQueries
@@ -58,20 +57,16 @@ class SampleTable(RowTable):
 
     NUM_COLUMNS = 7  # side, edge path, cluster, key, better, tied, competing
 
-    def add(
-        self, key: GroupKey, sampled: RowsOfBucket, row_Q: np.ndarray, code_Q: np.ndarray, counts: RankCounts
-    ) -> None:
+    def add(self, key: GroupKey, cluster_Q: np.ndarray, code_Q: np.ndarray, counts: RankCounts) -> None:
         """Add some queries of a bucket.
 
         Args:
             key: their edge path, bucket and side.
-            sampled: the rows that are evaluated, with their clusters.
-            row_Q: row of each query's edge.
+            cluster_Q: of each query's edge.
             code_Q: a number for each query's key.
             counts: of the headline's figures.
         """
-        cluster_Q = sampled.clusters(row_Q)
-        place = np.broadcast_to([key.side.value, key.path_index], (len(row_Q), 2))
+        place = np.broadcast_to([key.side.value, key.path_index], (len(cluster_Q), 2))
         columns = counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.num_competitors_Q.numpy()
         self._rows.append(np.column_stack([place, cluster_Q, code_Q, *columns]))
 
@@ -206,8 +201,8 @@ def add_side(
     headline = record.add(key, result, groups)
     record.draws.add(key.side, result)
     files.write_counts(key, row_Q, result.counts)
-    sampled = context.evaluated.drawn(key.path_index, key.bucket)
-    if sampled is not None:
+    cluster_Q = context.evaluated.clusters(key.path_index, key.bucket, row_Q)
+    if cluster_Q is not None:
         codes_Q = context.numberer.key_codes(key.side, edges)
-        record.sample.add(key, sampled, row_Q, codes_Q, record.headline_counts(result))
+        record.sample.add(key, cluster_Q, codes_Q, record.headline_counts(result))
     return headline

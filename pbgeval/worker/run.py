@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from attrs import evolve
 
-from pbgeval.cluster.journal import Journal, writer_name
+from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal, writer_name
 from pbgeval.cluster.resources import choose_device, host_name, peak_memory_bytes, threads_put_back, use_threads
 from pbgeval.cluster.team import Team
-from pbgeval.errors import EvalError, IncompleteError
+from pbgeval.errors import EvalError, IncompleteError, OutputError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
-from pbgeval.inputs.model import PRODUCTS
 from pbgeval.jit import announced_compiling
 from pbgeval.metrics.auc import AucSample
 from pbgeval.ranking import fused
@@ -35,6 +35,7 @@ from pbgeval.worker.context import Outcome, SweepSummary, TimeUse, Work, WorkerC
 from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import do_rounds
+from pbgeval.worker.sweep import range_of_name
 
 LEASE = "lease"  # a file of the scratch folder, which is there as long as the others are
 
@@ -96,13 +97,30 @@ def do_work(work: Work, team: Team) -> Outcome:
         return Outcome(report=_report(work, record, found, facts_of_workers))
 
 
+def what_is_done(work: Work) -> str:
+    """Return how much of the run its journal holds; of a sample with a target, of the rounds begun."""
+    journal = Journal(work.journal_path, work.journal_digest, writer="reader")
+    done: set[str] = set()
+    for entry in journal.entries():
+        try:
+            done.update(journal.read(entry)[0])
+        except (DamagedEntryError, ForeignEntryError, OutputError):  # the next run says so
+            continue
+    if work.protocol.sweeps:
+        rows = sum(range_of_name(unit.partition("/")[2]).num_rows for unit in done)
+        return f"all queries are scored against {rows:,} of {work.inputs.numbering.num_entities:,} entities"
+    if work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
+        return f"{len(done):,} units of the sample are done"
+    return f"{len(done):,} of {len(work.protocol.units):,} units are done"
+
+
 def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
     inputs, config = work.inputs, work.inputs.config
     use_threads(team.local_size)
     device = choose_device(work.device, team.local_rank)
     if inputs.scorer is not None and work.device == "auto":
         device = device_of(inputs.scorer)  # where its scores are, they are counted
-    kernels = check_kernels(device, PRODUCTS[config.precision])
+    kernels = check_kernels(device, torch.float64 if config.precision == "float64" else torch.float32)
     counting = fused.self_check(device)
     if counting is not None:
         kernels.fingerprint["counting"] = counting

@@ -37,7 +37,6 @@ from pbgeval.ranking.contest_state import (
     TopCandidates,
     sample_cells,
 )
-from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.kernels import Kernel, choose_kernel, load_compiled
 from pbgeval.ranking.keys import QueryKeys, mixed_bits
 from pbgeval.ranking.known_answers import KnownAnswers, KnownFilter
@@ -98,7 +97,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         if config.max_memory_bytes is not None:
             load_compiled(context.device, relation.prepared_dtype)
         resident = resident_bytes()
-    sets = candidate_sets(context, distinct(edges.rel_E))
+    sets = candidate_sets(context, distinct(edges.columns.rel_n))
     candidates = relation_candidates(context, sets)
     vectors = EntityVectors(context.global_embeddings, config.max_norm, relation.dtype, context.device)
     wants_best = config.save_topk is not None or context.inputs.types is not None
@@ -119,8 +118,8 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
     filters = []
     if context.work.protocol.filtered:
-        columns = edges.lhs_E, edges.rel_E, edges.rhs_E, edges.numbering.num_entities
-        keys = {side: QueryKeys.of_edges(side, *columns) for side in context.settings.sides}
+        asked = edges.columns, edges.numbering.num_entities
+        keys = {side: QueryKeys.of_edges(side, *asked) for side in context.settings.sides}
         filters = join_all(context, keys, edges.columns, plan.pairs_bytes, plan.known_rows)
     context.work.observer.phase("gathering vectors")
     source = _gather(context, edges, vectors, plan)
@@ -137,7 +136,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     _prepare(context, states)
     context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
-    dimensions = query_dimensions(context, distinct(np.concatenate([edges.lhs_E, edges.rhs_E])))
+    dimensions = query_dimensions(context, distinct(np.concatenate([edges.columns.lhs_n, edges.columns.rhs_n])))
     relations = None
     if candidates is not None:
         relations = rank_relations(context, edges, candidates, filters, source)
@@ -449,9 +448,6 @@ def read_given(
     others_Q = np.zeros(queries.num_queries, np.uint64)  # a sum over the candidates that are no answers
     sampled: list[np.ndarray] = [np.empty((2, 0), np.int64)]
     for segment in edges.segments:
-        stream = DrawStream.of(
-            context.settings.seed, segment.origin.path_index, segment.origin.bucket, queries.contest.hidden, "auc"
-        )
         for edge, number_QK in _lists(context, edges, segment, queries, position_E):
             query_Q = position_E[edge]
             query, number_P = np.repeat(query_Q, number_QK.shape[1]), number_QK.reshape(-1)
@@ -462,10 +458,9 @@ def read_given(
             query, number_P = query[competes], number_P[competes]
             mine = np.searchsorted(own, number_P, "right") % 2 == 1
             cells.add(query[mine], number_P[mine])
-            rows = edges.row_E[edge]
-            words = auc.words(stream, int(rows[0]), int(rows[-1] - rows[0]) + 1)
-            if words is not None:
-                words_QW = words[rows - rows[0]]
+            of_bucket = segment.origin.place, queries.contest.hidden
+            words_QW = auc.words(context.settings.seed, *of_bucket, edges.row_E[edge])
+            if words_QW is not None:
                 kept_Q[query_Q] = auc.true_is_kept(words_QW).numpy()
                 drawn, place = (index.numpy() for index in auc.cells(words_QW, number_QK.shape[1]))
                 of_draw = np.stack([query_Q[drawn], number_QK[drawn, place]])

@@ -373,7 +373,7 @@ def test_products_of_a_lower_precision_are_refused_whoever_asked_for_them(
         return torch.bmm(query_BRD.bfloat16().to(dtype), candidate_BSD.bfloat16().to(dtype).transpose(1, 2))
 
     monkeypatch.setattr(self_check, "_reports", {})
-    monkeypatch.setattr(kernels, "product", imprecise)
+    monkeypatch.setattr(self_check, "product", imprecise)
 
     with pytest.raises(LowPrecisionError, match=f"expected those of {dtype}"):
         compute_with(1, dtype)

@@ -43,7 +43,8 @@ from pbgeval.stats.rank_stats import (
     StatsLayout,
 )
 from pbgeval.stats.ranks import RankCounts
-from pbgeval.worker import Work, do_work
+from pbgeval.worker.context import Work
+from pbgeval.worker.run import do_work
 from tests.examples import examples
 from tests.kit.counts import counts_of
 

@@ -16,7 +16,7 @@ import pytest
 from pbgeval import load_config
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.provenance import provenance_of
-from pbgeval.metrics.registry import rank_metrics
+from pbgeval.metrics.registry import known_rank_metrics
 from pbgeval.report.output import digest_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
@@ -32,7 +32,7 @@ def case(tmp_path: Path) -> TinyCase:
 
 
 def metric_keys(sides: tuple[str, ...], cutoffs: tuple[int, ...], *, loss: bool = False) -> set[str]:
-    metrics = rank_metrics(cutoffs)
+    metrics = known_rank_metrics(cutoffs)
     keys = {
         f"{side}.{rank_type}.{metric.name}"
         for side, rank_type, metric in product(sides, (*RANK_TYPES, "expected"), metrics)

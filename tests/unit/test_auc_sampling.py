@@ -1,24 +1,30 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
 
 from pbgeval.metrics.auc import pooled_auc
+from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import auc_sampling
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
-from pbgeval.ranking.draws import DrawStream
 from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
 
 NUM_SEEDS = 200
 NUM_QUERIES = 1500  # of each length
 
 
+def words(of: AucSampling, seed: int, rows: Sequence[int]) -> np.ndarray | None:
+    return of.words(seed, (0, Bucket(0, 0)), Side.RHS, np.array(rows, np.int64))
+
+
 def test_small_evaluations_are_compared_whole():
     of = AucSampling.of_size(auc_sampling.EXACT_CELLS - 10, 10, 1000)
 
     assert of.exact
-    assert (of.competing_rate, of.true_rate, of.words_per_row, of.words(DrawStream(1), 0, 5)) == (1.0, 1.0, 0, None)
+    assert (of.competing_rate, of.true_rate, of.words_per_row, words(of, 1, range(5))) == (1.0, 1.0, 0, None)
 
 
 def test_rates_are_those_that_give_samples_of_the_wanted_size():
@@ -37,11 +43,12 @@ def test_rates_are_those_that_give_samples_of_the_wanted_size():
 
 def test_words_belong_to_rows_whatever_the_block():
     of = AucSampling(0.3, 0.5, 5)
-    whole = of.words(DrawStream(9), 0, 20)
+    whole = words(of, 9, range(20))
 
     for start, stop in ((0, 1), (3, 9), (19, 20)):
-        assert np.array_equal(whole[start:stop], of.words(DrawStream(9), start, stop - start))
-    assert of.words(DrawStream(9), 4, 0).shape == (0, 5)
+        assert np.array_equal(whole[start:stop], words(of, 9, range(start, stop)))
+    assert np.array_equal(whole[[0, 7, 19]], words(of, 9, [0, 7, 19]))
+    assert words(of, 9, []).shape == (0, 5)
 
 
 @pytest.mark.parametrize("length", [1, 7, 40, 100])
@@ -49,9 +56,9 @@ def test_cells_are_drawn_at_the_rate_and_evenly(length):
     """The number per query is the expected one rounded up or down; positions are uniform."""
     of = AucSampling(0.05, 0.25, FIRST_POSITION_WORD + 6)
     num_queries = 40_000
-    words = of.words(DrawStream(length), 0, num_queries)
+    words_QW = words(of, length, range(num_queries))
 
-    query, candidate = of.cells(words, length)
+    query, candidate = of.cells(words_QW, length)
 
     expected = 0.05 * length
     per_query = np.bincount(query.numpy(), minlength=num_queries)
@@ -60,7 +67,7 @@ def test_cells_are_drawn_at_the_rate_and_evenly(length):
     assert 0 <= int(candidate.min()) <= int(candidate.max()) < length
     at = np.bincount(candidate.numpy(), minlength=length)
     assert np.abs(at - len(candidate) / length).max() < 5 * np.sqrt(len(candidate) / length)
-    kept = of.true_is_kept(words).double().mean().item()
+    kept = of.true_is_kept(words_QW).double().mean().item()
     assert abs(kept - 0.25) < 5 * np.sqrt(0.25 * 0.75 / num_queries)
 
 
@@ -81,9 +88,9 @@ class Population:
 
     def sample(self, seed: int) -> SortedPool:
         pool = ScorePool()
-        words = self.sampling.words(DrawStream(seed), 0, NUM_QUERIES * len(self.lengths))
+        words_QW = words(self.sampling, seed, range(NUM_QUERIES * len(self.lengths)))
         for part, (true, scores) in enumerate(zip(self.true, self.scores, strict=True)):
-            of_part = words[NUM_QUERIES * part : NUM_QUERIES * (part + 1)]
+            of_part = words_QW[NUM_QUERIES * part : NUM_QUERIES * (part + 1)]
             pool.true.append(sortable_int32(true[self.sampling.true_is_kept(of_part)]))
             pool.competing.append(sortable_int32(scores[self.sampling.cells(of_part, scores.shape[1])]))
         return pool.sort()

@@ -16,7 +16,7 @@ import torch
 from pbgeval import Report
 from pbgeval.errors import EvalError
 from pbgeval.integrations.pykeen import RankBasedEvaluator
-from pbgeval.metrics.registry import metric_key, rank_metrics
+from pbgeval.metrics.registry import known_rank_metrics, metric_key
 from pbgeval.models.pykeen import ROWS_COMPARED, pykeen_scorer
 from pbgeval.notation import ENDS, Bucket
 from pbgeval.scoring.block_scorer import MIN_CHECKED_ROWS, ScorerComparator, ScorerRelation, scorer_state
@@ -79,7 +79,7 @@ def expected_figures(triples, known, entities=range(NUM_ENTITIES), macro=False, 
             ranks, sizes = [rank_of(best, worst) for best, worst, _, _ in queries], [size for _, _, size, _ in queries]
             common = math.lcm(*(times for *_, times in queries))
             reference = Queries(ranks, sizes, [common // times for *_, times in queries] if macro else None)
-            for name in [metric.name for metric in rank_metrics(CUTOFFS)]:
+            for name in [metric.name for metric in known_rank_metrics(CUTOFFS)]:
                 figures[f"{side}.{rank_type}.{name}"] = rank_metrics_reference.value(name, reference)
     return figures
 

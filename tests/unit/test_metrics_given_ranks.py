@@ -13,7 +13,7 @@ import torch
 import pbgeval
 from pbgeval import from_ranks
 from pbgeval.metrics.names import UnknownMetricError
-from pbgeval.metrics.registry import rank_metrics
+from pbgeval.metrics.registry import known_rank_metrics
 from tests import rank_metrics_reference as reference
 from tests.rank_metrics_reference import Queries
 
@@ -33,7 +33,7 @@ def test_every_metric_of_every_rank_type_is_that_of_the_definition(weights):
     expected = {
         f"{rank_type}.{name}": reference.value(name, Queries(ranks, NUM_CANDIDATES, weights))
         for rank_type, ranks in (("optimistic", OPTIMISTIC), ("realistic", realistic), ("pessimistic", PESSIMISTIC))
-        for name in [metric.name for metric in rank_metrics((1, 3, 10))]
+        for name in [metric.name for metric in known_rank_metrics((1, 3, 10))]
     }
     values = metrics.to_dict(cutoffs=(1, 3, 10))
 
@@ -48,7 +48,7 @@ def expected_over_orders(name: str, weights: list[float] | None) -> float:
     return float(sum(map(Fraction, values)) / len(values))
 
 
-LINEAR = [metric.name for metric in rank_metrics((1, 3, 10)) if metric.has_rank_type("expected")]
+LINEAR = [metric.name for metric in known_rank_metrics((1, 3, 10)) if metric.has_rank_type("expected")]
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["alike", "weights"])

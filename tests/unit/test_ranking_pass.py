@@ -160,7 +160,7 @@ def test_every_cell_but_the_true_entities_is_handed_over() -> None:
     state: Any = SimpleNamespace(result=SimpleNamespace(scores=sink))
     block: Any = SimpleNamespace(first=10, stop=13)
 
-    ranking_pass._add_all(state, block, scores_QC, own_Q, row_Q, known)
+    ranking_pass._add_all(state, block, scores_QC, own_Q, ranking_pass._by_query(row_Q, known))
 
     [(query, score, is_known)] = added
     cells = [(row, column) for row in range(3) for column in range(5) if (row, column) != (0, 4)]
