@@ -16,6 +16,7 @@ from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, TopCandidates
 from pbgeval.ranking.kernels import choose_kernel
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
@@ -143,8 +144,8 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
     """Rank the edges against all entities in two ranges of candidates, filtered."""
     num_entities, num_edges = graph.embeddings_ND.shape[0], len(graph.edges.rel)
     numbering = EntityNumbering.from_sizes({(TYPE, 0): num_entities})
-    lhs_E, rel_E, rhs_E = (column.numpy() for column in (graph.edges.lhs, graph.edges.rel, graph.edges.rhs))
-    edges = QueryEdges(numbering, (EdgeSegment(ORIGIN, 0, num_edges),), np.arange(num_edges), lhs_E, rel_E, rhs_E, True)
+    columns = EdgeColumns(*(column.numpy() for column in (graph.edges.lhs, graph.edges.rel, graph.edges.rhs)))
+    edges = QueryEdges(numbering, (EdgeSegment(ORIGIN, 0, num_edges),), np.arange(num_edges), columns, True)
     sets, vectors = CandidateSets(num_entities), EntityVectors({}, None, graph.dtype, device)
     relation = graph.relation(device, CandidatePolicy.ALL)
     numbers = entities_of_edges(edges, (TYPE,))
