@@ -18,7 +18,7 @@ import pytest
 
 from pbgeval.storage.writing import System
 from pbgeval.worker import journal as run_journal
-from tests.examples import every
+from tests.examples import every, is_quick
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, run_command
 
@@ -124,10 +124,8 @@ def steps_of_each_kind(kinds: list[str]) -> list[int]:
 
 
 def share_of(steps: list[int], share: str) -> list[int]:
-    """Four of all, or a third: in slow tests, which so may run beside each other."""
+    """Four of all, or a third: then as tests that may run beside each other."""
     return steps[:: len(steps) // 4] if share == "a few" else steps[int(share[0]) - 1 :: 3]
 
 
-SHARES = pytest.mark.parametrize(
-    "share", ["a few", *(pytest.param(f"{part} of 3", marks=pytest.mark.slow) for part in (1, 2, 3))]
-)
+SHARES = pytest.mark.parametrize("share", ["a few"] if is_quick() else ["1 of 3", "2 of 3", "3 of 3"])

@@ -17,7 +17,7 @@ from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
 from pbgeval.stats.ranks import RankType
 
-NUM_TRIALS = 2_000
+NUM_TRIALS = 1_000
 METRICS = (MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at(1), hits_at(10))
 NUM_CANDIDATES = 500
 
