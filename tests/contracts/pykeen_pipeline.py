@@ -73,7 +73,7 @@ def train(evaluator: type[Evaluator], model: str, **more: Any) -> PipelineResult
         model=model,
         model_kwargs={"embedding_dim": 8},
         evaluator=evaluator,
-        training_kwargs={"num_epochs": 3, "use_tqdm": False},
+        training_kwargs={"num_epochs": 2, "use_tqdm": False},
         evaluation_kwargs={"use_tqdm": False},
         random_seed=3,
         **more,

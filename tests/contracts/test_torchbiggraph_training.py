@@ -19,7 +19,7 @@ from pbgeval.monitor.records import History, PassKey, VisitRecord, read_history
 from pbgeval.monitor.schema import hash_edges, threshold_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done
+from tests.kit.commands import Done, run_program
 from tests.kit.commands import start as start_program
 from tests.kit.training import make_graph
 
@@ -46,12 +46,6 @@ KEYS: dict[str, Any] = {
 def start(python: Path, case: TinyCase, program: list[str], *arguments: str) -> Done:
     environment = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ITS_OWN_WARNING}
     return start_program([python, *program, case.config, *arguments], case.root, **environment)
-
-
-def train(python: Path, case: TinyCase, **settings: Any) -> History:
-    done = start(python, case, [str(PROGRAM)], json.dumps(settings))
-    assert done.status == 0, done.out + done.err
-    return read_history(case.root / "monitor", pytest.fail)
 
 
 def untrained(root: Path, **settings: Any) -> TinyCase:
@@ -86,12 +80,44 @@ def is_held_out(case: TinyCase, bucket: tuple[int, int], edges: np.ndarray) -> n
     return hash_edges(0, ends, *edges.T.copy()) < np.uint64(threshold_of(FRACTION))
 
 
-@pytest.fixture(scope="module", params=["relation_list", "dynamic"])
-def run(
-    request: pytest.FixtureRequest, peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[TinyCase, History]:
-    case = untrained(tmp_path_factory.mktemp("run") / "case", dynamic=request.param == "dynamic")
-    return case, train(peer("torchbiggraph") / "python", case)
+def untrained_random_graph(root: Path) -> TinyCase:
+    case = untrained(
+        root,
+        partition_sizes=(240, 240),
+        entities={"user": {"num_partitions": 2}},
+        relations=[{"name": "links", "lhs": "user", "rhs": "user", "operator": "translation"}],
+        num_epochs=2,
+        eval_num_batch_negs=20,
+        eval_num_uniform_negs=20,
+        num_batch_negs=20,
+        num_uniform_negs=20,
+        batch_size=100,
+        loss_fn="softmax",
+        init_scale=0.3,
+        lr=0.3,
+    )
+    for bucket, edges in make_graph(1, 2, 240, 6000).items():
+        distinct = np.unique(edges.numpy(), axis=0)  # it would hold out one copy of an edge and train on another
+        pbg_files.write_edges(case.root / "edges", bucket, *np.random.default_rng(2).permutation(distinct).T)
+    return case
+
+
+@pytest.fixture(scope="module")
+def runs(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[TinyCase, History]]:
+    """Cases that one process has trained."""
+    root = tmp_path_factory.mktemp("runs")
+    cases = {name: untrained(root / name, dynamic=name == "dynamic") for name in ("relation_list", "dynamic")}
+    cases["both evaluators"] = untrained_random_graph(root / "both")
+    settings = dict.fromkeys(cases, "{}")
+    settings["both evaluators"] = json.dumps({"keep_own_evaluation": True, "pbg_semantics": True})
+    arguments = [argument for name, case in cases.items() for argument in (case.root, settings[name])]
+    run_program(peer("torchbiggraph") / "python", PROGRAM, *arguments, PYTHONWARNINGS=ITS_OWN_WARNING)
+    return {name: (case, read_history(case.root / "monitor", pytest.fail)) for name, case in cases.items()}
+
+
+@pytest.fixture(params=["relation_list", "dynamic"])
+def run(request: pytest.FixtureRequest, runs: dict[str, tuple[TinyCase, History]]) -> tuple[TinyCase, History]:
+    return runs[request.param]
 
 
 def test_the_last_figures_are_those_of_the_command_on_the_checkpoint(
@@ -185,31 +211,13 @@ def test_the_example_has_a_pass_per_chunk_and_edge_path_and_goes_on_from_a_check
     assert list(range(32)) == [visit.index for visit in history.visits]
 
 
-def test_figures_agree_with_its_own_evaluator_within_noise(peer: Callable[[str], Path], tmp_path: Path) -> None:
+def test_figures_agree_with_its_own_evaluator_within_noise(runs: dict[str, tuple[TinyCase, History]]) -> None:
     """Both in one run: it holds out as large a share of what is left, and ranks that among as many negatives.
 
     Copies of the true entity among them tie in PyTorch-BigGraph where rounding lets them (in two of three cases), so
     its figures are between those of our optimistic and pessimistic ranks.
     """
-    case = untrained(
-        tmp_path / "case",
-        partition_sizes=(240, 240),
-        entities={"user": {"num_partitions": 2}},
-        relations=[{"name": "links", "lhs": "user", "rhs": "user", "operator": "translation"}],
-        num_epochs=2,
-        eval_num_batch_negs=20,
-        eval_num_uniform_negs=20,
-        num_batch_negs=20,
-        num_uniform_negs=20,
-        batch_size=100,
-        loss_fn="softmax",
-        init_scale=0.3,
-        lr=0.3,
-    )
-    for bucket, edges in make_graph(1, 2, 240, 6000).items():
-        distinct = np.unique(edges.numpy(), axis=0)  # it would hold out one copy of an edge and train on another
-        pbg_files.write_edges(case.root / "edges", bucket, *np.random.default_rng(2).permutation(distinct).T)
-    history = train(peer("torchbiggraph") / "python", case, **{"keep_own_evaluation": True, "pbg_semantics": True})
+    case, history = runs["both evaluators"]
     theirs = read_history(case.root / "checkpoint", pytest.fail)
 
     assert 8 == len(theirs.visits) == len(history.visits)
@@ -230,22 +238,14 @@ def test_figures_agree_with_its_own_evaluator_within_noise(peer: Callable[[str],
     assert gap.value > 5 * gap.standard_error, "the first epoch teaches something"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"num_machines": 2}, "num_machines: expected 1, got 2"),
-        ({"entities": {"user": {"num_partitions": 3, "featurized": True}, "tag": {"num_partitions": 1}}}, "featurized"),
-        ({"checkpoint_path": "monitor"}, "expected a folder of the monitor's own"),
-    ],
-)
-def test_what_cannot_be_monitored_is_refused_before_training(
-    change: dict[str, Any], message: str, peer: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_what_cannot_be_monitored_is_refused_before_training(peer: Callable[[str], Path], tmp_path: Path) -> None:
     case = untrained(tmp_path / "case")
-    case.write_config(**change)
+    entities = {"user": {"num_partitions": 3, "featurized": True}, "tag": {"num_partitions": 1}}
+    case.write_config(num_machines=2, entities=entities, checkpoint_path="monitor")
 
     done = start(peer("torchbiggraph") / "python", case, COMMAND, "--monitor", "monitor")
 
-    assert (done.status, len(done.err.splitlines())) == (1, 1)
-    assert message in done.err
+    assert (done.status, len(done.faults)) == (1, 3)
+    messages = ("num_machines: expected 1, got 2", "that is featurized, got user:", "expected a folder of the monitor")
+    assert [message for message, fault in zip(messages, done.faults, strict=True) if message not in fault] == []
     assert not (case.root / "monitor").exists()

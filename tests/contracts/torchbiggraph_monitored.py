@@ -1,14 +1,17 @@
-"""Trains a small graph with PyTorch-BigGraph under the monitor; run by the peer's Python, in the graph's folder.
+"""Trains small graphs with PyTorch-BigGraph under the monitor, one after the other; run by the peer's Python.
 
-Its command line: `.venv-peers/torchbiggraph/bin/python torchbiggraph_monitored.py CONFIG SETTINGS`: a config file of
-PyTorch-BigGraph, and keyword arguments of `train` as JSON. Each process appends the edges that it trains on to
-`trained/<its id>.csv`.
+Its command line: `.venv-peers/torchbiggraph/bin/python torchbiggraph_monitored.py FOLDER SETTINGS...`: folders with a
+config file of PyTorch-BigGraph, each with keyword arguments of `train` as JSON. Each process appends the edges that it
+trains on to `trained/<its id>.csv`. The processes of the pools are forked: new ones would import torch for seconds.
 """
 
+import contextlib
 import json
+import multiprocessing
 import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch.optim import Adagrad
@@ -31,16 +34,20 @@ class RecordingTrainer(Trainer):
         return super().process_one_batch(model, batch_edges)
 
 
-def main() -> None:
-    """Train."""
-    config = ConfigFileLoader().load_config(sys.argv[1])
+def train_here(settings: dict[str, object]) -> None:
+    """Train on the graph of the working directory."""
+    config = ConfigFileLoader().load_config("eval.py")
     Path("trained").mkdir(exist_ok=True)
     model = make_model(config)
     optimizer = Adagrad(model.parameters(), lr=config.lr)
     optimizer.share_memory()
     trainer = RecordingTrainer(optimizer, config.loss_fn, config.margin, config.relations)
-    train(config, "monitor", model=model, trainer=trainer, **json.loads(sys.argv[2]))
+    train(config, "monitor", model=model, trainer=trainer, **settings)
 
 
 if __name__ == "__main__":
-    main()
+    forked = multiprocessing.get_context("fork").Pool
+    with mock.patch("torchbiggraph.train.create_pool", lambda number, *_, **__: forked(number)):
+        for folder, settings in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+            with contextlib.chdir(folder):
+                train_here(json.loads(settings))

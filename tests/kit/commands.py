@@ -28,7 +28,7 @@ from tests.patience import PATIENCE
 ONCE = ("--config", "--workers", "--output", "--ranking")  # options that a test may give anew
 COMMAND = Path(sys.executable).parent / "kgeval-dist"
 # What typer makes of its declarations, a tenth of a small run: once per process here, as it is for users.
-_command_of = functools.cache(typer.main.get_command)
+command_of = functools.cache(typer.main.get_command)
 
 
 @frozen
@@ -98,7 +98,7 @@ def run_main(*arguments: str, cwd: Path) -> Done:
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         mock.patch.object(sys, "argv", ["kgeval-dist", *arguments]),
-        mock.patch.object(typer.main, "get_command", _command_of),
+        mock.patch.object(typer.main, "get_command", command_of),
         mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}),  # two test processes share the cores
     ):
         try:
