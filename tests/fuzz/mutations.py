@@ -497,7 +497,7 @@ class Kind:
 
 CHECKPOINTS = ("static", "dynamic")
 KINDS: dict[str, Kind] = {
-    "hdf5_bytes": Kind(hdf5_bytes, CHECKPOINTS, 300),
+    "hdf5_bytes": Kind(hdf5_bytes, CHECKPOINTS, 180),
     "hdf5_types": Kind(hdf5_types, CHECKPOINTS, 100),
     "hdf5_links": Kind(hdf5_links, CHECKPOINTS, 80),
     "hdf5_virtual": Kind(hdf5_virtual, CHECKPOINTS, 80),
