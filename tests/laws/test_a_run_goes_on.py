@@ -69,7 +69,7 @@ def test_it_goes_on_after_a_write_has_failed(
 ) -> None:
     candidates, numbers, kinds = undisturbed
     assert len(kinds) > 60
-    for k in share_of(steps_of_each_kind(kinds), share):
+    for k in share_of(steps_of_each_kind(kinds), share, candidates):
         output = tmp_path / "output"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(files, "system", SteppingSystem(k, full_disk))

@@ -15,8 +15,10 @@ FILTERED = ("filter_paths=edges",)  # known answers do not compete
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("candidates", ["all", "partition"])
-@pytest.mark.parametrize("settings", [(), FILTERED, ("comparator=squared_l2",)], ids=["raw", "filtered", "distances"])
+@pytest.mark.parametrize(
+    ("candidates", "settings"),
+    [("all", ()), ("all", FILTERED), ("partition", FILTERED), ("partition", ("comparator=squared_l2",))],
+)
 def test_the_fused_kernel_gives_the_figures_of_the_general_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fused_device: str, candidates: str, settings: tuple[str, ...]
 ) -> None:

@@ -73,7 +73,7 @@ def test_what_others_have_finished_stays_as_it_is(candidates: str, share: str, c
     counting = HeldUp()
     assert run(case, tmp_path / "undisturbed", candidates, "first", counting).status == 0
     assert len(counting.kinds) > 60
-    for k in share_of(steps_of_each_kind(counting.kinds), share):
+    for k in share_of(steps_of_each_kind(counting.kinds), share, candidates):
         if counting.kinds[k - 1].startswith("rename"):
             continue  # a rename follows its check at once
         output = tmp_path / f"output-{k}"
