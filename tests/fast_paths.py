@@ -140,7 +140,7 @@ PATHS: Mapping[str, FastPath] = {
     "compiled": by_loops(counting, WORTH_COMPILING, chunk_loops.count_rows),
     "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block, chunk_loops.multiply),
     "gathered_chunks": by_loops(gathered_chunks, WORTH_COMPILING, chunk_loops.count_gathered),
-    "distances": by_loops(distances, "JIT_MIN_TERMS", distances._COLUMN_SUMS),
+    "distances": by_loops(distances, "JIT_MIN_TERMS", distances._ABSOLUTE, distances._MODULUS),
     "operators": by_loops(operators, "JIT_MIN_NUMBERS", operators._COMPLEX),
     "pairs": by_loops(exact, "JIT_MIN_NUMBERS", exact._SUMS),
     "semi_join": by_loops(semi_join, "JIT_MIN_ROWS", semi_join._PASSES),

@@ -5,7 +5,7 @@
 
 Columns are added one after the other, each difference, square, root and sum being rounded by itself as IEEE says. So a
 score has the same bits whatever the shape of its block, the number of threads or the device, and nothing is padded.
-On a CPU a compiled loop does the same where that is worth it.
+On a CPU compiled loops do the same where that is worth it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class ColumnSums:
 
     term: Callable[[list[Tensor]], Tensor]  # differences in the columns of a term, which it may overwrite -> the term
     columns_per_term: int  # a term's columns lie in as many parts of a row, of equal lengths
+    loop: CompiledLoop  # the same by arrays: queries, candidates by column, sums
 
     def __call__(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
         """Return minus the sums, (B, Q, C)."""
@@ -40,8 +41,7 @@ class ColumnSums:
             return sums_BQC
         if self._is_worth_compiling(query_BQD, num_candidates):
             of_column_BDC = candidate_BCD.transpose(1, 2).contiguous()  # a column's candidates next to each other
-            queries, candidates = query_BQD.contiguous().numpy(), of_column_BDC.numpy()
-            _COLUMN_SUMS(queries, candidates, self.columns_per_term == 2, sums_BQC.numpy())
+            self.loop(query_BQD.contiguous().numpy(), of_column_BDC.numpy(), sums_BQC.numpy())
             return sums_BQC.neg_()
         batches = max(1, CELLS_AT_A_TIME // (num_queries * num_candidates))
         rows = max(1, CELLS_AT_A_TIME // num_candidates)
@@ -58,7 +58,7 @@ class ColumnSums:
     def _is_worth_compiling(self, query_BQD: Tensor, num_candidates: int) -> bool:
         if query_BQD.device.type != "cpu" or query_BQD.dtype not in (torch.float32, torch.float64):
             return False
-        return (_COLUMN_SUMS.is_loaded or query_BQD.numel() * num_candidates >= JIT_MIN_TERMS) and is_installed()
+        return (self.loop.is_loaded or query_BQD.numel() * num_candidates >= JIT_MIN_TERMS) and is_installed()
 
 
 def _modulus_of(parts: list[Tensor]) -> Tensor:
@@ -68,26 +68,36 @@ def _modulus_of(parts: list[Tensor]) -> Tensor:
     return square.sqrt_() if square.device.type != "cpu" else torch.from_numpy(np.sqrt(square.numpy()))
 
 
-def _column_sums(query_BQD, candidate_BDC, of_pairs, sums_BQC):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    num_candidates, num_terms = candidate_BDC.shape[2], query_BQD.shape[2] // (2 if of_pairs else 1)
+def _absolute(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    num_candidates = candidate_BDC.shape[2]
     for batch in range(query_BQD.shape[0]):
         for start in range(0, num_candidates, 1024):  # sums of so many candidates stay in the fastest cache
             stop = min(start + 1024, num_candidates)
             for query in range(query_BQD.shape[1]):
                 sum_C = sums_BQC[batch, query, start:stop]
-                for term in range(num_terms):
-                    a, c_C = query_BQD[batch, query, term], candidate_BDC[batch, term, start:stop]
-                    if of_pairs:
-                        other = num_terms + term
-                        b, d_C = query_BQD[batch, query, other], candidate_BDC[batch, other, start:stop]
-                        for at in range(stop - start):
-                            real, imag = a - c_C[at], b - d_C[at]
-                            sum_C[at] += np.sqrt(real * real + imag * imag)
-                    else:
-                        for at in range(stop - start):
-                            sum_C[at] += abs(a - c_C[at])
+                for column in range(query_BQD.shape[2]):
+                    x = query_BQD[batch, query, column]
+                    y_C = candidate_BDC[batch, column, start:stop]
+                    for at in range(stop - start):
+                        sum_C[at] += abs(x - y_C[at])
 
 
-_COLUMN_SUMS = CompiledLoop(_column_sums)
-ABSOLUTE = ColumnSums(lambda parts: parts[0].abs_(), 1)
-MODULUS = ColumnSums(_modulus_of, 2)
+def _modulus(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    num_candidates, half = candidate_BDC.shape[2], query_BQD.shape[2] // 2
+    for batch in range(query_BQD.shape[0]):
+        for start in range(0, num_candidates, 1024):
+            stop = min(start + 1024, num_candidates)
+            for query in range(query_BQD.shape[1]):
+                sum_C = sums_BQC[batch, query, start:stop]
+                for column in range(half):
+                    a, b = query_BQD[batch, query, column], query_BQD[batch, query, half + column]
+                    c_C, d_C = candidate_BDC[batch, column, start:stop], candidate_BDC[batch, half + column, start:stop]
+                    for at in range(stop - start):
+                        real, imag = a - c_C[at], b - d_C[at]
+                        sum_C[at] += np.sqrt(real * real + imag * imag)
+
+
+_ABSOLUTE = CompiledLoop(_absolute)
+_MODULUS = CompiledLoop(_modulus)
+ABSOLUTE = ColumnSums(lambda parts: parts[0].abs_(), 1, _ABSOLUTE)
+MODULUS = ColumnSums(_modulus_of, 2, _MODULUS)

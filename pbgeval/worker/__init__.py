@@ -1,1 +1,0 @@
-"""One worker's part of a run: read `run.py` first."""
