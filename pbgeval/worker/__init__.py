@@ -1,0 +1,1 @@
+"""One worker's part of a run: read `run.py` first."""
