@@ -1,6 +1,6 @@
 """How much is tried of a law: all that it asks for, or a share where it shall be quick.
 
-Use, so that `scripts/test` tries a quarter of the random examples (hypothesis profile `quick`), and a third with
+Use, so that `scripts/test` tries a fifth of the random examples (hypothesis profile `quick`), and a third with
 `--all` (profile `third`):
 
     @settings(max_examples=examples(60))
@@ -33,7 +33,7 @@ from hypothesis import settings
 
 ALL = 100  # of a law that names no number: hypothesis's own default
 THIRD = 34
-QUICK = 25
+QUICK = 20
 
 
 def examples(number: int, *, quick: int | None = None) -> int:

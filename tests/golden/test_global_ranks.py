@@ -34,7 +34,7 @@ def assert_equals_pbg(report: Report, expected: Mapping[str, float], count: int)
         assert expected[name] == pytest.approx(report[f"both.pessimistic.{key}"], abs=tolerance, rel=0), name
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.reference
 @pytest.mark.parametrize("case", ["fb237_4p_complex", "fb237_4p_transe"])
 def test_partitions_apart_rank_as_partitions_merged(

@@ -421,7 +421,7 @@ def test_what_exceeds_the_limit_is_read_in_place(
     assert 0 < sum(name.startswith("embeddings_") for name in copied) < sum("embeddings" in name for name in sizes)
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", POLICIES[:2])
 def test_with_room_for_small_files_only_all_else_is_read_in_place(remote: RemoteCase, candidates: str) -> None:
     expected = remote.local_numbers(f"candidates={candidates}")
