@@ -41,7 +41,7 @@ def examples(number: int, *, quick: int | None = None) -> int:
 
     Args:
         number: all examples.
-        quick: examples without --all, if a quarter is too many.
+        quick: examples without --all, if a fifth is too many.
     """
     if quick is not None and is_quick():
         return quick
