@@ -80,7 +80,13 @@ def allocate(sizes: Sequence[int], num_draws: int, offset_word: int) -> tuple[in
 
 
 def doubling_rounds(num_units: int, first_units: int) -> tuple[int, ...]:
-    """Return how many units have been drawn after each round: first_units, then twice as many, at last all."""
+    """Return how many units have been drawn after each round: first_units, then twice as many, at last all.
+
+    Raises:
+        ValueError: a first round of no units.
+    """
+    if first_units < 1:
+        raise ValueError(f"the first round draws at least 1 unit, got {first_units}")
     rounds = []
     drawn = first_units
     while drawn < num_units:
@@ -167,6 +173,8 @@ class EdgeSample:
                 self._places[path_index, bucket] = (index, size, size + num_units)
                 size += num_units
             sizes.append(size)
+        if len(self._places) < len(self.population):
+            raise ValueError("a bucket stands twice in the population")
         offset = int(DrawStream.named(f"edge sample {self.seed} offset").words(0, 1)[0])
         self._sizes_H = np.array(sizes, dtype=np.int64)
         self._drawn_RH = np.array([allocate(sizes, total, offset) for total in (0, *self.round_totals)], dtype=np.int64)
@@ -178,10 +186,15 @@ class EdgeSample:
         """Draw a number of units in one round; all of them, exactly, if there are no more than that.
 
         Args:
-            population: (index in `edge_paths`, bucket, number of units), in a fixed order, each bucket once.
-            num_draws: units to draw, at least 1.
+            population: (index in `edge_paths`, bucket, number of units), in a fixed order.
+            num_draws: units to draw.
             seed: the evaluation's.
+
+        Raises:
+            ValueError: fewer than one draw, or a bucket stands twice in the population.
         """
+        if num_draws < 1:
+            raise ValueError(f"a sample has at least 1 unit, got {num_draws}")
         sizes = [num_units for _, _, num_units in population]
         drawn = min(num_draws, sum(sizes))
         return cls(tuple(population), seed, (drawn,), make_strata(sizes, drawn))
@@ -193,9 +206,12 @@ class EdgeSample:
         """Draw in rounds that double the sample until it is the population.
 
         Args:
-            population: (index in `edge_paths`, bucket, number of units), in a fixed order, each bucket once.
+            population: (index in `edge_paths`, bucket, number of units), in a fixed order.
             seed: the evaluation's.
             first_units: units of the first round. Where units are chunks: those that hold FIRST_ROUND_EDGES.
+
+        Raises:
+            ValueError: a first round of no units, or a bucket stands twice in the population.
         """
         sizes = [num_units for _, _, num_units in population]
         totals = doubling_rounds(sum(sizes), first_units)

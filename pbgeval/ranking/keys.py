@@ -241,9 +241,10 @@ class QueryKeys:
             num_entities: entities of all types and partitions.
 
         Raises:
-            ValueError: relations x entities do not fit in int64.
+            ValueError: relations x entities do not fit in int64, or a number is out of range.
         """
         rel_E, known_E = edges.key(hidden)
+        _check_ranges(rel_E, known_E, num_entities)
         if len(rel_E):
             check_codes_fit(int(rel_E.max()) + 1, num_entities)
         return cls(hidden, num_entities, distinct(key_codes(rel_E, known_E, num_entities)))
@@ -263,8 +264,26 @@ class QueryKeys:
         return KeyTable.of_codes(self.codes_K)
 
     def index_of(self, rel_E: np.ndarray, known_E: np.ndarray) -> np.ndarray:
-        """Return the position in `codes_K` of each (relation, known entity), int64 (E,), -1 where it is no key."""
+        """Return the position in `codes_K` of each (relation, known entity), int64 (E,), -1 where it is no key.
+
+        Raises:
+            ValueError: a relation is negative or an entity is not one of `num_entities`.
+        """
+        _check_ranges(rel_E, known_E, self.num_entities)
+        return self.index_in_range(rel_E, known_E)
+
+    def index_in_range(self, rel_E: np.ndarray, known_E: np.ndarray) -> np.ndarray:
+        """Do as `index_of`, for numbers that are known to be in range."""
         index_E = self.table.index_of(key_codes(rel_E, known_E, self.num_entities))
         # The code of a relation beyond those of the keys may overflow, and then look like another.
         index_E[rel_E >= self.num_relations] = -1
         return index_E
+
+
+def _check_ranges(rel_E: np.ndarray, known_E: np.ndarray, num_entities: int) -> None:
+    if not len(rel_E):
+        return
+    if rel_E.min() < 0:
+        raise ValueError(f"expected relations from 0, found {rel_E.min()}")
+    if known_E.min() < 0 or known_E.max() >= num_entities:
+        raise ValueError(f"expected entities 0 to {num_entities - 1}, found {known_E.min()} to {known_E.max()}")

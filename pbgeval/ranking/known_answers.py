@@ -72,7 +72,7 @@ class SemiJoin:
                     passed_P = passed_P[: _PASSES(first_n, known_n, _SPREAD, is_marked, passed_P)]
                 else:
                     passed_P = np.flatnonzero(is_marked[(first_n * _SPREAD + known_n) & (len(is_marked) - 1)])
-                key_P = keys.index_of(first_n[passed_P], known_n[passed_P])
+                key_P = keys.index_in_range(first_n[passed_P], known_n[passed_P])
                 is_key = np.flatnonzero(key_P >= 0)  # positions: a mask costs more where hits are mixed with misses
                 times = [] if rows.time_n is None else [rows.time_n]
                 pairs.append((key_P[is_key], *(of[passed_P[is_key]] for of in (rows.entity(keys.hidden), *times))))
@@ -270,13 +270,13 @@ class PairStore:
         """Take pairs (see `PairSink`).
 
         Raises:
-            ValueError: a key or an answer's row in its slot is 2^31 or more.
+            ValueError: a key or an answer's row in its slot is 2^31 or more, or negative.
             OutputError: the scratch folder cannot be written.
         """
         if not len(key_P):
             return
-        if key_P.max() >= _MOST:
-            raise ValueError(f"expected keys 0 to 2^31 - 1, found {key_P.max()}")
+        if key_P.min() < 0 or key_P.max() >= _MOST:
+            raise ValueError(f"expected keys 0 to 2^31 - 1, found {key_P.min()} to {key_P.max()}")
         # Relations are no entities: all of them lie in slot 0, each in the row of its id.
         by_slot = [(0, slice(None))] if hidden is Side.REL else _rows_by_slot(self._numbering, answer_P)
         for slot, rows in by_slot:
@@ -313,6 +313,9 @@ class PairStore:
 def _rows_by_slot(numbering: EntityNumbering, answer_P: np.ndarray) -> list[tuple[int, slice | np.ndarray]]:
     """Return (slot, which of the answers lie in it) of every slot that has some."""
     first, last = numbering.slot_of(np.array([answer_P.min(), answer_P.max()])).tolist()
+    if first < 0 or last >= len(numbering.slots):
+        found = f"{answer_P.min()} to {answer_P.max()}"
+        raise ValueError(f"expected entities 0 to {numbering.num_entities - 1}, found {found}")
     if first == last:
         return [(first, slice(None))]
     slot_P = numbering.slot_of(answer_P).astype(np.min_scalar_type(last))  # small numbers are sorted by their digits
@@ -355,7 +358,7 @@ class FilterKeys:
         parts = [np.empty((2, 0), np.int64)]
         for block in blocks:
             assert block.time_n is not None, "the config asks for times"
-            index_n = keys.index_of(*block.key(keys.hidden))
+            index_n = keys.index_in_range(*block.key(keys.hidden))
             parts.append(np.stack([index_n, block.time_n])[:, index_n >= 0])
         index_E, time_E = np.concatenate(parts, axis=1)
         times_U = distinct(time_E)
@@ -363,7 +366,7 @@ class FilterKeys:
 
     def index_of(self, edges: EdgeColumns) -> np.ndarray:
         """Return the position of each edge's query, int64, -1 where it is none of these."""
-        index_E = self.keys.index_of(*edges.key(self.keys.hidden))
+        index_E = self.keys.index_in_range(*edges.key(self.keys.hidden))
         if self.window is None or not len(self.codes_T):
             return index_E
         assert edges.time_n is not None, "the config asks for times"

@@ -90,7 +90,9 @@ class SlotCounts:
         return evolve(counts, counted=of_side)
 
     def __add__(self, other: SlotCounts) -> SlotCounts:
-        """Add the counts of other slots of the same graph."""
+        """Add the counts of other slots."""
+        if self.entity_types != other.entity_types:
+            raise ValueError(f"counts of unlike graphs do not add: {self.entity_types} and {other.entity_types}")
         return SlotCounts(
             self.edges_SR + other.edges_SR,
             self.keys_SR + other.keys_SR,

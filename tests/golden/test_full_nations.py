@@ -17,6 +17,7 @@ from pbgeval import EvalConfig, evaluate
 from pbgeval.config import EntitySchema, RelationSchema
 from pbgeval.metrics.registry import metric_key
 from pbgeval.notation import ENDS, Bucket, Side
+from tests.examples import crossed
 from tests.kit import pbg_files
 from tests.saved_ranks import read_ranks
 
@@ -147,20 +148,12 @@ class Nations:
         return keys
 
 
-# Models, settings and layouts do not depend on each other: of either layout a third of the pairs, each model and each
-# setting at least twice.
-CASES = [
-    (model, setting, *layout)
-    for row, model in enumerate(MODELS)
-    for column, setting in enumerate(SETTINGS)
-    for number, layout in enumerate([(3, False), (1, True)])
-    if (row + column - number) % 3 == 0
-]
-
-
 @pytest.mark.one_case
 @pytest.mark.reference
-@pytest.mark.parametrize(("model", "setting", "num_partitions", "dynamic"), CASES)
+@pytest.mark.parametrize(  # of either layout a third of the pairs, each model and each setting at least twice
+    ("model", "setting", "num_partitions", "dynamic"),
+    crossed(list(MODELS), SETTINGS, [(3, False), (1, True)], quick=3, thorough=3),
+)
 def test_a_complete_evaluation_equals_the_reference(
     model: str, setting: str, num_partitions: int, dynamic: bool, reference_path: Path, tmp_path: Path
 ) -> None:

@@ -82,6 +82,8 @@ def test_doubled_allocations_only_add(of, first, offset):
 def test_rounds_double_until_they_are_the_population():
     assert (doubling_rounds(9000, 2000), doubling_rounds(4000, 2000)) == ((2000, 4000, 8000, 9000), (2000, 4000))
     assert (doubling_rounds(3, 2000), doubling_rounds(0, 2000)) == ((3,), (0,))
+    with pytest.raises(ValueError, match="at least 1 unit, got 0"):
+        doubling_rounds(10, 0)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 16, 17, 100, 1001, 70_000])
@@ -182,3 +184,10 @@ def test_frozen_units():
         [sample.draw(path_index, bucket, round_number).units_U.tolist() for path_index, bucket, _ in sample.population]
         for round_number in (1, 2)
     ] == FROZEN
+
+
+def test_what_cannot_be_drawn_is_refused():
+    with pytest.raises(ValueError, match="at least 1 unit, got 0"):
+        EdgeSample.of_size(population_of([3]), 0, 0)
+    with pytest.raises(ValueError, match="stands twice"):
+        EdgeSample.of_size([(0, Bucket(0, 0), 3), (0, Bucket(0, 0), 4)], 2, 0)

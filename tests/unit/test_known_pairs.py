@@ -118,10 +118,13 @@ def test_the_largest_keys_and_rows_fit_and_larger_ones_are_refused():
     add(store, Side.LHS, [(most, 10 + most)])
     assert [(most, most)] == rows_and_keys(store.pairs(Side.LHS, 1))
     assert [[most], [most]] == columns(store.pairs(Side.LHS, 1).in_rows(most, most + 1))
-    with pytest.raises(ValueError, match=r"expected keys 0 to 2\^31 - 1, found 2147483648"):
+    with pytest.raises(ValueError, match=r"expected keys 0 to 2\^31 - 1, found 0 to 2147483648"):
         add(store, Side.LHS, [(0, 0), (most + 1, 0)])
     with pytest.raises(ValueError, match=r"slot 1: expected rows 0 to 2\^31 - 1, found 2147483648"):
         add(store, Side.LHS, [(0, 10 + most + 1)])
+    for number in (-1, 10 + 2**31 + 1):
+        with pytest.raises(ValueError, match="expected entities 0 to 2147483658"):
+            add(store, Side.LHS, [(0, number)])
 
 
 some_pairs = st.sets(st.tuples(st.integers(0, 9), st.integers(0, 6)))  # (row, key)

@@ -119,3 +119,13 @@ def test_keys_are_refused_where_codes_do_not_fit():
     assert [largest - 1] == fits.codes_K.tolist()
     with pytest.raises(ValueError, match=r"2 relations and 9223372036854775807 entities do not fit in int64"):
         QueryKeys.of_edges(Side.LHS, EdgeColumns(*columns([(0, 1, 0)])), largest)
+
+
+@pytest.mark.parametrize("edge", [(0, -1, 0), (0, 0, -1), (0, 0, NUM_ENTITIES)])
+def test_numbers_out_of_range_are_refused(edge):
+    edges = EdgeColumns(*columns([edge]))
+
+    with pytest.raises(ValueError, match="expected"):
+        QueryKeys.of_edges(Side.LHS, edges, NUM_ENTITIES)
+    with pytest.raises(ValueError, match="expected"):
+        keys_of([(0, 0, 0)])[Side.LHS].index_of(edges.rel_n, edges.rhs_n)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,3 +112,10 @@ def test_counts_of_workers_add_in_any_order(training, evaluated, order):
         total = total.add_packed(parts[i].pack())
 
     assert expected.pack().tolist() == total.pack().tolist()
+
+
+def test_counts_of_unlike_graphs_do_not_add():
+    other = EntityNumbering.from_sizes({("thing", 0): 1})
+
+    with pytest.raises(ValueError, match="unlike graphs"):
+        SlotCounts.zero(1, NUMBERING) + SlotCounts.zero(1, other)
