@@ -1,7 +1,7 @@
 """How much is tried of a law: all that it asks for, or a share where it shall be quick.
 
-Use, so that `scripts/test` tries a fifth of the random examples (hypothesis profile `quick`), and a third with
-`--all` (profile `third`):
+Use, so that `scripts/test` tries a fifth of the random examples (hypothesis profile `quick`), and a quarter with
+`--all` (profile `quarter`):
 
     @settings(max_examples=examples(60))
 
@@ -32,7 +32,7 @@ import pytest
 from hypothesis import settings
 
 ALL = 100  # of a law that names no number: hypothesis's own default
-THIRD = 34
+QUARTER = 25
 QUICK = 20
 
 

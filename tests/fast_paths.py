@@ -20,7 +20,7 @@ from pbgeval.jit import CompiledLoop
 from pbgeval.ranking import blocks, certified, chunk_loops, counting, fused, gathered_chunks, ranking_pass
 from pbgeval.ranking import known_answers as semi_join
 from pbgeval.scoring import certified as exact
-from pbgeval.scoring import distances, fast_products, operators
+from pbgeval.scoring import distances, fast_products
 from pbgeval.scoring.scorer import SharedCandidates, contests
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats import ranks as ranking
@@ -141,7 +141,6 @@ PATHS: Mapping[str, FastPath] = {
     "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block, chunk_loops.multiply),
     "gathered_chunks": by_loops(gathered_chunks, WORTH_COMPILING, chunk_loops.count_gathered),
     "distances": by_loops(distances, "JIT_MIN_TERMS", distances._ABSOLUTE, distances._MODULUS),
-    "operators": by_loops(operators, "JIT_MIN_NUMBERS", operators._COMPLEX),
     "pairs": by_loops(exact, "JIT_MIN_NUMBERS", exact._SUMS),
     "semi_join": by_loops(semi_join, "JIT_MIN_ROWS", semi_join._PASSES),
     "bfloat16": FastPath(

@@ -16,12 +16,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.jit import CompiledLoop, is_installed
 from pbgeval.scoring.comparators import COMPARATORS
 from pbgeval.scoring.fixed_order import transform_in_order
 from pbgeval.scoring.product import transform
-
-JIT_MIN_NUMBERS = 1 << 16  # of the first rows for which numba is imported
 
 Parameters = Mapping[str, Tensor]
 Transform = Callable[[Tensor, Tensor], Tensor]  # rows (E, D) and a matrix (F, D) -> matrix @ x for each row x
@@ -133,36 +130,12 @@ class Affine(Linear):
         return super().apply(parameters, x_ED, rel_E) + _of_rows(parameters["translation"], rel_E)
 
 
-def _complex(x_ND, rel_N, real_RH, imag_RH, product_ND):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    half = real_RH.shape[1]
-    for row in range(rel_N.size):
-        x_D, product_D, real_H, imag_H = x_ND[row], product_ND[row], real_RH[rel_N[row]], imag_RH[rel_N[row]]
-        for at in range(half):
-            product_D[at] = x_D[at] * real_H[at] - x_D[half + at] * imag_H[at]
-        for at in range(half):
-            product_D[half + at] = x_D[at] * imag_H[at] + x_D[half + at] * real_H[at]
-
-
-_COMPLEX = CompiledLoop(_complex)  # no parameters are gathered, and each row is written once: a third of the time
-
-
-def _is_worth_compiling(x_ED: Tensor) -> bool:
-    takes = x_ED.device.type == "cpu" and x_ED.dtype in (torch.float32, torch.float64)
-    return takes and (_COMPLEX.is_loaded or x_ED.numel() >= JIT_MIN_NUMBERS) and is_installed()
-
-
 class ComplexDiagonal(Operator):
     """(a + ib)(c + id), the first half of a row real, the second imaginary (ComplEx)."""
 
     parts: ClassVar = {"real": (2,), "imag": (2,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        if rel_E is not None and _is_worth_compiling(x_ED):
-            x_ND = x_ED.flatten(0, -2)
-            product_ND = torch.empty_like(x_ND)
-            arrays = (x_ND, rel_E.flatten(), parameters["real"], parameters["imag"], product_ND)
-            _COMPLEX(*(array.contiguous().numpy() for array in arrays))
-            return product_ND.view(x_ED.shape)
         half = x_ED.shape[-1] // 2
         real_EH, imag_EH = _of_rows(parameters["real"], rel_E), _of_rows(parameters["imag"], rel_E)
         x_real_EH, x_imag_EH = x_ED[..., :half], x_ED[..., half:]

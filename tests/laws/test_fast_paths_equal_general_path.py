@@ -75,13 +75,6 @@ JOBS = {
         ("complex_diagonal",) * 3,
         dynamic=True,
     ),
-    "general": Job(
-        ("compiled", "operators", "semi_join"),
-        "sampled",
-        ("complex_diagonal",) * 3,
-        comparator="squared_l2",
-        dynamic=True,
-    ),
     "certified": Job(
         ("compiled", "blocks", "bfloat16", "float32", "pairs"),
         "all",

@@ -113,7 +113,6 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
     "compiled": tuple(policy for policy in POLICIES if policy != "given"),
     "blocks": ("partition", "all"),
     "gathered_chunks": ("sampled", "sampled, as PBG"),
-    "operators": tuple(POLICIES),
     "repeated_counts": ("sampled", "partition", "all", "given"),
     "fused": ("partition", "all"),
     **dict.fromkeys(("distances", "pairs", "semi_join", "bfloat16", "float32", "moved_operators"), ()),
