@@ -145,9 +145,18 @@ MISSING: dict[str, Callable[[h5py.File, str, np.ndarray], object]] = {
     "itself": virtual_of_itself,
     "no raw file": lambda *where: external(*where, None),
     "a short raw file": lambda *where: external(*where, 50),
-    "a link to nothing": lambda file, name, _: file.__setitem__(name, h5py.SoftLink("/nowhere")),
-    "a link to no file": lambda file, name, _: file.__setitem__(name, h5py.ExternalLink("none.h5", "x")),
-    "a link to itself": lambda file, name, _: file.__setitem__(name, h5py.SoftLink(f"/{name}")),
+    **{
+        f"a link to {path[:12]}": lambda file, name, _, path=path: file.__setitem__(
+            name, h5py.SoftLink(path or f"/{name}")
+        )
+        for path in ("/nowhere", "a/" * 5000, "")  # the last one to itself
+    },
+    **{
+        f"a link to the file {path[:12]}": lambda file, name, _, path=path: file.__setitem__(
+            name, h5py.ExternalLink(path or Path(file.filename).name, name)
+        )
+        for path in ("none.h5", "/dev/zero", "x" * 5000, "")  # the last one to itself
+    },
 }
 
 
@@ -168,6 +177,19 @@ def replace(folder: Path, reader: str, make: Callable[[h5py.File, str, np.ndarra
 def test_rows_that_are_not_stored_are_refused(tmp_path: Path, reader: str, missing: str) -> None:
     read = replace(tmp_path, reader, MISSING[missing])
     assert fault_of(read).startswith(f"{tmp_path}/")
+
+
+NO_DATASET: dict[str, Callable[[h5py.File, str, np.ndarray], object]] = {
+    "a type": lambda file, name, _: file.__setitem__(name, np.dtype("f4")),
+    "a link to a group": lambda file, name, _: file.__setitem__(name, h5py.SoftLink("/")),
+    "a group that holds itself": lambda file, name, _: file.create_group(name).__setitem__("inside", file["/"]),
+}
+
+
+@pytest.mark.parametrize("found", NO_DATASET)
+@pytest.mark.parametrize("reader", ["lhs", "embeddings", "head", "ranks"])
+def test_what_is_no_dataset_is_refused(tmp_path: Path, reader: str, found: str) -> None:
+    assert fault_of(replace(tmp_path, reader, NO_DATASET[found])).startswith(f"{tmp_path}/")
 
 
 def test_what_is_missing_is_said_with_numbers(tmp_path: Path) -> None:
