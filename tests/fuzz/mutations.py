@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
-import os
-import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +26,6 @@ from tests.fuzz.hostile_values import (
     LINES_OF_PYTHON,
     ODD_ATTRIBUTES,
     ODD_BYTES,
-    ODD_JSON,
     ODD_NAMES,
     ODD_NUMBERS,
     ODD_OVERRIDES,
@@ -51,7 +47,7 @@ class Case:
     end: str = READ
     note: str = ""  # what was done to the input
     reason: str = ""  # which a refusal names
-    as_program: bool = False  # a process of its own, not a forked one
+
     num_descriptors: int | None = None
     file_bytes: int = 1 << 30  # that a file may have: no case fills this machine's disk
     disk_bytes: int | None = None  # of the disk below `out`
@@ -87,18 +83,11 @@ def damage(random: Random, data: bytes) -> bytes:
     at = random.randrange(len(data) + 1)
     length = random.choice((1, 1, 2, 4, 8, 64))
     before, part, after = data[:at], data[at : at + length], data[at + length :]
-    way = random.choice(("flip", "flip", "flip", "zero", "ones", "noise", "remove", "repeat", "cut", "append"))
-    if way == "flip":
-        found = bytearray(data)
-        for _ in range(random.choice((1, 1, 2, 8))):
-            place = random.randrange(max(1, len(found)))
-            found[place : place + 1] = bytes([found[place] ^ 1 << random.randrange(8)]) if found else b"x"
-        return bytes(found)
-    fillers = {"zero": b"\0" * len(part), "ones": b"\xff" * len(part), "noise": random.randbytes(len(part))}
-    others = {"remove": b"", "repeat": part * random.choice((2, 50, 5000))}
-    if way in ("cut", "append"):
-        return before if way == "cut" else data + random.randbytes(length)
-    return before + (fillers | others)[way] + after
+    flipped = bytes(byte ^ 1 << random.randrange(8) for byte in part)
+    fillers = (b"\0" * len(part), b"\xff" * len(part), random.randbytes(len(part)))
+    others = (b"", part * random.choice((2, 50, 5000)))
+    changed = [before + filler + after for filler in (*(flipped,) * 3, *fillers, *others)]
+    return random.choice((*changed, before, data + random.randbytes(length)))
 
 
 def damage_one(random: Random, *patterns: str) -> Path:
@@ -117,8 +106,10 @@ def pick_dataset(random: Random, *patterns: str) -> tuple[Path, str]:
     path = random.choice(sorted(Path().glob(random.choice(patterns or HDF5))))
     names: list[str] = []
     with h5py.File(path) as file:
-        file.visititems(lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) else None)
-    return path, random.choice([name for name in names if "state_dict" not in name])
+        file.visit(names.append)
+        return path, random.choice(
+            [name for name in names if isinstance(file[name], h5py.Dataset) and "state" not in name]
+        )
 
 
 def hdf5_bytes(random: Random) -> Case:
@@ -128,6 +119,7 @@ def hdf5_bytes(random: Random) -> Case:
 
 def hdf5_types(random: Random) -> Case:
     path, name = pick_dataset(random)
+    way = random.choice(("dtype", "converted", "shape", "null"))
     with h5py.File(path, "r+") as file:
         values = file[name][()]
         del file[name]
@@ -135,132 +127,15 @@ def hdf5_types(random: Random) -> Case:
             *((), (0,), values.shape[:-1], (1, *values.shape), (*values.shape, 1), (values.size,), values.shape[::-1]),
             *((values.shape[0] - 1, *values.shape[1:]), (values.shape[0] + 1, *values.shape[1:]), (1,) * 32),
         )
-        way = random.choice(("dtype", "converted", "shape", "null"))
         if way == "dtype":
             file.create_dataset(name, values.shape, random.choice(DTYPES))
-        elif way == "converted":
-            file[name] = values.astype(random.choice(CONVERTED))
-        elif way == "shape":
-            file[name] = np.resize(values, random.choice(shapes))
         else:
-            file[name] = h5py.Empty(values.dtype)
+            file[name] = {
+                "converted": values.astype(random.choice(CONVERTED)),
+                "shape": np.resize(values, random.choice(shapes)),
+                "null": h5py.Empty(values.dtype),
+            }[way]
     return evaluation(random, note=f"{way}: {path}, {name}")
-
-
-def hdf5_links(random: Random) -> Case:
-    path, name = pick_dataset(random)
-    shutil.copy(path, "../outside.h5")
-    shutil.copy(path, path.with_name("beside.h5"))
-    links: tuple[tuple[str, Any], ...] = (
-        *((SAME, h5py.SoftLink(target)) for target in ("/nowhere", f"/{name}", "/", "a/" * 5000)),
-        *((REFUSED, h5py.ExternalLink(file, name)) for file in ("gone.h5", str(Path("../outside.h5").resolve()))),
-        (SAME, h5py.ExternalLink("beside.h5", name)),
-        *((REFUSED, h5py.ExternalLink(file, f"/{name}")) for file in (path.name, "/dev/zero", "x" * 5000)),
-        (REFUSED, np.dtype("f4")),
-        (REFUSED, None),
-    )
-    end, link = random.choice(links)
-    with h5py.File(path, "r+") as file:
-        del file[name]
-        if link is None:
-            file.create_group(name)["inside"] = file["/"]
-        else:
-            file[name] = link
-    return evaluation(random, end=end, note=f"{link!r}: {path}, {name}")
-
-
-def hdf5_virtual(random: Random) -> Case:
-    path, name = pick_dataset(random)
-    way = random.choice(("gone", "other name", "shorter", "half mapped", "itself", "later removed"))
-    with h5py.File(path, "r+") as file:
-        values = file[name][()]
-        source_path = path.with_name("source.h5")
-        if way != "gone":
-            with h5py.File(source_path, "w") as source:
-                source["other" if way == "other name" else "data"] = values[: len(values) // 2 or 1]
-        layout = h5py.VirtualLayout(values.shape, values.dtype)
-        half = len(values) // 2 if way == "half mapped" else len(values)
-        of_itself = (path.name, name) if way == "itself" else (source_path.name, "data")
-        layout[:half] = h5py.VirtualSource(*of_itself, shape=values.shape)[:half]
-        del file[name]
-        file.create_virtual_dataset(name, layout, fillvalue=random.choice((None, 0, 1)))
-    if way == "later removed":
-        source_path.unlink()
-    return evaluation(random, end=REFUSED, note=f"{way}: {path}, {name}")
-
-
-def hdf5_unwritten(random: Random) -> Case:
-    path, name = pick_dataset(random)
-    way = random.choice(("chunks", "half of the chunks", "one piece", "other file", "shorter other file"))
-    with h5py.File(path, "r+") as file:
-        values = file[name][()]
-        del file[name]
-        shape, dtype, fill = values.shape, values.dtype, random.choice((None, 0, 1))
-        chunks = (random.choice((1, 2, 3)), *shape[1:])
-        if "chunks" in way:
-            compression = random.choice((None, "gzip"))
-            dataset = file.create_dataset(name, shape, dtype, chunks=chunks, fillvalue=fill, compression=compression)
-            if way != "chunks":
-                dataset[: len(values) // 2] = values[: len(values) // 2]
-        elif way == "one piece":
-            file.create_dataset(name, shape, dtype, fillvalue=fill)
-        else:
-            file.create_dataset(name, shape, dtype, external=[("numbers.bin", 0, values.nbytes)])
-            if way.startswith("shorter"):
-                path.with_name("numbers.bin").write_bytes(values.tobytes()[: values.nbytes // 2])
-    return evaluation(random, end=REFUSED, note=f"{way}: {path}, {name}")
-
-
-def hdf5_sizes(random: Random) -> Case:
-    number = random.choice((2**24, 2**31, 2**31 + 1, 2**34, 2**40, 2**62))
-    of_dynamic = ("relations",) if Path("entity/dynamic_rel_count.txt").exists() else ()
-    way = random.choice(("edges", "edges", "one column", "rows", "rows", "columns", "count", "chunk", *of_dynamic))
-    path, name = pick_dataset(random, *(HDF5[:2] if way in ("edges", "one column") else HDF5[2:3]))
-    shapes = {"one column": (number,), "rows": (number, 8), "columns": (9, number), "chunk": (2**14, 2**14)}
-    columns = {name: shapes[way]} if way in shapes else {}
-    if way == "edges":
-        columns = dict.fromkeys(("lhs", "rel", "rhs"), (number,))
-    if way == "count" or (way == "rows" and random.random() < 0.7):
-        entity_type, part = path.name.split(".")[0].split("_")[1:]
-        Path(f"entity/entity_count_{entity_type}_{part}.txt").write_text(f"{number}\n")
-    if way == "relations":
-        Path("entity/dynamic_rel_count.txt").write_text(f"{number}\n")
-    with h5py.File(path, "r+") as file:
-        for column, shape in columns.items():
-            dtype = file[column].dtype
-            del file[column]
-            chunks = tuple(min(size, 2**14 if way == "chunk" else random.choice((8, 4096))) for size in shape)
-            file.create_dataset(column, shape, dtype, chunks=chunks, compression=random.choice((None, "gzip")))
-    overrides = [f"dimension={number}"] if way == "columns" else []
-    return evaluation(random, *overrides, end=REFUSED, note=f"{way}, {number}: {path}, {name}")
-
-
-def hdf5_values(random: Random) -> Case:
-    way = random.choice(("overflow", "overflow", "cell", "zero", "ids"))
-    overrides = ["comparator=cos"] if way == "zero" else []
-    if way == "ids":
-        path, name = pick_dataset(random, "edges/*.h5")
-        with h5py.File(path, "r+") as file:
-            file[name][random.randrange(len(file[name]))] = random.choice((-1, -(2**63), 9, 10**6, 2**31, 2**63 - 1))
-        return evaluation(random, end=REFUSED, note=f"{way}: {path}, {name}")
-    paths = sorted(Path("checkpoint").glob("e*.h5"))
-    for path in paths if way == "overflow" else random.sample(paths, 1):
-        with h5py.File(path, "r+") as file:
-            values = file["embeddings"][()]
-            row = random.randrange(len(values))
-            if way == "overflow":
-                values *= np.float32(10.0 ** random.choice((22, 25, 30, 37)))
-            elif way == "zero":
-                values[row] = 0
-            else:
-                values[row, random.randrange(8)] = random.choice((np.nan, np.inf, -np.inf))
-            file["embeddings"][...] = values
-    if way == "zero":
-        with h5py.File(next(Path("checkpoint").glob("m*.h5")), "r+") as file:
-            if "entities" in file["model"]:
-                for group in file["model/entities"].values():
-                    group["global_embedding"][...] = 0
-    return evaluation(random, *overrides, end=REFUSED, note=f"{way}: {paths[0]}")
 
 
 def hdf5_names(random: Random) -> Case:
@@ -295,13 +170,12 @@ def small_files(random: Random) -> Case:
 
 def config_python(random: Random) -> Case:
     program = random.choice(LINES_OF_PYTHON)
-    undamaged = Path("eval.py").read_text(encoding="utf-8")
-    text = undamaged.replace("def get_torchbiggraph_config():\n    return", "settings =")
+    text = (
+        Path("eval.py").read_text(encoding="utf-8").replace("def get_torchbiggraph_config():\n    return", "settings =")
+    )
     inside = "".join(f"    {line}\n" for line in program.splitlines())
-    if random.random() < 0.5:
-        text = f"{text}\ndef get_torchbiggraph_config():\n{inside}    return settings\n"
-    else:
-        text = f"{text}\n{program}\ndef get_torchbiggraph_config():\n    return settings\n"
+    before, within = random.choice((("", inside), (f"{program}\n", "")))
+    text = f"{text}\n{before}def get_torchbiggraph_config():\n{within}    return settings\n"
     Path("eval.py").write_text(text, encoding="utf-8")
     return evaluation(random, end=ANY, note=program[:200])
 
@@ -328,66 +202,43 @@ def config_sizes(random: Random) -> Case:
     return Case(("--config", "eval.py", *EVALUATE, *flags(*overrides)), REFUSED if end else ANY)
 
 
-def config_json(random: Random) -> Case:
-    path = Path("eval.json")
-    text = path.read_text(encoding="utf-8")
-    if random.random() < 0.6:
-        path.write_bytes(damage(random, text.encode()))
-    else:
-        document = json.loads(text)
-        changed = json.dumps(document | {random.choice(sorted(document)): "@"})
-        path.write_text(changed.replace('"@"', random.choice(ODD_JSON)), encoding="utf-8")
-    return evaluation(random, config="eval.json")
-
-
 # Text, and models of other systems
 
 
 def damage_text(random: Random, path: Path) -> None:
     """Damage a text, or what compresses it."""
+    if path.read_bytes()[:2] != b"\x1f\x8b" and random.random() < 0.3:
+        path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
     data = path.read_bytes()
     is_gzip = data[:2] == b"\x1f\x8b"
-    if is_gzip and random.random() < 0.8:
-        trailer = data[:-8] + random.randbytes(8)
-        cut = data[: random.randrange(3, len(data))]
-        longer = (data + b"x" * 99, data + data[:30])
-        path.write_bytes(random.choice((damage(random, data), cut, trailer, data[:-4], *longer)))
-        return
     text = gzip.decompress(data) if is_gzip else data
     at = random.choice([0, *(index + 1 for index, byte in enumerate(text) if byte in b"\n\t")])
     text = damage(random, text) if random.random() < 0.4 else text[:at] + random.choice(ODD_BYTES) + text[at:]
-    path.write_bytes(gzip.compress(text, mtime=0) if is_gzip or random.random() < 0.1 else text)
+    if is_gzip and random.random() < 0.8:
+        cut = data[: random.randrange(3, len(data))]
+        others = (data[:-8] + random.randbytes(8), data[:-4], data + b"x" * 99, data + data[:30])
+        text = random.choice((damage(random, data), cut, *others))
+    elif is_gzip:
+        text = gzip.compress(text, mtime=0)
+    path.write_bytes(text)
 
 
-def text_by_name(random: Random) -> Case:
-    names = ["edges.tsv", "edges_known.tsv.gz", "edges_known.tsv.gz", "entity/dynamic_rel_names.json"]
-    damage_text(random, Path(random.choice([*names, "entity/entity_names_user_0.json"])))
-    return evaluation(random)
+def of_text(make: Callable[[Random], Case], *names: str) -> Callable[[Random], Case]:
+    """Damage one of some texts; make the case of a command that reads them all."""
 
+    def mutate(random: Random) -> Case:
+        damage_text(random, Path(random.choice(names)))
+        return make(random)
 
-def text_import(random: Random) -> Case:
-    damage_text(random, Path(random.choice(("edges.tsv", "edges_gzip.tsv.gz", "edges_gzip.tsv.gz"))))
-    return Case(IMPORT_GRAPH)
-
-
-def top_k(random: Random) -> Case:
-    path = Path(random.choice(("ranking.txt", "ranking.txt", "test.tsv", "known.tsv", "entities.txt")))
-    if random.random() < 0.5:
-        path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-    damage_text(random, path)
-    return Case(TOP_K)
+    return mutate
 
 
 def types(random: Random) -> Case:
-    path = Path(random.choice(("taxonomy", "taxonomy", "truth", "ranking")) + ".tsv")
-    if path.stem == "taxonomy" and random.random() < 0.4:
-        chain = [f"t{n}\t{n + 1}\t{f't{n - 1}' if n else 'thing'}" for n in range(random.choice((10, 3000, 100_000)))]
-        odd = ("loop\t1\tloop", "a\t1\tb\nb\t1\ta", f"far\t{10**18}\tthing", f"huge\t{'9' * 5000}\tthing", chain[-1])
-        path.write_text(path.read_text() + "\n".join([*chain, random.choice(odd)]) + "\n")
-    else:
-        if random.random() < 0.4:
-            path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-        damage_text(random, path)
+    """Write a taxonomy that is deep, or no hierarchy."""
+    chain = [f"t{n}\t{n + 1}\t{f't{n - 1}' if n else 'thing'}" for n in range(random.choice((10, 3000, 100_000)))]
+    odd = ("loop\t1\tloop", "a\t1\tb\nb\t1\ta", f"far\t{10**18}\tthing", f"huge\t{'9' * 5000}\tthing", chain[-1])
+    with Path("taxonomy.tsv").open("a") as file:
+        file.write("\n".join([*chain, random.choice(odd)]) + "\n")
     return Case(TYPES)
 
 
@@ -431,14 +282,6 @@ def pickles(random: Random) -> Case:
     return of_model(random, "libkge.pt", note=way)
 
 
-def safetensors(random: Random) -> Case:
-    path = damage_one(random, "*.safetensors")
-    target = random.choice((path, Path("arrays/model.json"), Path("dglke/FB15k_ComplEx_entity.npy"), Path("libkge.pt")))
-    if target != path:
-        shutil.copy(path, target)
-    return evolve(of_model(random, str(target if target.parent == Path() else target.parent)), end=REFUSED)
-
-
 # What surrounds a run
 
 
@@ -457,35 +300,6 @@ def few_descriptors(random: Random) -> Case:
     return evolve(evaluation(random, end=SAME), num_descriptors=limit, reason="open files", note=str(limit))
 
 
-def workers_with_few_descriptors(random: Random) -> Case:
-    limit = random.choice((8, 16, 20, 24, 28, 32))
-    arguments = ("--config", "eval.py", "--output", "out/result", "--workers", "2", "--quiet")
-    return Case(arguments, SAME, str(limit), num_descriptors=limit, as_program=True, reason="open files")
-
-
-def special_files(random: Random) -> Case:
-    """A device, a pipe that nobody writes, a folder, or a loop of links in the place of an input."""
-    path = random.choice(sorted(path for path in Path().rglob("*") if path.is_file() and path.suffix != ".md"))
-    model = next((model for model in ("dglke", "arrays") if path.parts[0] == model), "libkge.pt")
-    commands = {
-        "eval.py": evaluation(random).arguments,
-        **{"ranking.txt": TOP_K, "taxonomy.tsv": TYPES, "edges_gzip.tsv.gz": IMPORT_GRAPH},
-        "libkge.pt": of_model(random, model).arguments,
-    }
-    arguments = next(arguments for name, arguments in commands.items() if Path(name).exists())
-    path.unlink()
-    way = random.choice(("/dev/zero", "/dev/zero", "/dev/null", "/dev/full", "pipe", "pipe", "folder", "loop", "gone"))
-    if way.startswith("/"):
-        path.symlink_to(way)
-    elif way == "pipe":
-        os.mkfifo(path)
-    elif way == "folder":
-        path.mkdir()
-    elif way == "loop":
-        path.symlink_to(path.name)
-    return Case(arguments, SAME, f"{way} as {path}")
-
-
 @frozen
 class Kind:
     """How many cases of a mutation there are, and of which originals."""
@@ -496,30 +310,26 @@ class Kind:
 
 
 CHECKPOINTS = ("static", "dynamic")
+NAMES = ("entity/dynamic_rel_names.json", "entity/entity_names_user_0.json")
+TEXTS_OF_NAMES = ("edges.tsv", "edges_known.tsv.gz", "edges_known.tsv.gz", *NAMES)
+TEXTS_OF_RANKS = ("test.tsv", "known.tsv", "entities.txt")
+TEXTS_OF_TYPES = ("taxonomy.tsv", "taxonomy.tsv", "truth.tsv", "ranking.tsv")
 KINDS: dict[str, Kind] = {
     "hdf5_bytes": Kind(hdf5_bytes, CHECKPOINTS, 180),
     "hdf5_types": Kind(hdf5_types, CHECKPOINTS, 100),
-    "hdf5_links": Kind(hdf5_links, CHECKPOINTS, 80),
-    "hdf5_virtual": Kind(hdf5_virtual, CHECKPOINTS, 80),
-    "hdf5_unwritten": Kind(hdf5_unwritten, CHECKPOINTS, 80),
-    "hdf5_sizes": Kind(hdf5_sizes, CHECKPOINTS, 80),
-    "hdf5_values": Kind(hdf5_values, CHECKPOINTS, 80),
     "hdf5_names": Kind(hdf5_names, CHECKPOINTS, 80),
     "small_files": Kind(small_files, ("static", "dynamic", "named"), 80),
     "config_python": Kind(config_python, CHECKPOINTS, 140),
     "config_values": Kind(config_values, CHECKPOINTS, 120),
     "config_overrides": Kind(config_overrides, CHECKPOINTS, 80),
     "config_sizes": Kind(config_sizes, CHECKPOINTS, 40),
-    "config_json": Kind(config_json, CHECKPOINTS, 100),
-    "text_by_name": Kind(text_by_name, ("named",), 80),
-    "text_import": Kind(text_import, ("graph",), 80),
-    "top_k": Kind(top_k, ("topk",), 100),
-    "types": Kind(types, ("types",), 100),
+    "text_by_name": Kind(of_text(evaluation, *TEXTS_OF_NAMES), ("named",), 80),
+    "text_import": Kind(of_text(lambda _: Case(IMPORT_GRAPH), "edges.tsv", *["edges_gzip.tsv.gz"] * 2), ("graph",), 80),
+    "top_k": Kind(of_text(lambda _: Case(TOP_K), *["ranking.txt"] * 2, *TEXTS_OF_RANKS), ("topk",), 100),
+    "types": Kind(types, ("types",), 20),
+    "texts_of_types": Kind(of_text(lambda _: Case(TYPES), *TEXTS_OF_TYPES), ("types",), 80),
     "arrays": Kind(arrays, ("models",), 80),
     "pickles": Kind(pickles, ("models",), 120),
-    "safetensors": Kind(safetensors, ("models",), 40),
     "full_disks": Kind(full_disks, ("large",), 60),
     "few_descriptors": Kind(few_descriptors, CHECKPOINTS, 40),
-    "workers_with_few_descriptors": Kind(workers_with_few_descriptors, CHECKPOINTS, 5),
-    "special_files": Kind(special_files, ("static", "dynamic", "graph", "named", "topk", "types", "models"), 80),
 }

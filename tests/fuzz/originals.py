@@ -31,23 +31,19 @@ def write_originals(root: Path) -> None:
     """Write all inputs, a folder for each."""
     for name, dynamic in (("static", False), ("dynamic", True)):
         sizes: dict[str, Any] = {"partition_sizes": (9, 8), "edges_per_bucket": 5, "filter_paths": ["known"]}
-        case = TinyCase.write(root / name, dynamic=dynamic, **sizes)
+        TinyCase.write(root / name, dynamic=dynamic, **sizes)
         shutil.copytree(root / name / "edges", root / name / "known")
         if dynamic:
             _store_in_chunks(root / name)
-        (root / name / "eval.json").write_text(json.dumps(case.settings, indent=1), encoding="utf-8")
     TinyCase.write(root / "large", dynamic=True, partition_sizes=(40, 40), edges_per_bucket=600)
-    edges_by_name = TinyCase.write(root / "named", partition_sizes=(9, 8), edge_paths=["edges.tsv"])
-    edges = write_edges_by_name(edges_by_name)
-    edges_by_name.write_config(filter_paths=["edges_known.tsv.gz"])
-    write_tsv(root / "named" / "edges_known.tsv", edges[: len(edges) // 2])
-    for folder, name in (("named", "edges_known.tsv"), ("graph", "edges_gzip.tsv")):
-        (root / folder).mkdir(exist_ok=True)
-        if folder == "graph":
-            write_tsv(root / folder / "edges.tsv", edges)
-            write_tsv(root / folder / name, edges[:40] * 40)
-        (root / folder / f"{name}.gz").write_bytes(gzip.compress((root / folder / name).read_bytes(), mtime=0))
-        (root / folder / name).unlink()
+    paths: dict[str, Any] = {"edge_paths": ["edges.tsv"], "filter_paths": ["edges_known.tsv.gz"]}
+    edges = write_edges_by_name(TinyCase.write(root / "named", partition_sizes=(9, 8), **paths))
+    (root / "graph").mkdir()
+    write_tsv(root / "graph" / "edges.tsv", edges)
+    for name, some in (("named/edges_known.tsv", edges[: len(edges) // 2]), ("graph/edges_gzip.tsv", edges[:40] * 40)):
+        write_tsv(root / name, some)
+        (root / f"{name}.gz").write_bytes(gzip.compress((root / name).read_bytes(), mtime=0))
+        (root / name).unlink()
     _write_rankings(root / "topk")
     shutil.copytree(TYPES, root / "types")
     _write_models(root / "models")
@@ -66,9 +62,8 @@ def _store_in_chunks(folder: Path) -> None:
 
 def _write_rankings(folder: Path) -> None:
     folder.mkdir()
-    texts = {"test.tsv": TEST, "ranking.txt": RANKING, "known.tsv": "x\tlikes\tb\nz\tlikes\tb\n", "entities.txt": ""}
-    texts["entities.txt"] = "".join(f"{name}\n" for name in "abcdxyz")
-    for name, text in texts.items():
+    known, entities = "x\tlikes\tb\nz\tlikes\tb\n", "".join(f"{name}\n" for name in "abcdxyz")
+    for name, text in {"test.tsv": TEST, "ranking.txt": RANKING, "known.tsv": known, "entities.txt": entities}.items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
@@ -82,8 +77,7 @@ def _write_models(folder: Path) -> None:
         np.save(arrays / f"{name}.npy", source.standard_normal((rows, 8)).astype(np.float32))
     (arrays / "model.json").write_text(json.dumps({"model": "distmult", "reciprocal": False, "norm": 1}))
     (folder / "evaluation.json").write_text(json.dumps({"edge_paths": ["edges.npy"]}))
-    header = json.dumps({"entity": {"dtype": "F32", "shape": [41, 8], "data_offsets": [0, 1312]}}).encode()
-    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(1312))
+
     np.save(folder / "edges.npy", np.stack([source.integers(n, size=30) for n in (41, 4, 41)], axis=1))
 
 
@@ -103,11 +97,11 @@ def _content(path: Path) -> Iterator[Any]:
     if path.suffix == ".h5":
         with h5py.File(path) as file:
             yield _attribute(file, "format_version")
+            names = ["embeddings"] if path.name.startswith("embeddings") else ["lhs", "rel", "rhs"]
             if path.name.startswith("model"):
-                yield from _of_group(file["model"], 0)
-            else:
-                for name in ("embeddings",) if path.name.startswith("embeddings") else ("lhs", "rel", "rhs"):
-                    yield from _of_dataset(file, name)
+                names = ["model"]
+                file["model"].visit(lambda name: names.append(f"model/{name}"))
+            yield from (_of_dataset(file, name) if isinstance(file[name], h5py.Dataset) else name for name in names)
     elif path.suffix == ".npy":
         yield _valid(np.load(path, allow_pickle=False))
     elif path.suffix == ".pt":
@@ -124,22 +118,8 @@ def _content(path: Path) -> Iterator[Any]:
         yield lines
 
 
-def _of_group(group: h5py.Group, depth: int) -> Iterator[Any]:
-    if depth > 9:
-        raise NotWholeError("groups without end")
-    for name in group:
-        if isinstance(group[name], h5py.Group):
-            yield name
-            yield from _of_group(group[name], depth + 1)
-        else:
-            yield from _of_dataset(group, name)
-
-
-def _of_dataset(group: h5py.Group, name: str) -> Iterator[Any]:
-    link = group.get(name, getlink=True)
-    if isinstance(link, h5py.ExternalLink) and Path(link.filename).name != link.filename:
-        raise NotWholeError("a link to another folder")
-    yield name, group[name].dtype.kind, _valid(_whole(group[name])), _attribute(group[name], "state_dict_key")
+def _of_dataset(file: h5py.File, name: str) -> tuple[Any, ...]:
+    return name, file[name].dtype.kind, _valid(_whole(file[name])), _attribute(file[name], "state_dict_key")
 
 
 def _attribute(of: Any, name: str) -> str:
@@ -148,18 +128,17 @@ def _attribute(of: Any, name: str) -> str:
 
 def _whole(dataset: h5py.Dataset) -> np.ndarray:
     """Read a dataset every value of which was written."""
-    if dataset.is_virtual or dataset.external:
-        raise NotWholeError("data in other files")
     if dataset.size > MAX_NUMBERS:
         raise NotWholeError("more numbers than any original")
+    is_whole = True
     if dataset.chunks is not None:
         number = np.prod([-(-size // chunk) for size, chunk in zip(dataset.shape, dataset.chunks, strict=True)])
-        if dataset.id.get_num_chunks() != number:
-            raise NotWholeError("chunks that were never written")
+        is_whole = dataset.id.get_num_chunks() == number
     elif dataset.size and dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS:
         offset = dataset.id.get_offset()
-        if offset is None or offset + dataset.nbytes > Path(dataset.file.filename).stat().st_size:
-            raise NotWholeError("never written, or beyond the end")
+        is_whole = offset is not None and offset + dataset.nbytes <= Path(dataset.file.filename).stat().st_size
+    if not is_whole:
+        raise NotWholeError("never written, or beyond the end")
     return dataset[()]
 
 

@@ -19,9 +19,9 @@ import resource
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -83,17 +83,13 @@ def in_child(work: Callable[[], int], output: Path) -> End:
 
 def _watch(pid: int) -> tuple[int, bool]:
     """Wait until a child ends, takes too much memory or too long; return its memory, and whether it was the time."""
-    ended, most = os.pidfd_open(pid), 0
-    try:
-        for _ in range(SECONDS * 50):
-            if select.select([ended], [], [], 0.02)[0]:
-                return most, False
-            most = max(most, int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize())
-            if most > MAX_BYTES:
-                return most, False
-        return most, True
-    finally:
-        os.close(ended)
+    ended, most, until = os.pidfd_open(pid), 0, time.monotonic() + SECONDS
+    while (
+        not (is_late := time.monotonic() > until) and most <= MAX_BYTES and not select.select([ended], [], [], 0.02)[0]
+    ):
+        most = max(most, int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize())
+    os.close(ended)
+    return most, is_late
 
 
 def _run_command(case: Case) -> int:
@@ -104,26 +100,17 @@ def _run_command(case: Case) -> int:
         _mount_disk(out, case.disk_bytes)
     limits = {resource.RLIMIT_FSIZE: case.file_bytes, resource.RLIMIT_NOFILE: case.num_descriptors}
     before = {number: resource.getrlimit(number) for number in limits}
-
-    def limit_all() -> None:
-        for number, limit in limits.items():
-            if limit is not None:
-                resource.setrlimit(number, (limit, before[number][1]))
-
+    for number, limit in limits.items():
+        if limit is not None:
+            resource.setrlimit(number, (limit, before[number][1]))
+    status: object = TRACEBACK_STATUS
     try:
-        if case.as_program:
-            command = [sys.executable, "-m", "pbgeval", *case.arguments]
-            environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "TMPDIR": os.getcwd()}
-            status = subprocess.run(command, env=environment, preexec_fn=limit_all, check=False).returncode
-        else:
-            limit_all()
-            sys.argv = ["kgeval-dist", *case.arguments]
-            main()
+        sys.argv = ["kgeval-dist", *case.arguments]
+        main()
     except SystemExit as exit_:
         status = exit_.code
     except BaseException:
         traceback.print_exc()
-        status = TRACEBACK_STATUS
     for number, limit in before.items():
         resource.setrlimit(number, limit)
     if status == 0:
@@ -177,37 +164,29 @@ class Runner:
         original = random.choice(KINDS[kind].originals)
         place = self.root / f"{kind}_{seed}_{index}"
         shutil.rmtree(place, ignore_errors=True)
-        folder = shutil.copytree(self.root / "originals" / original, place / "input")
-
-        def work() -> int:
-            os.chdir(folder)
-            case = KINDS[kind].mutate(random)
-            (place / "case").write_text(
-                json.dumps([case.end, case.arguments, case.note, case.reason]), encoding="utf-8"
-            )
-            return _run_command(case)
-
-        end = in_child(work, place / "stderr")
-        fault = _fault_of(end) or self._fault_of_figures(place, original)
+        end = self._in_copy(place, original, lambda: KINDS[kind].mutate(random))
         done = json.loads((place / "case").read_text()) if (place / "case").exists() else ["", [], "", ""]
-        if fault is None and end.status and done[3] not in end.output:
-            fault = f"a refusal that does not say {done[3]!r}: {end.output[:300]}"
-        if fault is None and end.status == INCOMPLETE_STATUS and done[0] == REFUSED:
-            fault = f"begun, though it can never be done: {end.output[:300]}"
+        later = {
+            f"a refusal that does not say {done[3]!r}: {end.output[:300]}": end.status and done[3] not in end.output,
+            f"begun, though it can never be done: {end.output[:300]}": [end.status, done[0]]
+            == [INCOMPLETE_STATUS, REFUSED],
+        }
+        fault = _fault_of(end) or self._fault_of_figures(place, original, *done[:2])
+        fault = fault or next((fault for fault, is_so in later.items() if is_so), None)
         if not keep:
             shutil.rmtree(place)
         return {"fault": fault, "status": end.status, "input": original, "case": done, "stderr": end.output}
 
-    def _fault_of_figures(self, place: Path, original: str) -> str | None:
+    def _fault_of_figures(self, place: Path, original: str, end: str, arguments: list[str]) -> str | None:
         figures = place / "input" / "figures"
-        end, arguments, *_ = json.loads((place / "case").read_text())
         if not figures.exists() or end == ANY:
             return None
         if end == REFUSED:
             return "a figure: exit status 0 where data is not there, or has no rank"
-        if figures.read_text() == self._figures_of(original, tuple(arguments)):
-            return None
-        if end == READ and in_child(lambda: self._compare(place / "input", original), place / "read").status == 0:
+        is_same = figures.read_text() == self._figures_of(original, tuple(arguments))
+        if is_same or (
+            end == READ and in_child(lambda: self._compare(place / "input", original), place / "read").status == 0
+        ):
             return None
         return "a figure that differs from the undamaged one"
 
@@ -219,40 +198,44 @@ class Runner:
     def _figures_of(self, original: str, arguments: tuple[str, ...]) -> str:
         if (original, arguments) not in self._undamaged:
             place = self.root / "undamaged"
-            folder = shutil.copytree(self.root / "originals" / original, place / "input")
-
-            def work() -> int:
-                os.chdir(folder)
-                return _run_command(Case(arguments))
-
-            end = in_child(work, place / "stderr")
+            end = self._in_copy(place, original, lambda: Case(arguments))
             assert end.status == 0, (original, arguments, end)
-            self._undamaged[original, arguments] = (folder / "figures").read_text()
+            self._undamaged[original, arguments] = (place / "input" / "figures").read_text()
             shutil.rmtree(place)
         return self._undamaged[original, arguments]
+
+    def _in_copy(self, place: Path, original: str, make_case: Callable[[], Case]) -> End:
+        """Run the command of a case in a copy of an original; the case is made, and written, there."""
+        folder = shutil.copytree(self.root / "originals" / original, place / "input")
+
+        def work() -> int:
+            os.chdir(folder)
+            case = make_case()
+            said = [case.end, case.arguments, case.note, case.reason]
+            (place / "case").write_text(json.dumps(said), encoding="utf-8")
+            return _run_command(case)
+
+        return in_child(work, place / "stderr")
 
 
 def _fault_of(end: End) -> str | None:
     """Return what is wrong with the end of a child whatever its figures are."""
     lines = end.output.splitlines()
     last = lines[-1][:300] if lines else ""
-    if end.is_late:
-        return f"a hang: still running after {SECONDS} s"
-    if end.max_bytes > MAX_BYTES:
-        return f"memory: {end.max_bytes / 2**30:.1f} GB"
-    if end.status < 0:
-        return f"ended by signal {-end.status}"
-    if end.status == HARNESS_STATUS:
-        return f"a mutation that failed: {last}"
-    if end.status not in (0, 1, 75) or "Traceback" in end.output:
-        return f"a traceback: {last}"
-    if len(lines) > MAX_LINES or len(end.output) > MAX_CHARACTERS:
-        return f"{len(lines)} lines, {len(end.output)} characters"
-    if any((ord(letter) < 32 and letter not in "\n\t") or 127 <= ord(letter) < 160 for letter in end.output):
-        return f"control characters: {end.output[:200]!r}"
-    if end.status and not lines:
-        return f"status {end.status} without a line"
-    return None
+    controls = [
+        letter for letter in end.output if (ord(letter) < 32 and letter not in "\n\t") or "\x7f" <= letter < "\xa0"
+    ]
+    faults = {
+        f"a hang: still running after {SECONDS} s": end.is_late,
+        f"memory: {end.max_bytes / 2**30:.1f} GB": end.max_bytes > MAX_BYTES,
+        f"ended by signal {-end.status}": end.status < 0,
+        f"a mutation that failed: {last}": end.status == HARNESS_STATUS,
+        f"a traceback: {last}": end.status not in (0, 1, 75) or "Traceback" in end.output,
+        f"{len(lines)} lines, {len(end.output)} characters": len(lines) > MAX_LINES or len(end.output) > MAX_CHARACTERS,
+        f"control characters: {end.output[:200]!r}": controls,
+        f"status {end.status} without a line": end.status and not lines,
+    }
+    return next((fault for fault, is_so in faults.items() if is_so), None)
 
 
 def run_cases() -> None:

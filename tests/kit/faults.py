@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import h5py
 import numpy as np
@@ -29,6 +29,7 @@ from tests.kit.names import write_edges_by_name
 from tests.kit.reports import marked_up_result, write_records
 
 Damage = Callable[[Path], object]
+More = ParamSpec("More")
 
 GRAPH = "a\tr\tb\nb\tr\tc\nc\ts\ta\na\tr\tb\n"
 TYPES = Path(__file__).resolve().parents[1] / "reference_data" / "types"
@@ -36,6 +37,16 @@ RUN = ("--config", "eval.py", "--workers", "1", "--output", "output")
 USER = f"checkpoint/embeddings_user_1.v{VERSION}.h5"
 MODEL = f"checkpoint/model.v{VERSION}.h5"
 MAX_LINE = 2100
+
+
+def prepared(act: Callable[Concatenate[Any, More], object]) -> Callable[More, Callable[[Any], object]]:
+    """Let a function be told at first all but the folder that it works on: a table prepares it, each row does it."""
+
+    @functools.wraps(act)
+    def of_some(*given: More.args, **named: More.kwargs) -> Callable[[Any], object]:
+        return lambda of: act(of, *given, **named)
+
+    return of_some
 
 
 # Where a row starts: files, and the arguments of a command that succeeds on them.
@@ -61,23 +72,25 @@ def _with_tags(root: Path) -> None:
     (root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(names))
 
 
-def _with_edges(root: Path) -> None:
+@prepared
+def _with_files(root: Path, texts: Mapping[str, str]) -> None:
     root.mkdir()
-    (root / "train.tsv").write_text(GRAPH)
+    for name, text in texts.items():
+        (root / name).write_text(text)
 
 
-def _with_ranking(root: Path) -> None:
-    root.mkdir()
-    (root / "test.tsv").write_text("a\tlikes\tb\n")
-    (root / "ranking.txt").write_text("a likes b\nHeads: x\t0.9\ta\t0.9\t\nTails: c\t0.5\t\n")
-
-
+RANKED = {
+    "test.tsv": "a\tlikes\tb\n",
+    "ranking.txt": "a likes b\nHeads: x\t0.9\ta\t0.9\t\nTails: c\t0.5\t\n",
+}
 CASE = World(TinyCase.write, RUN)
 SMALL = World(functools.partial(TinyCase.write, partition_sizes=(9, 8), edges_per_bucket=11), RUN)
 NAMED_ALOUD = World(_with_names, (*RUN, "-p", "edge_paths=edges.tsv"))
 NAMED = World(_with_names, (*RUN, "--quiet", "-p", "edge_paths=edges.tsv"))
 TAGS = World(_with_tags, (*RUN, "-p", "candidates=all", "-p", f"taxonomy_path={TYPES / 'taxonomy.tsv'}"))
-IMPORT = World(_with_edges, ("import-graph", "--quiet", "--output", "graph", "--edges", "train=train.tsv"))
+IMPORT = World(
+    _with_files({"train.tsv": GRAPH}), ("import-graph", "--quiet", "--output", "graph", "--edges", "train=train.tsv")
+)
 TYPES_COMMAND = World(
     Path.mkdir,
     (
@@ -85,7 +98,7 @@ TYPES_COMMAND = World(
         *(part for name in ("taxonomy", "truth", "ranking") for part in (f"--{name}", str(TYPES / f"{name}.tsv"))),
     ),
 )
-TOPK = World(_with_ranking, ("topk", "--test", "test.tsv", "--ranking", "ranking.txt"))
+TOPK = World(_with_files(RANKED), ("topk", "--test", "test.tsv", "--ranking", "ranking.txt"))
 REPORT = World(functools.partial(marked_up_result, output="run"), ("report", "run"))
 MONITOR = World(write_records, ("monitor", "."))
 NOTHING = World(Path.mkdir, ())
@@ -176,24 +189,18 @@ def _pattern(line: str) -> re.Pattern[str]:
 # What can be done to the files
 
 
-def remove(path: str) -> Damage:
+@prepared
+def remove(root: Path, path: str) -> None:
     """Remove a file, a folder or what a pattern finds."""
-
-    def act(root: Path) -> None:
-        for found in list(root.glob(path)):
-            shutil.rmtree(found) if found.is_dir() else found.unlink()
-
-    return act
+    for found in list(root.glob(path)):
+        shutil.rmtree(found) if found.is_dir() else found.unlink()
 
 
-def write(path: str, content: str | bytes) -> Damage:
+@prepared
+def write(root: Path, path: str, content: str | bytes) -> None:
     """Write a file."""
-
-    def act(root: Path) -> None:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape"))
-
-    return act
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape"))
 
 
 def folder(path: str) -> Damage:
@@ -211,25 +218,19 @@ def truncate(path: str) -> Damage:
     return lambda root: (root / path).write_bytes((content := (root / path).read_bytes())[: len(content) * 2 // 3])
 
 
-def data(path: str, dataset: str, where: Any, value: Any) -> Damage:
+@prepared
+def data(root: Path, path: str, dataset: str, where: Any, value: Any) -> None:
     """Set values of a dataset of files that a pattern finds."""
-
-    def act(root: Path) -> None:
-        for found in root.glob(path):
-            with h5py.File(found, "r+") as file:
-                file[dataset][where] = value
-
-    return act
+    for found in root.glob(path):
+        with h5py.File(found, "r+") as file:
+            file[dataset][where] = value
 
 
-def version(path: str, number: int) -> Damage:
+@prepared
+def version(root: Path, path: str, number: int) -> None:
     """Set the format version of an HDF5 file."""
-
-    def act(root: Path) -> None:
-        with h5py.File(root / path, "r+") as file:
-            file.attrs["format_version"] = number
-
-    return act
+    with h5py.File(root / path, "r+") as file:
+        file.attrs["format_version"] = number
 
 
 def vectors(partition: int, shape: tuple[int, int]) -> Damage:
@@ -248,8 +249,7 @@ def edges(path: str, bucket: tuple[int, int], num_edges: int = 1) -> Damage:
 def damaged_chunk(root: Path) -> None:
     """Write bucket (2, 2) compressed, and spoil the bytes of a chunk; its header stays right."""
     zeros = np.zeros(40, np.int64)
-    layout = pbg_files.LAYOUTS["gzip_shuffle"]
-    path = pbg_files.write_edges(root / "edges", (2, 2), zeros, zeros, zeros, layout=layout)
+    path = pbg_files.write_edges(root / "edges", (2, 2), zeros, zeros, zeros, layout=pbg_files.LAYOUTS["gzip_shuffle"])
     with h5py.File(path, "r") as file:
         chunk = file["lhs"].id.get_chunk_info(3)
     content = bytearray(path.read_bytes())
@@ -257,14 +257,11 @@ def damaged_chunk(root: Path) -> None:
     path.write_bytes(content)
 
 
-def setting(**changes: Any) -> Damage:
+@prepared
+def setting(root: Path, **changes: Any) -> None:
     """Change keys of the config file; a function is called with the config's dict."""
-
-    def act(root: Path) -> None:
-        case = TinyCase(root, settings_in(root))
-        case.write_config(**{key: of(case.settings) if callable(of) else of for key, of in changes.items()})
-
-    return act
+    case = TinyCase(root, settings_in(root))
+    case.write_config(**{key: of(case.settings) if callable(of) else of for key, of in changes.items()})
 
 
 def as_json(text: str | None = None, **changes: Any) -> Damage:
@@ -283,18 +280,15 @@ def _members(root: Path) -> str:
     return json.dumps(settings_in(root))[1:-1]
 
 
-def candidates(*, less_rows: int = 0, bad_id: int | None = None) -> Damage:
+@prepared
+def candidates(root: Path, *, less_rows: int = 0, bad_id: int | None = None) -> None:
     """Write lists of candidates for every bucket into `given`."""
-
-    def act(root: Path) -> None:
-        (root / "given").mkdir()
-        for path in sorted((root / "edges").glob("edges_*.h5")):
-            with h5py.File(path) as file:
-                ids = np.zeros((len(file["rel"]) - less_rows, 3), np.int64)
-            if bad_id is not None:
-                ids[1, 2] = bad_id
-            with h5py.File(root / "given" / path.name.replace("edges", "candidates"), "w") as file:
-                for side in ("head", "tail"):
-                    file[side], file[f"{side}_partition"] = ids, np.zeros_like(ids)
-
-    return act
+    (root / "given").mkdir()
+    for path in sorted((root / "edges").glob("edges_*.h5")):
+        with h5py.File(path) as file:
+            ids = np.zeros((len(file["rel"]) - less_rows, 3), np.int64)
+        if bad_id is not None:
+            ids[1, 2] = bad_id
+        with h5py.File(root / "given" / path.name.replace("edges", "candidates"), "w") as file:
+            for side in ("head", "tail"):
+                file[side], file[f"{side}_partition"] = ids, np.zeros_like(ids)

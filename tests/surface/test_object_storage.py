@@ -8,11 +8,7 @@ import re
 import shutil
 import signal
 import stat
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +37,6 @@ from tests.kit.commands import (
     run_main,
     run_of,
     start_command,
-    umask,
 )
 from tests.kit.faults import compare
 from tests.kit.groups import run_group, start_group
@@ -81,10 +76,6 @@ class RemoteCase:
         given = [*self.paths(self.url), f"scratch_path={self.scratch}", *overrides]
         return ["--workers", str(workers), "--quiet", "--output", output, *flags(given)]
 
-    def only_the_checkpoint(self) -> list[str]:
-        """Settings by which nothing else is an object."""
-        return [*[f"entity_path={self.case.root}/entity", f"edge_paths={self.case.root}/edges"], *self.known_here()]
-
     def known_here(self) -> list[str]:
         """Settings by which known edges are files."""
         return [f"filter_paths={self.case.root}/known", f"train_paths={self.case.root}/known"]
@@ -97,11 +88,8 @@ class RemoteCase:
         assert (self.run(*overrides, output=output, workers=workers).printed, list(self.scratch.iterdir())) == ("", [])
         return numbers_of(self.case.root / output)
 
-    def refused(self, *overrides: str) -> str:
-        """Run; return the only line. Nothing is left."""
-        return self.only_line(self.run(*overrides))
-
     def only_line(self, done: Done) -> str:
+        """Return the only line of a run that was refused. Nothing is left."""
         self.left_nothing()
         assert f"{self.scratch}/" not in done.fault  # it names URLs, not copies
         return done.fault
@@ -174,24 +162,9 @@ def test_a_result_is_copied_to_a_url(remote: RemoteCase, tmp_path: Path, scheme:
     assert sent(remote.case, url, "--quiet", *flags(["save_ranks=True"])).printed == ""
 
     [folder] = (remote.case.root / "results").iterdir()
-    names = (folder / "files.txt").read_text().split()
-    assert {"metrics.json", "run.json", "ranks/0/ranks_1_1.h5"} <= {*names}
-    assert [name for name in names if (folder / name).read_bytes() != get(name)] == []
-
-
-@pytest.mark.slow
-def test_a_result_that_is_there_is_not_replaced_by_another(remote: RemoteCase) -> None:
-    case, url, key = remote.case, f"{remote.url}/result", f"{remote.key}/result/metrics.json"
-    other = ("--quiet", *flags(["hits_at=7"]))
-    assert sent(case, url, "--quiet").printed == ""
-    before = remote.store.get(key)
-
-    advice = "choose another output, or --overwrite (in Python: overwrite=True) to replace it"
-    assert sent(case, url, "--quiet").printed == ""
-    assert f"{url}: found another result; {advice}" == sent(case, url, *other).fault
-    assert before == remote.store.get(key)
-    assert sent(case, url, *other, "--overwrite").printed == ""
-    assert before != remote.store.get(key)
+    here = {name: (folder / name).read_bytes() for name in (folder / "files.txt").read_text().split()}
+    assert {"metrics.json", "run.json", "ranks/0/ranks_1_1.h5"} <= here.keys()
+    assert here == {name: get(name) for name in here}
 
 
 @pytest.mark.parametrize(
@@ -212,19 +185,23 @@ SECRET = "s3://user:SECRETPW@bucket/x"
 
 
 @pytest.mark.parametrize("command", ["run", "report"])
-def test_what_a_url_hides_is_not_shown(tmp_path: Path, command: str) -> None:
-    case = TinyCase.write(tmp_path / "case")
-    given: dict[str, list[str]] = {"run": [str(case.config), "--workers", "1"], "report": ["here", "--format", "md"]}
-    if command == "report":
-        evaluated(case, output="here")
-
-    for url, message in (
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
         (f"{SECRET}?X-Amz-Signature=SIG", "output: expected a URL without ? and #, got s3://bucket/x and more"),
         ("memory://x/y#SECRETPW", "output: expected a URL without ? and #, got memory://x/y and more"),
         (SECRET, "s3://bucket/x"),
-    ):
-        fault = run_main(command, *given[command], "--output", url, cwd=case.root).fault
-        assert [message] == [words for words in (message, "SECRETPW", "SIG") if words in fault]
+    ],
+)
+def test_what_a_url_hides_is_not_shown(tmp_path: Path, command: str, url: str, message: str) -> None:
+    case = TinyCase.write(tmp_path / "case")
+    given = [str(case.config), "--workers", "1"]
+    if command == "report":
+        evaluated(case, output="here")
+        given = ["here", "--format", "md"]
+
+    fault = run_main(command, *given, "--output", url, cwd=case.root).fault
+    assert [message] == [words for words in (message, "SECRETPW", "SIG") if words in fault]
 
 
 @pytest.fixture
@@ -242,13 +219,13 @@ def without_room(content: Path | bytes, url: str) -> None:
 
 def test_a_result_in_place_of_another_leaves_nothing_of_it(far: tuple[TinyCase, Path, str]) -> None:
     case, folder, url = far
-    assert sent(case, url, *flags(["save_ranks=True", "breakdowns=relation"])).status == 0
+    done = sent(case, url, *flags(["save_ranks=True", "breakdowns=relation"]))
     (folder / "notes.txt").write_text("mine")
-    done = sent(case, url, "--overwrite", *flags(["save_ranks=False", "breakdowns=entity_types"]))
+    printed = sent(case, url, "--overwrite", "--quiet", *flags(["save_ranks=False", "breakdowns=entity_types"])).printed
 
-    assert (done.status, done.out.endswith(f"copied to {url}\n")) == (0, True), done.err
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert {*(folder / "files.txt").read_text().split(), "notes.txt"} == names - {"relations.csv"} == names
+    assert (done.status, done.out.endswith(f"copied to {url}\n"), printed) == (0, True, "")
 
 
 def test_a_copy_that_fails_leaves_no_complete_result(
@@ -282,9 +259,7 @@ def test_what_others_have_at_a_url_is_refused_before_the_evaluation(
     folder.mkdir()
     (folder / name).write_text(text)
 
-    fault = sent(case, url).fault
-
-    assert not lacking(fault, url, message)
+    assert not lacking(sent(case, url).fault, url, message)
     assert (text, False) == ((folder / name).read_text(), (case.root / "results").exists())
 
 
@@ -306,17 +281,16 @@ def test_a_model_in_memory_sends_its_result(remote: RemoteCase, monkeypatch: pyt
     assert report.to_json().encode() == remote.store.get(f"{remote.key}/memory/metrics.json")
 
 
-def test_a_report_is_written_to_a_url(remote: RemoteCase) -> None:
+@pytest.mark.parametrize(
+    ("form", "output", "name"),
+    [("html", "pages", "pages/report.html"), ("html", "mine.html", "mine.html"), ("md", "pages", "pages/report.md")],
+)
+def test_a_report_is_written_to_a_url(remote: RemoteCase, form: str, output: str, name: str) -> None:
     evaluated(remote.case, output="here")
 
-    for form, output, name in (
-        ("html", "pages", "pages/report.html"),
-        ("html", "mine.html", "mine.html"),
-        ("md", "pages", "pages/report.md"),
-    ):
-        done = run_main("report", "here", "--format", form, "--output", f"{remote.url}/{output}", cwd=remote.case.root)
-        assert f"{remote.url}/{name}\n" == done.printed
-        assert b"mean reciprocal rank" in remote.store.get(f"{remote.key}/{name}")
+    done = run_main("report", "here", "--format", form, "--output", f"{remote.url}/{output}", cwd=remote.case.root)
+    assert f"{remote.url}/{name}\n" == done.printed
+    assert b"mean reciprocal rank" in remote.store.get(f"{remote.key}/{name}")
 
 
 # Mixtures and groups
@@ -336,20 +310,11 @@ def test_a_group_reads_objects_and_worker_0_makes_the_buckets(remote: RemoteCase
     assert len(list((remote.case.root / "remote" / "imported").iterdir())) == 1
 
 
-class WorkersInThreads(Team):
-    """A group on one host whose workers are threads."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.secret, self.barrier = "0123456789abcdef", threading.Barrier(size, timeout=HANGS)
+class OfOneGroup(Team):
+    """A worker of a group on this host, which does not wait for the others."""
 
     def broadcast_object(self, value: Any) -> Any:
-        return self.secret
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        yield
-        self.barrier.wait()
+        return "0123456789abcdef"
 
 
 def test_workers_of_a_group_on_one_host_copy_each_object_once(
@@ -359,19 +324,12 @@ def test_workers_of_a_group_on_one_host_copy_each_object_once(
     copy_object = object_storage.copy_object
     monkeypatch.setattr(object_storage, "copy_object", lambda of, path: copied.append(of.url) or copy_object(of, path))
     config = load_config(remote.case.config, [*remote.paths(remote.url), f"scratch_path={remote.scratch}"])
-    team, found = WorkersInThreads(3), []
 
-    def worker() -> None:
-        with local_copies(config, team) as local:
-            found.append((local.edge_paths, len(list(Path(local.edge_paths[0]).glob("*.h5")))))
-            team.barrier.wait()
+    with local_copies(config, OfOneGroup()) as first, local_copies(config, OfOneGroup()) as second:
+        names = {path.name for path in Path(first.edge_paths[0]).glob("*.h5")}
+        assert first == second
 
-    threads = [threading.Thread(target=worker) for _ in range(3)]
-    for act in (threading.Thread.start, threading.Thread.join):
-        for thread in threads:
-            act(thread)
-
-    assert [(found[0][0], len(list((remote.case.root / "edges").iterdir())))] * 3 == found
+    assert names == {path.name for path in (remote.case.root / "edges").iterdir()}
     assert sorted({*copied, f"{remote.url}/{EMBEDDINGS}"}) == sorted(copied)
     assert list(remote.scratch.iterdir()) == []
 
@@ -400,33 +358,26 @@ def before_the_evaluation(patch: pytest.MonkeyPatch, act: Callable[[], object]) 
 def test_what_exceeds_the_limit_is_read_in_place(
     remote: RemoteCase, candidates: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = {path.name: path.stat().st_size for path in remote.case.root.glob("checkpoint/*")}
+    """And copies are their user's own."""
+    sizes = {path.name: path.stat().st_size for path in remote.case.root.glob("checkpoint/embeddings_*")}
     edges = [path.stat().st_size for name in ("edges", "known") for path in (remote.case.root / name).iterdir()]
-    fixed = sum(path.stat().st_size for path in (remote.case.root / "entity").iterdir())
-    limit = fixed + sum(edges) + sum(size for name, size in sizes.items() if "embeddings" not in name)
-    limit += max(size for name, size in sizes.items() if "embeddings" in name)  # one partition or more, but not all
+    # One partition or more, but not all.
+    limit = remote.bytes_of_small_files() + sum(edges) + max(sizes.values())
     found: list[Path] = []
 
     def look() -> None:
         found.extend(path for path in remote.scratch.rglob("*") if path.is_file() and not path.name.startswith("."))
         assert sum(path.stat().st_size for path in found) <= limit
+        assert {stat.S_IMODE(path.stat().st_mode) for path in found} <= {0o600}
 
     before_the_evaluation(monkeypatch, look)
     settings = [f"candidates={candidates}", "save_ranks=True"]
 
     assert remote.local_numbers(*settings) == remote.succeeds(*settings, f"scratch_limit={limit}", workers=workers)
 
-    copied = [path.name for path in found]
-    assert len(edges) == sum(name.startswith("edges_") for name in copied)
-    assert 0 < sum(name.startswith("embeddings_") for name in copied) < sum("embeddings" in name for name in sizes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("candidates", POLICIES[:2])
-def test_with_room_for_small_files_only_all_else_is_read_in_place(remote: RemoteCase, candidates: str) -> None:
-    expected = remote.local_numbers(f"candidates={candidates}")
-
-    assert remote.succeeds(f"candidates={candidates}", f"scratch_limit={remote.bytes_of_small_files()}") == expected
+    copied = [path.name.partition("_")[0] for path in found]
+    assert len(edges) == copied.count("edges")
+    assert 0 < copied.count("embeddings") < len(sizes)
 
 
 def test_a_disk_that_is_full_is_one_line(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,42 +393,6 @@ def test_a_disk_that_is_full_is_one_line(remote: RemoteCase, monkeypatch: pytest
 
     assert fault.startswith(f"{remote.scratch}: cannot write a copy of {remote.url}/checkpoint/model.v3.h5 (")
     assert fault.endswith("bytes): No space left on device; choose another scratch_path or set scratch_limit")
-
-
-# Runs that are killed
-
-_KILLED = """
-import os, signal, sys
-from pbgeval.cli import main
-from pbgeval.inputs.partitions import PartitionHolder
-
-enter, calls = PartitionHolder.enter, []
-def counted(self, *arguments):
-    calls.append(arguments)
-    tables = enter(self, *arguments)
-    if len(calls) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return tables
-PartitionHolder.enter = counted
-sys.argv[0] = "kgeval-dist"
-main()
-"""
-
-
-@pytest.mark.slow
-def test_what_a_run_that_was_killed_left_is_removed_by_the_next_one(remote: RemoteCase) -> None:
-    config = ["--config", str(remote.case.config)]
-    killed = subprocess.run(
-        [sys.executable, "-c", _KILLED, *config, *remote.arguments()], cwd=remote.case.root, timeout=PATIENCE
-    )
-    assert killed.returncode == -signal.SIGKILL
-    assert len(list(remote.scratch.rglob("embeddings_user_*.h5"))) >= 2
-
-    done = run_command(remote.case, *remote.arguments())
-
-    assert [f"warning: {line}" for line in done.warnings] == done.faults
-    assert [*remote.scratch.iterdir()] == []
-    assert remote.local_numbers() == numbers_of(remote.case.root / "remote")
 
 
 # A folder for scratch that others use too
@@ -515,22 +430,6 @@ def test_what_others_made_by_a_name_like_ours_is_neither_entered_nor_removed_nor
     assert (remote.case.root.parent / "users").exists()
 
 
-@pytest.mark.slow
-def test_copies_are_their_users_own_while_the_run_lasts(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    modes: dict[str, int] = {}
-
-    def look() -> None:
-        modes.update((path.name, stat.S_IMODE(os.lstat(path).st_mode)) for path in remote.scratch.rglob("*"))
-
-    before_the_evaluation(monkeypatch, look)
-    with umask(0o022):
-        remote.succeeds()
-
-    assert [mode for name, mode in modes.items() if name.startswith("pbgeval-")] == [0o700]
-    assert {mode for name, mode in modes.items() if "." in name} == {0o600}
-    assert Path(EMBEDDINGS).name in modes
-
-
 def test_a_signal_to_end_while_objects_are_copied_leaves_nothing(
     remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -542,8 +441,7 @@ def test_a_signal_to_end_while_objects_are_copied_leaves_nothing(
 
     done = remote.run()
 
-    assert (done.status, done.out, re.findall("ended by SIGTERM", done.err)) == (75, "", ["ended by SIGTERM"])
-    assert list(remote.scratch.iterdir()) == []
+    assert (done.status, done.out, done.err.count("ended by SIGTERM"), [*remote.scratch.iterdir()]) == (75, "", 1, [])
 
 
 # Faults
@@ -617,7 +515,8 @@ def test_a_fault_names_the_url_and_leaves_nothing(
 def test_without_credentials_or_endpoint_nothing_is_read(
     remote: RemoteCase, environment: dict[str, str], line: str
 ) -> None:
-    done = start_command(remote.case, *remote.arguments(*remote.only_the_checkpoint()), environment=environment)
+    files = [f"entity_path={remote.case.root}/entity", f"edge_paths={remote.case.root}/edges"]
+    done = start_command(remote.case, *remote.arguments(*files, *remote.known_here()), environment=environment)
 
     compare(done, [line.replace("{url}", remote.url)], remote.case.root)
 
@@ -640,17 +539,15 @@ def test_an_environment_that_was_mended_is_used_by_the_same_process(
 def test_an_object_that_changes_while_it_is_copied_is_refused(
     remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = (remote.case.root / EMBEDDINGS).read_bytes()
-    copied = object_storage.copy_object
+    content, copied = (remote.case.root / EMBEDDINGS).read_bytes(), object_storage.copy_object
 
     def after_a_change(of: RemoteObject, path: Path) -> None:
-        if of.url.endswith(EMBEDDINGS):
-            remote.store.put(f"{remote.key}/{EMBEDDINGS}", content[: len(content) // 2])
+        remote.store.put(f"{remote.key}/{EMBEDDINGS}", content[: len(content) // 2])
         copied(of, path)
 
     monkeypatch.setattr(object_storage, "copy_object", after_a_change)
 
-    assert remote.refused().startswith(f"{remote.url}/{EMBEDDINGS}: expected ")
+    assert remote.only_line(remote.run()).startswith(f"{remote.url}/{EMBEDDINGS}: expected ")
 
 
 @pytest.mark.slow
@@ -661,7 +558,7 @@ def test_an_object_that_changes_while_it_is_read_in_place_is_refused(
     changed = content[:-1] + bytes([content[-1] ^ 1])
     before_the_evaluation(monkeypatch, lambda: remote.store.put(f"{remote.key}/{EMBEDDINGS}", changed))
 
-    fault = remote.refused(f"scratch_limit={remote.bytes_of_small_files()}")
+    fault = remote.only_line(remote.run(f"scratch_limit={remote.bytes_of_small_files()}"))
 
     expected = f"{remote.url}/{EMBEDDINGS}: expected the object of the start ({len(content)} bytes, version "
     assert (fault.startswith(expected), fault.endswith("; it changed during the run: start it again")) == (True, True)

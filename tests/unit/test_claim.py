@@ -6,6 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 from pbgeval.cluster import claim as claim_module
 from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, describe_process, scheduler_job
 from pbgeval.errors import OutputError
+from tests.clusters import wait_until
 
 
 def me(**facts: Any) -> dict[str, Any]:
@@ -34,6 +38,14 @@ def left_by(folder: Path, **facts: Any) -> None:
     (folder / OWNER).write_text(json.dumps(me(**facts)))
 
 
+@contextmanager
+def owned(one: Ownership) -> Iterator[Ownership]:
+    """Own a directory, and release it."""
+    one.acquire()
+    yield one
+    one.release()
+
+
 def dead_process() -> dict[str, Any]:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
@@ -41,15 +53,12 @@ def dead_process() -> dict[str, Any]:
 
 
 def test_a_directory_has_one_owner_until_it_is_released(tmp_path):
-    first, second = claim(tmp_path), claim(tmp_path)
-    first.acquire()
-
-    with pytest.raises(OutputError, match=f"another run is writing here \\(process {os.getpid()} on here\\)"):
-        second.acquire()
-    first.release()
+    line = f"another run is writing here \\(process {os.getpid()} on here\\)"
+    with owned(claim(tmp_path)), pytest.raises(OutputError, match=line):
+        claim(tmp_path).acquire()
     assert list(tmp_path.iterdir()) == []
-    second.acquire()
-    second.release()
+    with owned(claim(tmp_path)):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -59,11 +68,8 @@ def test_a_directory_has_one_owner_until_it_is_released(tmp_path):
 )
 def test_a_dead_owner_of_this_host_and_a_damaged_file_are_taken_over_at_once(tmp_path, left):
     (tmp_path / OWNER).write_text(left)
-    ours = claim(tmp_path)
-    ours.acquire()
-
-    assert ours.me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
-    ours.release()
+    with owned(claim(tmp_path)) as ours:
+        assert ours.me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,47 +85,36 @@ def test_an_owner_elsewhere_is_dead_after_three_missed_heartbeats_or_if_its_job_
     left_by(tmp_path, **facts)
     (tmp_path / HEARTBEAT).write_text("last")
     lines: list[str] = []
-    claimed = Ownership(tmp_path, me(**ours), lines.append)
-    claimed.acquire()
-    claimed.release()
+    with owned(Ownership(tmp_path, me(**ours), lines.append)):
+        pass
 
-    assert len(said) == len(lines)
-    assert all(part in line for part, line in zip(said, lines, strict=True))
+    assert [part in line for part, line in zip(said, lines, strict=True)] == [True] * len(said)
 
 
 def test_an_owner_elsewhere_that_beats_is_alive(tmp_path):
-    theirs = claim(tmp_path, host="there")
-    theirs.acquire()
-
-    with pytest.raises(OutputError, match="on there"):
+    with owned(claim(tmp_path, host="there")), pytest.raises(OutputError, match="on there"):
         claim(tmp_path).acquire()
-    theirs.release()
 
 
 def test_the_heartbeat_stays_in_its_folder_when_the_working_directory_changes(tmp_path, monkeypatch):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
+    for name in "ab":
+        (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "a")
-    ours = claim(Path("output"))
+    ours, beat = claim(Path("output")), tmp_path / "a" / "output" / HEARTBEAT
     ours.acquire()
     monkeypatch.chdir(tmp_path / "b")
-    before = (tmp_path / "a" / "output" / HEARTBEAT).read_text()
-    until = time.monotonic() + 10
-    while (tmp_path / "a" / "output" / HEARTBEAT).read_text() == before:
-        assert time.monotonic() < until, "the heartbeat has stopped"
-        time.sleep(0.02)
+    before = beat.read_text()
+    wait_until(lambda: beat.read_text() != before, "the heartbeat has stopped")
     monkeypatch.chdir(tmp_path / "a")
     ours.release()
 
-    assert [*(tmp_path / "a" / "output").iterdir(), *(tmp_path / "b").iterdir()] == []
+    assert [*beat.parent.iterdir(), *(tmp_path / "b").iterdir()] == []
 
 
 def test_a_folder_that_is_removed_does_not_come_back(tmp_path):
-    ours = claim(tmp_path / "output")
-    ours.acquire()
-    (tmp_path / "output").rename(tmp_path / "elsewhere")
-    time.sleep(0.5)  # some heartbeats
-    ours.release()
+    with owned(claim(tmp_path / "output")):
+        (tmp_path / "output").rename(tmp_path / "elsewhere")
+        time.sleep(0.5)  # some heartbeats
 
     assert not (tmp_path / "output").exists()
 
@@ -136,38 +131,29 @@ def test_who_was_taken_for_dead_leaves_the_directory_alone(tmp_path):
     """Its job was started again while its host was cut off."""
     first = claim(tmp_path, host="elsewhere", job="SLURM_JOB_ID=5")
     first.acquire()
-    second = claim(tmp_path, job="SLURM_JOB_ID=5")
-    second.acquire()
-
-    assert (first.is_held, second.is_held) == (False, True)
-    time.sleep(0.25)
-    assert (tmp_path / HEARTBEAT).read_text().startswith(second.me["nonce"])
-    first.release()
-    assert {OWNER, HEARTBEAT} == {path.name for path in tmp_path.iterdir()}
-    second.release()
+    with owned(claim(tmp_path, job="SLURM_JOB_ID=5")) as second:
+        assert (first.is_held, second.is_held) == (False, True)
+        time.sleep(0.25)
+        assert (tmp_path / HEARTBEAT).read_text().startswith(second.me["nonce"])
+        first.release()
+        assert {OWNER, HEARTBEAT} == {path.name for path in tmp_path.iterdir()}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
     left_by(tmp_path, **dead_process())
-    claims = [claim(tmp_path) for _ in range(8)]
-    owners, barrier = [], threading.Barrier(len(claims))
+    claims, barrier = [claim(tmp_path) for _ in range(8)], threading.Barrier(8)
 
     def start(one: Ownership) -> None:
         barrier.wait()
-        try:
+        with suppress(OutputError):
             one.acquire()
-        except OutputError:
-            return
-        owners.append(one)
 
-    threads = [threading.Thread(target=start, args=(one,)) for one in claims]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (1, owners[0].me["nonce"]) == (len(owners), json.loads((tmp_path / OWNER).read_text())["nonce"])
-    owners[0].release()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(start, claims))
+    (owner,) = (one for one in claims if one.is_held)
+    assert owner.me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
+    owner.release()
     assert list(tmp_path.iterdir()) == []
 
 

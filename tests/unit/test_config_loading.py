@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
-from pbgeval.config import EvalConfig, load_config
+from pbgeval.config import load_config
 from pbgeval.errors import ConfigError
 from tests.kit import refusals
 
@@ -103,13 +103,13 @@ def test_a_config_can_be_pickled_for_workers(folder: Path, name: str, text: str)
 
 def test_training_only_keys_that_the_file_sets_are_named(folder: Path) -> None:
     data = json.dumps(SETTINGS | {"num_epochs": 1, "lr": 0.1, "workers": 2, "init_path": "not/there"})
-    ours = OURS.replace("EvalConfig(", "EvalConfig(lr=0.1, ")
+    theirs = write(folder / "theirs.py", THEIRS)
 
     assert load_config(write(folder / "data.json", data)).ignored == ("init_path", "num_epochs", "lr")
-    with pytest.raises(ConfigError, match="lr: only PyTorch-BigGraph's training uses this key; remove it"):
-        load_config(write(folder / "ours.py", ours))
-    assert load_config(write(folder / "theirs.py", THEIRS)).ignored == ()
-    assert load_config(folder / "theirs.py", ["verbose=1"]).ignored == ("verbose",)
+    assert (load_config(theirs).ignored, load_config(theirs, ["verbose=1"]).ignored) == ((), ("verbose",))
+    assert faults_of(write(folder / "ours.py", OURS.replace("EvalConfig(", "EvalConfig(lr=0.1, "))) == (
+        "ours.py:4: lr: only PyTorch-BigGraph's training uses this key; remove it",
+    )
 
 
 # Python files
@@ -117,19 +117,13 @@ def test_training_only_keys_that_the_file_sets_are_named(folder: Path) -> None:
 
 def test_a_python_file_runs_in_its_place_with_its_neighbours(folder: Path, tmp_path: Path) -> None:
     text = "from neighbour import DIMENSION\n" + THEIRS.replace("'dimension': 8", "'dimension': DIMENSION")
-    other = tmp_path / "other"
-    other.mkdir()
-    for place, dimension in ((folder, 6), (other, 10)):
-        write(place / "neighbour.py", f"DIMENSION = {dimension}\n")
-        write(place / "eval.py", text)
     paths = [f"{key}={folder / key.split('_')[0]}" for key in ("entity_path", "checkpoint_path")]
     path_before, modules_before = list(sys.path), set(sys.modules)
+    for place, dimension in ((folder, 6), (tmp_path, 10)):
+        write(place / "neighbour.py", f"DIMENSION = {dimension}\n")
+        config = load_config(write(place / "eval.py", text), [*paths, f"edge_paths={folder / 'edges'}"])
+        assert (dimension, path_before) == (config.dimension, sys.path)
 
-    assert (6, 10, path_before) == (
-        load_config(folder / "eval.py").dimension,
-        load_config(other / "eval.py", [*paths, f"edge_paths={folder / 'edges'}"]).dimension,
-        sys.path,
-    )
     assert {"neighbour", "pbgeval_config_eval"}.isdisjoint(set(sys.modules) - modules_before)
     assert set(os.listdir(folder)) == {"entity", "edges", "checkpoint", "eval.py", "neighbour.py"}  # no bytecode
 
@@ -192,13 +186,17 @@ def test_a_broken_file_gives_one_line_with_its_place(folder: Path, text: str, st
     assert fault.startswith(start), fault
 
 
-def test_a_fault_in_a_neighbour_is_placed_there(folder: Path) -> None:
-    write(folder / "eval.py", "import broken\n")
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("\n\nx = (\n", "broken.py:3: SyntaxError: '(' was never closed"),
+        ("\nraise OSError('no')\n", "broken.py:2: OSError: no"),
+    ],
+)
+def test_a_fault_in_a_neighbour_is_placed_there(folder: Path, text: str, fault: str) -> None:
+    write(folder / "broken.py", text)
 
-    write(folder / "broken.py", "\n\nx = (\n")
-    assert faults_of(folder / "eval.py") == ("broken.py:3: SyntaxError: '(' was never closed",)
-    write(folder / "broken.py", "\nraise OSError('no')\n")
-    assert faults_of(folder / "eval.py") == ("broken.py:2: OSError: no",)
+    assert faults_of(write(folder / "eval.py", "import broken\n")) == (fault,)
 
 
 def test_a_file_that_changed_is_read_anew(folder: Path) -> None:
@@ -207,16 +205,19 @@ def test_a_file_that_changed_is_read_anew(folder: Path) -> None:
         assert dimension == load_config(path).dimension
 
 
-def test_a_missing_file_or_a_directory_gives_one_line(folder: Path) -> None:
-    assert (faults_of(folder / "absent.py"), faults_of("absent/eval.py"), faults_of(folder)) == (
-        (f"{folder}/absent.py: no such config file",),
-        ("absent/eval.py: no such config file",),
-        (f"{folder} is a folder, not a config file",),
-    )
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        ("{folder}/absent.py", "{folder}/absent.py: no such config file"),
+        ("absent/eval.py", "absent/eval.py: no such config file"),
+        ("{folder}", "{folder} is a folder, not a config file"),
+        ("{folder}/checkpoint", "{folder}/checkpoint is a folder, not a config file; did you mean its config.json?"),
+    ],
+)
+def test_a_missing_file_or_a_directory_gives_one_line(folder: Path, path: str, fault: str) -> None:
     write(folder / "checkpoint" / "config.json", "{}")
-    assert (f"{folder}/checkpoint is a folder, not a config file; did you mean its config.json?",) == faults_of(
-        folder / "checkpoint"
-    )
+
+    assert (fault.format(folder=folder),) == faults_of(path.format(folder=folder))
 
 
 def test_a_file_that_cannot_be_opened_gives_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,38 +233,25 @@ def test_a_file_that_cannot_be_opened_gives_one_line(folder: Path, monkeypatch: 
 # where paths lead
 
 
-def test_paths_from_get_config_start_in_its_folder_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = folder.parent
-    (elsewhere / "entity").mkdir()
-    monkeypatch.chdir(elsewhere)
-
-    config = load_config(write(folder / "eval.py", OURS))
-    assert str(folder / "entity") == config.entity_path
-
-    (folder / "entity").rmdir()
-    assert (
-        f"eval.py: entity_path: no such directory: {folder / 'entity'} (entity, relative to the config's folder)",
-    ) == faults_of(folder / "eval.py")
-
-
-@pytest.mark.parametrize("name", ["eval.py", "eval.json"])
-def test_paths_of_pbg_start_in_the_working_directory_then_in_the_configs_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize(
+    ("name", "text"), [("ours.py", OURS), ("eval.py", THEIRS), ("eval.json", json.dumps(SETTINGS))]
+)
+def test_paths_start_in_the_configs_folder_those_of_pbg_in_the_working_directory_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
     elsewhere = folder.parent
     (elsewhere / "entity").mkdir()
     monkeypatch.chdir(elsewhere)
-    write(folder / name, json.dumps(SETTINGS) if name.endswith("json") else THEIRS)
+    write(folder / name, text)
 
     config = load_config(os.path.join("place", name))
-    assert (str(elsewhere / "entity"), [str(folder / "edges")]) == (config.entity_path, config.edge_paths)
-    assert str(folder / "checkpoint") == config.checkpoint_path
+    places = ((folder if name == "ours.py" else elsewhere) / "entity", folder / "checkpoint", folder / "edges")
+    assert list(map(str, places)) == [config.entity_path, config.checkpoint_path, *config.edge_paths]
 
     (folder / "edges").rmdir()
-    assert (
-        f"{name}: edge_paths[0]: no such directory: {elsewhere / 'edges'} (edges, relative to the working directory) "
-        f"or {folder / 'edges'} (edges, relative to the config's folder)",
-    ) == faults_of(folder / name)
+    there = f"{elsewhere / 'edges'} (edges, relative to the working directory) or " if name != "ours.py" else ""
+    fault = f"no such directory: {there}{folder / 'edges'} (edges, relative to the config's folder)"
+    assert (f"{name}: edge_paths[0]: {fault}",) == faults_of(folder / name)
 
 
 def test_a_file_in_the_place_of_a_directory_and_an_absolute_path_are_said_to_be(
@@ -289,19 +277,16 @@ def test_the_working_directory_is_that_of_the_call_even_if_the_file_changes_it(
 
 
 def test_the_config_of_a_checkpoint_implies_its_folder(folder: Path) -> None:
-    checkpoint = folder / "checkpoint"
     data = json.dumps(SETTINGS | {"checkpoint_path": "of/training", "entity_path": str(folder / "entity")})
-    write(checkpoint / "config.json", data)
-    overrides = [f"edge_paths={folder / 'edges'}"]
+    path, overrides = write(folder / "checkpoint" / "config.json", data), [f"edge_paths={folder / 'edges'}"]
 
-    (fault,) = faults_of(checkpoint / "config.json", *overrides)
+    (fault,) = faults_of(path, *overrides)
     assert fault.startswith("config.json: checkpoint_path: no such directory: "), fault
 
-    write(checkpoint / "checkpoint_version.txt", "1\n")
-    config = load_config(checkpoint / "config.json", overrides)
-    assert (str(checkpoint), "checkpoint") == (config.checkpoint_path, config.name)
-    chosen = load_config(checkpoint / "config.json", [*overrides, f"checkpoint_path={folder / 'edges'}"])
-    assert str(folder / "edges") == chosen.checkpoint_path
+    write(folder / "checkpoint" / "checkpoint_version.txt", "1\n")
+    config = load_config(path, overrides)
+    chosen = load_config(path, [*overrides, f"checkpoint_path={folder / 'edges'}"]).checkpoint_path
+    assert (str(path.parent), "checkpoint", str(folder / "edges")) == (config.checkpoint_path, config.name, chosen)
 
 
 # reference data
@@ -314,13 +299,9 @@ def test_the_config_of_every_reference_checkpoint_loads_with_paths_of_now(refere
     source = folder / "checkpoint" / "config.json"
     config = load_config(source, [f"entity_path={folder / 'entity'}", f"edge_paths={folder / 'edges_test'}"])
 
-    assert str(folder / "checkpoint") == config.checkpoint_path
     raw = json.loads(source.read_text())
-    loaded = {key: value for key, value in attrs.asdict(config).items() if key in raw and not key.endswith("paths")}
-    assert set(raw) - {"edge_paths"} == set(loaded) | set(config.ignored)
-    assert not loaded.keys() & set(config.ignored)
-    assert {key: value for key, value in raw.items() if key in loaded and not key.endswith("_path")} == {
-        key: value for key, value in loaded.items() if not key.endswith("_path")
-    }
+    loaded = {key: value for key, value in attrs.asdict(config).items() if key in raw and key not in config.ignored}
+    now = {key: loaded[key] for key in ("entity_path", "edge_paths", "checkpoint_path")}
     assert {"lr", "num_epochs", "half_precision"} <= set(config.ignored)
-    assert isinstance(config, EvalConfig)
+    assert loaded == {key: value for key, value in raw.items() if key not in config.ignored} | now
+    assert str(folder / "checkpoint") == config.checkpoint_path

@@ -31,9 +31,8 @@ def ancestors(name: str, parents: dict[str, list[str]]) -> set[str]:
 
 
 def slow_distance(one: str, other: str, parents: dict[str, list[str]], depths: dict[str, int]) -> int | None:
-    if one == other or one in ancestors(other, parents) or other in ancestors(one, parents):
-        return abs(depths[one] - depths[other])
-    return None
+    is_related = one == other or one in ancestors(other, parents) or other in ancestors(one, parents)
+    return abs(depths[one] - depths[other]) if is_related else None
 
 
 @st.composite
@@ -59,11 +58,8 @@ def test_related_types_and_gains_are_those_of_the_definition(tmp_path_factory, h
         return
     taxonomy = Taxonomy.read(path)
     true = data.draw(st.lists(st.sampled_from(sorted(parents)), max_size=3))
-    expected = {}
-    for name in parents:
-        near = [slow_distance(name, one, parents, depths) for one in true]
-        if any(distance is not None for distance in near):
-            expected[name] = min(distance for distance in near if distance is not None)
+    near = {name: {slow_distance(name, one, parents, depths) for one in true} - {None} for name in parents}
+    expected = {name: min(distances) for name, distances in near.items() if distances}
 
     related = taxonomy.related([taxonomy.find(name) for name in true])
 
