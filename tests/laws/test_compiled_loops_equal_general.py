@@ -1,0 +1,219 @@
+"""Compiled loops within whole evaluations: every figure and count of the general path, whatever is asked of them.
+
+One loop counts blocks of queries and candidates, another gathers the lists of sampled candidates.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from pbgeval.ranking import auc_sampling, blocks, certified, fused, gathered_chunks, kernels, ranking_pass, sampled
+from pbgeval.ranking.block_threads import BlockThreads
+from tests.examples import crossed
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
+from tests.saved_ranks import counts_of
+
+FILTERED = ("filter_paths=edges",)  # known answers do not compete
+SETTINGS = {
+    "raw": (),
+    "filtered": FILTERED,
+    "distances": ("comparator=squared_l2", *FILTERED),
+    "cosines": ("comparator=cos",),
+    "restricted": ("restrict_entities=" + ",".join(f"user:{at % 2}:{at}" for at in range(3, 30, 2)), *FILTERED),
+    "by relation": ("train_paths=edges", "type_constraint=observed"),
+    "two operators": ("max_memory=2GB", *FILTERED),
+}
+SETTINGS_OF_CHUNKS = {  # and whether the loop gathers the lists
+    "raw": ((), True),
+    "filtered": (FILTERED, True),
+    "tails": (("disable_lhs_negs=True", *FILTERED), True),
+    "as PyTorch-BigGraph": (("pbg_semantics=True",), True),
+    "short lists": (("num_batch_negs=1", "num_uniform_negs=40"), True),
+    "no batch": (("num_batch_negs=0", *FILTERED), None),
+    "distances": (("comparator=l2", *FILTERED), False),
+    "biased": (("bias=True",), False),
+    "constrained": (SETTINGS["by relation"], None),
+    "a loss": (("compute_loss=True",), False),
+}
+CERTIFIED_SETTINGS = [("raw", 1.0), ("filtered", 1.0), ("filtered", 0.2), ("filtered", None), ("by relation", 1.0)]
+
+
+def write_case(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> TinyCase:
+    """Write a graph with twins, of whose scores the AUC wants a sample."""
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
+    monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)
+    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", 7)
+    monkeypatch.setattr(sampled, "CELLS_AT_A_TIME", 500)
+    case = TinyCase.write(folder, partition_sizes=(33, 30), edges_per_bucket=12, **settings)
+    case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # twins
+    return case
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyCase:
+    return write_case(tmp_path / "case", monkeypatch)
+
+
+def count_at_a_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "BYTES_PER_BLOCK", 1)  # as few candidates as there may be
+    for module in (kernels, ranking_pass):
+        monkeypatch.setattr(module, "COLUMNS_AT_A_TIME", width)
+
+
+def num_calls_of(case: TinyCase, *overrides: str, module: Any = blocks, owner: Any = blocks) -> int:
+    """Compare what both ways find, and return how often the loop was called."""
+    with (
+        mock.patch.object(module, "JIT_MIN_CELLS", 0),
+        mock.patch.object(owner, "count", autospec=True, side_effect=owner.count) as count,
+    ):
+        found = evaluated(case, *overrides, "save_ranks=True", output="compiled")
+    with mock.patch.object(module, "is_installed", return_value=False), mock.patch.object(owner, "count", None):
+        expected = evaluated(case, *overrides, "save_ranks=True", output="general")  # a call of `count` is a fault
+    assert (found, counts_of(case.root / "compiled")) == (expected, counts_of(case.root / "general"))
+    return count.call_count
+
+
+def num_gathered(case: TinyCase, *overrides: str) -> int:
+    chunks = gathered_chunks.GatheredChunks
+    return num_calls_of(case, "candidates=sampled", *overrides, module=gathered_chunks, owner=chunks)
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    ("settings", "num_threads", "width", "candidates"),
+    crossed(list(SETTINGS), [(1, 576), (2, 7)], ["all", "partition"], quick=4),
+)
+def test_the_loop_gives_the_figures_of_the_general_path(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, num_threads: int, width: int, settings: str
+) -> None:
+    """With all candidates of a partition at a time, or seven."""
+    monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(num_threads)))
+    count_at_a_time(width, monkeypatch)
+
+    assert num_calls_of(case, f"candidates={candidates}", *SETTINGS[settings])
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    ("settings", "in_bfloat16", "comparator", "candidates"),
+    crossed(CERTIFIED_SETTINGS, ["dot", "cos", "l2", "squared_l2"], ["all", "partition"], quick=5),
+)
+def test_certified_ranks_are_those_of_the_general_path(
+    case: TinyCase,
+    monkeypatch: pytest.MonkeyPatch,
+    candidates: str,
+    comparator: str,
+    settings: str,
+    in_bfloat16: float | None,
+) -> None:
+    """A product in bfloat16 may leave any share of the cells open, some, or is not tried."""
+    monkeypatch.setattr(blocks, "multiplies_bfloat16", lambda: in_bfloat16 is not None)
+    monkeypatch.setattr(certified, "MAX_OPEN_SHARE", in_bfloat16 or 0.0)
+    count_at_a_time(7 if settings == "filtered" else 576, monkeypatch)
+    overrides = (f"candidates={candidates}", "precision=certified", f"comparator={comparator}", *SETTINGS[settings])
+
+    assert num_calls_of(case, *overrides)
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
+) -> None:
+    monkeypatch.setattr(certified, "MAX_OPEN", 37)
+    case.spoil_embeddings("user", 1, slice(0, 30), 0.25)  # nearly all are twins
+    overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
+
+    assert num_calls_of(case, *overrides) > 50
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_a_bias_beside_a_root_is_left_to_float64(case: TinyCase, candidates: str) -> None:
+    overrides = (f"candidates={candidates}", "precision=certified", "comparator=l2", "bias=True", *FILTERED)
+
+    assert num_calls_of(case, *overrides) == 0
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("asked", ["save_topk=3", "metrics=auc"])
+def test_who_wants_all_scores_gets_them(case: TinyCase, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 1 << 20)
+
+    assert num_calls_of(case, "candidates=all", asked) == 0
+
+
+def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", 1 << 20)
+    monkeypatch.setattr(ranking_pass, "COLUMNS_AT_A_TIME", 4)
+    widths = []
+    width = ranking_pass._width
+    monkeypatch.setattr(ranking_pass, "_width", lambda *args: widths.append(width(*args)) or widths[-1])
+    monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(2)))
+
+    num_calls = num_calls_of(case, "candidates=all")
+    widths = [of_loop for of_loop in widths if of_loop != kernels.CANDIDATES_PER_BLOCK]
+    assert 0 < max(widths, default=0) <= 12  # of 63 candidates
+    assert num_calls > 4 * len(widths)
+
+
+# Lists of sampled candidates
+
+
+@pytest.mark.parametrize(
+    ("name", "dynamic", "dimension"), crossed(list(SETTINGS_OF_CHUNKS), [False, True], [8, 300], quick=2)
+)
+def test_gathered_lists_give_the_figures_of_the_general_path(
+    name: str, dynamic: bool, dimension: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every operator that the loop knows, with global embeddings and without."""
+    overrides, is_gathered = SETTINGS_OF_CHUNKS[name]
+    case = write_case(tmp_path / "case", monkeypatch, dynamic=dynamic, dimension=dimension)
+
+    assert is_gathered in (None, num_gathered(case, *overrides) > 0)
+
+
+def test_threads_share_a_block_of_lists(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+
+    assert num_gathered(case, *FILTERED) >= 3
+
+
+def test_without_the_routine_of_torch_the_general_path_serves(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks.blas, "find_sgemm", lambda: None)
+
+    assert not num_gathered(case)
+
+
+def test_other_bits_than_those_of_products_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks._agrees.cache_clear()
+    other = blocks.product
+    monkeypatch.setattr(blocks, "product", lambda q, c: torch.nextafter(other(q, c), torch.tensor(9.0)))
+    try:
+        assert not blocks.product_is_callable()
+    finally:
+        blocks._agrees.cache_clear()
+
+
+# The kernel of a GPU. What else it gives: test_fast_paths_equal_general_path.py, test_every_path_runs_on_a_device.py.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_certified_ranks_are_not_left_to_the_fused_kernel(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
+) -> None:
+    """It serves float32 alone, whatever else would let it count."""
+    overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
+    expected = evaluated(case, *overrides, output="general")
+    monkeypatch.setattr(fused, "has_kernel", lambda device: True)
+    monkeypatch.setattr(fused, "self_check", lambda device: None)
+    monkeypatch.setattr(ranking_pass, "_count_fused", None)  # a call of it is a fault
+
+    assert evaluated(case, *overrides, output="fused") == expected
