@@ -17,7 +17,7 @@ import torch
 from attrs import frozen
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.ranking import blocks, certified, chunk_loops, counting, fused, gathered_chunks, ranking_pass
+from pbgeval.ranking import blocks, certified, chunk_loops, counting, fused, gathered_chunks, kernels, ranking_pass
 from pbgeval.ranking import known_answers as semi_join
 from pbgeval.scoring import certified as exact
 from pbgeval.scoring import distances, fast_products
@@ -101,6 +101,8 @@ def watch_float32(patch: pytest.MonkeyPatch, note: Note) -> None:
 def count_by_kernel(patch: pytest.MonkeyPatch) -> None:
     assert fused.DEVICE_TYPES, "the fixture fused_device comes before"
     patch.setattr(fused, "TILES", fused.Tiles())  # the package's own: fewer to interpret
+    patch.setattr(kernels, "FUSED_CANDIDATES_PER_BLOCK", 20)
+    patch.setattr(kernels, "FUSED_QUERIES_PER_BLOCK", 30)
 
 
 def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:

@@ -225,21 +225,24 @@ def chunks(
     return result
 
 
-def rank_metrics(ranks: Collection[Ranks], hits_at: Collection[int]) -> dict[str, dict[str, float]]:
+def rank_metrics(
+    ranks: Collection[Ranks], hits_at: Collection[int], weights: Sequence[Fraction] | None = None
+) -> dict[str, dict[str, float]]:
     """Rank type -> metric -> value, rounded once from an exact fraction."""
     metrics: dict[str, dict[str, float]] = {}
     for rank_type, low, high in (("optimistic", 0, 0), ("realistic", 0, 1), ("pessimistic", 1, 1)):
         of = [realistic(r[low], r[high]) for r in ranks]
-        queries = rank_metrics_reference.Queries(of, [r.num_candidates for r in ranks])
+        queries = rank_metrics_reference.Queries(of, [r.num_candidates for r in ranks], weights)
         names = [metric.name for metric in query_metrics(tuple(hits_at))]
         metrics[rank_type] = {"count": len(of)} | {name: rank_metrics_reference.value(name, queries) for name in names}
     return metrics
 
 
-def query_auc(ranks: Iterable[Ranks]) -> float | None:
+def query_auc(ranks: Collection[Ranks], weights: Sequence[Fraction] | None = None) -> float | None:
     """Mean share of a query's competitors that the true entity beats, ties one half; None if nobody competes."""
-    shares = [1 - (realistic(r.optimistic, r.pessimistic) - 1) / (r.num_candidates - 1) for r in ranks if r[2] > 1]
-    return float(sum(shares) / len(shares)) if shares else None
+    weighted = [(r, weight) for r, weight in zip(ranks, weights or [1] * len(ranks), strict=True) if r[2] > 1]
+    shares = [w * (1 - (realistic(r.optimistic, r.pessimistic) - 1) / (r.num_candidates - 1)) for r, w in weighted]
+    return float(sum(shares) / sum(weight for _, weight in weighted)) if shares else None
 
 
 def auc(queries: Collection[Query]) -> float | None:

@@ -14,11 +14,13 @@ from fractions import Fraction
 from itertools import compress
 from typing import NamedTuple
 
+from pbgeval.stats.query_metrics import query_metrics
 from tests import reference
 from tests.kit.graphs import Bucket, Edge, Entity, KnownEdge, TinyGraph
 from tests.laws.expected import UNITS, Draws, Protocol, is_in, rounding_bound
 from tests.reference import Query
 
+HITS_AT = (1, 3, 5, 10)
 Buckets = Mapping[Bucket, list[Edge]]
 Place = tuple[str, int, int]  # entity type, partition, row
 
@@ -297,46 +299,43 @@ def _policy(graph: TinyGraph, protocol: Protocol, rel: int) -> str:
 # Macro averages
 
 
-def macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[str, float | int | None]:
+def rank_figures(
+    cases: Sequence[Case], weights: Sequence[Fraction] | None = None, *, with_auc: bool = False
+) -> dict[str, float | None]:
+    """`<rank type>.<metric>` of some queries, and their AUC per query; None where there are none."""
+    ranks = [case.query.ranks for case in cases]
+    found = reference.rank_metrics(ranks, HITS_AT, weights) if ranks else {}
+    figures: dict[str, float | None] = {
+        f"{kind}.{name}": found[kind][name] if ranks else None
+        for kind in ("optimistic", "realistic", "pessimistic")
+        for name in ("count", *(metric.name for metric in query_metrics(HITS_AT)))
+    }
+    if not ranks:
+        figures |= {name: 0 for name in figures if name.endswith(".count")}
+    return figures | ({"query_auc": reference.query_auc(ranks, weights)} if with_auc else {})
+
+
+def macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[str, float | None]:
     """Every query weighs 1 / (evaluated edges with its key), queries outside among them."""
     frequency = Counter(case.key for case in cases)
-    of_label = [case for case in cases if is_in(case.side, label)]
-    ranked = [case for case in of_label if not case.is_outside]
-    return _weighted(ranked, [Fraction(1, frequency[case.key]) for case in ranked], filtered=filtered)
+    ranked = of_label(cases, label)
+    weights = [Fraction(1, frequency[case.key]) for case in ranked]
+    judged = [case.judged(filtered=filtered) for case in ranked]
+    return rank_figures(judged, weights, with_auc=True) | {"auc": None}
 
 
-def relation_macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[str, float | int | None]:
+def relation_macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[str, float | None]:
     """Every relation weighs the same; for query_auc, every relation with a query that has competitors."""
-    of_label = [case for case in cases if is_in(case.side, label)]
-    ranked = [case for case in of_label if not case.is_outside]
-    queries = Counter(case.rel for case in ranked)
-    competing = Counter(case.rel for case in ranked if case.judged(filtered=filtered).others)
-    figures = _weighted(ranked, [Fraction(1, queries[case.rel]) for case in ranked], filtered=filtered)
-    with_others = [case for case in ranked if case.judged(filtered=filtered).others]
-    of_auc = _weighted(with_others, [Fraction(1, competing[case.rel]) for case in with_others], filtered=filtered)
-    return figures | {"query_auc": of_auc["query_auc"]}
+    judged = [case.judged(filtered=filtered) for case in of_label(cases, label)]
+    of_auc = _over_relations([case for case in judged if case.others])
+    return _over_relations(judged) | {"query_auc": of_auc["query_auc"], "auc": None}
 
 
-def _weighted(cases: Sequence[Case], weights: Sequence[Fraction], *, filtered: bool) -> dict[str, float | int | None]:
-    ranks = [case.judged(filtered=filtered).query.ranks for case in cases]
+def _over_relations(cases: Sequence[Case]) -> dict[str, float | None]:
+    queries = Counter(case.rel for case in cases)
+    return rank_figures(cases, [Fraction(1, queries[case.rel]) for case in cases], with_auc=True)
 
-    def mean(values: Sequence[Fraction | int | None]) -> float | None:
-        kept = [(weight, value) for weight, value in zip(weights, values, strict=True) if value is not None]
-        total = sum(weight for weight, _ in kept)
-        return float(sum(weight * value for weight, value in kept) / total) if total else None
 
-    figures: dict[str, float | int | None] = {}
-    for kind, low, high in (("optimistic", 0, 0), ("realistic", 0, 1), ("pessimistic", 1, 1)):
-        of_kind = [reference.realistic(rank[low], rank[high]) for rank in ranks]
-        figures[f"{kind}.count"] = len(ranks)
-        figures[f"{kind}.mean_rank"] = mean(of_kind)
-        figures[f"{kind}.mean_reciprocal_rank"] = mean([1 / rank for rank in of_kind])
-        for cutoff in (1, 3, 5, 10):
-            figures[f"{kind}.hits_at_{cutoff}"] = mean([int(rank <= cutoff) for rank in of_kind])
-    shares = [
-        1 - (reference.realistic(rank.optimistic, rank.pessimistic) - 1) / (rank.num_candidates - 1)
-        if rank.num_candidates > 1
-        else None
-        for rank in ranks
-    ]
-    return figures | {"query_auc": mean(shares), "auc": None}
+def of_label(cases: Sequence[Case], label: str) -> list[Case]:
+    """Return the queries that are ranked and that the report counts under a label."""
+    return [case for case in cases if not case.is_outside and is_in(case.side, label)]

@@ -17,7 +17,7 @@ from pbgeval.storage.row_files import find_ranks
 from pbgeval.worker import buckets, sweep
 from pbgeval.worker import buckets as so_far
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, metrics_of, numbers_of, run_command
+from tests.kit.commands import Done, flags, lacking, metrics_of, numbers_of, run_command
 from tests.kit.held_up import (
     CANDIDATES,
     SHARES,
@@ -74,12 +74,10 @@ def test_it_goes_on_after_a_write_has_failed(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(files, "system", SteppingSystem(k, full_disk))
             first = evaluate(case, output, candidates)
-        assert first.status in (0, 1, 75), (k, first)
-        assert first.status == 0 or "No space left on device" in first.err, (k, first)
+        assert first.status == 0 or (first.status in (1, 75) and "No space left on device" in first.err), (k, first)
         assert evaluate(case, output, candidates).printed == "", k
         assert numbers == results_of(output), k
-        assert not (output / "journal").exists(), k
-        assert not (output / "owner.json").exists(), k
+        assert {"journal", "owner.json"}.isdisjoint(path.name for path in output.iterdir()), k
         shutil.rmtree(output)
 
 
@@ -92,9 +90,8 @@ def test_it_goes_on_after_memory_was_short(
     module, name = (sweep, "rank") if candidates == "all" else (buckets, "bucket_pass")
     with short_of_memory(module, name, k):
         first = evaluate(case, tmp_path / "output", candidates)
-    assert first.status == 75
-    assert "worker 0: expected enough memory (set max_memory, or use fewer --workers), got: MemoryError" in first.err
-    assert "Run the same command again to resume." in first.err
+    message = "worker 0: expected enough memory (set max_memory, or use fewer --workers), got: MemoryError"
+    assert (first.status, lacking(first.err, message, "Run the same command again to resume.")) == (75, [])
     assert evaluate(case, tmp_path / "output", candidates).printed == ""
     assert numbers == results_of(tmp_path / "output")
 
@@ -107,9 +104,8 @@ def test_lists_of_another_length_are_not_gone_on_with(first: list[str], case: Ti
 
     with short_of_memory(sweep, "rank", 3):
         assert run("output", first).status == 75
-    refused = run("output", ["save_topk=3"])
-    assert refused.status == 1
-    assert "expected results of this run with the same save_topk and program version" in refused.err
+    refusal = run("output", ["save_topk=3"]).refusal
+    assert "expected results of this run with the same save_topk and program version" in refusal
     shutil.copytree(tmp_path / "output", tmp_path / "kept")
     ranges = []
     for output in ("kept", "undisturbed"):
@@ -123,8 +119,7 @@ def test_lists_of_another_length_are_not_gone_on_with(first: list[str], case: Ti
         {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / output / "topk").rglob("*.tsv")}
         for output in ("output", "whole")
     ]
-    assert texts[0] == texts[1]
-    assert texts[0]
+    assert {} != texts[0] == texts[1]
 
 
 def units_until(case: TinyCase, output: Path, stop: int) -> tuple[int, int]:
@@ -164,10 +159,8 @@ def test_an_unfinished_run_has_the_metrics_of_what_is_done(
     for place in find_ranks(output):
         columns_of = read_ranks(output, *place).columns
         for columns in (columns_of[side] for side in ENDS):
-            ranked = columns["num_candidates"] > 0
-            better, tied = (columns[name][ranked] - columns[f"excluded_{name}"][ranked] for name in ("better", "tied"))
-            ranks = 1 + better + tied / 2
-            reciprocal_ranks += (1 / ranks).tolist()
+            better, tied = (columns[name] - columns[f"excluded_{name}"] for name in ("better", "tied"))
+            reciprocal_ranks += (1 / (1 + better + tied / 2))[columns["num_candidates"] > 0].tolist()
     assert (document["complete"], document["progress"]) == (False, {"units": 4, "units_done": 2})
     assert len(reciprocal_ranks) == document["num_queries"] == 2 * document["num_edges"] > 0
     assert math.fsum(reciprocal_ranks) / len(reciprocal_ranks) == pytest.approx(

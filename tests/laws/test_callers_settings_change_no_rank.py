@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,23 +21,12 @@ from tests.kit.commands import evaluated
 
 
 @contextmanager
-def medium_precision() -> Iterator[None]:
-    """As Lightning advises for tensor cores; it changes float32 products where the processor multiplies bfloat16."""
-    torch.set_float32_matmul_precision("medium")
+def temporarily(setting: Callable[[Any], object], value: Any, usual: Any) -> Iterator[None]:
+    setting(value)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision("highest")
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """As training scripts make their tensors smaller, or exact."""
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
+        setting(usual)
 
 
 class OwnModel:
@@ -58,10 +48,11 @@ class OwnModel:
 
 
 SETTINGS: dict[str, Callable[[], AbstractContextManager[object]]] = {
-    "medium": medium_precision,
+    # As Lightning advises for tensor cores; it changes products where the processor multiplies bfloat16.
+    "medium": lambda: temporarily(torch.set_float32_matmul_precision, "medium", "highest"),
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    "bfloat16 by default": lambda: default_dtype(torch.bfloat16),
-    "float64 by default": lambda: default_dtype(torch.float64),
+    "bfloat16 by default": lambda: temporarily(torch.set_default_dtype, torch.bfloat16, torch.float32),
+    "float64 by default": lambda: temporarily(torch.set_default_dtype, torch.float64, torch.float32),
     "on a GPU by default": lambda: torch.device("meta"),  # where nothing can be computed
 }
 

@@ -20,9 +20,9 @@ from pbgeval.jit import CompiledLoop
 from tests.fast_paths import OF_A_CPU, PATHS, switch, with_needs
 from tests.kit.graphs import OPERATORS, Edge, RowSource, TinyGraph, user_relations
 from tests.kit.on_disk import write_graph
-from tests.laws.competition import Rules, expected_cases
+from tests.laws.competition import Rules, expected_cases, rank_figures
 from tests.laws.expected import Protocol
-from tests.laws.test_evaluation_equals_reference import assert_equal, rank_figures, ranks_in
+from tests.laws.test_evaluation_equals_reference import assert_equal, ranks_in
 
 DIMENSION = 6
 SIZES = (31, 30)  # of the partitions

@@ -1,13 +1,10 @@
-"""Ranks of hidden relations are the reference's, for every operator and comparator, and change nothing else."""
+"""Ranks of hidden relations, of models that score by number; of tables: test_evaluation_equals_reference.py."""
 
 from __future__ import annotations
 
 import math
-import random
-import statistics
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from attrs import evolve
@@ -18,22 +15,20 @@ from pbgeval.integrations.pykeen import RankBasedEvaluator
 from pbgeval.models.functions import side_scorer
 from pbgeval.models.pykeen import pykeen_scorer
 from pbgeval.notation import Side
+from pbgeval.report.output import result_line
 from tests import reference
 from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_command
 
 POLICIES = ["all", "partition"]
-
-
 NUM_ENTITIES, NUM_RELATIONS = 7, 4
-SOURCE = random.Random(3)
+MRR = "mean_reciprocal_rank"
 SIZES = {"num_entities": NUM_ENTITIES, "num_relations": NUM_RELATIONS}
-ENTITIES, RELATIONS = range(NUM_ENTITIES), range(NUM_RELATIONS)
-TABLE = [[[SOURCE.randint(-2, 2) for _ in ENTITIES] for _ in RELATIONS] for _ in ENTITIES]
-SCORES = torch.tensor(TABLE, dtype=torch.float32)  # by lhs, relation and rhs; most tie
-KNOWN = [(0, 0, 1), (0, 3, 1), (2, 1, 2), (5, 2, 6)]
-TEST = [(0, 1, 1), (0, 1, 1), (2, 0, 2), (3, 3, 4)]
+SOURCE = np.random.default_rng(5)
+SCORES = torch.from_numpy(SOURCE.integers(-2, 3, (NUM_ENTITIES, NUM_RELATIONS, NUM_ENTITIES))).float()  # most tie
+# Edges with times in a fourth column; of few pairs, so that answers repeat.
+TEST, KNOWN = (SOURCE.integers(0, [4, NUM_RELATIONS, NUM_ENTITIES, 5], (number, 4)) for number in (30, 60))
 
 
 class Model(torch.nn.Module):
@@ -56,22 +51,17 @@ class Model(torch.nn.Module):
         return found.repeat_interleave(2, dim=1) if self.use_inverse_triples else found
 
 
-def expected_ranks(known: Collection[tuple[int, int, int]]) -> list[float]:
-    """The realistic rank of each edge's relation."""
-    ranks = []
-    for lhs, rel, rhs in TEST:
-        others = [TABLE[lhs][of][rhs] for of in RELATIONS if of != rel and (lhs, of, rhs) not in known]
-        first, last = reference.rank_by_sorting(TABLE[lhs][rel][rhs], others)
-        ranks.append((first + last) / 2)
-    return ranks
-
-
-def check_ranks(metrics: Mapping[str, Any], ranks: Sequence[float]) -> None:
-    assert statistics.fmean(ranks) == metrics["relation.realistic.mean_rank"]
-    assert statistics.fmean(rank <= 1 for rank in ranks) == metrics["relation.realistic.hits_at_1"]
-    assert math.isclose(
-        statistics.fmean(1 / rank for rank in ranks), metrics["relation.realistic.mean_reciprocal_rank"]
-    )
+def expected_rank(edge: np.ndarray, side: int, window: int) -> float:
+    """The realistic rank of a query, by a loop over all candidates and all known edges until its time."""
+    true, now = edge[side], edge[3]
+    others = []
+    for other in range((NUM_ENTITIES, NUM_RELATIONS, NUM_ENTITIES)[side]):
+        corrupted = [*edge[:3]]
+        corrupted[side] = other
+        ages = [now - of[3] for of in (*TEST, *KNOWN) if [*of[:3]] == corrupted]
+        if other != true and not any(0 <= age <= window for age in ages):
+            others.append(float(SCORES[*corrupted]))
+    return sum(reference.rank_by_sorting(float(SCORES[*edge[:3]]), others)) / 2
 
 
 def score_side(hidden: Side, edges: torch.Tensor, scores: torch.Tensor = SCORES) -> torch.Tensor:
@@ -89,22 +79,26 @@ SCORERS = {
 
 
 @pytest.mark.parametrize(("name", "candidates"), crossed(list(SCORERS), POLICIES, quick=3))
-def test_models_that_score_by_number_rank_relations(name, candidates):
-    scorer = SCORERS[name]
-    report = evaluate_triples(
-        scorer, TEST, known=[KNOWN], candidates=candidates, relation_prediction=True, metrics=["rank"]
-    )
+def test_models_that_score_by_number_rank_relations_and_all_sides_are_filtered_by_time(name, candidates):
+    asked = {"candidates": candidates, "relation_prediction": True, "metrics": ["rank"]}
+    report = evaluate_triples(SCORERS[name], TEST, known=[KNOWN], time_window=1, known_until="query", **asked)
 
-    check_ranks(report.document["metrics"], expected_ranks({*KNOWN, *TEST}))
-    check_ranks(report.document["raw_metrics"], expected_ranks(()))
+    for part, window in {"raw_metrics": -1, "metrics": 5, "time_filtered_metrics": 1}.items():
+        for side, label in enumerate(("head", "relation", "tail")):
+            ranks = np.array([expected_rank(edge, side, window) for edge in TEST])
+            found = [report.document[part][f"{label}.realistic.{of}"] for of in ("mean_rank", "hits_at_1", MRR)]
+            assert found == pytest.approx([ranks.mean(), (ranks <= 1).mean(), (1 / ranks).mean()], rel=1e-9)
+    mrr = report.document["time_filtered_metrics"][f"both.realistic.{MRR}"]
+    assert mrr == report.time_filtered["mrr"] == result_line(report, "run")[2][f"time_filtered.both.realistic.{MRR}"]
 
 
 def test_pykeens_targets_may_name_the_relation():
-    found = RankBasedEvaluator().evaluate(
-        Model(with_inverses=True), TEST, additional_filter_triples=[], targets=["tail", "relation"]
-    )
+    model, triples = Model(with_inverses=True), TEST[:, :3]
+    found = RankBasedEvaluator().evaluate(model, triples, additional_filter_triples=[], targets=["tail", "relation"])
 
-    assert statistics.fmean(expected_ranks(TEST)) == found.get_metric("relation.realistic.mean_rank")
+    report = evaluate_triples(SCORERS["PyKEEN"], triples, known=[triples], relation_prediction=True)
+    key = "relation.realistic.mean_rank"
+    assert report.document["metrics"][key] == found.get_metric(key)
     assert "head.realistic.mean_rank" not in found.report.document["metrics"]
 
 
@@ -125,34 +119,16 @@ def test_a_score_that_is_not_a_number_is_refused_with_its_edge(candidates, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("candidates", ["all", pytest.param("partition", marks=pytest.mark.slow)])
-def test_heads_and_tails_have_the_figures_that_they_have_alone(candidates, tmp_path):
-    """In all parts of the result, which has a column more per metric of a table."""
+def test_they_are_in_tables_and_are_compared(tmp_path):
+    """That heads and tails have the figures that they have alone: tests/laws/test_evaluation_equals_reference.py."""
     case = TinyCase.write(tmp_path, dynamic=True, partition_sizes=(9, 8), edges_per_bucket=6)
-    asked = {"candidates": candidates, "save_ranks": True, "train_paths": [str(case.root / "edges")]}
-    asked |= {"breakdowns": ["relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency"]}
-    config = evolve(load_config(case.config), **asked)
-    with_relations = evolve(config, relation_prediction=True)
-    outputs = {False: tmp_path / "without", True: tmp_path / "with"}
-    reports = {of: evaluate(with_relations if of else config, output=outputs[of], workers=1) for of in outputs}
-
-    def ends_of(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in part.items() if not key.startswith("relation.")}
-
-    for part in ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics", "intervals", "diagnostics"):
-        found = {of: report.document[part] for of, report in reports.items()}
-        assert found[False] == {key: value for key, value in ends_of(found[True]).items() if key != "relation"}
-        assert len(found[True]) > len(found[False]) or part == "intervals"
-    for table in reports[False].tables:
-        rows = [ends_of(row) for row in reports[True].rows[table] if row.get("side") != "relation"]
-        assert [dict(row) for row in reports[False].rows[table]] == rows
-    assert any("relation.realistic.mean_rank" in row for row in reports[True].rows["relations"])
-    assert reports[False].document["provenance"]["digest"] != reports[True].document["provenance"]["digest"]
-
-    b = evaluate(evolve(with_relations, comparator="l1"), output=tmp_path / "b", workers=1)
-    compared = compare(outputs[True], b, side="relation", metrics=["mean_rank"], edge_paths=config.edge_paths)
-    gap = (
-        b.document["metrics"]["relation.realistic.mean_rank"]
-        - reports[True].document["metrics"]["relation.realistic.mean_rank"]
+    config = evolve(load_config(case.config), candidates="all", save_ranks=True, relation_prediction=True)
+    a, b = (
+        evaluate(evolve(config, edge_paths=[str(case.root / "edges")], comparator=of), output=tmp_path / of, workers=1)
+        for of in ("dot", "l1")
     )
+
+    compared = compare(a, b, side="relation", metrics=["mean_rank"], edge_paths=[case.root / "edges"])
+    gap = b["relation.mean_rank"] - a["relation.mean_rank"]
     assert math.isclose(compared.differences[0].difference, gap)
+    assert {"relation.realistic.mean_rank"} <= {*a.rows["relations"][0]}

@@ -16,6 +16,7 @@ from pbgeval.errors import ConfigError
 from pbgeval.scoring import distances
 from tests.examples import examples
 from tests.kit.graphs import OWN_OPERATORS
+from tests.kit.refusals import fault_of
 from tests.laws.test_partitions_change_no_rank import assert_same_ranks, plain_graph
 
 
@@ -49,26 +50,16 @@ def test_compiled_distances_have_the_bits_of_the_general_path(batches, queries, 
 
 
 @pytest.mark.parametrize(
-    ("comparator", "operator", "blamed"),
-    [("l1", "none", "comparator 'l1'"), ("dot", "rotate", "operator 'rotate'")],
+    ("comparator", "operator", "dimension", "more", "message"),
+    [
+        ("l1", "none", 4, {"precision": "certified"}, "precision: 'certified' does not support comparator 'l1', only "),
+        ("dot", "rotate", 4, {"precision": "certified"}, "precision: 'certified' does not support operator 'rotate', "),
+        ("l1", "projected_translation", 4, {}, "dynamic_relations: operator 'projected_translation' also changes the "),
+        *(("dot", of, 5, {}, f"{of} needs an even dimension, but 'user' has 5") for of in OWN_OPERATORS[:2]),
+        ("complex_l1", "none", 3, {}, "complex_l1 needs an even dimension (without the bias), but 'user' has 3"),
+    ],
 )
-def test_certified_ranks_decline_them_in_one_line(comparator, operator, blamed, seed):
-    plain = plain_graph(seed, 8, 4, [operator], comparator, True)
-    with pytest.raises(ConfigError, match=f"^precision: 'certified' does not support {blamed}, only "):
-        assert_same_ranks(plain, precision="certified")
+def test_what_they_do_not_fit_is_declined_in_one_line(comparator, operator, dimension, more, message, seed):
+    plain = plain_graph(seed, 8, dimension + (dimension == 3), [operator], comparator, True, bias=dimension == 3)
 
-
-def test_dynamic_relations_decline_an_operator_of_both_sides(seed):
-    plain = plain_graph(seed, 8, 4, ["projected_translation"], "l1", True)
-    with pytest.raises(
-        ConfigError, match=r"^dynamic_relations: operator 'projected_translation' also changes the candidates"
-    ):
-        assert_same_ranks(plain)
-
-
-def test_odd_dimensions_are_declined(seed):
-    for operator in OWN_OPERATORS[:2]:
-        with pytest.raises(ConfigError, match=f"{operator} needs an even dimension, but 'user' has 5"):
-            assert_same_ranks(plain_graph(seed, 8, 5, [operator], "dot", True))
-    with pytest.raises(ConfigError, match=r"complex_l1 needs an even dimension \(without the bias\), but 'user' has 3"):
-        assert_same_ranks(plain_graph(seed, 8, 4, ["none"], "complex_l1", True, bias=True))
+    assert message in fault_of(lambda: assert_same_ranks(plain, **more), ConfigError)

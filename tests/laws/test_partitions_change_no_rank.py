@@ -22,7 +22,6 @@ from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.storage.row_files import RANK_COLUMNS
 from tests.kit.graphs import Bucket, Edge, Relation, RowSource, TinyGraph, user_relations
 from tests.kit.on_disk import write_graph
-from tests.laws.test_evaluation_equals_reference import without_fsync
 from tests.saved_ranks import read_ranks
 
 Place = tuple[int, int]  # partition, row
@@ -114,7 +113,7 @@ def ranks_of(plain: Plain, num_partitions: int, seed: int, **settings: Any) -> d
     """The row of the ranks file of each query, by edge and hidden side."""
     graph, index_of, known = split(plain, num_partitions, seed)
     hides_relations = settings.get("precision") != "certified"
-    with tempfile.TemporaryDirectory() as folder, without_fsync():
+    with tempfile.TemporaryDirectory() as folder:
         config = write_graph(
             graph,
             Path(folder) / "data",
@@ -141,13 +140,6 @@ def ranks_of(plain: Plain, num_partitions: int, seed: int, **settings: Any) -> d
 def assert_same_ranks(plain: Plain, among: Sequence[tuple[int, int]] = PARTITIONS_AND_THREADS, **settings: Any) -> None:
     with mock.patch.dict("os.environ", {"OMP_NUM_THREADS": "1"}):
         whole = ranks_of(plain, 1, 0, **settings)
-    for (_, side), (better, tied, num_candidates, excluded_better, excluded_tied, num_excluded) in whole.items():
-        assert 0 <= excluded_better <= better
-        assert 0 <= excluded_tied <= tied
-        assert num_candidates == len(plain.relations if side is Side.REL else plain.rows)
-        assert better + tied <= num_candidates - 1
-        assert excluded_better + excluded_tied <= num_excluded < num_candidates
-        assert better + tied - excluded_better - excluded_tied <= num_candidates - 1 - num_excluded
     for seed, (num_partitions, threads) in enumerate(among):
         with mock.patch.dict("os.environ", {"OMP_NUM_THREADS": str(threads)}):
             found = ranks_of(plain, num_partitions, seed, **settings)

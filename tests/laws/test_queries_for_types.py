@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -16,8 +14,9 @@ from pbgeval.report.report import Report
 from tests import reference
 from tests.kit.graphs import Relation, TinyGraph
 from tests.kit.on_disk import write_graph
-from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_in
-from tests.unit.test_metrics_type_ndcg import PARENTS, slow_gain
+from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_in, with_constants
+from tests.unit.test_gain_levels import slow_dcg
+from tests.unit.test_metrics_type_ndcg import slow_gain
 from tests.unit.test_taxonomy import DATA
 
 HITS_AT = [1, 3, 7]
@@ -81,21 +80,15 @@ def configured(folder: Path, graph: TinyGraph, known: dict, **settings: Any) -> 
 
 def slow_ndcg(listed: list[tuple[float, float]], k: int, is_jk: bool) -> float | None:
     """Of (score, gain) pairs: the mean over all orders of ties, which is the mean gain of the tied at each position."""
-
-    def dcg(gains: list[float]) -> float:
-        return sum(
-            gain / (max(1.0, math.log2(place)) if is_jk else math.log2(place + 1))
-            for place, gain in enumerate(gains[:k], 1)
-        )
-
-    best = dcg(sorted((gain for _, gain in listed), reverse=True))
+    discount = "jk" if is_jk else "standard"
+    best = slow_dcg(sorted((gain for _, gain in listed), reverse=True), k, discount)
     if best == 0:
         return None
     means = []
     for score, _ in sorted(listed, reverse=True):
         tied = [gain for other, gain in listed if other == score]
         means.append(sum(tied) / len(tied))
-    return dcg(means) / best
+    return slow_dcg(means, k, discount) / best
 
 
 def expected(graph: TinyGraph, known: set, allowed: set | None = None) -> dict[int, list[dict[str, float | None]]]:
@@ -156,11 +149,10 @@ def test_ndcg_is_that_of_a_sort_filtered_and_raw_in_every_relation(
     assert_figures(report, "raw_metrics", expected(graph, set()))
     both = [*filtered[IS_A], *filtered[MADE_OF]]
     undefined = sum(values["ndcg_jk_at_3"] is None for values in both)
-    section = report.document["types"]
+    section, rows = report.document["types"], {row_["relation_id"]: row_ for row_ in report.rows["relations"]}
     assert 0 < undefined < len(both)
     assert (len(both) - undefined, undefined) == (section["num_queries"], section["num_undefined"])
     assert report["ndcg@3"] == report["tail.ndcg_jk_at_3"] == section["metrics"]["tail.ndcg_jk_at_3"]
-    rows = {row_["relation_id"]: row_ for row_ in report.rows["relations"]}
     assert [
         (relation, values, name)
         for relation, values in filtered.items()
@@ -174,7 +166,7 @@ def test_ndcg_is_that_of_a_sort_filtered_and_raw_in_every_relation(
     assert mrr == pytest.approx(sum(n * x for n, x in zip(sizes, of_rows, strict=True)) / sum(sizes))
 
 
-@pytest.mark.slow
+@pytest.mark.one_case
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_any_number_of_workers_and_any_blocks_give_the_same_bytes(dynamic: bool, tmp_path: Path) -> None:
     graph, known = typed_graph(dynamic=dynamic)
@@ -184,8 +176,7 @@ def test_any_number_of_workers_and_any_blocks_give_the_same_bytes(dynamic: bool,
     assert '"types"' in whole
     for team_size in (1, 2, 3):
         with ExitStack() as stack:
-            for name, value in {**SMALL_BLOCKS, "worker.finish.KEYS_AT_A_TIME": 2}.items():
-                stack.enter_context(mock.patch(f"pbgeval.{name}", value))
+            with_constants(stack, {**SMALL_BLOCKS, "worker.finish.KEYS_AT_A_TIME": 2})
             assert whole == comparable(result_in(config, team_size, tmp_path / f"small{team_size}"))
     assert whole == comparable(result_in(config, 3, tmp_path / "3"))
 
@@ -200,14 +191,6 @@ def test_who_may_not_compete_is_in_no_list_and_no_ideal(tmp_path: Path) -> None:
     assert_figures(report, "raw_metrics", expected(graph, set(), set(allowed)))
 
 
-def test_without_known_edges_there_is_one_set_of_figures(tmp_path: Path) -> None:
-    graph, _ = typed_graph(dynamic=False)
-    report = result_in(configured(tmp_path, graph, {}), 1, tmp_path)
-
-    assert_figures(report, "metrics", expected(graph, set()))
-    assert "raw_metrics" not in report.document
-
-
 def test_the_other_figures_do_not_change(tmp_path: Path) -> None:
     graph, known = typed_graph(dynamic=False)
     with_types = result_in(configured(tmp_path / "a", graph, known), 1, tmp_path).to_dict()
@@ -220,11 +203,3 @@ def test_the_other_figures_do_not_change(tmp_path: Path) -> None:
         if without[key] != {name: value for name, value in with_types[key].items() if "ndcg" not in name}
     ] == []
     assert set(without) == set(with_types) - {"types"}
-
-
-def test_the_data_have_what_is_hard() -> None:
-    graph, known = typed_graph(dynamic=False)
-    found = expected(graph, reference.known_edges(graph, known))
-
-    assert {"thing", "nonsense"} & {name for names in KINDS for name in names} - set(PARENTS)  # the root, and no type
-    assert any(0 < values["ndcg_jk_at_3"] < 1 for values in found[IS_A] if values["ndcg_jk_at_3"] is not None)

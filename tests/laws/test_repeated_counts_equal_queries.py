@@ -54,23 +54,6 @@ def test_statistics_of_repeated_counts_are_those_of_their_queries(of, codes_per_
     assert [column.tolist() for column in one_by_one] == [column.tolist() for column in together]
 
 
-def rows_of(counts: RankCounts) -> list[tuple[int, ...]]:
-    columns = (counts.better_Q, counts.tied_Q, counts.num_competitors_Q)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
-
-
-@given(queries)
-def test_repeated_counts_are_all_the_queries(of):
-    counts = counts_of([query[1:] for query in of])
-    with looking_for_repeats(1, 4096):
-        repeated = counts.repeated
-    assert repeated is not None
-
-    rows, distinct = rows_of(counts), rows_of(repeated.counts)
-    assert (len(set(distinct)), rows) == (len(distinct), [distinct[index] for index in repeated.index_Q.tolist()])
-    assert [rows.count(row) for row in distinct] == repeated.times_D.tolist()
-
-
 def test_ranks_that_are_all_different_are_left_alone():
     better_Q = torch.arange(0, 1 << 20, 64)
     counts = RankCounts(better_Q, torch.zeros_like(better_Q), torch.full_like(better_Q, 1 << 20))

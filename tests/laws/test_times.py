@@ -5,45 +5,37 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-import torch
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval import Report, edge_scorer, evaluate, evaluate_triples, load_config
-from pbgeval.errors import EvalError
-from pbgeval.models.functions import side_scorer
+from pbgeval import Report, evaluate, evaluate_triples, load_config
 from pbgeval.notation import Bucket
 from pbgeval.report.figures import breakdowns_of
-from pbgeval.report.output import result_line
-from tests import reference
 from tests.examples import among, crossed, examples
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command, run_main
 from tests.kit.graphs import tiny_graphs
 from tests.kit.on_disk import write_graph
-from tests.laws.competition import expected_cases
+from tests.kit.refusals import fault_of
+from tests.laws.competition import expected_cases, of_label, rank_figures
 from tests.laws.expected import LABELS
 from tests.laws.test_evaluation_equals_reference import (
     LONG,
     POLICIES,
     all_rules,
     assert_equal,
-    of_label,
     protocols,
     quick,
-    rank_figures,
     timed,
-    without_fsync,
 )
-from tests.laws.test_hidden_relations import score_side
+from tests.laws.test_hidden_relations import KNOWN, SCORERS, TEST
 from tests.laws.test_order_does_not_matter import with_constants
 from tests.unit.test_storage_candidates import write as write_candidates
 
@@ -78,7 +70,6 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
     rules = dataclasses.replace(data.draw(timed([graph], rules)), window=None, until_query=False)
     now = [{bucket: [7] * len(times) for bucket, times in path.items()} for path in rules.times]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        stack.enter_context(without_fsync())
         if data.draw(st.booleans()):
             loops = ("counting", "blocks", "gathered_chunks")
             with_constants(stack, {f"ranking.{loop}.JIT_MIN_CELLS": 0 for loop in loops})
@@ -109,7 +100,7 @@ def test_rows_by_time_are_the_references(candidates, data):
     rules, protocol = data.draw(all_rules(graph, restricted=True)), data.draw(protocols(candidates, pbg=False))
     rules, width = data.draw(timed([graph], rules, latest=9)), data.draw(st.sampled_from([1, 3, LONG]))
     cases = expected_cases([graph], protocol, rules)
-    with tempfile.TemporaryDirectory() as folder, without_fsync(), ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         keys = protocol.settings() | rules.settings(graph) | {"breakdowns": ["time"], "time_bin": width}
         report = evaluate(write_graph(graph, Path(folder), **keys), output=Path(folder) / "out", workers=1)
@@ -124,62 +115,6 @@ def test_rows_by_time_are_the_references(candidates, data):
         for label in [*(LABELS[side] for side in protocol.sides), "both"]:
             of_bin = [case for case in cases if rules.times[0][case.bucket][case.row] // width == start // width]
             assert_equal(rank_figures([case.judged(filtered=True) for case in of_label(of_bin, label)]), row, label)
-
-
-NUM_ENTITIES, NUM_RELATIONS = 9, 3
-SOURCE = np.random.default_rng(5)
-SCORES = torch.from_numpy(SOURCE.integers(-2, 3, (NUM_ENTITIES, NUM_RELATIONS, NUM_ENTITIES))).float()  # most tie
-
-
-def some_edges(number: int) -> np.ndarray:
-    """Edges with times in a fourth column; of few pairs, so that answers repeat."""
-    return SOURCE.integers(0, [4, NUM_RELATIONS, NUM_ENTITIES, 5], (number, 4))
-
-
-TEST, KNOWN = some_edges(30), some_edges(60)
-SIZES = {"num_entities": NUM_ENTITIES, "num_relations": NUM_RELATIONS}
-
-
-SCORERS = {
-    "edges": edge_scorer(lambda lhs, rel, rhs: SCORES[lhs, rel, rhs], **SIZES),
-    "sides": side_scorer(partial(score_side, scores=SCORES), scores_relations=True, batch_size=2, **SIZES),
-}
-
-
-def expected_rank(edge: np.ndarray, side: int, window: int | None) -> float:
-    """The realistic rank of a query, by a loop over all candidates and all known edges until its time."""
-    true, now = edge[side], edge[3]
-    others = []
-    for other in range((NUM_ENTITIES, NUM_RELATIONS, NUM_ENTITIES)[side]):
-        corrupted = [*edge[:3]]
-        corrupted[side] = other
-        same = [of[3] for of in (*TEST, *KNOWN) if [*of[:3]] == corrupted and of[3] <= now]
-        if other != true and not any(window is None or now - time <= window for time in same):
-            others.append(float(SCORES[*corrupted]))
-    first, last = reference.rank_by_sorting(float(SCORES[*edge[:3]]), others)
-    return (first + last) / 2
-
-
-@pytest.mark.parametrize(("name", "candidates"), crossed(list(SCORERS), ["all", "partition"], quick=4))
-def test_models_that_score_by_number_are_filtered_by_time(name: str, candidates: str) -> None:
-    report = evaluate_triples(
-        SCORERS[name],
-        TEST,
-        known=[KNOWN],
-        candidates=candidates,
-        relation_prediction=True,
-        metrics=["rank"],
-        time_window=1,
-        known_until="query",
-    )
-
-    for part, window in (("metrics", None), ("time_filtered_metrics", 1)):
-        for side, label in enumerate(("head", "relation", "tail")):
-            ranks = [expected_rank(edge, side, window) for edge in TEST]
-            assert sum(ranks) / len(ranks) == report.document[part][f"{label}.realistic.mean_rank"]
-    key = "both.realistic.mean_reciprocal_rank"
-    assert report.time_filtered["mrr"] == report.document["time_filtered_metrics"][key]
-    assert result_line(report, "run")[2][f"time_filtered.{key}"] == report.time_filtered["mrr"]
 
 
 def timed_case(root: Path, **more: Any) -> TinyCase:
@@ -232,10 +167,9 @@ def imported(folder: Path, text: str, *arguments: str) -> Any:
 def test_a_column_of_text_or_parquet_becomes_times(tmp_path: Path) -> None:
     lines = [("a", "r", "b", "0.5", " 12"), ("b", "r", "a", "1", "9223372036854775807"), ("a", "r", "a", "2", "0")]
     plain = "".join("\t".join(line) + "\n" for line in lines)
-    assert imported(tmp_path / "plain", plain, "--edge-columns", "hrtws").status == 0
-    header = "from\tvia\tto\tmuch\twhen\n"
-    assert imported(tmp_path / "named", header + plain, "--edge-columns", "from,via,to,,when").status == 0
-    for name in ("plain", "named"):
+    named = "from\tvia\tto\tmuch\twhen\n" + plain
+    for name, text, columns in (("plain", plain, "hrtws"), ("named", named, "from,via,to,,when")):
+        assert imported(tmp_path / name, text, "--edge-columns", columns).status == 0
         with h5py.File(tmp_path / name / "out" / "all" / "edges_0_0.h5") as file:
             assert (file["time"].dtype, [12, 2**63 - 1, 0]) == (np.int64, file["time"][:].tolist())
             assert (name == "plain") == ("weight" in file)
@@ -244,18 +178,15 @@ def test_a_column_of_text_or_parquet_becomes_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize("time", ["", "-1", "1.5", "1e3", "today", "9223372036854775808"])
 def test_a_time_that_is_no_integer_is_refused_with_its_line(time: str, tmp_path: Path) -> None:
     done = imported(tmp_path / "case", f"a\tr\tb\t3\na\tr\tc\t{time}\n", "--edge-columns", "hrts")
-    assert done.status == 1
-    assert done.err.strip().splitlines()[-1:] == ["edges.tsv:2: the time is not an integer from 0 to 2^63 - 1"]
+    assert done.refusal.strip().splitlines()[-1:] == ["edges.tsv:2: the time is not an integer from 0 to 2^63 - 1"]
 
 
 ASKED = ("time_window=0", "known_until=query", "breakdowns=time")
 
 
 def refused(case: TinyCase, *overrides: str) -> str:
-    done = run_command(case, "--workers", "1", "--quiet", *flags(overrides))
-    assert done.status == 1
-    [line] = {*done.faults}  # the edges may be evaluated and known
-    return line
+    [line] = {*run_command(case, "--workers", "1", "--quiet", *flags(overrides)).refusal.splitlines()}
+    return line  # the edges may be evaluated and known
 
 
 @pytest.mark.parametrize("asked", ASKED)
@@ -308,8 +239,9 @@ def test_settings_of_time_are_refused_in_a_line(overrides: tuple[str, ...], faul
 
 
 def test_arrays_without_times_are_refused() -> None:
+    expected = "expected integers of shape (edges, 4): head, relation, tail, time, got no fourth column; add the times"
     for test, known, name in ((TEST[:, :3], KNOWN, "edges"), (TEST, KNOWN[:, :3], "known edges")):
-        with pytest.raises(EvalError) as found:
-            evaluate_triples(SCORERS["edges"], test, known=[known], time_window=0)
-        expected = "expected integers of shape (edges, 4): head, relation, tail, time, got no fourth column"
-        assert str(found.value) == f"{name}: {expected}; add the times"
+        fault = fault_of(
+            lambda test=test, known=known: evaluate_triples(SCORERS["edges"], test, known=[known], time_window=0)
+        )
+        assert fault == f"{name}: {expected}"

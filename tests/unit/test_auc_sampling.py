@@ -20,35 +20,30 @@ def words(of: AucSampling, seed: int, rows: Sequence[int]) -> np.ndarray | None:
     return of.words(seed, (0, Bucket(0, 0)), Side.RHS, np.array(rows, np.int64))
 
 
-def test_small_evaluations_are_compared_whole():
-    of = AucSampling.of_size(auc_sampling.EXACT_CELLS - 10, 10, 1000)
+@pytest.mark.parametrize(
+    ("sizes", "rates", "words_of_cells"),
+    [
+        ((auc_sampling.EXACT_CELLS - 10, 10, 1000), (1.0, 1.0), None),  # small: compared whole
+        ((1 << 30, 1 << 22, 256), (2.0**-12, 2.0**-2), 1),
+        ((1 << 30, 1000, 1 << 20), (2.0**-12, 1.0), 257),
+        ((1 << 30, 1 << 10, 1 << 12), (2.0**-12, 1.0), 2),
+        ((100, auc_sampling.EXACT_CELLS, 7), (0.5, 2.0**-4), 4),
+    ],
+)
+def test_rates_are_those_that_give_samples_of_the_wanted_size(sizes, rates, words_of_cells):
+    of = AucSampling.of_size(*sizes)
 
-    assert of.exact
-    assert (of.competing_rate, of.true_rate, of.words_per_row, words(of, 1, range(5))) == (1.0, 1.0, 0, None)
-
-
-def test_rates_are_those_that_give_samples_of_the_wanted_size():
-    of = AucSampling.of_size(1 << 30, 1 << 22, 256)
-
-    assert not of.exact
-    assert (
-        of.competing_rate,
-        of.true_rate,
-        of.words_per_row,
-        AucSampling.of_size(1 << 30, 1000, 1 << 20).true_rate,
-        AucSampling.of_size(1 << 30, 1 << 10, 1 << 12).words_per_row,
-        AucSampling.of_size(100, auc_sampling.EXACT_CELLS, 7).competing_rate,
-    ) == (2.0**-12, 2.0**-2, FIRST_POSITION_WORD + 1, 1.0, FIRST_POSITION_WORD + 1 + 1, 0.5)
+    num_words = 0 if words_of_cells is None else FIRST_POSITION_WORD + words_of_cells
+    assert (of.exact, of.competing_rate, of.true_rate) == (words_of_cells is None, *rates)
+    assert (of.words_per_row, words(of, 1, range(5)) is None) == (num_words, of.exact)
 
 
 def test_words_belong_to_rows_whatever_the_block():
     of = AucSampling(0.3, 0.5, 5)
     whole = words(of, 9, range(20))
 
-    for start, stop in ((0, 1), (3, 9), (19, 20)):
-        assert np.array_equal(whole[start:stop], words(of, 9, range(start, stop)))
-    assert np.array_equal(whole[[0, 7, 19]], words(of, 9, [0, 7, 19]))
-    assert words(of, 9, []).shape == (0, 5)
+    for rows in ([0], [3, 4, 5, 6, 7, 8], [19], [0, 7, 19], []):
+        np.testing.assert_array_equal(whole[rows], words(of, 9, rows))
 
 
 @pytest.mark.parametrize("length", [1, 7, 40, 100])

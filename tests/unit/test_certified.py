@@ -23,6 +23,7 @@ from pbgeval.scoring.fast_products import (
     values_of_pairs,
 )
 from pbgeval.scoring.true_scores import CertifiedTrue
+from pbgeval.stats.ranks import RankCounts
 from tests.certified_reference import Prepared, compare, exact_score_of
 from tests.examples import crossed, examples
 from tests.kit.graphs import COMPARATORS
@@ -77,6 +78,18 @@ def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> Fas
     return None if unsafe else product.scores(*operands)
 
 
+def counted(
+    kind: str, queries: CertifiedQueries, prepared: PreparedRows, block_CL: torch.Tensor, own: torch.Tensor
+) -> RankCounts | None:
+    """The counts of one block."""
+    candidates = PreparedRows(queries.comparator, block_CL, of_queries=False)
+    if kind in ("compiled", "bfloat16"):
+        operands = operands_of(prepared, candidates, in_bfloat16=kind == "bfloat16")
+        return None if operands is None else certified._counted_in_parts(queries, block_CL, operands, own, None).raw
+    fast = scores_by(kind, prepared, candidates)
+    return None if fast is None else count_certified(queries, block_CL, 0, fast, own, None).raw
+
+
 def counts_of(
     comparator: CertifiedComparator, query_KL: torch.Tensor, candidate_CL: torch.Tensor, true: list[int], kind: str
 ) -> list[tuple[int, int]] | None:
@@ -85,23 +98,12 @@ def counts_of(
     prepared = PreparedRows(comparator, query_KL, of_queries=True)
     queries = CertifiedQueries(comparator, prepared, torch.arange(len(of_true.score_Q)), of_true)
     cut = (len(candidate_CL) + 1) // 2
-    better, tied = torch.zeros(len(true)), torch.zeros(len(true))
-    for start, block_CL in zip((0, cut), torch.split(candidate_CL, cut), strict=False):
-        own = torch.tensor(true) - start
-        candidates = PreparedRows(comparator, block_CL, of_queries=False)
-        if kind in ("compiled", "bfloat16"):
-            operands = operands_of(prepared, candidates, in_bfloat16=kind == "bfloat16")
-            if operands is None:
-                return None
-            counts = certified._counted_in_parts(queries, block_CL, operands, own, None).raw
-            better, tied = better + counts.better_Q, tied + counts.tied_Q
-            continue
-        fast = scores_by(kind, prepared, candidates)
-        if fast is None:
-            return None
-        counts = count_certified(queries, block_CL, 0, fast, own, None).raw
-        better, tied = better + counts.better_Q, tied + counts.tied_Q
-    return list(zip(better.long().tolist(), tied.long().tolist(), strict=True))
+    blocks = zip((0, cut), torch.split(candidate_CL, cut), strict=False)
+    parts = [counted(kind, queries, prepared, block_CL, torch.tensor(true) - start) for start, block_CL in blocks]
+    if None in parts:
+        return None
+    better, tied = (sum(getattr(part, name) for part in parts).tolist() for name in ("better_Q", "tied_Q"))
+    return list(zip(better, tied, strict=True))
 
 
 def expected_counts(
@@ -196,9 +198,7 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
         operands = operands_of(
             PreparedRows(comparator, query_KL, True), PreparedRows(comparator, block_CL, False), in_bfloat16=True
         )
-        assert operands is not None
-        assert operands.kind.in_bfloat16
-        assert torch.bfloat16 is operands.queries.rows_NW.dtype
+        assert (operands.kind.in_bfloat16, operands.queries.rows_NW.dtype) == (True, torch.bfloat16)
         scores_KC = compiled_blocks.multiplied(operands.queries.rows_NW, operands.candidates.rows_NW)
         offset_K, error_K = operands.kind.bounds(operands.queries, operands.candidates)
         q_KL, c_CL = query_KL[:, :-1].double(), block_CL.double()

@@ -4,11 +4,9 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
-from tests.kit.graphs import OWN_COMPARATORS, RowSource
+from tests.kit.graphs import OWN_COMPARATORS
 
 X, Y = [1.0, 2.0], [3.0, 4.0]
 BY_HAND = [
@@ -44,19 +42,6 @@ def test_scores_of_pairs_and_blocks_by_hand(name, bias, expected):
 
     assert torch.equal(comparator.scores(queries_QD[None], candidates_QD[None])[0].diagonal(), paired_Q)
     assert comparator.real_scores(paired_Q)[0].item() == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("name", COMPARATORS)
-def test_what_is_ranked_by_has_the_order_of_the_scores(name, bias):
-    draw_row = RowSource(5, is_quarters=False)
-    width = 7 if name == "complex_l1" and bias else 6
-    comparator, rows = Comparator(name, bias), torch.tensor([draw_row(width) for _ in range(30)])
-    by_QC = comparator.scores(comparator.prepare_queries(rows)[None], comparator.prepare_candidates(rows)[None])[0]
-
-    order_QC = by_QC.argsort(dim=1)
-
-    assert bool((comparator.real_scores(by_QC).gather(1, order_QC).diff(dim=1) >= 0).all())
 
 
 def test_l2_has_the_floor_of_pbg_and_keeps_infinity():
@@ -97,38 +82,3 @@ def test_a_clamped_score_ends_at_20_and_ties_beyond():
     assert real_scores(comparator, [[5.0, 1.0]], rows.tolist()).tolist() == [[20.0, 20.0, 20.0, -20.0]]
     assert comparator.paired_scores(rows, rows).tolist() == [20.0, 16.0, 20.0, 20.0]
     assert torch.equal(comparator.paired_scores(rows, rows), comparator.pbg_true_scores(rows, rows))
-
-
-def test_the_bias_is_added_to_a_clamped_score():
-    assert real_scores(Comparator("clamped_dot", bias=True), [[2.0, 5.0]], [[0.5, 9.0]]).item() == 22.5
-    assert not Comparator("clamped_dot").is_inner_product
-    assert not Comparator("l1", bias=True).is_inner_product
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@given(
-    rows=st.integers(1, 131),
-    width=st.integers(1, 300),
-    start=st.integers(0, 7),
-    threads=st.integers(1, 4),
-    seed=st.integers(0, 2**32),
-)
-def test_a_row_under_cos_has_the_same_bits_anywhere(dtype, rows, width, start, threads, seed):
-    """Whatever stands beside it, also where its squares leave the range of float32."""
-    generator = torch.Generator().manual_seed(seed)
-    exponents = torch.randint(-30, 31, (rows + start, 1), generator=generator)
-    table = torch.randn(rows + start, width, generator=generator, dtype=dtype) * torch.tensor(10.0).pow(exponents)
-    comparator = Comparator("cos")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        whole, alone = (comparator.prepare_candidates(part) for part in (table, table[start:].clone()))
-        single = comparator.prepare_candidates(table[-1:].clone())
-        blocks = comparator.prepare_candidates(table[start:].reshape(1, rows, width))
-    finally:
-        torch.set_num_threads(before)
-
-    assert torch.equal(whole[start:], alone)
-    assert torch.equal(whole[-1:], single)
-    assert torch.equal(alone.unsqueeze(0), blocks)
-    assert torch.allclose(alone.double().square().sum(-1), torch.ones((), dtype=torch.float64), rtol=1e-5)

@@ -50,29 +50,28 @@ def test_each_relation_is_in_one_contest_and_shares_it_where_candidates_are_alik
     params = [operator_params(operator, 4, RowSource(0, True)) for operator in operators]
     found = contests(scorers_of(operators, params, Comparator(name, bias), types), hidden, move=move)
 
-    assert list(range(len(of))) == sorted(relation for contest in found for relation in contest.scorers)
-    for contest in found:
-        assert hidden is contest.hidden
-        candidate_types = {"user" if hidden is Side.LHS else types[relation] for relation in contest.scorers}
-        assert {contest.candidate_type} == candidate_types
-
-    def shares(relation: int) -> bool:
-        operator = operators[relation]
-        if operator == "projected_translation":
-            return False
-        return hidden is Side.LHS or operator == "none" or (move and moves_to_query(operator, name))
-
-    shared = {"user" if hidden is Side.LHS else types[relation] for relation in range(len(of)) if shares(relation)}
-    assert len(shared) + sum(not shares(relation) for relation in range(len(of))) == len(found)
+    alone = [
+        operator == "projected_translation"
+        or (hidden is Side.RHS and operator != "none" and not (move and moves_to_query(operator, name)))
+        for operator in operators
+    ]
+    shared: dict[tuple[str, int | None], list[int]] = {}
+    for relation, of_type in enumerate(["user"] * len(of) if hidden is Side.LHS else types):
+        shared.setdefault((of_type, relation if alone[relation] else None), []).append(relation)
+    assert sorted((of_type, relations) for (of_type, _), relations in shared.items()) == sorted(
+        (contest.candidate_type, sorted(contest.scorers)) for contest in found if contest.hidden is hidden
+    )
 
 
 def test_operators_move_only_where_that_is_exact_algebra():
     """M x + t under dot; x + t under distances; nothing under cos, since M changes the norm."""
-    moving = {name: [operator for operator in OPERATORS if moves_to_query(operator, name)] for name in COMPARATORS}
+    moving = {name: tuple(operator for operator in OPERATORS if moves_to_query(operator, name)) for name in COMPARATORS}
 
-    assert [name for name in OPERATORS if name != "projected_translation"] == moving["dot"]
-    assert ["none"] == moving["cos"] == moving["clamped_dot"]
-    assert ["none", "translation"] == moving["l2"] == moving["squared_l2"] == moving["l1"] == moving["complex_l1"]
+    assert moving == {
+        "dot": tuple(name for name in OPERATORS if name != "projected_translation"),
+        **dict.fromkeys(("cos", "clamped_dot"), ("none",)),
+        **dict.fromkeys(("l2", "squared_l2", "l1", "complex_l1"), ("none", "translation")),
+    }
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])

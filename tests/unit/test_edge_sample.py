@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import pairwise
-from math import ceil, floor
+from itertools import accumulate, pairwise
+from math import floor
 
 import numpy as np
 import pytest
@@ -19,13 +19,6 @@ offsets = st.integers(0, (1 << 64) - 1)
 
 def population_of(of):
     return [(i // 4, Bucket(i % 4, i % 3), size) for i, size in enumerate(of)]
-
-
-def everything(sample: EdgeSample, round_number: int) -> dict[tuple[int, Bucket], set[int]]:
-    return {
-        (path_index, bucket): set(sample.draw(path_index, bucket, round_number).units_U.tolist())
-        for path_index, bucket, _ in sample.population
-    }
 
 
 @given(sizes, st.integers(0, 40))
@@ -46,44 +39,21 @@ def test_draws_are_shared_out_exactly_and_in_proportion(of, num_draws, offset):
 
     total = sum(of)
     assert min(num_draws, total) == sum(allocated)
-    if num_draws < total:
-        before = Fraction(0)
-        for size, drawn in zip(of, allocated, strict=True):
-            share, after = Fraction(size * num_draws, total), before + Fraction(size * num_draws, total)
-            assert floor(share) <= drawn <= min(ceil(share), size)
-            assert floor(after + Fraction(offset, 1 << 64)) - floor(before + Fraction(offset, 1 << 64)) == drawn
-            before = after
-    else:
+    if num_draws >= total:
         assert tuple(of) == allocated
+    else:  # so that over all offsets the mean is the share
+        ends = [
+            floor(Fraction(end * num_draws, total) + Fraction(offset, 1 << 64)) for end in accumulate(of, initial=0)
+        ]
+        assert tuple(after - before for before, after in pairwise(ends)) == allocated
 
 
-def test_the_mean_allocation_over_offsets_is_the_proportional_one():
-    """Offsets on a grid that each breakpoint lies on: the mean is exact."""
-    of, num_draws = [3, 1, 7, 9, 5], 10
-    grid = [(index << 64) // 25 + 1 for index in range(25)]
-
-    means = [Fraction(sum(column), 25) for column in zip(*(allocate(of, num_draws, at) for at in grid), strict=True)]
-
-    assert [Fraction(size * num_draws, 25) for size in of] == means
-
-
-@given(sizes, st.integers(1, 60), offsets)
-def test_doubled_allocations_only_add(of, first, offset):
-    strata = make_strata(of, min(first, sum(of)))
-    totals = [sum(of[i] for i in stratum) for stratum in strata]
-
-    rounds = [allocate(totals, drawn, offset) for drawn in doubling_rounds(sum(of), first)]
-
-    assert tuple(totals) == rounds[-1]
-    for earlier, later in pairwise(rounds):
-        assert all(before <= after for before, after in zip(earlier, later, strict=True))
-
-
-def test_rounds_double_until_they_are_the_population():
-    assert (doubling_rounds(9000, 2000), doubling_rounds(4000, 2000)) == ((2000, 4000, 8000, 9000), (2000, 4000))
-    assert (doubling_rounds(3, 2000), doubling_rounds(0, 2000)) == ((3,), (0,))
-    with pytest.raises(ValueError, match="at least 1 unit, got 0"):
-        doubling_rounds(10, 0)
+@pytest.mark.parametrize(
+    ("size", "first", "rounds"),
+    [(9000, 2000, (2000, 4000, 8000, 9000)), (4000, 2000, (2000, 4000)), (3, 2000, (3,)), (0, 2000, (0,))],
+)
+def test_rounds_double_until_they_are_the_population(size, first, rounds):
+    assert doubling_rounds(size, first) == rounds
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 16, 17, 100, 1001, 70_000])
@@ -97,15 +67,9 @@ def test_a_random_order_has_every_number_once(size):
         order.positions(size // 3, size // 2).tolist(),
         len(order.positions(size, size)),
     )
-
-
-def test_a_random_order_of_a_huge_range_is_computed_where_it_is_asked_for():
-    size = 10**11 + 7
-    found = RandomOrder(DrawStream(3), size).positions(10**10, 10**10 + 5000)
-
-    assert len(np.unique(found)) == 5000
-    assert 0 <= found.min() < found.max() < size
-    assert abs(found.mean() / size - 0.5) < 5 * 12**-0.5 / 5000**0.5
+    huge = RandomOrder(DrawStream(size), 10**11 + 7).positions(10**10, 10**10 + 5000)  # computed where it is asked for
+    assert (len(np.unique(huge)), 0 <= huge.min() < huge.max() < 10**11 + 7) == (5000, True)
+    assert abs(huge.mean() / 10**11 - 0.5) < 5 * 12**-0.5 / 5000**0.5
 
 
 def test_every_unit_is_drawn_with_the_same_probability_whatever_its_bucket():
@@ -152,42 +116,35 @@ def test_rounds_draw_every_unit_once_and_number_the_clusters_through(of, first, 
     assert all(len(seen[path_index, bucket]) == size for path_index, bucket, size in sample.population)
 
 
-def test_one_round_draws_exactly_what_was_asked_for():
-    population = population_of([100, 20, 3, 400, 0, 77])
-
-    assert sum(len(units) for units in everything(EdgeSample.of_size(population, 50, 0), 1).values()) == 50
-    for more in (600, 601):
-        whole = EdgeSample.of_size(population, more, 0)
-        assert whole.is_complete()
-        assert [set(range(size)) for *_, size in population] == list(everything(whole, 1).values())
-
-
-def test_seeds_draw_differently_and_the_same_seed_alike():
-    population = population_of([100, 20, 3, 400, 0, 77])
-    first, second, again = (everything(EdgeSample.of_size(population, 50, seed), 1) for seed in (0, 1, 0))
-
-    assert first == again
-    assert first != second
-
-
+POPULATION = [(0, Bucket(0, 0), 1000), (0, Bucket(0, 1), 50), (1, Bucket(0, 0), 300)]
 FROZEN = [
     [[68, 100, 629, 737, 748, 765, 823, 924, 990], [47], [53, 101]],
     [[88, 106, 143, 515, 715, 727, 799, 862, 958], [5, 27, 28], []],
 ]
 
 
+def drawn_by(sample: EdgeSample, *rounds: int) -> list[list[list[int]]]:
+    return [[sample.draw(*place, number).units_U.tolist() for *place, _ in sample.population] for number in rounds]
+
+
 def test_frozen_units():
     """Frozen: these may never change, or results of different versions do not compare."""
-    sample = EdgeSample.of_rounds([(0, Bucket(0, 0), 1000), (0, Bucket(0, 1), 50), (1, Bucket(0, 0), 300)], 7, 12)
-
-    assert [
-        [sample.draw(path_index, bucket, round_number).units_U.tolist() for path_index, bucket, _ in sample.population]
-        for round_number in (1, 2)
-    ] == FROZEN
+    assert drawn_by(EdgeSample.of_rounds(POPULATION, 7, 12), 1, 2) == FROZEN
 
 
-def test_what_cannot_be_drawn_is_refused():
+@pytest.mark.parametrize("num_units", [50, 1350, 1351])
+def test_one_round_draws_exactly_what_was_asked_for(num_units):
+    sample = EdgeSample.of_size(POPULATION, num_units, 0)
+
+    assert (sum(map(len, drawn_by(sample, 1)[0])), sample.is_complete()) == (min(num_units, 1350), num_units >= 1350)
+
+
+@pytest.mark.parametrize(
+    ("population", "num_units", "message"),
+    [(POPULATION, 0, "at least 1 unit, got 0"), (POPULATION * 2, 2, "stands twice")],
+)
+def test_what_cannot_be_drawn_is_refused(population, num_units, message):
+    with pytest.raises(ValueError, match=message):
+        EdgeSample.of_size(population, num_units, 0)
     with pytest.raises(ValueError, match="at least 1 unit, got 0"):
-        EdgeSample.of_size(population_of([3]), 0, 0)
-    with pytest.raises(ValueError, match="stands twice"):
-        EdgeSample.of_size([(0, Bucket(0, 0), 3), (0, Bucket(0, 0), 4)], 2, 0)
+        doubling_rounds(10, 0)

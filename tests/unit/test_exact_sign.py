@@ -8,17 +8,14 @@ from hypothesis import strategies as st
 
 from pbgeval.scoring import certified
 from pbgeval.scoring.certified import exact_signs, root_signs
+from tests.certified_reference import Exact, compare
 
 exponents = st.sampled_from([-298, -150, -3, 0, 1, 60, 255])
 numbers = st.builds(lambda mantissa, exponent: mantissa * 2.0**exponent, st.integers(-(2**48), 2**48), exponents)
 
 
-def sign(x: Fraction) -> int:
-    return (x > 0) - (x < 0)
-
-
 def sign_of_sum(terms: list[float]) -> int:
-    return sign(sum(map(Fraction, terms), Fraction(0)))
+    return compare(Exact(sum(map(Fraction, terms), Fraction(0)), Fraction(0)), Exact(Fraction(0), Fraction(0)))
 
 
 @given(st.lists(numbers, max_size=12), st.lists(numbers, max_size=2), st.randoms(use_true_random=False))
@@ -46,22 +43,6 @@ def test_a_root_with_a_bias_is_compared_exactly(columns, added, true_added):
     query, candidate, true = (np.array(rows, np.float64)[None] for rows in zip(*columns, strict=True))
     squares = [Fraction(float(((query - x) ** 2).sum())) for x in (candidate, true)]
 
-    (found,) = root_signs(query, candidate, np.array([float(added)]), true, np.array([float(true_added)])).tolist()
+    found = root_signs(query, candidate, np.array([float(added)]), true, np.array([float(true_added)]))
 
-    low, high = ([bounds(square)[end] for square in squares] for end in (0, 1))
-    if squares[0] == squares[1] or all(bounds(square)[0] == bounds(square)[1] for square in squares):
-        assert sign((added - low[0]) - (true_added - low[1])) == found
-    elif added - high[0] > true_added - low[1]:
-        assert found == 1
-    elif added - low[0] < true_added - high[1]:
-        assert found == -1
-    else:
-        raise AssertionError("2^-200 does not separate the two")
-
-
-def bounds(square: Fraction) -> tuple[Fraction, Fraction]:
-    """Below and above the root of an integer."""
-    from math import isqrt
-
-    root = isqrt(int(square) << 400)
-    return Fraction(root, 1 << 200), Fraction(root + (root * root != int(square) << 400), 1 << 200)
+    assert [compare(*map(Exact, (Fraction(added), Fraction(true_added)), squares))] == found.tolist()

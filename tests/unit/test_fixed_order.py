@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import math
 import struct
 
 import pytest
 import torch
 
-from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.fixed_order import means_in_order, norms_in_order, sum_in_order, transform_in_order
 
 
@@ -41,9 +39,6 @@ def test_means_of_runs_of_rows():
 
     assert means_in_order(x_FD, torch.tensor([0, 1, 4])).tolist() == [[1.0], [14 / 3]]
     assert means_in_order(x_FD, torch.tensor([0])).tolist() == []
-    table = EntityTable("word", 0, x_FD.float(), featurized=True)
-    bags = table.rows_of_features(torch.tensor([0, 1, 4]), torch.tensor([0, 1, 2, 3]), torch.float64)
-    assert bags.tolist() == [[1.0], [14 / 3]]
 
 
 def test_a_sum_of_squares_of_the_largest_and_smallest_float32():
@@ -52,4 +47,3 @@ def test_a_sum_of_squares_of_the_largest_and_smallest_float32():
     norms = norms_in_order(torch.tensor([[largest] * 4, [smallest] * 4], dtype=torch.float64)).tolist()
 
     assert [2 * largest, 2 * smallest] == norms
-    assert all(map(math.isfinite, norms))

@@ -25,32 +25,6 @@ def blocks_of(of: list[tuple[int, int, int]], size: int) -> list[EdgeColumns]:
     return [EdgeColumns(*columns[:, start : start + size].copy()) for start in range(0, len(of), size)]
 
 
-def counted(
-    training: list[tuple[int, int, int]], evaluated: list[int], groups: list[list[int]], block_size: int
-) -> list[SlotCounts]:
-    return [
-        summed(
-            [
-                SlotCounts.of_slot(
-                    side,
-                    slot,
-                    blocks_of(training, block_size),
-                    numbering=NUMBERING,
-                    num_relations=NUM_RELATIONS,
-                    evaluated=np.array(evaluated, np.int64),
-                )
-                for slot in slots
-            ]
-        )
-        for side in ENDS
-        for slots in groups
-    ]
-
-
-def summed(parts: list[SlotCounts]) -> SlotCounts:
-    return sum(parts, SlotCounts.zero(NUM_RELATIONS, NUMBERING))
-
-
 def slow_cardinality(training: list[tuple[int, int, int]], rel: int) -> str:
     of = [edge for edge in training if edge[1] == rel]
     if not of:
@@ -76,11 +50,15 @@ def slow_classes(frequencies: list[int]) -> list[str]:
 @given(
     edges,
     st.sets(st.integers(0, 8)).map(sorted),
-    st.sampled_from([[[0, 1, 2, 3]], [[0], [1], [2], [3]], [[3, 0], [], [2, 1]]]),
+    st.permutations([(side, slot) for side in ENDS for slot in range(4)]),
     st.integers(1, 50),
 )
-def test_counts_and_classes_equal_slow_ones_whatever_the_slots_and_blocks(training, evaluated, groups, block_size):
-    counts = summed(counted(training, evaluated, groups, block_size))
+def test_counts_and_classes_equal_slow_ones_whatever_the_blocks_and_order(training, evaluated, order, block_size):
+    numbers, counts = np.array(evaluated, np.int64), SlotCounts.zero(NUM_RELATIONS, NUMBERING)
+    for side, slot in order:
+        blocks = blocks_of(training, block_size)
+        of = {"numbering": NUMBERING, "num_relations": NUM_RELATIONS, "evaluated": numbers}
+        counts = counts.add_packed(SlotCounts.of_slot(side, slot, blocks, **of).pack())
 
     relation_frequency = [sum(edge[1] == rel for edge in training) for rel in range(NUM_RELATIONS)]
     assert relation_frequency == counts.relation_frequency().tolist()
@@ -92,26 +70,12 @@ def test_counts_and_classes_equal_slow_ones_whatever_the_slots_and_blocks(traini
     assert slow_classes(relation_frequency) == [FREQUENCY_CLASSES[i] for i in found]
     for side in ENDS:
         frequency = Counter(side.pick(lhs, rhs) for lhs, _, rhs in training)
-        numbers = np.array(evaluated, np.int64)
         assert [frequency[number] for number in evaluated] == counts.entity_frequency(side, numbers).tolist()
         for entity_type, of_type in RANGES.items():
             frequencies = [frequency[number] for number in of_type]
             limits = counts.entity_limits(side, entity_type)
             classes = frequency_classes(limits, np.array(frequencies, np.int64))
             assert slow_classes(frequencies) == [FREQUENCY_CLASSES[i] for i in classes]
-
-
-@settings(max_examples=examples(30))
-@given(edges, st.sets(st.integers(0, 8)).map(sorted), st.permutations(range(8)))
-def test_counts_of_workers_add_in_any_order(training, evaluated, order):
-    parts = counted(training, evaluated, [[0], [1], [2], [3]], 7)
-    expected = summed(parts)
-
-    total = SlotCounts.zero(NUM_RELATIONS, NUMBERING)
-    for i in order:
-        total = total.add_packed(parts[i].pack())
-
-    assert expected.pack().tolist() == total.pack().tolist()
 
 
 def test_counts_of_unlike_graphs_do_not_add():

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from pbgeval.metrics.auc import pooled_auc
 from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
-from tests import reference
 from tests.kit.graphs import score_values
-from tests.reference import Query
 
 scores = st.lists(st.one_of(score_values(), st.floats(-4, 4, width=32)), max_size=8)
 
@@ -24,17 +22,6 @@ def pool(true: list[float], competing: list[float]) -> SortedPool:
 def exact(*pools: SortedPool) -> float | None:
     found = pooled_auc(pools, all_true=True, all_competing=True)
     return None if found is None else found.value
-
-
-@given(st.lists(st.tuples(scores, scores), min_size=1, max_size=4))
-def test_any_number_of_pools_is_compared_as_their_union(parts):
-    true = [score for part, _ in parts for score in part]
-    competing = [score for _, part in parts for score in part]
-    queries = [Query(0, "lhs", score, competing if at == 0 else []) for at, score in enumerate(true)]
-
-    found = exact(*(pool(*part) for part in parts))
-
-    assert (reference.auc(queries) if queries else None) == found
 
 
 @given(st.lists(st.tuples(scores, scores), min_size=1, max_size=3), st.booleans(), st.booleans())

@@ -22,6 +22,7 @@ from pbgeval.metrics.classification import (
 )
 from pbgeval.metrics.names import CLASSIFICATION, split
 from pbgeval.stats.groups import ScorePool, sortable_int32
+from tests.kit.close import close_to
 from tests.kit.graphs import score_values
 
 RATES = {  # numerator and denominator, from true positives, false positives, false negatives, true negatives
@@ -144,21 +145,22 @@ def test_the_threshold_predicts_as_many_as_are_positive_and_whole_weights_are_re
 @given(st.lists(st.integers(0, 5), min_size=4, max_size=4))
 def test_rates_are_ratios_of_counts_or_undefined(counts):
     tp, fp, fn, tn = counts
-    found = confusion_metrics(*counts)
-
-    for name, parts in RATES.items():
-        numerator, denominator = parts(*counts)
-        assert (pytest.approx(numerator / denominator, abs=1e-15) if denominator else None) == found[name], name
+    expected = {
+        name: over / under if under else None
+        for name, (over, under) in ((name, parts(*counts)) for name, parts in RATES.items())
+    }
     has_both = tp + fn > 0 and tn + fp > 0
     margins = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
     matthews = (tp * tn - fp * fn) / math.sqrt(margins) if margins else 0.0
-    assert (pytest.approx(matthews, abs=1e-15) if has_both else None) == found["matthews_correlation_coefficient"]
     fowlkes = math.sqrt(tp / (tp + fp) * tp / (tp + fn)) if (tp + fp) * (tp + fn) else None
-    assert (None if fowlkes is None else pytest.approx(fowlkes)) == found["fowlkes_mallows_index"]
     tpr, fpr = (tp / (tp + fn), fp / (fp + tn)) if has_both else (0, 0)
-    expected = math.sqrt(fpr) / (math.sqrt(tpr) + math.sqrt(fpr)) if tpr + fpr else None
-    assert (None if expected is None else pytest.approx(expected)) == found["prevalence_threshold"]
-    assert len(found) == 16 + 3
+    expected |= {
+        "matthews_correlation_coefficient": matthews if has_both else None,
+        "fowlkes_mallows_index": fowlkes,
+        "prevalence_threshold": math.sqrt(fpr) / (math.sqrt(tpr) + math.sqrt(fpr)) if tpr + fpr else None,
+    }
+
+    assert confusion_metrics(*counts) == close_to(expected, abs=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,4 @@ def test_vectors_of_scikit_learn(name, reference_path):
     images = [sortable_int32(torch.tensor(places[np.array(labels) == label], dtype=torch.float32)) for label in (1, 0)]
     area = pooled_auc([ScorePool([images[0]], [images[1]]).sort()], all_true=True, all_competing=True)
     assert area.value == pytest.approx(roc_auc, abs=1e-12)
-    found |= counts
-    assert {*case} == {*found}
-    for key, expected in case.items():
-        assert found[key] == (pytest.approx(expected, rel=1e-9, abs=1e-12) if isinstance(expected, float) else expected)
+    assert found | counts == close_to(case, rel=1e-9, abs=1e-12)

@@ -75,11 +75,19 @@ def test_estimates_from_samples_are_right_on_average_and_so_are_their_errors(sam
     assert np.mean(covered) > 0.85
 
 
-def test_few_draws_have_no_error():
-    found, intervals = pooled_classification(pool_of([1.0, 2.0], [0.0, 1.5]), 100, 4000, AucSample(False, False))
+@pytest.mark.parametrize(
+    ("true", "competing", "sizes", "all_true", "has_error"),
+    [
+        ([1.0, 2.0], [0.0, 1.5], (100, 4000), False, False),
+        # Of 20 above the threshold, intervals of the false positive rate covered 74 % of their values.
+        ([1.0] * 200, [2.0] * 99 + [0.0] * 1000, (100, 1099), True, False),
+        ([1.0] * 200, [2.0] * 100 + [0.0] * 1000, (101, 1100), True, True),
+    ],
+)
+def test_few_draws_have_no_error(true, competing, sizes, all_true, has_error):
+    found, intervals = pooled_classification(pool_of(true, competing), *sizes, AucSample(all_true, False))
 
-    assert intervals == {}
-    assert found["average_precision_score"] is not None
+    assert (bool(intervals), found["average_precision_score"] is None) == (has_error, False)
 
 
 def test_what_no_draw_changes_has_an_interval_of_one_value():
@@ -88,14 +96,3 @@ def test_what_no_draw_changes_has_an_interval_of_one_value():
 
     assert found["average_precision_score"] == 1.0
     assert intervals["average_precision_score"] == {"standard_error": 0.0, "low": 1.0, "high": 1.0}
-
-
-@pytest.mark.parametrize(("num_above", "has_error"), [(99, False), (100, True)])
-def test_few_draws_above_the_threshold_have_no_error(num_above, has_error):
-    """Of 20 of them, intervals of the false positive rate covered 74 % of their values."""
-    competing = np.concatenate([np.full(num_above, 2.0), np.zeros(1000)])
-    pool = pool_of(np.full(200, 1.0), competing)
-
-    found, intervals = pooled_classification(pool, num_above + 1, len(competing), AucSample(True, False))
-    assert has_error == bool(intervals)
-    assert found["average_precision_score"] is not None

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -64,11 +63,6 @@ def test_shapes_are_those_of_a_checkpoint(name):
     assert {key: tuple(torch.tensor(value).shape) for key, value in parameters.items()} == OPERATORS[name].shapes(6)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not OPERATORS[name].acts_on_both_sides])
-def test_the_left_side_of_a_relation_that_is_not_dynamic_stays_as_it_is(name):
-    assert X is OPERATORS[name].apply_to_lhs({}, X)
-
-
 def test_a_projection_acts_on_both_sides_and_a_translation_on_the_left():
     parameters = {"projection": MATRIX, "translation": SHIFT}
 
@@ -82,7 +76,11 @@ def test_a_phase_turns_by_its_cosine_and_sine_of_float64_rounded_once():
 
     found = prepared("rotate", {"phase": phase})
 
-    assert found["real"].dtype == torch.float32
-    assert np.array_equal(np.cos(phase.numpy().astype(np.float64)).astype(np.float32), found["real"].numpy())
-    assert np.array_equal(np.sin(phase.numpy().astype(np.float64)).astype(np.float32), found["imag"].numpy())
-    assert torch.float64 == prepared("rotate", {"phase": phase.double()})["imag"].dtype
+    assert {name: of.tolist() for name, of in found.items()} == {
+        "real": phase.double().cos().float().tolist(),
+        "imag": phase.double().sin().float().tolist(),
+    }
+    assert (found["real"].dtype, prepared("rotate", {"phase": phase.double()})["imag"].dtype) == (
+        torch.float32,
+        torch.float64,
+    )

@@ -76,16 +76,14 @@ def test_results_are_of_the_scores_library_and_never_narrower(dtype):
         (of_torch, torch.int64, torch.float64, torch.Tensor),
     ):
         fields = (ranks.optimistic_Q, ranks.pessimistic_Q, ranks.num_candidates_Q, ranks.realistic_Q)
-        assert [int64, int64, int64, float64] == [of.dtype for of in fields]
-        assert all(isinstance(of, array) for of in fields)
+        assert [(type(of), of.dtype) for of in fields] == [*[(array, int64)] * 3, (array, float64)]
         assert as_lists(ranks) == [[1], [3], [2.0], [3]]
 
 
 def test_one_candidate_and_no_query(library):
     assert as_lists(from_scores(library([[-math.inf]]), library([0]), [[0]])) == [[1], [1], [1.0], [1]]
     nothing = library(np.empty((0, 4)).tolist()).reshape(0, 4)
-    assert as_lists(from_scores(nothing, [])) == [[], [], [], []]
-    assert as_lists(from_scores(nothing, [], [])) == [[], [], [], []]
+    assert as_lists(from_scores(nothing, [])) == as_lists(from_scores(nothing, [], [])) == [[], [], [], []]
 
 
 def test_what_is_handed_in_is_left_as_it_was(library):
@@ -146,11 +144,10 @@ def test_scores_of_one_query_need_an_axis_of_queries(library):
 def test_vectors_of_ties(name, make, reference_path):
     cases = json.loads((reference_path / "vectors" / "tie_ranks.json").read_text())["cases"]
     assert [case["name"] for case in cases] == CASES_OF_TIES
-    case = next(case for case in cases if case["name"] == name)
-    num_queries, num_candidates = len(case["scores"]), len(case["scores"][0])
-    allowed = case["restrict_entities_to"] or range(num_candidates)
-    outside = [at for at in range(num_candidates) if at not in allowed]
-    excluded = [outside + known for known in case["filter"] or [[]] * num_queries]
+    case = cases[CASES_OF_TIES.index(name)]
+    every = range(len(case["scores"][0]))
+    outside = [at for at in every if at not in (case["restrict_entities_to"] or every)]
+    excluded = [outside + known for known in case["filter"] or [[]] * len(case["scores"])]
 
     found = from_scores(make(case["scores"]), make(case["true"]), excluded)
 

@@ -40,14 +40,23 @@ def test_few_terms_are_rounded_once(num):
     assert expected == pytest.approx(one(harmonic, num), rel=3e-16, abs=0.0)
 
 
-@pytest.mark.parametrize("num", [10**6, 10**8, FAR])
-def test_harmonic_numbers_far_out_lie_between_known_bounds(num):
-    """DeTemple's bounds for H_1, and the midpoint rule's for H_2, differ by less than a rounding here."""
-    lower = math.log(num + 0.5) + 0.5772156649015329 + 1 / (24 * (num + 1) ** 2)
-    upper_of_squares = math.pi**2 / 6 - 1 / (num + 0.5)
-
-    assert lower == pytest.approx(one(harmonic, num), rel=TOLERANCE, abs=0.0)
-    assert upper_of_squares == pytest.approx(one(harmonic_squares, num), rel=TOLERANCE, abs=0.0)
+@pytest.mark.parametrize(
+    ("function", "arguments", "expected"),
+    [
+        # DeTemple's bounds for H_1, and the midpoint rule's for H_2, differ by less than a rounding here.
+        *(
+            (harmonic, (num,), math.log(num + 0.5) + 0.5772156649015329 + 1 / (24 * (num + 1) ** 2))
+            for num in (10**6, 10**8, FAR)
+        ),
+        *((harmonic_squares, (num,), math.pi**2 / 6 - 1 / (num + 0.5)) for num in (10**6, 10**8, FAR)),
+        *((log_mean_power, (num, 1.0), math.log(Fraction(num + 1, 2))) for num in (10**6, FAR)),
+        *((log_mean_power, (num, 2.0), math.log(Fraction((num + 1) * (2 * num + 1), 6))) for num in (10**6, FAR)),
+        # variance / mean^2 of 1..c
+        *((log_power_spread, (num, 1.0), math.log1p(Fraction(num - 1, 3 * (num + 1)))) for num in (10**6, FAR)),
+    ],
+)
+def test_far_out_sums_lie_between_known_bounds_or_have_a_closed_form(function, arguments, expected):
+    assert expected == pytest.approx(one(function, *arguments), rel=TOLERANCE, abs=0.0)
 
 
 @pytest.mark.parametrize(
@@ -90,18 +99,6 @@ def test_the_spread_of_a_power_is_its_relative_variance(num, power):
 
     expected = math.log1p(variance / (1 + mean) ** 2)
     assert expected == pytest.approx(one(log_power_spread, num, power), rel=4 * TOLERANCE, abs=0.0)
-
-
-@pytest.mark.parametrize("num", [10**6, FAR])
-def test_mean_powers_far_out_are_sums_of_known_closed_form(num):
-    assert math.log(Fraction(num + 1, 2)) == pytest.approx(one(log_mean_power, num, 1.0), rel=TOLERANCE, abs=0.0)
-    assert math.log(Fraction((num + 1) * (2 * num + 1), 6)) == pytest.approx(
-        one(log_mean_power, num, 2.0), rel=TOLERANCE, abs=0.0
-    )
-    # variance / mean^2 of 1..c
-    assert math.log1p(Fraction(num - 1, 3 * (num + 1))) == pytest.approx(
-        one(log_power_spread, num, 1.0), rel=TOLERANCE, abs=0.0
-    )
 
 
 def test_tiny_powers_far_out_give_the_moments_of_the_logarithm():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from pbgeval.worker import context as time_use
@@ -18,16 +20,7 @@ def test_what_is_inside_something_else_counts_there_alone(monkeypatch: pytest.Mo
             pass
         with spent.spent_on("loading"):
             pass
-    with spent.spent_on("queue"):
-        pass
+    with contextlib.suppress(ValueError), spent.spent_on("queue"):
+        raise ValueError("which changes nothing")
 
     assert spent.seconds == {"computing": 7.0, "loading": 3.0, "queue": 1.25}
-
-
-def test_time_counts_when_something_is_raised() -> None:
-    spent = TimeUse()
-
-    with pytest.raises(ValueError, match="ours"), spent.spent_on("computing"):
-        raise ValueError("ours")
-
-    assert list(spent.seconds) == ["computing"]

@@ -24,6 +24,7 @@ from pbgeval.metrics.topk_metrics import AnswerPlaces
 from pbgeval.notation import Bucket
 from tests import reference
 from tests.examples import among, examples
+from tests.kit.close import close_to
 from tests.kit.graphs import Edge, Entity, Relation, TinyGraph, edge_lists, tiny_graphs
 from tests.kit.held_up import write_case
 from tests.kit.on_disk import write_graph
@@ -32,6 +33,7 @@ from tests.unit.test_storage_candidates import write as write_candidates
 
 Buckets = Mapping[tuple[int, int], list[Edge]]
 CUTOFFS = (1, 3, 30)
+LABELS = {"head": ["lhs"], "tail": ["rhs"], "both": ["lhs", "rhs"]}
 
 
 def of_order(is_hit: tuple[bool, ...], num_answers: int, k: int) -> dict[str, float]:
@@ -63,10 +65,7 @@ def mean_over_orders(candidates: list[tuple[int, bool]], k: int) -> dict[str, fl
     return {name: sum(of[name] for of in figures) / len(figures) for name in NAMES}
 
 
-def approximately(expected: Any) -> Any:
-    if expected is None:
-        return None
-    return pytest.approx(expected, rel=1e-12, abs=1e-14)
+NEAR = {"rel": 1e-12, "abs": 1e-14}
 
 
 def counted(candidates: list[tuple[float, bool]], query: int = 0) -> list[tuple[int, ...]]:
@@ -106,7 +105,7 @@ def test_figures_are_means_over_all_orders_of_ties(queries: list[list[tuple[int,
 
     assert len(counts) == len(run_A)
     for query, of in enumerate(queries):
-        assert {name: value_U[query] for name, value_U in found.items()} == approximately(mean_over_orders(of, k))
+        assert {name: value_U[query] for name, value_U in found.items()} == close_to(mean_over_orders(of, k), **NEAR)
 
 
 class Asked(NamedTuple):
@@ -144,15 +143,17 @@ def asked_of(graph: TinyGraph, paths: list[Buckets], train: list[Buckets], side:
 
 def means(asked: list[Asked]) -> tuple[dict[str, float | None], dict[str, float | None]]:
     """Over answers, and over queries."""
-    micro: dict[str, float | None] = {}
-    macro: dict[str, float | None] = {}
-    for k in CUTOFFS:
-        figures = [(len(of.answers), figures_of(of.candidates, k)) for of in asked]
-        total = sum(times for times, _ in figures)
-        for name in NAMES:
-            micro[f"{name}_at_{k}"] = sum(times * of[name] for times, of in figures) / total if asked else None
-            macro[f"{name}_at_{k}"] = sum(of[name] for _, of in figures) / len(asked) if asked else None
-    return micro, macro
+    figures = [
+        {f"{name}_at_{k}": value for k in CUTOFFS for name, value in figures_of(of.candidates, k).items()}
+        for of in asked
+    ]
+
+    def mean(weights: list[int]) -> dict[str, float | None]:
+        every = [(n / sum(weights), of) for n, of in zip(weights, figures, strict=True)]
+        names = [f"{name}_at_{k}" for k in CUTOFFS for name in NAMES]
+        return {name: sum(share * of[name] for share, of in every) if every else None for name in names}
+
+    return mean([len(of.answers) for of in asked]), mean([1] * len(asked))
 
 
 def half_links(graph: TinyGraph, train: list[Buckets]) -> Counter[Any]:
@@ -167,23 +168,25 @@ def stratum(count: int) -> int:
     return 10 ** (len(str(count)) - 1) if count else 0
 
 
+def of_label(figures: Mapping[str, Any], label: str) -> dict[str, Any]:
+    prefix = f"{label}."
+    return {name.removeprefix(prefix): value for name, value in figures.items() if name.startswith(prefix)}
+
+
 def check_section(
     graph: TinyGraph, paths: list[Buckets], train: list[Buckets], by_training: bool, scope: str, section: Any
 ) -> None:
     of_side = {side: asked_of(graph, paths, train, side, scope) for side in ("lhs", "rhs")}
-    labels = {"head": ["lhs"], "tail": ["rhs"], "both": ["lhs", "rhs"]}
     counts = half_links(graph, train)
-    for label, sides in labels.items():
+    for label, sides in LABELS.items():
         asked = [(side, of) for side in sides for of in of_side[side]]
-        assert section["num_queries"][label] == len(asked)
-        assert section["num_answers"][label] == sum(len(of.answers) for _, of in asked)
+        num_answers = sum(len(of.answers) for _, of in asked)
+        assert (section["num_queries"][label], section["num_answers"][label]) == (len(asked), num_answers)
         for form, expected in zip(("metrics", "macro_metrics"), means([of for _, of in asked]), strict=True):
-            for name, value in expected.items():
-                assert section[form][f"{label}.{name}"] == approximately(value), (form, name)
+            assert of_label(section[form], label) == close_to(expected, **NEAR)
+        assert by_training == ("query_half_link" in section)
         if by_training:
             check_strata(asked, counts, label, section)
-        else:
-            assert "query_half_link" not in section
 
 
 def check_strata(asked: list[tuple[str, Asked]], counts: Counter[Any], label: str, section: Any) -> None:
@@ -197,16 +200,15 @@ def check_strata(asked: list[tuple[str, Asked]], counts: Counter[Any], label: st
             within = [Fraction(min(max(k - before, 0), tied), tied) for k in CUTOFFS]
             recall[stratum(counts[side, of.relation, answer])].append(within)
     for row in section["query_half_link"]:
-        expected, members = means(activity[row["at_least"]])[1], activity[row["at_least"]]
+        members = activity[row["at_least"]]
         assert len(members) == row["num_queries"][label]
-        for name, value in expected.items():
-            assert row["macro_metrics"][f"{label}.{name}"] == approximately(value), name
+        assert of_label(row["macro_metrics"], label) == close_to(means(members)[1], **NEAR)
     for row in section["answer_half_link"]:
         answers = recall[row["at_least"]]
         assert len(answers) == row["num_answers"][label]
-        for at, k in enumerate(CUTOFFS):
-            found = float(sum(within[at] for within in answers) / len(answers)) if answers else None
-            assert row["metrics"][f"{label}.recall_at_{k}"] == approximately(found)
+        of_cutoff = zip(CUTOFFS, zip(*answers, strict=True) if answers else CUTOFFS, strict=True)
+        recalls = {f"recall_at_{k}": float(sum(of) / len(answers)) if answers else None for k, of in of_cutoff}
+        assert of_label(row["metrics"], label) == close_to(recalls, **NEAR)
 
 
 def check_recommended(
@@ -217,24 +219,23 @@ def check_recommended(
     length: int,
     found: Mapping[str, Any],
 ) -> None:
-    counts, of_label = half_links(graph, train), {"head": ["lhs"], "tail": ["rhs"], "both": ["lhs", "rhs"]}
-    for label, sides in of_label.items():
+    counts, cutoffs = half_links(graph, train), [k for k in CUTOFFS if k <= length]
+    expected: dict[str, float | None] = {}
+    for label, sides in LABELS.items():
         asked = [(side, of) for side in sides for of in asked_of(graph, paths, train, side, "all")]
-        for k in CUTOFFS:
-            if k > length:
-                assert f"{label}.coverage_at_{k}" not in found
-                continue
+        catalogue = {(side, of.relation): of.num_candidates for side, of in asked}
+        for k in cutoffs:
             places = [
                 (side, of.relation, entity)
                 for side, of in asked
                 for _, entity in sorted((-score, of_) for of_, score in {**of.answers, **of.others}.items())[:k]
             ]
-            catalogue = {(side, of.relation): of.num_candidates for side, of in asked}
             coverage = len(set(places)) / sum(catalogue.values()) if asked else None
-            assert found.get(f"{label}.coverage_at_{k}") == approximately(coverage)
-            if by_training:
-                popularity = sum(counts[place] for place in places) / len(places) if places else None
-                assert found.get(f"{label}.average_popularity_at_{k}") == approximately(popularity)
+            expected[f"{label}.coverage_at_{k}"] = coverage
+            popularity = sum(counts[place] for place in places) / len(places) if places else None
+            expected[f"{label}.average_popularity_at_{k}"] = popularity if by_training else None
+    assert {name: found.get(name) for name in expected} == close_to(expected, **NEAR)
+    assert {int(name.rpartition("_")[2]) for name in found if "coverage" in name} == {*cutoffs}
 
 
 @pytest.mark.one_case
@@ -287,45 +288,50 @@ def likes(answers: Iterable[tuple[int, int]]) -> TinyGraph:
     return TinyGraph([relation], rows, {}, {(0, 0): [(user, 0, item) for user, item in answers]})
 
 
-def given_lists(folder: Path, lists: list[list[int]], **more: Any) -> Report:
-    graph = likes([(0, 3), (0, 1), (1, 0)])
-    write_candidates(folder / "given", Bucket(0, 0), tail=lists)
-    keys: dict[str, Any] = {"candidate_path": str(folder / "given"), "disable_lhs_negs": True, "hits_at": [1, 2]}
-    keys |= {"filter_edges": [graph.buckets], "topk_metrics": True, **more}
-    return evaluate(write_graph(graph, folder / "data", **keys), output=folder / "out", workers=1)
+def report_of(folder: Path, answers: list[tuple[int, int]], lists: list[list[int]] | None, **more: Any) -> Report:
+    """Evaluate tail queries among all items, or among lists of theirs."""
+    graph, given = likes(answers), {}
+    if lists is not None:
+        write_candidates(folder / "given", Bucket(0, 0), tail=lists)
+        given["candidate_path"] = str(folder / "given")
+    keys: dict[str, Any] = {"disable_lhs_negs": True, "hits_at": [1, 2, 3], "topk_metrics": True, **given, **more}
+    config = write_graph(graph, folder / "data", filter_edges=[graph.buckets], **keys)
+    return evaluate(config, output=folder / "out", workers=1)
 
 
-def test_given_lists_are_of_all_answers_of_a_query(tmp_path: Path) -> None:
-    """In any order, with or without the answers."""
-    section = given_lists(tmp_path, [[2, 0, 1], [0, 3, 2], [3, 1, 1]]).document["topk_metrics"]
+ANSWERS = [(0, 3), (0, 1), (1, 0)]
+TWO_ITEMS = {"candidates": "all", "tail_candidates": ["item:0:1", "item:0:2"]}
 
-    # User 0: 3, 2, 1, 0 with answers 3 and 1. User 1: 0, 1, 1, 3 with answer 0.
-    assert (
-        section["num_queries"],
-        section["macro_metrics"]["tail.recall_at_2"],
-        approximately(section["metrics"]["tail.precision_at_2"]),
-    ) == ({"tail": 2, "both": 2}, (0.5 + 1) / 2, (2 * 0.5 + 0.5) / 3)
-    folder = tmp_path / "without"
-    without = given_lists(folder, [[2, 0], [0, 2], [3, 1]], topk_metrics=False)
+
+@pytest.mark.parametrize(
+    ("answers", "lists", "more", "figures"),
+    [
+        # In any order, with or without the answers. User 0: 3, 2, 1, 0 with answers 3 and 1. User 1: 0, 1, 1, 3 with 0.
+        (ANSWERS, [[2, 0, 1], [0, 3, 2], [3, 1, 1]], {}, (2, 3, (2 / 3, 2 / 3, 1.0), (0.75, 0.75, 1.0))),
+        # Its lists name other answers.
+        ([(0, 2), (0, 2), (0, 3)], [[1, 2], [1, 3], [1, 3]], {}, (1, 2, (0.5, 1.0, 1.0), (0.5, 1.0, 1.0))),
+        # Two answers are excluded, all of a query.
+        (ANSWERS, None, TWO_ITEMS, (1, 1, (0.0, 1.0, 1.0), (0.0, 1.0, 1.0))),
+    ],
+    ids=["lists", "an edge twice", "excluded"],
+)
+def test_lists_and_queries_are_judged_by_all_answers_of_a_query(
+    answers: list[tuple[int, int]], lists: list[list[int]] | None, more: Any, figures: Any, tmp_path: Path
+) -> None:
+    section = report_of(tmp_path, answers, lists, **more).document["topk_metrics"]
+
+    num_queries, num_answers, micro, macro = figures
+    recalls = [[section[of][f"tail.recall_at_{k}"] for k in (1, 2, 3)] for of in ("metrics", "macro_metrics")]
+    assert recalls == [pytest.approx([*micro]), pytest.approx([*macro])]
+    assert (section["num_queries"]["both"], section["num_answers"]["tail"]) == (num_queries, num_answers)
+
+
+def test_lists_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    without = report_of(tmp_path, ANSWERS, [[2, 0], [0, 2], [3, 1]], topk_metrics=False)
     with pytest.raises(OutputError, match="topk_metrics needs a filtered run of all edges"):
-        without.recompute(edge_paths=[folder / "data" / "edges0"], topk_metrics=True)
-
-
-def test_lists_that_differ_between_the_answers_of_a_query_are_refused(tmp_path: Path) -> None:
+        without.recompute(edge_paths=[tmp_path / "data" / "edges0"], topk_metrics=True)
     message = "row 1 (lhs 0, rel 0, rhs 1): topk_metrics needs one list of candidates for all answers of a tail query"
-    assert message in fault_of(lambda: given_lists(tmp_path, [[2, 0], [2, 2], [3, 1]]))
-
-
-def test_an_edge_that_is_there_twice_is_one_answer_though_its_lists_name_other_answers(tmp_path: Path) -> None:
-    graph = likes([(0, 2), (0, 2), (0, 3)])
-    write_candidates(tmp_path / "given", Bucket(0, 0), tail=[[1, 2], [1, 3], [1, 3]])
-    keys: dict[str, Any] = {"disable_lhs_negs": True, "hits_at": [1, 2], "filter_edges": [graph.buckets]}
-    config = write_graph(graph, tmp_path / "data", candidate_path=str(tmp_path / "given"), topk_metrics=True, **keys)
-
-    section = evaluate(config, output=tmp_path / "out", workers=1).document["topk_metrics"]
-
-    assert section["num_answers"]["tail"] == 2
-    assert tuple(section["metrics"][f"tail.recall_at_{k}"] for k in (1, 2)) == (0.5, 1.0)
+    assert message in fault_of(lambda: report_of(tmp_path / "unlike", ANSWERS, [[2, 0], [2, 2], [3, 1]]))
 
 
 def test_lists_of_each_time_have_no_section(tmp_path: Path) -> None:
@@ -337,17 +343,6 @@ def test_lists_of_each_time_have_no_section(tmp_path: Path) -> None:
         report.recompute(edge_paths=[case.root / "edges"], topk_metrics=True)
 
 
-def test_queries_whose_answers_are_all_excluded_are_not_counted(tmp_path: Path) -> None:
-    graph = likes([(0, 3), (0, 1), (1, 0)])
-    keys: dict[str, Any] = {"candidates": "all", "tail_candidates": ["item:0:1", "item:0:2"], "topk_metrics": True}
-    config = write_graph(graph, tmp_path / "data", disable_lhs_negs=True, filter_edges=[graph.buckets], **keys)
-
-    section = evaluate(config, output=tmp_path / "out", workers=1).document["topk_metrics"]
-
-    assert (section["num_queries"], section["num_answers"]) == ({"tail": 1, "both": 1}, {"tail": 1, "both": 1})
-    assert tuple(section["metrics"][f"tail.recall_at_{k}"] for k in (1, 3)) == (0.0, 1.0)
-
-
 def test_edges_in_memory_have_the_section_too() -> None:
     scorer = edge_scorer(lambda lhs, rel, rhs: (lhs * 0 + rhs).float(), num_entities=4, num_relations=1)
     edges = Edges([[0, 0, 3], [0, 0, 1]], train=[[[0, 0, 2]]])
@@ -355,6 +350,7 @@ def test_edges_in_memory_have_the_section_too() -> None:
 
     section = evaluate(config_of_keys(keys), model=scorer, edges=edges).document["topk_metrics"]
 
-    assert tuple(section["metrics"][f"tail.recall_at_{k}"] for k in (1, 2)) == (0.5, 1.0)  # 3, 1, 0: 2 is known
-    assert tuple(section["recommended"][f"tail.coverage_at_{k}"] for k in (1, 2)) == (0.25, 0.5)
-    assert section["recommended"]["tail.average_popularity_at_2"] == 0.0
+    recommended = section["recommended"]
+    assert [section["metrics"][f"tail.recall_at_{k}"] for k in (1, 2)] == [0.5, 1.0]  # 3, 1, 0: 2 is known
+    assert [recommended[f"tail.coverage_at_{k}"] for k in (1, 2)] == [0.25, 0.5]
+    assert recommended["tail.average_popularity_at_2"] == 0.0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.kit.commands import run_program
 
 UNKNOWN = -1
 # Reads what the library keeps of the processor: the operand of the first instruction, mov eax, [rip + offset].
@@ -20,31 +21,22 @@ assert code[:2] == bytes([0x8B, 0x05]), code
 kind = ctypes.c_int.from_address(at + 6 + int.from_bytes(code[2:], "little", signed=True))
 before = kind.value
 """
-WAYS = {
-    "a product's check": """
+A_PRODUCTS_CHECK = """
 from pbgeval.scoring.self_check import check_kernels
 import pbgeval.scoring.self_check as self_check
 before_products = []
 self_check._check = lambda *_: before_products.append(kind.value) or self_check.KernelReport(None, 1, {}, True)
 check_kernels(torch.device("cpu"))
 print(before, *before_products)
-""",
-}
-
-
-def _library() -> Path:
-    return Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-def test_one_thread_has_the_kernels_chosen_before_others_ask(way: str) -> None:
-    if not torch.backends.mkl.is_available() or not _library().exists():
+def test_one_thread_has_the_kernels_chosen_before_others_ask() -> None:
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    if not torch.backends.mkl.is_available() or not library.exists():
         pytest.skip("torch has no MKL here")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + WAYS[way], _library()], capture_output=True, text=True, check=False
-    )
 
-    assert done.returncode == 0, done.stderr
-    before, after = map(int, done.stdout.split())
+    before, after = map(int, run_program(sys.executable, "-c", PROGRAM + A_PRODUCTS_CHECK, library).split())
+
     assert (before, after != UNKNOWN) == (UNKNOWN, True)

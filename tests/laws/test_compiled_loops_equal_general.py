@@ -1,17 +1,23 @@
-"""The compiled loop over blocks within whole evaluations: every figure of the general path, whatever is asked of it."""
+"""Compiled loops within whole evaluations: every figure and count of the general path, whatever is asked of them.
+
+One loop counts blocks of queries and candidates, another gathers the lists of sampled candidates.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 
-from pbgeval.ranking import auc_sampling, blocks, certified, kernels, ranking_pass
+from pbgeval.ranking import auc_sampling, blocks, certified, fused, gathered_chunks, kernels, ranking_pass, sampled
 from pbgeval.ranking.block_threads import BlockThreads
 from tests.examples import crossed
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated, flags, run_command
+from tests.kit.commands import evaluated
+from tests.saved_ranks import counts_of
 
 FILTERED = ("filter_paths=edges",)  # known answers do not compete
 SETTINGS = {
@@ -23,19 +29,35 @@ SETTINGS = {
     "by relation": ("train_paths=edges", "type_constraint=observed"),
     "two operators": ("max_memory=2GB", *FILTERED),
 }
-
-
+SETTINGS_OF_CHUNKS = {  # and whether the loop gathers the lists
+    "raw": ((), True),
+    "filtered": (FILTERED, True),
+    "tails": (("disable_lhs_negs=True", *FILTERED), True),
+    "as PyTorch-BigGraph": (("pbg_semantics=True",), True),
+    "short lists": (("num_batch_negs=1", "num_uniform_negs=40"), True),
+    "no batch": (("num_batch_negs=0", *FILTERED), None),
+    "distances": (("comparator=l2", *FILTERED), False),
+    "biased": (("bias=True",), False),
+    "constrained": (SETTINGS["by relation"], None),
+    "a loss": (("compute_loss=True",), False),
+}
 CERTIFIED_SETTINGS = [("raw", 1.0), ("filtered", 1.0), ("filtered", 0.2), ("filtered", None), ("by relation", 1.0)]
+
+
+def write_case(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> TinyCase:
+    """Write a graph with twins, of whose scores the AUC wants a sample."""
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
+    monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)
+    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", 7)
+    monkeypatch.setattr(sampled, "CELLS_AT_A_TIME", 500)
+    case = TinyCase.write(folder, partition_sizes=(33, 30), edges_per_bucket=12, **settings)
+    case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # twins
+    return case
 
 
 @pytest.fixture
 def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyCase:
-    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
-    monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)
-    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", 7)
-    case = TinyCase.write(tmp_path / "case", partition_sizes=(33, 30), edges_per_bucket=12)
-    case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # twins
-    return case
+    return write_case(tmp_path / "case", monkeypatch)
 
 
 def count_at_a_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,16 +66,22 @@ def count_at_a_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "COLUMNS_AT_A_TIME", width)
 
 
-def num_calls_of(case: TinyCase, *overrides: str) -> int:
+def num_calls_of(case: TinyCase, *overrides: str, module: Any = blocks, owner: Any = blocks) -> int:
     """Compare what both ways find, and return how often the loop was called."""
     with (
-        mock.patch.object(blocks, "JIT_MIN_CELLS", 0),
-        mock.patch.object(blocks, "count", side_effect=blocks.count) as count,
+        mock.patch.object(module, "JIT_MIN_CELLS", 0),
+        mock.patch.object(owner, "count", autospec=True, side_effect=owner.count) as count,
     ):
-        found = evaluated(case, *overrides, output="compiled")
-    with mock.patch.object(blocks, "is_installed", return_value=False), mock.patch.object(blocks, "count", None):
-        assert found == evaluated(case, *overrides, output="general")  # a call of `count` is a fault
+        found = evaluated(case, *overrides, "save_ranks=True", output="compiled")
+    with mock.patch.object(module, "is_installed", return_value=False), mock.patch.object(owner, "count", None):
+        expected = evaluated(case, *overrides, "save_ranks=True", output="general")  # a call of `count` is a fault
+    assert (found, counts_of(case.root / "compiled")) == (expected, counts_of(case.root / "general"))
     return count.call_count
+
+
+def num_gathered(case: TinyCase, *overrides: str) -> int:
+    chunks = gathered_chunks.GatheredChunks
+    return num_calls_of(case, "candidates=sampled", *overrides, module=gathered_chunks, owner=chunks)
 
 
 @pytest.mark.one_case
@@ -113,24 +141,6 @@ def test_a_bias_beside_a_root_is_left_to_float64(case: TinyCase, candidates: str
     assert num_calls_of(case, *overrides) == 0
 
 
-@pytest.mark.parametrize("candidates", ["all", "partition"])
-@pytest.mark.parametrize("largest", [1e17, 1e30])
-def test_where_scores_may_overflow_the_general_path_counts(
-    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, largest: float
-) -> None:
-    """A score that is no number is named alike; infinite ones compare as numbers."""
-    case.spoil_embeddings("user", 1, slice(2, 9), largest)
-    lines = []
-    for is_compiled in (True, False):
-        with monkeypatch.context() as patch:
-            patch.setattr(blocks, "JIT_MIN_CELLS", 0)
-            patch.setattr(blocks, "is_installed", lambda is_compiled=is_compiled: is_compiled)
-            done = run_command(case, "--workers", "1", "--quiet", *flags((f"candidates={candidates}",)))
-            lines.append((done.status, done.err))
-
-    assert lines[0] == lines[1]
-
-
 @pytest.mark.one_case
 @pytest.mark.parametrize("asked", ["save_topk=3", "metrics=auc"])
 def test_who_wants_all_scores_gets_them(case: TinyCase, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
@@ -149,6 +159,61 @@ def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch:
 
     num_calls = num_calls_of(case, "candidates=all")
     widths = [of_loop for of_loop in widths if of_loop != kernels.CANDIDATES_PER_BLOCK]
-    assert widths
-    assert max(widths) <= 12  # of 63 candidates
+    assert 0 < max(widths, default=0) <= 12  # of 63 candidates
     assert num_calls > 4 * len(widths)
+
+
+# Lists of sampled candidates
+
+
+@pytest.mark.parametrize(
+    ("name", "dynamic", "dimension"), crossed(list(SETTINGS_OF_CHUNKS), [False, True], [8, 300], quick=2)
+)
+def test_gathered_lists_give_the_figures_of_the_general_path(
+    name: str, dynamic: bool, dimension: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every operator that the loop knows, with global embeddings and without."""
+    overrides, is_gathered = SETTINGS_OF_CHUNKS[name]
+    case = write_case(tmp_path / "case", monkeypatch, dynamic=dynamic, dimension=dimension)
+
+    assert is_gathered in (None, num_gathered(case, *overrides) > 0)
+
+
+def test_threads_share_a_block_of_lists(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+
+    assert num_gathered(case, *FILTERED) >= 3
+
+
+def test_without_the_routine_of_torch_the_general_path_serves(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks.blas, "find_sgemm", lambda: None)
+
+    assert not num_gathered(case)
+
+
+def test_other_bits_than_those_of_products_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks._agrees.cache_clear()
+    other = blocks.product
+    monkeypatch.setattr(blocks, "product", lambda q, c: torch.nextafter(other(q, c), torch.tensor(9.0)))
+    try:
+        assert not blocks.product_is_callable()
+    finally:
+        blocks._agrees.cache_clear()
+
+
+# The kernel of a GPU. What else it gives: test_fast_paths_equal_general_path.py, test_every_path_runs_on_a_device.py.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_certified_ranks_are_not_left_to_the_fused_kernel(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
+) -> None:
+    """It serves float32 alone, whatever else would let it count."""
+    overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
+    expected = evaluated(case, *overrides, output="general")
+    monkeypatch.setattr(fused, "has_kernel", lambda device: True)
+    monkeypatch.setattr(fused, "self_check", lambda device: None)
+    monkeypatch.setattr(ranking_pass, "_count_fused", None)  # a call of it is a fault
+
+    assert evaluated(case, *overrides, output="fused") == expected
