@@ -6,9 +6,8 @@ under torchrun (`team`), which does each of TRAININGS, the others the first:
     lightning_monitored.py FOLDER alone|launched|team
 
 Two processes average the gradients of their batches; one alone accumulates those of the same two batches, halved: the
-same bits. Writes to FOLDER/TRAINING: monitor, graph.pt, ended.RANK.json, and of each visit
-tables_EPOCH_LHS_RHS.pt: the tables when it begins and when it ends. Alone it also writes FOLDER/refused.txt: what is
-said to a team that is not the processes of the Trainer.
+same bits. Writes to FOLDER/TRAINING: monitor, ended.RANK.json. Alone it also writes FOLDER/refused.txt: what is said to
+a team that is not the processes of the Trainer.
 """
 
 import argparse
@@ -26,7 +25,6 @@ from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError
 from pbgeval.integrations.lightning import MonitorCallback
-from pbgeval.monitor.records import PassRecord, VisitRecord
 
 NUM_PARTITIONS, NUM_ENTITIES, DIMENSION = 2, 48, 8
 NUM_BATCHES, BATCH_SIZE = 5, 40  # of a bucket: as many of each, for processes go in step
@@ -86,31 +84,6 @@ class Embeddings(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=4.0)
 
 
-class KeptTables:
-    """What the monitor is handed, kept at both ends of each visit; a sink of the monitor."""
-
-    def __init__(self, folder: Path, module: Embeddings) -> None:
-        self.folder, self.module = folder, module
-        self.begun: dict[tuple[int, int], list[Tensor]] = {}
-
-    def tables(self) -> list[Tensor]:
-        return [table.detach().clone() for table in self.module.tables]
-
-    def append(self, record: VisitRecord | PassRecord) -> None:
-        if isinstance(record, VisitRecord):
-            lhs, rhs = record.bucket
-            kept = {"before": self.begun[lhs, rhs], "after": self.tables()}
-            torch.save(kept, self.folder / f"tables_{record.key.epoch}_{lhs}_{rhs}.pt")
-
-
-class Keeping(MonitorCallback):
-    kept: KeptTables
-
-    def _begin(self, trainer: pl.Trainer, pl_module: pl.LightningModule, bucket: tuple[int, int]) -> None:
-        self.kept.begun[tuple(bucket)] = self.kept.tables()
-        super()._begin(trainer, pl_module, bucket)
-
-
 def monitored(module: Embeddings) -> ModelTensors:
     return ModelTensors({("entity", at): table for at, table in enumerate(module.tables)})
 
@@ -118,13 +91,11 @@ def monitored(module: Embeddings) -> ModelTensors:
 def train(folder: Path, how: str, team: Team, *, mixed: bool, num_epochs: int, patience: int | None) -> None:
     """Train once, and write."""
     module = Embeddings()
-    kept = KeptTables(folder, module)
     negatives = {"eval_num_batch_negs": 16, "eval_num_uniform_negs": 16}
-    monitor = Monitor(schema(), folder / "monitor", eval_fraction=0.3, **negatives, team=team, sinks=[kept])
+    monitor = Monitor(schema(), folder / "monitor", eval_fraction=0.3, **negatives, team=team)
     training = {bucket: monitor.split(edges, bucket).training for bucket, edges in make_graph().items()}
     of_batch = None if mixed else (lambda batch: batch[:2])
-    callback = Keeping(monitor, monitored, BUCKETS, bucket_of_batch=of_batch, patience=patience)
-    callback.kept = kept
+    callback = MonitorCallback(monitor, monitored, BUCKETS, bucket_of_batch=of_batch, patience=patience)
     alone = how == "alone"
     trainer = pl.Trainer(
         max_epochs=num_epochs,
@@ -140,8 +111,6 @@ def train(folder: Path, how: str, team: Team, *, mixed: bool, num_epochs: int, p
     )
     workers = list(range(NUM_PROCESSES)) if alone else [trainer.global_rank]
     trainer.fit(module, DataLoader(Batches(training, workers), batch_size=None))
-    if trainer.is_global_zero:
-        torch.save(make_graph(), folder / "graph.pt")
     ended = {"epochs": trainer.current_epoch, "mrr": trainer.callback_metrics["held_out/mrr"].item()}
     (folder / f"ended.{trainer.global_rank}.json").write_text(json.dumps(ended), encoding="utf-8")
 

@@ -15,7 +15,6 @@ from torchmetrics import retrieval
 
 from pbgeval import Edges, edge_scorer, evaluate
 from pbgeval.config import config_of_keys
-from pbgeval.errors import DataError
 from pbgeval.integrations.metric_objects import RankMetric, TopKMetric
 
 NUM_QUERIES, NUM_CANDIDATES, K = 400, 30, 5
@@ -45,12 +44,10 @@ def main() -> None:
     true_Q = torch.randint(0, NUM_CANDIDATES, (NUM_QUERIES,), generator=generator)
     found = {
         "torchmetrics": torchmetrics_of(distinct_QC, true_Q),
-        "torchmetrics with ties": torchmetrics_of(tied_QC, true_Q),
         "ogb": ogb_of(tied_QC, "ogbl-wikikg2", ("mrr_list", "hits@1_list", "hits@3_list", "hits@10_list")),
         "ogb shared": ogb_of(tied_QC[:, 0], "ogbl-collab", ("hits@50",)),
         "tgb": tgb_of(tied_QC),
         "tgb shared": tgb_of(tied_QC[:, 0]),
-        "all tied": all_tied(),
         "geometric": geometric_of(generator),
         **evaluations_of(generator),
     }
@@ -68,10 +65,9 @@ def torchmetrics_of(scores_QC: torch.Tensor, true_Q: torch.Tensor) -> dict[str, 
         for metric in (*theirs.values(), ours):
             metric.update(scores_QC.flatten()[part], is_true[part], indexes=row[part])
     figures = ours.compute()
-    names = {f"{rank_type}.{name}" for rank_type in ("optimistic", "pessimistic") for name in theirs}
     return {
         "theirs": {name: float(metric.compute()) for name, metric in theirs.items()},
-        "ours": {name: figures[name] for name in (*theirs, *names)},
+        "ours": {name: figures[name] for name in theirs},
     }
 
 
@@ -93,32 +89,6 @@ def tgb_of(scores: torch.Tensor) -> dict[str, Any]:
     theirs, ours = tgb.linkproppred.evaluate.Evaluator(name="tgbl-wiki").eval(given), RankMetric((10,)).eval(given)
     found = {"theirs": theirs, "ours": ours}
     return {side: {name: float(of[name]) for name in ("mrr", "hits@10")} for side, of in found.items()}
-
-
-def all_tied() -> dict[str, Any]:
-    """Return the figures of a model that says nothing: one true candidate, 18 others, one score; and of one of NaN."""
-    nothing = {"y_pred_pos": torch.zeros(1), "y_pred_neg": torch.zeros((1, 18)), "eval_metric": ["mrr"]}
-    of_nan = nothing | {"y_pred_pos": torch.full((1,), torch.nan)}
-    evaluators = {
-        "tgb": tgb.linkproppred.evaluate.Evaluator(name="tgbl-wiki").eval,
-        "ogb": ogb.linkproppred.Evaluator(name="ogbl-wikikg2").eval,
-    }
-    theirs: dict[str, Any] = {}
-    for name, figures_of in evaluators.items():
-        for kind, given in (("tied", nothing), ("nan", of_nan)):
-            found = figures_of(given)
-            theirs |= {
-                f"{name} {kind} {key.removesuffix('_list')}": float(torch.as_tensor(of).mean())
-                for key, of in found.items()
-            }
-    ours = RankMetric((10,))
-    ours.update(torch.zeros((1, 19)), [0])
-    try:
-        refusal = str(RankMetric().eval(of_nan))
-    except DataError as error:
-        refusal = str(error)
-    names = ("expected.hits@10", "expected.mrr")
-    return {"theirs": theirs, "ours": {name: ours.compute()[name] for name in names} | {"nan": refusal}}
 
 
 def geometric_of(generator: torch.Generator) -> dict[str, Any]:

@@ -4,7 +4,6 @@ Run by the peer's Python: openbiolink_evaluated.py OUT ROOT, where ROOT/HQ_DIR i
 of ids, and ROOT/MODEL is a folder of DGL-KE with those ids, for each of MODELS. Writes to OUT
 
     loaded.json     by "training" (numbered by itself) and "files": what the loader says
-    failed.json     the exception of `evaluate` as it is released
     saved/          config.json and tables as DGL-KE's own `save_model` writes them
     MODEL.npz       true (n,), heads (n, N), tails (n, N): scores of the test edges; ranks: (2, n), as its evaluator
                     gives them once its filter is called with its arguments in the right order
@@ -120,14 +119,6 @@ def what_a_loader_says(dl) -> dict[str, object]:
     }
 
 
-def failure(dl, scores) -> str:
-    try:
-        OfScores(dl, scores["heads"], scores["tails"]).evaluate(BATCH_SIZE)
-    except Exception as error:  # which one it is, is the question
-        return f"{type(error).__name__}: {error}"
-    return "none"
-
-
 def save_by_dglke(folder: Path, source: Path) -> None:
     """Write a model of which DGL-KE itself names the arguments."""
     config = json.loads((source / "config.json").read_text())
@@ -156,7 +147,6 @@ def main(out: Path, root: Path) -> None:
         ranks, metrics = evaluated(of_files, scores)
         np.savez(out / f"{name}.npz", ranks=ranks, **{key: value.numpy() for key, value in scores.items()})
         (out / f"{name}.json").write_text(json.dumps(metrics))
-    (out / "failed.json").write_text(json.dumps(failure(DataLoader(str(root), "HQ_DIR", **files), scores)))
     save_by_dglke(out / "saved", root / "RotatE")
 
 

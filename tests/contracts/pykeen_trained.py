@@ -25,6 +25,8 @@ from pykeen.datasets import Nations
 from pykeen.evaluation import MacroRankBasedEvaluator, RankBasedEvaluator
 from pykeen.pipeline import pipeline
 
+from tests.saved_ranks import filtered_ranks
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = {
     "distmult": ("DistMult", False, {}),
@@ -102,7 +104,8 @@ def evaluate(model, nations, out: Path, all_settings: bool) -> None:
         f"theirs_{kind}": np.stack([np.concatenate(evaluator.ranks[side, kind]) for side in ("head", "tail")])
         for kind in ("optimistic", "pessimistic")
     }
-    np.savez(out / "ranks.npz", **ranks, **our_ranks(out / "output"), **bounds(model, nations))
+    ranks |= dict(zip(("ours_optimistic", "ours_pessimistic"), filtered_ranks(out / "output"), strict=True))
+    np.savez(out / "ranks.npz", **ranks, **bounds(model, nations))
 
 
 def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
@@ -128,19 +131,8 @@ def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
                 model, test, additional_filter_triples=known
             )
         assert (results.report.document["provenance"]["settings"]["comparator"] == "scorer") == (way == "asked")
-        found[way] = np.stack(list(our_ranks(out / way).values()))
+        found[way] = np.stack(filtered_ranks(out / way))
     return found
-
-
-def our_ranks(output: Path) -> dict[str, np.ndarray]:
-    """Return the filtered ranks of `save_ranks`."""
-    from pbgeval.notation import ENDS, Bucket
-    from tests.saved_ranks import read_ranks
-
-    columns = read_ranks(output, 0, Bucket(0, 0)).columns
-    optimistic = np.stack([1 + columns[side]["better"] - columns[side]["excluded_better"] for side in ENDS])
-    tied = np.stack([columns[side]["tied"] - columns[side]["excluded_tied"] for side in ENDS])
-    return {"ours_optimistic": optimistic, "ours_pessimistic": optimistic + tied}
 
 
 def bounds(model, nations) -> dict[str, np.ndarray]:

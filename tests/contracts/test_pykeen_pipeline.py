@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.test_pykeen import WRONG_IN_MACRO
+from tests.contracts.test_pykeen_trained import WRONG_IN_MACRO
 
 pytestmark = pytest.mark.peers
 
