@@ -116,11 +116,6 @@ class ScorerContract(ABC):
         config = EvalConfig(save_ranks=True, **{"candidates": "all", "hits_at": [1, 3]} | settings)
         return evaluate(config, output=tmp_path / "output", model=self.make(), edges=edges)
 
-    def test_it_says_how_many_entities_and_relations_there_are(self):
-        scorer = self.make()
-
-        assert (self.num_entities, self.num_relations) == (scorer.num_entities, scorer.num_relations)
-
     @pytest.mark.parametrize("hidden", ENDS)
     def test_a_block_has_the_scores_of_its_queries_and_candidates(self, hidden):
         """Of any shape, candidates in any order and more than once."""

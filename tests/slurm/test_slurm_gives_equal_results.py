@@ -40,6 +40,7 @@ def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path)
     assert (f"job {number}: 2 workers, slurm", f"output: {tmp_path}/output") == (job, output)
     assert (f"logs: {tmp_path}/output.logs/{number}_*_log.err", f"job {number}: complete") == (logs, end)
     assert_equal_numbers(evaluated, tmp_path / "output", 2)
+    assert slurm.job(number)["Requeue"] == "1", "Slurm starts it again when it is preempted"
     assert "metrics.json, run.json" in (tmp_path / "output.logs" / f"{number}_0_log.out").read_text()
 
 

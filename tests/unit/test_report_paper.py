@@ -8,7 +8,7 @@ from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
 from pbgeval.report.page import MAX_ROWS, Source, latex, markdown, read_result
 from pbgeval.report.tables import DataTable, escape_latex, escape_markdown, to_latex
-from tests.kit.reports import MARKUP, large_result, make_incomplete, marked_up_result
+from tests.kit.reports import MARKUP, large_result, marked_up_result
 from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
 
 NASTY = [
@@ -84,17 +84,6 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
 
     assert sum("nationality" in row[0] for row in rows_of_markdown(markdown(source))) == MAX_ROWS
     assert f"The first {MAX_ROWS} rows; the CSV file has all." in latex(source)
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(("with_metrics", "so_far"), [(True, "12 of 40 units"), (False, "has no figures yet")])
-def test_an_unfinished_run_says_so(with_metrics: bool, so_far: str, tmp_path: Path) -> None:
-    folder = marked_up_result(tmp_path)
-    make_incomplete(folder, with_metrics=with_metrics)
-    text = markdown(Source("run", read_result(folder)))
-
-    assert so_far in text
-    assert with_metrics == bool(rows_of_markdown(text))
 
 
 def test_the_passes_of_a_training_run_are_a_table() -> None:
