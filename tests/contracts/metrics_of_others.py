@@ -13,8 +13,6 @@ import torch
 from torch_geometric import metrics as geometric
 from torchmetrics import retrieval
 
-from pbgeval import Edges, edge_scorer, evaluate
-from pbgeval.config import config_of_keys
 from pbgeval.integrations.metric_objects import RankMetric, TopKMetric
 
 NUM_QUERIES, NUM_CANDIDATES, K = 400, 30, 5
@@ -26,13 +24,6 @@ GEOMETRIC = {
     "ndcg": geometric.LinkPredNDCG,
     "mrr": geometric.LinkPredMRR,
     "hit_ratio": geometric.LinkPredHitRatio,
-}
-TORCHMETRICS = {
-    "recall": retrieval.RetrievalRecall,
-    "precision": retrieval.RetrievalPrecision,
-    "ndcg": retrieval.RetrievalNormalizedDCG,
-    "mrr": retrieval.RetrievalMRR,
-    "hit_ratio": retrieval.RetrievalHitRate,
 }
 
 
@@ -49,7 +40,6 @@ def main() -> None:
         "tgb": tgb_of(tied_QC),
         "tgb shared": tgb_of(tied_QC[:, 0]),
         "geometric": geometric_of(generator),
-        **evaluations_of(generator),
     }
     sys.stdout.write(json.dumps(found))
 
@@ -103,45 +93,6 @@ def geometric_of(generator: torch.Generator) -> dict[str, Any]:
         for metric in (*theirs.values(), ours):
             metric.update(shuffled[part, :8], is_right[part].nonzero().T)
     return {"theirs": {name: float(metric.compute()) for name, metric in theirs.items()}, "ours": ours.compute()}
-
-
-def evaluations_of(generator: torch.Generator) -> dict[str, Any]:
-    """Return what both make of lists without training items, and `topk_metrics` of an evaluation."""
-    num_users, num_items = 80, 40
-    shape = (num_users, num_items)
-    score_UC = torch.rand(shape, generator=generator, dtype=torch.float64)
-    is_right = torch.rand(shape, generator=generator) < torch.linspace(0, 0.5, num_users)[:, None]
-    is_known = (torch.rand(shape, generator=generator) < 0.2) & ~is_right
-
-    def triples(is_there: torch.Tensor) -> torch.Tensor:
-        user, item = is_there.nonzero().unbind(1)
-        return torch.stack([num_items + user, torch.zeros_like(user), item], dim=1)
-
-    def score(lhs: torch.Tensor, _: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
-        """Users come after all items, and score less than these."""
-        of_items = score_UC[(lhs - num_items).clamp(min=0), rhs.clamp(max=num_items - 1)]
-        return torch.where((rhs < num_items) & (lhs >= num_items), of_items, -1.0)
-
-    keys = {"candidates": "all", "disable_lhs_negs": True, "hits_at": [K], "topk_metrics": True}
-    model = edge_scorer(score, num_entities=num_items + num_users, num_relations=1)
-    report = evaluate(config_of_keys(keys), model=model, edges=Edges(triples(is_right), train=[triples(is_known)]))
-    found = report.document["topk_metrics"]["macro_metrics"]
-    ours = {name: found[f"tail.{name}_at_{K}"] for name in GEOMETRIC}
-    of_geometric = {name: kind(k=K) for name, kind in GEOMETRIC.items()}
-    best = score_UC.masked_fill(is_known, -torch.inf).topk(K).indices
-    of_torchmetrics = {name: kind(top_k=K, empty_target_action="skip") for name, kind in TORCHMETRICS.items()}
-    for geometrics in of_geometric.values():
-        geometrics.update(best, is_right.nonzero().T)
-    for metric in of_torchmetrics.values():
-        row = torch.arange(num_users)[:, None].expand(shape)
-        metric.update(score_UC[~is_known], is_right[~is_known], indexes=row[~is_known])
-    return {
-        f"{name} of an evaluation": {
-            "theirs": {key: float(metric.compute()) for key, metric in theirs.items()},
-            "ours": ours,
-        }
-        for name, theirs in (("geometric", of_geometric), ("torchmetrics", of_torchmetrics))
-    }
 
 
 if __name__ == "__main__":

@@ -172,8 +172,8 @@ class ScorerContract(ABC):
                 others = [side.pick((at, rel, rhs), (lhs, rel, at)) for at in range(self.num_entities)]
                 margins = [self.score(*other) - true for other in others if other != (lhs, rel, rhs)]
                 better, tied = (int(columns[side][name][row]) for name in ("better", "tied"))
-                assert (better > 0) >= any(margin > self.error for margin in margins)
-                assert (better > 0) <= any(margin > -self.error for margin in margins)
+                is_better, may_be = (any(margin > error for margin in margins) for error in (self.error, -self.error))
+                assert is_better <= (better > 0) <= may_be
                 assert better + tied <= int(columns[side]["num_candidates"][row]) - 1
         assert len(edges) * 2 == report.document["num_queries"]
 

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from pbgeval.monitor.records import file_of_worker, read_history
-from tests.kit.commands import start
+from tests.kit.commands import REPOSITORY, start
 from tests.kit.training import passes_of
 
 pytestmark = pytest.mark.peers
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("lightning_monitored.py")
 BUCKETS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 NUM_EPOCHS = 3
@@ -55,10 +54,8 @@ def visits_of(monitored: Path) -> dict[tuple[int, ...], tuple[Any, Any]]:
 
 def workers_of(monitored: Path) -> dict[tuple[int, int], set[int]]:
     """Return the workers that have visited each bucket."""
-    workers: dict[tuple[int, int], set[int]] = {}
-    for visit in read_history(monitored, pytest.fail).visits:
-        workers.setdefault(tuple(visit.bucket), set()).add(visit.details.worker)
-    return workers
+    visits = read_history(monitored, pytest.fail).visits
+    return {bucket: {of.details.worker for of in visits if tuple(of.bucket) == bucket} for bucket in BUCKETS}
 
 
 @pytest.mark.parametrize("how", ["team", "launched"])

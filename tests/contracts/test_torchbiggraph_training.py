@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 
@@ -19,12 +18,12 @@ from pbgeval.monitor.records import History, PassKey, VisitRecord, read_history
 from pbgeval.monitor.schema import hash_edges, threshold_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, run_program
+from tests.kit.commands import REPOSITORY, Done, run_program
 from tests.kit.commands import start as start_program
+from tests.kit.names import buckets_in
 
 pytestmark = pytest.mark.peers
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("torchbiggraph_monitored.py")
 COMMAND = ["-m", "pbgeval.integrations.torchbiggraph"]
 ITS_OWN_WARNING = "ignore:pkg_resources is deprecated as an API:UserWarning"  # setuptools below 81 warn its import
@@ -56,12 +55,7 @@ def untrained(root: Path, **settings: Any) -> TinyCase:
 
 
 def buckets_of(folder: Path) -> dict[tuple[int, int], np.ndarray]:
-    found = {}
-    for path in sorted(folder.glob("edges_*.h5")):
-        with h5py.File(path) as file:
-            lhs, rhs = map(int, path.stem.split("_")[1:])
-            found[lhs, rhs] = np.stack([file[name][:] for name in ("lhs", "rel", "rhs")], 1)
-    return found
+    return {bucket: np.array(rows) for bucket, rows in sorted(buckets_in(folder).items())}
 
 
 def is_held_out(case: TinyCase, bucket: tuple[int, int], edges: np.ndarray) -> np.ndarray:

@@ -137,10 +137,8 @@ def operator_params(operator: str, dimension: int, draw_row: RowSource) -> Param
     """Parameters of one relation on one side, under the checkpoint's names."""
     params: dict[str, Any] = {}
     for name, shape in PARAMETERS.get(operator, {}).items():
-        rows = [
-            draw_row(dimension // (2 if shape == "half" else 1)) for _ in range(dimension if shape == "matrix" else 1)
-        ]
-        params[name] = rows if shape == "matrix" else rows[0]
+        size = dimension // 2 if shape == "half" else dimension
+        params[name] = [draw_row(size) for _ in range(size)] if shape == "matrix" else draw_row(size)
     return params
 
 

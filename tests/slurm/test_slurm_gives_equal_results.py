@@ -25,7 +25,8 @@ def assert_equal_numbers(evaluated: CaseAndResult, output: Path, num_workers: in
 def test_a_script_of_sbatch_without_srun_is_alone(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
     command = f"{COMMAND} --config {evaluated.case.config} --output output --quiet --workers 1"
 
-    assert slurm.run_batch("--nodes=2", f"--wrap={command}", cwd=tmp_path) == ("COMPLETED 0:0", "")
+    submitted = slurm.run("sbatch", "--parsable", "--output=log", "--nodes=2", f"--wrap={command}", cwd=tmp_path)
+    assert (slurm.end_of(submitted.stdout.strip()), (tmp_path / "log").read_text()) == ("COMPLETED 0:0", "")
     assert_equal_numbers(evaluated, tmp_path / "output", 1)
 
 

@@ -20,7 +20,6 @@ import pytest
 import typer.main
 
 from pbgeval.cli import app
-from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema, keys_of
 from pbgeval.metrics.given import Absent
 from pbgeval.metrics.names import SIDES
 from pbgeval.metrics.ndcg import Discount
@@ -29,13 +28,11 @@ from pbgeval.models.topk import TopKFilter, TopKTies
 from pbgeval.report.comparison import CLUSTERS, FORMATS
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 from pbgeval.version import __version__
-from tests.examples import crossed
 from tests.kit import pbg_files
 from tests.kit.case import VERSION, TinyCase
 from tests.kit.commands import (
     COMMAND,
     flags,
-    lacking,
     metrics_of,
     numbers_of,
     run_command,
@@ -43,13 +40,13 @@ from tests.kit.commands import (
     start,
 )
 
-Change = Callable[[TinyCase], list[str] | None]
+Change = Callable[[TinyCase], None]
 
 
-def succeeds(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) -> dict[str, Any]:
+def succeeds(case: TinyCase, *arguments: str) -> dict[str, Any]:
     """Run on one worker; return what metrics.json holds."""
-    assert run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments, cwd=cwd).printed == ""
-    return metrics_of((cwd or (case.root if isinstance(case, TinyCase) else case.parent)) / "output")
+    assert run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments).printed == ""
+    return metrics_of(case.root / "output")
 
 
 # Help
@@ -161,13 +158,6 @@ def test_completion_knows_commands_and_options() -> None:
     for typed, completed in words.items():
         variables = {"_KGEVAL_DIST_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
         assert start([COMMAND], Path(), **variables).out.strip() == completed
-
-
-def test_help_of_the_config_names_every_key(tmp_path: Path) -> None:
-    keys = [*keys_of(EvalConfig)]
-    keys += [f"entities.NAME.{key}" for key in keys_of(EntitySchema)]
-    keys += [f"relations.INDEX.{key}" for key in keys_of(RelationSchema)]
-    assert not lacking(run_main("--help-config", cwd=tmp_path).printed, *(f"\n  {key}: " for key in keys))
 
 
 # What is printed
@@ -348,19 +338,6 @@ def test_a_fault_leaves_the_terminal_as_it_was(case: TinyCase) -> None:
 # Odd but right
 
 
-def stored(dtype: Any, layout: str) -> Change:
-    """Store edges in another type and layout."""
-
-    def act(case: TinyCase) -> None:
-        for lhs, rhs in np.ndindex(2, 2):
-            with h5py.File(case.edges(lhs, rhs)) as file:
-                columns = {name: file[name][:] for name in ("lhs", "rel", "rhs")}
-            of_layout = pbg_files.LAYOUTS[layout]
-            pbg_files.write_edges(case.root / "edges", (lhs, rhs), **columns, dtype=dtype, layout=of_layout)
-
-    return act
-
-
 def renamed(new: str) -> Change:
     """Give the entity type `user` another name, in files and config."""
 
@@ -394,51 +371,20 @@ def linked(case: TinyCase) -> None:
     (real / "embeddings_user_0.v3.h5").symlink_to(case.root.parent / "blob")
 
 
-def moved(case: TinyCase) -> list[str]:
-    """Name edges elsewhere, relative to the working directory."""
-    (case.root / "edges").rename(case.root.parent / "moved")
-    return ["-p", "edge_paths=../moved"]
-
-
-def in_float64(case: TinyCase) -> None:
-    for path in (case.root / "checkpoint").glob("embeddings_*"):
-        with h5py.File(path, "r+") as file:
-            values = file["embeddings"][:].astype(np.float64)
-            del file["embeddings"]
-            file.create_dataset("embeddings", data=values, chunks=(2, 3), compression="gzip")
-
-
-def as_json(case: TinyCase) -> list[str]:
-    (case.root / "other.json").write_text(json.dumps(case.settings))
-    return ["--config", "other.json"]
-
-
-def as_ours(case: TinyCase) -> list[str]:
-    (case.root / "ours.py").write_text(
-        "import pbgeval\n\n\ndef get_config():\n"
-        f"    raw = {case.settings!r}\n"
-        "    raw['entities'] = {k: pbgeval.EntitySchema(**v) for k, v in raw['entities'].items()}\n"
-        "    raw['relations'] = [pbgeval.RelationSchema(**v) for v in raw['relations']]\n"
-        "    return pbgeval.EvalConfig(**raw)\n"
-    )
-    return ["--config", "ours.py"]
-
-
 NAMES = ("Ünïcödé_実体", "a type with spaces", "0", "user.v3", "p(x)*[a]", "a_1")
+# Layouts and types of numbers: tests/unit/test_storage_edges.py and test_storage_checkpoint.py.
 UNCHANGED = [
-    *(pytest.param(of, id=of.__name__) for of in (without_counts, linked, moved, in_float64, as_json, as_ours)),
+    *(pytest.param(of, id=of.__name__) for of in (without_counts, linked)),
     *(pytest.param(renamed(name), id=name) for name in NAMES),
-    *(
-        pytest.param(stored(*of.values), id=f"{of.values[0].__name__} {of.values[1]}", marks=of.marks)
-        for of in crossed([np.int64, np.int32, np.uint8], [*pbg_files.LAYOUTS], quick=3)
-    ),
 ]
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("change", UNCHANGED)
 def test_what_means_the_same_has_the_same_figures(case: TinyCase, change: Change) -> None:
-    assert succeeds(case)["metrics"] == succeeds(case, *(change(case) or []), "--overwrite")["metrics"]
+    before = succeeds(case)["metrics"]
+    change(case)
+    assert before == succeeds(case, "--overwrite")["metrics"]
 
 
 @pytest.mark.parametrize("is_empty_partition", [False, True])
@@ -451,17 +397,6 @@ def test_buckets_may_be_empty_or_absent(case: TinyCase, is_empty_partition: bool
         pbg_files.write_embeddings(case.root / "checkpoint", "user", 1, np.empty((0, 8)), version=3)
 
     assert 11 + 13 * (not is_empty_partition) == succeeds(case)["num_edges"]
-
-
-def test_a_config_in_another_folder_and_paths_with_spaces(case: TinyCase, tmp_path: Path) -> None:
-    before = succeeds(case)["metrics"]
-    root = tmp_path / "a folder, with = signs & ümläuts"
-    case.root.rename(root)
-    elsewhere = tmp_path / "else where"
-    elsewhere.mkdir()
-
-    # The paths of a PBG config are relative to the working directory, else to the config's folder.
-    assert before == succeeds(root / "eval.py", cwd=elsewhere)["metrics"]
 
 
 @pytest.mark.slow

@@ -57,17 +57,6 @@ def test_a_wrong_order_of_columns_is_warned_of(tmp_path: Path) -> None:
     ]
 
 
-def test_unknown_names_are_refused_on_demand(tmp_path: Path) -> None:
-    (tmp_path / "test.tsv").write_text("a\tr\tz\nb\ts\tc\n", encoding="utf-8")
-
-    flags = ("--edges", "test=test.tsv", "--dictionary-of", "train", "--unknown", "refuse", "--quiet")
-    assert imported(tmp_path, *flags).fault == (
-        "--edges test: 1 of 2 edges have names that are not in train (1 unknown entity, for example entity 'z' of type "
-        "all); --unknown skip leaves such edges out"
-    )
-    assert not (tmp_path / "graph").exists()
-
-
 def test_a_later_import_reuses_the_dictionaries(tmp_path: Path) -> None:
     assert imported(tmp_path, "--partitions", "2", "--quiet").printed == ""
     (tmp_path / "later.tsv").write_bytes(b"c\tr\tb\nnew\tr\ta\n")

@@ -17,7 +17,7 @@ import torch
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.notation import Bucket, Side
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated, metrics_of
+from tests.kit.commands import REPOSITORY, evaluated, metrics_of
 from tests.kit.projects import (
     pykeen_names,
     write_demo,
@@ -29,7 +29,7 @@ from tests.kit.projects import (
 )
 from tests.kit.reports import write_records
 from tests.object_store import object_store
-from tests.pages import REPOSITORY, blocks_of, pages, run_page
+from tests.pages import blocks_of, pages, run_page
 from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS
 from tests.systems_reference import DglkeFolder, write_labels
 from tests.unit.test_adapters_topk import RANKING, TEST

@@ -33,8 +33,8 @@ from pbgeval.errors import OutputError
 from pbgeval.inputs import protocol
 from pbgeval.report.page import latex, markdown, page_of, read_source
 from tests.kit.case import TinyCase
+from tests.kit.commands import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 NAMES = """
 Comparison Edges EntitySchema EvalConfig EvalError ModelSchema ModelTensors Monitor MonitoredRelation Observer
 RelationSchema Report ScalarSink ScoredModel Scorer Side Team TensorBoardSink __version__ batch_scorer compare
@@ -240,29 +240,28 @@ def test_what_to_know_before_quoting_a_figure_is_said_wherever_figures_are(edges
 def test_a_report_read_back_is_the_one_that_was_returned(reports: tuple[Report, Report]) -> None:
     made, found = reports
 
-    assert found.document == made.document
-    assert found.run == json.loads(json.dumps(made.run))
+    assert (found.document, found.run) == (made.document, json.loads(json.dumps(made.run)))
     assert sorted(found.tables) == sorted(made.tables)
     for name in made.tables:
-        assert [*found.table(name)] == [*made.table(name)]
-        assert found.table(name).columns == made.table(name).columns
-        assert repr(found.table(name)) == repr(made.table(name))
+        first, second = ([*of.table(name), of.table(name).columns, repr(of.table(name))] for of in (made, found))
+        assert first == second
     assert (repr(found), found.path) == (repr(made), made.path)
 
 
 def test_raw_and_macro_figures_have_the_names_of_all_others(reports: tuple[Report, Report]) -> None:
     for report in reports:
         document = report.document
-        raw = document.get("raw_metrics", document["metrics"])
+        raw, macro = document.get("raw_metrics", document["metrics"]), document["macro_metrics"]
         assert report.raw["MRR"] == raw["both.realistic.mean_reciprocal_rank"]
-        assert report.macro["tail.hits@10"] == document["macro_metrics"]["tail.realistic.hits_at_10"]
-        assert dict(report.macro) == document["macro_metrics"]
-        assert dict(report.relation_macro) == document["relation_macro_metrics"]
-        titled = [(report.raw, "Unfiltered"), (report.macro, "Macro average over query keys")]
-        for figures, title in (*titled, (report.relation_macro, "Macro average over relations")):
+        assert report.macro["tail.hits@10"] == macro["tail.realistic.hits_at_10"]
+        for figures, section, title in (
+            (report.raw, raw, "Unfiltered"),
+            (report.macro, macro, "Macro average over query keys"),
+            (report.relation_macro, document["relation_macro_metrics"], "Macro average over relations"),
+        ):
             first, _, table = repr(figures).partition("\n")
             shown = len(re.findall(r"[\d,.]+ (?=│)|– (?=│)", table))  # each cell of a figure
-            assert first == f"{title}: {shown} of {len(figures)} figures, realistic ranks"
+            assert (first, figures) == (f"{title}: {shown} of {len(figures)} figures, realistic ranks", section)
         with pytest.raises(KeyError, match="no metric 'mmr'"):
             report.raw["mmr"]
 

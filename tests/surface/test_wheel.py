@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import pbgeval
-from tests.installed_wheel import REPOSITORY, Built, InstalledWheel, build_wheel
+from tests.installed_wheel import Built, InstalledWheel, build_wheel
 from tests.kit.case import TinyCase
-from tests.kit.commands import evaluated, numbers_of, start
+from tests.kit.commands import REPOSITORY, evaluated, numbers_of, start
 
 pytestmark = pytest.mark.slow
 

@@ -144,55 +144,6 @@ def test_metrics_are_openbiolinks_of_pessimistic_ranks_and_both_sides(filtering)
     assert [(name, type(value)) for name, value in found.items()] == [(name, float) for name in expected]
 
 
-# What a ranking file lists of heads and of tails, as in OpenBioLink's documentation; the last edge is not in it.
-LISTS = {
-    (0, 0, 1): ({4: 0.9, 0: 0.9, 2: 0.5}, {}),
-    (2, 1, 3): ({}, {5: 0.75, 3: 0.000001}),
-    (4, 2, 5): ({4: 0.25}, {0: 0.5, 1: 0.25, 5: 0.0}),
-    (6, 0, 7): ({}, {}),
-}
-
-
-class Listed(Evaluator):
-    """A ranking file in memory, of which all but the listed entities have no score; true scores stand apart."""
-
-    def score_batch(self, batch):
-        true, scores = torch.zeros(2, len(batch)), torch.zeros(2, len(batch), self.num_neg)
-        for row, (head, rel, tail) in enumerate(batch.tolist()):
-            for side, listed in enumerate(LISTS.get((head, rel, tail), ())):
-                for entity, confidence in listed.items():
-                    if entity == (head, tail)[side]:
-                        true[side, row] = confidence
-                    else:
-                        scores[side, row, entity] = confidence
-        return true[0], scores[0], true[1], scores[1]
-
-
-class ListedOfTwo(Listed):
-    """By the later contract: the true entity's confidence stands in its row."""
-
-    def score_batch(self, batch):
-        of_head, heads, of_tail, tails = super().score_batch(batch)
-        return heads.scatter(1, batch[:, :1], of_head[:, None]), tails.scatter(1, batch[:, 2:], of_tail[:, None])
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
-@pytest.mark.parametrize(("contract", "num_without_true"), [(Listed, 3), (ListedOfTwo, 0)])
-def test_a_ranking_file_has_its_ranks_and_bounds(contract, num_without_true, batch_size):
-    """What is listed with 0 is ranked as if it were not; three true scores stand where no row has them."""
-    mine = contract(loader(test=[*LISTS, (8, 1, 9)], num_entities=10))
-
-    ranked = mine.rank(batch_size, filtering=False)
-
-    assert found_ranks(ranked) == {
-        Side.LHS: [(1, 2, 10), (1, 10, 10), (1, 1, 10), (1, 10, 10), (1, 10, 10)],
-        Side.RHS: [(1, 10, 10), (2, 2, 10), (3, 10, 10), (1, 10, 10), (1, 10, 10)],
-    }
-    # An empty list on one side, on the other, on both; both sides of a missing edge.
-    assert (ranked.num_all_tied, ranked.num_without_true) == (6, num_without_true)
-    assert mine.evaluate(batch_size, 1, filtering=False)["hits@1"] == 0.1
-
-
 def test_lower_may_be_better():
     assert OfTwo(loader()).evaluate() == Distances(loader(), higher_is_better=False).evaluate()
     assert OfTwo(loader()).evaluate() != Distances(loader()).evaluate()
@@ -323,8 +274,7 @@ def test_the_edges_of_a_dataset_are_evaluated_with_any_model(tmp_path):
     """The report's pessimistic figures are those of an evaluator with the same scores."""
     names = [f"{h} {r} {t}" for h, r, t in TRAIN]
     every = [f"{e} 0 {e}" for e in range(NUM_ENTITIES)] + [f"0 {r} 0" for r in range(NUM_RELATIONS)]
-    folder = write(tmp_path, names + every, [], [f"{h} {r} {t}" for h, r, t in TEST])
-    data = DataLoader(folder)
+    data = DataLoader(write(tmp_path, names + every, [], [f"{h} {r} {t}" for h, r, t in TEST]))
     numbers = np.arange(NUM_ENTITIES) * 7 % 5
     scores = {edge: float(numbers[edge[0]] - numbers[edge[2]] * edge[1]) for edge in SCORES}
 

@@ -108,12 +108,13 @@ def test_a_diverged_model_is_recorded_with_one_warning_and_training_goes_on(tmp_
     assert "epoch 1, bucket (1, 0): the model has diverged" in warning
     history = read_history(tmp_path, pytest.fail)
     # The other partition is sound, and so are the figures of its own bucket.
-    expected = [False] * 6 + [True, True, False, True, True, True]
-    assert [visit.details.diverged for visit in history.visits] == expected
+    assert [at for at, visit in enumerate(history.visits) if visit.details.diverged] == [6, 7, 9, 10, 11]
     assert "partition 1" in history.visits[6].details.reason
     assert history.visits[0].stats.metrics == {"loss": None}
-    assert [of.details.num_diverged for of in history.passes] == [0, 2, 3]
-    assert monitor.should_stop("mrr", patience=2)
+    assert ([of.details.num_diverged for of in history.passes], monitor.should_stop("mrr", patience=2)) == (
+        [0, 2, 3],
+        True,
+    )
 
 
 SPOIL: dict[str, Callable[[ModelTensors], object]] = {
@@ -218,8 +219,7 @@ def test_a_bucket_without_held_out_edges_is_recorded_without_figures(tmp_path: P
     summary = monitor.end_pass(0)
 
     visit = read_history(tmp_path, pytest.fail).visits[0]
-    assert (visit.before, visit.after, dict(visit.details.gap)) == (None, None, {})
-    assert (summary.details.num_buckets, summary.average.count) == (0, 0)
+    assert (visit.before, visit.after, summary.details.num_buckets, summary.average.count) == (None, None, 0, 0)
 
 
 def test_training_draws_the_same_numbers_with_and_without_a_monitor() -> None:

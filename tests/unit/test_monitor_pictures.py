@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from tests.kit.commands import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 MAX_BYTES = 150_000
 
 

@@ -82,9 +82,7 @@ def test_a_pass_that_was_interrupted_is_not_the_best() -> None:
 
 def test_a_model_that_diverged_is_counted_and_left_out_of_the_means() -> None:
     diverged = VisitRecord(FIRST, Bucket(1, 0), 1, None, None, None, VisitDetails(diverged=True, reason="NaN"))
-    history = History((visit(FIRST, 0, 0, 10, 0.1, 0.2), diverged), ())
-
-    [row] = curves_of(history, {}, "mrr").passes
+    [row] = curves_of(History((visit(FIRST, 0, 0, 10, 0.1, 0.2), diverged), ()), {}, "mrr").passes
 
     assert (row.num_diverged, row.after, row.gap) == (1, pytest.approx(0.2), pytest.approx(0.1))
 

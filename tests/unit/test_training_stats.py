@@ -140,8 +140,7 @@ def test_files_of_several_workers_are_read_as_one_and_a_repeated_visit_counts_on
 
 def test_workers_of_a_run_that_was_begun_again_are_left_out(tmp_path: Path) -> None:
     """Of the first run there were two workers, of the second one."""
-    of_pass = PassRecord(PassKey(0, 1, 2), 1, None)
-    append(tmp_path, 0, visit(0), of_pass, visit(2))
+    append(tmp_path, 0, visit(0), PassRecord(PassKey(0, 1, 2), 1, None), visit(2))
     append(tmp_path, 1, visit(1, bucket=Bucket(1, 1)))
 
     history = read_history(str(tmp_path))
