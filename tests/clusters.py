@@ -59,21 +59,6 @@ def stop(processes: Iterable[int]) -> None:
         os.kill(process, signal.SIGSTOP)
 
 
-def stop_until_ended(processes: Iterable[int]) -> None:
-    """Let processes do nothing more until they are ended, though whoever ends them continues them first."""
-    left = set(processes)
-
-    def have_ended() -> bool:
-        for process in list(left):
-            try:
-                os.kill(process, signal.SIGSTOP)
-            except ProcessLookupError:
-                left.discard(process)
-        return not left
-
-    wait_until(have_ended, "they were not ended")
-
-
 @frozen
 class Slurm:
     """A running cluster of two nodes with two cores each."""
@@ -87,20 +72,14 @@ class Slurm:
             command, cwd=cwd, env=self.environment, capture_output=True, text=True, check=False, timeout=timeout
         )
 
-    def run_batch(self, *arguments: str | Path, cwd: Path, timeout: float = PATIENCE) -> tuple[str, str]:
-        """Submit a batch job, wait, return its state and exit code (`COMPLETED 0:0`) and its log.
+    def end_of(self, number: str) -> str:
+        """Wait for a job's end; return its state and exit code (`COMPLETED 0:0`).
 
         `sbatch --wait` looks for the end at ever longer intervals.
         """
-        submitted = self.run("sbatch", "--parsable", "--output=log", *arguments, cwd=cwd)
-        assert submitted.returncode == 0, submitted.stderr
-        until = time.monotonic() + timeout
-        while time.monotonic() < until:
-            job = self.job(submitted.stdout.strip())
-            if job["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"):
-                return f"{job['JobState']} {job['ExitCode']}", (cwd / "log").read_text()
-            time.sleep(0.2)
-        raise TimeoutError(f"job {submitted.stdout.strip()} did not end: {(cwd / 'log').read_text()}")
+        begun = ("PENDING", "RUNNING", "COMPLETING")
+        wait_until(lambda: self.job(number)["JobState"] not in begun, f"job {number} did not end")
+        return "{JobState} {ExitCode}".format(**self.job(number))
 
     def job(self, number: str) -> dict[str, str]:
         """Return what Slurm knows of a job: JobState, Restarts, ..."""

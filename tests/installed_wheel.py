@@ -23,17 +23,14 @@ from attrs import frozen
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.kit.commands import Done, start
+from tests.kit.commands import REPOSITORY, Done, start
 from tests.patience import PATIENCE
-
-REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 @frozen
 class Built:
     """What is made of a copy of the checkout."""
 
-    checkout: Path
     wheel: Path
     sdist: Path
 
@@ -85,7 +82,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         checkout,
         "*.tar.gz",
     )
-    return Built(checkout, wheel, sdist)
+    return Built(wheel, sdist)
 
 
 @pytest.fixture(scope="session")
@@ -156,10 +153,9 @@ def with_requirements(requirements: Iterable[Requirement]) -> set[str]:
 
 def link_libraries(folder: Path, names: Iterable[str]) -> None:
     """Link all that these distributions have installed into a folder."""
-    for name in sorted(names):
-        distribution = importlib.metadata.distribution(name)
-        tops = {path.parts[0] for path in distribution.files or [] if path.parts[0] not in ("..", "__pycache__")}
-        assert tops, f"{name} does not list its files"
+    for distribution in map(importlib.metadata.distribution, sorted(names)):
+        tops = {path.parts[0] for path in distribution.files or []} - {"..", "__pycache__"}
+        assert tops, f"{distribution.name} does not list its files"
         for top in sorted(tops):
             if not (folder / top).exists():  # some share a folder
                 (folder / top).symlink_to(Path(str(distribution.locate_file(top))).resolve())

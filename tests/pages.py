@@ -20,9 +20,8 @@ from sybil import Document, Example, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
-from tests.kit.commands import COMMAND, run_main, start
+from tests.kit.commands import COMMAND, REPOSITORY, run_main, start
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 LANGUAGES = ("bash", "python", "text")
 _SAVED = re.compile(r"# ([\w/]+\.py)\n")
 _SHELL_ONLY = re.compile(r"[$`|&;<>()*?\[\]{}~!]")  # what a shell does not leave as it is
@@ -57,16 +56,13 @@ def paste(example: Example) -> None:
 
 def calls_of(text: str) -> list[list[str]] | None:
     """Return the words of each line if all are calls of kgeval-dist that a shell would not change."""
-    calls = []
-    for line in text.replace("\\\n", " ").splitlines():
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError:  # quotes that go on in the next line
-            return None
-        if words and (words[0] != "kgeval-dist" or _SHELL_ONLY.search(" ".join(words))):
-            return None
-        calls += [words[1:]] if words else []
-    return calls
+    try:
+        calls = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
+    except ValueError:  # quotes that go on in the next line
+        return None
+    if any(words and (words[0] != "kgeval-dist" or _SHELL_ONLY.search(" ".join(words))) for words in calls):
+        return None
+    return [words[1:] for words in calls if words]
 
 
 def in_a_shell(text: str, folder: Path) -> str:

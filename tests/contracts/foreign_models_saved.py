@@ -8,8 +8,7 @@ Run by the peer's Python: foreign_models_saved.py OUT. Writes to OUT
                                 torchrec_tags.npy, of what TorchRec's lookup returns, by a diagonal source operator
     torchrec_safetensors/       the same checkpoint as safetensors, a file for each process
     MODEL.pt, MODEL.npy         state dicts of PyG's KGEModels, and their scores (37, 3, 37)
-    DECODER.npz                 node vectors, relation vectors, scores (31, 3, 23) and ranks of right nodes among all by
-                                graphstorm.eval.utils
+    DECODER.npz                 node vectors, relation vectors and scores (31, 3, 23) by graphstorm.eval.utils
 """
 
 import importlib.util
@@ -156,10 +155,6 @@ def save_graphstorm(out: Path) -> None:
     }
     for name, of in scores.items():
         tables = {"user": h, "item": t, "relation": narrow if name == "rotate" else wide, "scores": of}
-        flat = of.reshape(-1, 23)
-        others = [[at for at in range(23) if at != tail] for tail in range(23)]
-        ranks = [theirs.calc_ranking(flat[:, tail], flat[:, others[tail]]) for tail in range(23)]
-        tables["ranks"] = torch.stack(ranks, dim=1).view(of.shape)
         np.savez(out / f"{name}.npz", **{key: table.numpy() for key, table in tables.items()})
 
 

@@ -1,4 +1,4 @@
-"""Trains a small partitioned graph by PyTorch Lightning under the monitor, alone or in two processes.
+"""Trains the graph of scripts/monitor_lightning.py under the monitor, alone or in two processes.
 
 Run by the peer's Python. Its command line, by itself (`alone`, `launched`: Lightning starts the second process) or
 under torchrun (`team`), which does each of TRAININGS, the others the first:
@@ -6,51 +6,32 @@ under torchrun (`team`), which does each of TRAININGS, the others the first:
     lightning_monitored.py FOLDER alone|launched|team
 
 Two processes average the gradients of their batches; one alone accumulates those of the same two batches, halved: the
-same bits. Writes to FOLDER/TRAINING: monitor, graph.pt, ended.RANK.json, and of each visit
-tables_EPOCH_LHS_RHS.pt: the tables when it begins and when it ends. Alone it also writes FOLDER/refused.txt: what is
-said to a team that is not the processes of the Trainer.
+same bits. Writes to FOLDER/TRAINING: monitor, ended.RANK.json. Alone it also writes FOLDER/refused.txt: what is said to
+a team that is not the processes of the Trainer.
 """
 
-import argparse
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
+from pbgeval import ModelSchema, Monitor, MonitoredRelation
 from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError
 from pbgeval.integrations.lightning import MonitorCallback
-from pbgeval.monitor.records import PassRecord, VisitRecord
+from scripts.monitor_lightning import Batch, Embeddings, bucket_of, make_graph, monitored
 
-NUM_PARTITIONS, NUM_ENTITIES, DIMENSION = 2, 48, 8
 NUM_BATCHES, BATCH_SIZE = 5, 40  # of a bucket: as many of each, for processes go in step
 NUM_PROCESSES = 2
 # Whether batches of all buckets are mixed, the most epochs, and the patience.
 TRAININGS = {"mixed": (True, 3, None), "by_bucket": (False, 3, None), "patient": (False, 200, 2)}
 BUCKETS = [(0, 0), (0, 1), (1, 0), (1, 1)]
-
-Batch = tuple[int, int, Tensor]
-
-
-def make_graph() -> dict[tuple[int, int], Tensor]:
-    """Return the edges (E, 3) of each bucket; entities link to those with the same rest by 6."""
-    generator = torch.Generator().manual_seed(0)
-    graph = {}
-    for bucket in BUCKETS:
-        head = torch.randint(NUM_ENTITIES, (400,), generator=generator)
-        tail = torch.randint(NUM_ENTITIES // 6, (400,), generator=generator) * 6 + head % 6
-        graph[bucket] = torch.stack([head, torch.zeros_like(head), tail], dim=1)
-    return graph
-
-
-def schema() -> ModelSchema:
-    return ModelSchema([MonitoredRelation("links", "entity", "entity")], {"entity": NUM_PARTITIONS}, "dot")
+SCHEMA = ModelSchema([MonitoredRelation("links", "entity", "entity")], {"entity": 2}, "dot")
 
 
 class Batches(IterableDataset[Batch]):
@@ -69,62 +50,19 @@ class Batches(IterableDataset[Batch]):
                     yield *bucket, edges
 
 
-class Embeddings(pl.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(1)
-        tables = [torch.randn((NUM_ENTITIES, DIMENSION), generator=generator) * 0.3 for _ in range(NUM_PARTITIONS)]
-        self.tables = nn.ParameterList([nn.Parameter(table) for table in tables])
-
-    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
-        lhs, rhs, edges = batch
-        head, _, tail = edges.unbind(dim=1)
-        lhs_ND, rhs_ND = self.tables[lhs], self.tables[rhs]
-        return F.cross_entropy(lhs_ND[head] @ rhs_ND.T, tail) + F.cross_entropy(rhs_ND[tail] @ lhs_ND.T, head)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=4.0)
-
-
-class KeptTables:
-    """What the monitor is handed, kept at both ends of each visit; a sink of the monitor."""
-
-    def __init__(self, folder: Path, module: Embeddings) -> None:
-        self.folder, self.module = folder, module
-        self.begun: dict[tuple[int, int], list[Tensor]] = {}
-
-    def tables(self) -> list[Tensor]:
-        return [table.detach().clone() for table in self.module.tables]
-
-    def append(self, record: VisitRecord | PassRecord) -> None:
-        if isinstance(record, VisitRecord):
-            lhs, rhs = record.bucket
-            kept = {"before": self.begun[lhs, rhs], "after": self.tables()}
-            torch.save(kept, self.folder / f"tables_{record.key.epoch}_{lhs}_{rhs}.pt")
-
-
-class Keeping(MonitorCallback):
-    kept: KeptTables
-
-    def _begin(self, trainer: pl.Trainer, pl_module: pl.LightningModule, bucket: tuple[int, int]) -> None:
-        self.kept.begun[tuple(bucket)] = self.kept.tables()
-        super()._begin(trainer, pl_module, bucket)
-
-
-def monitored(module: Embeddings) -> ModelTensors:
-    return ModelTensors({("entity", at): table for at, table in enumerate(module.tables)})
-
-
 def train(folder: Path, how: str, team: Team, *, mixed: bool, num_epochs: int, patience: int | None) -> None:
     """Train once, and write."""
+    pl.seed_everything(0)
     module = Embeddings()
-    kept = KeptTables(folder, module)
     negatives = {"eval_num_batch_negs": 16, "eval_num_uniform_negs": 16}
-    monitor = Monitor(schema(), folder / "monitor", eval_fraction=0.3, **negatives, team=team, sinks=[kept])
-    training = {bucket: monitor.split(edges, bucket).training for bucket, edges in make_graph().items()}
-    of_batch = None if mixed else (lambda batch: batch[:2])
-    callback = Keeping(monitor, monitored, BUCKETS, bucket_of_batch=of_batch, patience=patience)
-    callback.kept = kept
+    monitor = Monitor(SCHEMA, folder / "monitor", eval_fraction=0.3, **negatives, team=team)
+    training = {
+        bucket: monitor.split(edges, bucket).training
+        for bucket, edges in make_graph(torch.Generator().manual_seed(0)).items()
+    }
+    callback = MonitorCallback(
+        monitor, monitored, BUCKETS, bucket_of_batch=None if mixed else bucket_of, patience=patience
+    )
     alone = how == "alone"
     trainer = pl.Trainer(
         max_epochs=num_epochs,
@@ -140,15 +78,13 @@ def train(folder: Path, how: str, team: Team, *, mixed: bool, num_epochs: int, p
     )
     workers = list(range(NUM_PROCESSES)) if alone else [trainer.global_rank]
     trainer.fit(module, DataLoader(Batches(training, workers), batch_size=None))
-    if trainer.is_global_zero:
-        torch.save(make_graph(), folder / "graph.pt")
     ended = {"epochs": trainer.current_epoch, "mrr": trainer.callback_metrics["held_out/mrr"].item()}
     (folder / f"ended.{trainer.global_rank}.json").write_text(json.dumps(ended), encoding="utf-8")
 
 
 def refusal() -> str:
     """Return what is said to a team that is not the Trainer's processes."""
-    callback = MonitorCallback(Monitor(schema(), team=Team(rank_in_team=1, size=2)), None)
+    callback = MonitorCallback(Monitor(SCHEMA, team=Team(rank_in_team=1, size=2)), None)
     try:
         callback.setup(pl.Trainer(accelerator="cpu", devices=1, logger=False), None, "fit")
     except ConfigError as error:
@@ -157,17 +93,14 @@ def refusal() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("how", choices=["alone", "launched", "team"])
-    arguments = parser.parse_args()
-    team = Team.join() if arguments.how == "team" else Team()
+    folder, how = Path(sys.argv[1]), sys.argv[2]
+    team = Team.join() if how == "team" else Team()
     for name, (mixed, num_epochs, patience) in TRAININGS.items():
-        if name == "mixed" or arguments.how == "team":
-            (arguments.folder / name).mkdir(exist_ok=True)
-            train(arguments.folder / name, arguments.how, team, mixed=mixed, num_epochs=num_epochs, patience=patience)
-    if arguments.how == "alone":
-        (arguments.folder / "refused.txt").write_text(refusal(), encoding="utf-8")
+        if name == "mixed" or how == "team":
+            (folder / name).mkdir(exist_ok=True)
+            train(folder / name, how, team, mixed=mixed, num_epochs=num_epochs, patience=patience)
+    if how == "alone":
+        (folder / "refused.txt").write_text(refusal(), encoding="utf-8")
     team.leave()
 
 

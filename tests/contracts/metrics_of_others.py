@@ -13,9 +13,6 @@ import torch
 from torch_geometric import metrics as geometric
 from torchmetrics import retrieval
 
-from pbgeval import Edges, edge_scorer, evaluate
-from pbgeval.config import config_of_keys
-from pbgeval.errors import DataError
 from pbgeval.integrations.metric_objects import RankMetric, TopKMetric
 
 NUM_QUERIES, NUM_CANDIDATES, K = 400, 30, 5
@@ -28,13 +25,6 @@ GEOMETRIC = {
     "mrr": geometric.LinkPredMRR,
     "hit_ratio": geometric.LinkPredHitRatio,
 }
-TORCHMETRICS = {
-    "recall": retrieval.RetrievalRecall,
-    "precision": retrieval.RetrievalPrecision,
-    "ndcg": retrieval.RetrievalNormalizedDCG,
-    "mrr": retrieval.RetrievalMRR,
-    "hit_ratio": retrieval.RetrievalHitRate,
-}
 
 
 def main() -> None:
@@ -45,14 +35,11 @@ def main() -> None:
     true_Q = torch.randint(0, NUM_CANDIDATES, (NUM_QUERIES,), generator=generator)
     found = {
         "torchmetrics": torchmetrics_of(distinct_QC, true_Q),
-        "torchmetrics with ties": torchmetrics_of(tied_QC, true_Q),
         "ogb": ogb_of(tied_QC, "ogbl-wikikg2", ("mrr_list", "hits@1_list", "hits@3_list", "hits@10_list")),
         "ogb shared": ogb_of(tied_QC[:, 0], "ogbl-collab", ("hits@50",)),
         "tgb": tgb_of(tied_QC),
         "tgb shared": tgb_of(tied_QC[:, 0]),
-        "all tied": all_tied(),
         "geometric": geometric_of(generator),
-        **evaluations_of(generator),
     }
     sys.stdout.write(json.dumps(found))
 
@@ -68,10 +55,9 @@ def torchmetrics_of(scores_QC: torch.Tensor, true_Q: torch.Tensor) -> dict[str, 
         for metric in (*theirs.values(), ours):
             metric.update(scores_QC.flatten()[part], is_true[part], indexes=row[part])
     figures = ours.compute()
-    names = {f"{rank_type}.{name}" for rank_type in ("optimistic", "pessimistic") for name in theirs}
     return {
         "theirs": {name: float(metric.compute()) for name, metric in theirs.items()},
-        "ours": {name: figures[name] for name in (*theirs, *names)},
+        "ours": {name: figures[name] for name in theirs},
     }
 
 
@@ -95,32 +81,6 @@ def tgb_of(scores: torch.Tensor) -> dict[str, Any]:
     return {side: {name: float(of[name]) for name in ("mrr", "hits@10")} for side, of in found.items()}
 
 
-def all_tied() -> dict[str, Any]:
-    """Return the figures of a model that says nothing: one true candidate, 18 others, one score; and of one of NaN."""
-    nothing = {"y_pred_pos": torch.zeros(1), "y_pred_neg": torch.zeros((1, 18)), "eval_metric": ["mrr"]}
-    of_nan = nothing | {"y_pred_pos": torch.full((1,), torch.nan)}
-    evaluators = {
-        "tgb": tgb.linkproppred.evaluate.Evaluator(name="tgbl-wiki").eval,
-        "ogb": ogb.linkproppred.Evaluator(name="ogbl-wikikg2").eval,
-    }
-    theirs: dict[str, Any] = {}
-    for name, figures_of in evaluators.items():
-        for kind, given in (("tied", nothing), ("nan", of_nan)):
-            found = figures_of(given)
-            theirs |= {
-                f"{name} {kind} {key.removesuffix('_list')}": float(torch.as_tensor(of).mean())
-                for key, of in found.items()
-            }
-    ours = RankMetric((10,))
-    ours.update(torch.zeros((1, 19)), [0])
-    try:
-        refusal = str(RankMetric().eval(of_nan))
-    except DataError as error:
-        refusal = str(error)
-    names = ("expected.hits@10", "expected.mrr")
-    return {"theirs": theirs, "ours": {name: ours.compute()[name] for name in names} | {"nan": refusal}}
-
-
 def geometric_of(generator: torch.Generator) -> dict[str, Any]:
     """Return the figures at k of recommended items, of users with none to many right items."""
     num_users, num_items = 300, 40
@@ -133,45 +93,6 @@ def geometric_of(generator: torch.Generator) -> dict[str, Any]:
         for metric in (*theirs.values(), ours):
             metric.update(shuffled[part, :8], is_right[part].nonzero().T)
     return {"theirs": {name: float(metric.compute()) for name, metric in theirs.items()}, "ours": ours.compute()}
-
-
-def evaluations_of(generator: torch.Generator) -> dict[str, Any]:
-    """Return what both make of lists without training items, and `topk_metrics` of an evaluation."""
-    num_users, num_items = 80, 40
-    shape = (num_users, num_items)
-    score_UC = torch.rand(shape, generator=generator, dtype=torch.float64)
-    is_right = torch.rand(shape, generator=generator) < torch.linspace(0, 0.5, num_users)[:, None]
-    is_known = (torch.rand(shape, generator=generator) < 0.2) & ~is_right
-
-    def triples(is_there: torch.Tensor) -> torch.Tensor:
-        user, item = is_there.nonzero().unbind(1)
-        return torch.stack([num_items + user, torch.zeros_like(user), item], dim=1)
-
-    def score(lhs: torch.Tensor, _: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
-        """Users come after all items, and score less than these."""
-        of_items = score_UC[(lhs - num_items).clamp(min=0), rhs.clamp(max=num_items - 1)]
-        return torch.where((rhs < num_items) & (lhs >= num_items), of_items, -1.0)
-
-    keys = {"candidates": "all", "disable_lhs_negs": True, "hits_at": [K], "topk_metrics": True}
-    model = edge_scorer(score, num_entities=num_items + num_users, num_relations=1)
-    report = evaluate(config_of_keys(keys), model=model, edges=Edges(triples(is_right), train=[triples(is_known)]))
-    found = report.document["topk_metrics"]["macro_metrics"]
-    ours = {name: found[f"tail.{name}_at_{K}"] for name in GEOMETRIC}
-    of_geometric = {name: kind(k=K) for name, kind in GEOMETRIC.items()}
-    best = score_UC.masked_fill(is_known, -torch.inf).topk(K).indices
-    of_torchmetrics = {name: kind(top_k=K, empty_target_action="skip") for name, kind in TORCHMETRICS.items()}
-    for geometrics in of_geometric.values():
-        geometrics.update(best, is_right.nonzero().T)
-    for metric in of_torchmetrics.values():
-        row = torch.arange(num_users)[:, None].expand(shape)
-        metric.update(score_UC[~is_known], is_right[~is_known], indexes=row[~is_known])
-    return {
-        f"{name} of an evaluation": {
-            "theirs": {key: float(metric.compute()) for key, metric in theirs.items()},
-            "ours": ours,
-        }
-        for name, theirs in (("geometric", of_geometric), ("torchmetrics", of_torchmetrics))
-    }
 
 
 if __name__ == "__main__":

@@ -4,11 +4,9 @@ Run by the peer's Python: openbiolink_evaluated.py OUT ROOT, where ROOT/HQ_DIR i
 of ids, and ROOT/MODEL is a folder of DGL-KE with those ids, for each of MODELS. Writes to OUT
 
     loaded.json     by "training" (numbered by itself) and "files": what the loader says
-    failed.json     the exception of `evaluate` as it is released
     saved/          config.json and tables as DGL-KE's own `save_model` writes them
     MODEL.npz       true (n,), heads (n, N), tails (n, N): scores of the test edges; ranks: (2, n), as its evaluator
                     gives them once its filter is called with its arguments in the right order
-    MODEL.json      its metrics by the arithmetic of both its contracts, no known answer and no true one competing
 
 Of DGL-KE two modules are loaded by their files: the package itself imports dgl, which these two do not need.
 """
@@ -100,16 +98,11 @@ def scores_of(folder: Path, functions, edges) -> dict[str, torch.Tensor]:
     return found
 
 
-def evaluated(dl, scores) -> tuple[np.ndarray, dict[str, float]]:
-    """Return its ranks with the call repaired, and its metrics of rows without any known answer."""
+def ranks_of(dl, scores) -> np.ndarray:
+    """Return its ranks with the call repaired."""
     ours = OfScores(dl, scores["heads"], scores["tails"])
     batches = [ours._evaluate_batch(batch).view(2, -1) for batch in dl.get_test_batches(BATCH_SIZE)[1]]
-    without = {}
-    for name, column in (("heads", 0), ("tails", 2)):
-        rows = dl.filter_scores(dl.testing, column, scores[name].clone(), float("nan"))
-        without[name] = rows.scatter(1, dl.testing[:, column : column + 1], float("nan"))
-    result = ours._get_result([ours._get_ranking(scores["true"], without["heads"], scores["true"], without["tails"])])
-    return torch.cat(batches, dim=1).numpy(), {name: float(value) for name, value in result.items()}
+    return torch.cat(batches, dim=1).numpy()
 
 
 def what_a_loader_says(dl) -> dict[str, object]:
@@ -118,14 +111,6 @@ def what_a_loader_says(dl) -> dict[str, object]:
         "relation_to_id": dl._relation_label_to_id,
         "splits": {name: getattr(dl, name).tolist() for name in ("training", "validation", "testing")},
     }
-
-
-def failure(dl, scores) -> str:
-    try:
-        OfScores(dl, scores["heads"], scores["tails"]).evaluate(BATCH_SIZE)
-    except Exception as error:  # which one it is, is the question
-        return f"{type(error).__name__}: {error}"
-    return "none"
 
 
 def save_by_dglke(folder: Path, source: Path) -> None:
@@ -153,10 +138,8 @@ def main(out: Path, root: Path) -> None:
     functions = of_dglke("models/pytorch/score_fun")
     for name in MODELS:
         scores = scores_of(root / name, functions, of_files.testing)
-        ranks, metrics = evaluated(of_files, scores)
+        ranks = ranks_of(of_files, scores)
         np.savez(out / f"{name}.npz", ranks=ranks, **{key: value.numpy() for key, value in scores.items()})
-        (out / f"{name}.json").write_text(json.dumps(metrics))
-    (out / "failed.json").write_text(json.dumps(failure(DataLoader(str(root), "HQ_DIR", **files), scores)))
     save_by_dglke(out / "saved", root / "RotatE")
 
 

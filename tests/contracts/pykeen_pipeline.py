@@ -1,4 +1,4 @@
-"""Runs PyKEEN's pipeline, search, early stopper and evaluation loop with our evaluator and with its own.
+"""Runs PyKEEN's pipeline, early stopper and evaluation loop with our evaluator and with its own.
 
 A part of pykeen_programs.py. Writes FOLDER/found.json: by job, the flat metrics of both, or what was chosen by them.
 """
@@ -19,7 +19,6 @@ from pykeen.evaluation import (
     RankBasedEvaluator,
     evaluator_resolver,
 )
-from pykeen.hpo import hpo_pipeline
 from pykeen.pipeline import PipelineResult, pipeline
 
 from pbgeval import EvalError
@@ -42,7 +41,6 @@ def main(folder: Path) -> None:
         name: train(of, "TransE", stopper="early", stopper_kwargs={"frequency": 1, "metric": "mrr"}).stopper.results
         for name, of in both.items()
     }
-    found["search"] = {name: search(of) for name, of in both.items()}
     found["loop"] = {name: dict(by_loop(of(), results["ours"]).to_flat_dict()) for name, of in both.items()}
     found["report"] = results["ours"].metric_results.report["mrr"]
     shapes = (results["ours"].metric_results, by_loop(ExactEvaluator(), results["ours"]))
@@ -82,29 +80,6 @@ def train(evaluator: type[Evaluator], model: str, **more: Any) -> PipelineResult
 
 def flat(results: dict[str, PipelineResult]) -> Found:
     return {name: dict(of.metric_results.to_flat_dict()) for name, of in results.items()}
-
-
-def search(evaluator: type[Evaluator]) -> Found:
-    """Return what is optimized, its value in each trial, and the metric of that name among those of the trial."""
-    found = hpo_pipeline(
-        dataset="Nations",
-        model="DistMult",
-        model_kwargs={"embedding_dim": 8},
-        training_kwargs_ranges={"num_epochs": {"type": int, "low": 1, "high": 3}},
-        training_kwargs={"use_tqdm": False},
-        evaluator=evaluator,
-        evaluation_kwargs={"use_tqdm": False},
-        metric="mrr",
-        n_trials=2,
-        sampler="random",
-        sampler_kwargs={"seed": 5},
-    )
-    metric, trials = found.study.user_attrs["metric"], found.study.trials
-    return {
-        "metric": metric,
-        "values": [trial.value for trial in trials],
-        "metrics": [trial.user_attrs[metric] for trial in trials],
-    }
 
 
 def by_loop(evaluator: Evaluator, result: PipelineResult) -> MetricResults:

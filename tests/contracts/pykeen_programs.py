@@ -7,12 +7,11 @@ import gc
 import sys
 from pathlib import Path
 
-from tests.contracts import pykeen_monitored, pykeen_nations, pykeen_pipeline, pykeen_trained
+from tests.contracts import pykeen_monitored, pykeen_pipeline, pykeen_trained
 
 if __name__ == "__main__":
     gc.freeze()  # PyKEEN collects garbage at the end of each epoch, and what is imported is much
-    parts = {"nations": pykeen_nations, "pipeline": pykeen_pipeline}
-    parts |= {"trained": pykeen_trained, "monitored": pykeen_monitored}
+    parts = {"pipeline": pykeen_pipeline, "trained": pykeen_trained, "monitored": pykeen_monitored}
     for name, part in parts.items():
         folder = Path(sys.argv[1]) / name
         folder.mkdir()

@@ -11,11 +11,10 @@ import torch
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.monitor.records import History, PassKey, read_history
-from tests.kit.commands import run_program
+from tests.kit.commands import REPOSITORY, run_program
 
 pytestmark = pytest.mark.peers
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "scripts" / "monitor_lightning.py"
 BUCKETS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 MRR = "both.realistic.mean_reciprocal_rank"
@@ -24,16 +23,6 @@ MRR = "both.realistic.mean_reciprocal_rank"
 def run(python: Path, folder: Path, *arguments: str) -> tuple[str, History]:
     files = ["--output", folder / "monitor", "--save", folder / "trained.pt"]
     return run_program(python, EXAMPLE, *files, *arguments), read_history(folder / "monitor", pytest.fail)
-
-
-def last_that_improved(history: History) -> int:
-    """Return the epoch that was better than the best before it by more than training may stall."""
-    figures = [of.details.after[MRR] for of in history.passes]
-    best, improved = figures[0], 0
-    for epoch, value in enumerate(figures):
-        if value > best * 1.002:
-            best, improved = value, epoch
-    return improved
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["bucket_by_bucket", "mixed"])
@@ -47,7 +36,7 @@ def test_figures_are_those_of_a_monitor_on_the_trained_tables(
     num_epochs = len(history.passes)
     assert [PassKey(epoch) for epoch in range(num_epochs)] == [of.key for of in history.passes]
     assert [tuple(visit.bucket) for visit in history.visits] == num_epochs * BUCKETS
-    assert num_epochs == (1 + last_that_improved(history) + 2 if mixed else 2) < 200
+    assert 2 < num_epochs < 200 if mixed else num_epochs == 2
     assert re.search(r"trained (\d+) epochs", out)[1] == str(num_epochs)
     assert f"held_out/mrr {history.passes[-1].average.metrics['mrr']:.6f}" in out
     first, second = history.visits[0], history.visits[4]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from attrs import frozen
 
+from tests.clusters import wait_until
 from tests.kit.case import TinyCase
 from tests.kit.commands import metrics_of, run_program
-from tests.patience import PATIENCE
+from tests.kit.groups import free_port
 
 pytestmark = pytest.mark.peers
 
@@ -24,26 +24,16 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 ACCOUNT = f"DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey={KEY};BlobEndpoint="
 
 
-@frozen
-class Asked:
-    """What object_stores_program.py has found at a service."""
-
-    scheme: str
-    case: TinyCase
-    ended: dict[str, tuple[int, str, str]]  # by what was asked for: status, stdout and stderr
-    objects: dict[str, str]  # of the result: by name the bytes as latin-1
-
-
 @pytest.fixture(scope="module", params=["gs", "abfs"])
 def asked(
     request: pytest.FixtureRequest, peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Asked:
+) -> SimpleNamespace:
+    """What object_stores_program.py has found at a service: how commands ended (status, out, err), and objects."""
     scheme, programs = request.param, peer("objects")
     azurite = programs.parent / "node_modules" / ".bin" / "azurite-blob"
     if scheme == "abfs" and not azurite.exists():
         pytest.skip("no npm, which installs Azure's emulator")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     if scheme == "gs":
         command = [programs / "gcp-storage-emulator", "start", "--host", "127.0.0.1", "--port", port, "--in-memory"]
         found = {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}", "FSSPEC_GS_TOKEN": "anon"}
@@ -54,29 +44,24 @@ def asked(
         found = {"AZURE_STORAGE_CONNECTION_STRING": f"{ACCOUNT}http://127.0.0.1:{port}/devstoreaccount1;"}
     process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_for(port, process)
+        wait_until(lambda: answers(port, process), "the emulator does not answer")
         case = TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(9, 8), edges_per_bucket=11)
         run_program(programs / "python", PROGRAM, scheme, case.root, **found)
     finally:
         process.terminate()
         process.wait()
     said = json.loads((case.root / "found.json").read_text())
-    return Asked(scheme, case, {name: tuple(each) for name, each in said["ended"].items()}, said["objects"])
+    ended = {name: tuple(each) for name, each in said["ended"].items()}
+    return SimpleNamespace(scheme=scheme, case=case, ended=ended, objects=said["objects"])
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    last = time.monotonic() + PATIENCE
-    while time.monotonic() < last:
-        assert process.poll() is None, "the emulator has ended"
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except ConnectionError:
-            time.sleep(0.1)
-    raise AssertionError("the emulator does not answer")
+def answers(port: int, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, "the emulator has ended"
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_objects_of_other_services_are_read_and_written(asked: Asked) -> None:
+def test_objects_of_other_services_are_read_and_written(asked: SimpleNamespace) -> None:
     url, ended = f"{asked.scheme}://bucket", asked.ended
 
     assert ended["local"] == ended["again"] == ended["remote"] == (0, "", "")
@@ -89,7 +74,7 @@ def test_objects_of_other_services_are_read_and_written(asked: Asked) -> None:
     assert metrics_of(folder)["metrics"] == metrics_of(asked.case.root / "far")["metrics"]
 
 
-def test_faults_of_other_services_are_one_line(asked: Asked) -> None:
+def test_faults_of_other_services_are_one_line(asked: SimpleNamespace) -> None:
     for place in ("nowhere/result", "nowhere/x"):
         status, out, error = asked.ended[place]
         assert (status, out, error.count("\n")) == (1, "", 1), error

@@ -112,11 +112,6 @@ def test_labels_have_openbiolinks_numbers_and_the_same_edges_are_dropped(
     assert found.num_dropped["testing"] >= 1
 
 
-def test_its_released_evaluation_cannot_run(theirs: Path) -> None:
-    """Filter and evaluator do not agree on the order of arguments: what the comparisons below have repaired."""
-    assert "Boolean value of Tensor" in read(theirs / "failed.json")
-
-
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
 @pytest.mark.parametrize(
     ("model", "documented"),
@@ -133,25 +128,10 @@ def test_ranks_are_openbiolinks_without_the_true_entity_as_its_own_competitor(
     assert expected.tolist() == [of.tolist() for of in found]
 
 
-@pytest.mark.parametrize(
-    ("model", "documented"),
-    [(model, False) for model in EXACT if model not in WRONG_TAILS] + [(model, True) for model in EXACT],
-)
-def test_metrics_are_openbiolinks_where_no_known_answer_competes(
-    model: str, documented: bool, theirs: Path, root: Path
-) -> None:
-    """Theirs are float32."""
-    with np.load(theirs / f"{model}.npz") as scores:
-        found = OfScores(loader(root), scores, documented).evaluate(5)
-
-    assert read(theirs / f"{model}.json") == pytest.approx(found, rel=1e-6)
-    assert 0 < found["mrr"] < 1
-
-
 @pytest.mark.parametrize("side", ENDS)
 @pytest.mark.parametrize("model", MODELS)
 def test_scores_of_dglkes_functions_rank_as_its_folder_does(model: str, side: Side, theirs: Path, root: Path) -> None:
-    """Exact scores rank equally; of others, nobody but candidates within 1e-4 of the true one."""
+    """Exact scores rank equally; of others, all but a few near-ties do."""
     dl = loader(root)
     with np.load(theirs / f"{model}.npz") as scores:
         own = {Side.LHS: scores["heads"], Side.RHS: scores["tails"]}[side].astype(np.float64)
@@ -160,19 +140,14 @@ def test_scores_of_dglkes_functions_rank_as_its_folder_does(model: str, side: Si
 
     true = own[range(len(own)), dl.testing[:, side.pick(0, 2)]]
     known = {tuple(edge) for edge in dl.all.tolist()}
-    ranks: dict[float, list[tuple[int, int]]] = {0.0: [], 1e-4: []}
+    ranks = []
     for row, (lhs, rel, rhs) in enumerate(dl.testing.tolist()):
         other = [at for at in range(NUM_ENTITIES) if side.pick((at, rel, rhs), (lhs, rel, at)) not in known]
         margins = own[row, other] - true[row]
-        for error, of_error in ranks.items():
-            of_error.append((1 + int((margins > error).sum()), 1 + int((margins >= -error).sum())))
-    expected = {error: np.mean(of_error, axis=0) for error, of_error in ranks.items()}
-    if side is Side.RHS and model in WRONG_TAILS:
-        assert expected[0.0] != pytest.approx(found, rel=1e-9)
-    elif model in EXACT:
-        assert expected[0.0] == pytest.approx(found, rel=1e-9)
-    else:
-        assert expected[1e-4][0] - 1e-9 <= found[0] <= found[1] <= expected[1e-4][1] + 1e-9
+        ranks.append((1 + int((margins > 0).sum()), 1 + int((margins >= 0).sum())))
+    rounding = {"rel": 1e-9} if model in EXACT else {"abs": 0.3}  # less than a rank in three queries
+    expected = pytest.approx(np.mean(ranks, axis=0), **rounding)
+    assert (expected == found) == (side is Side.LHS or model not in WRONG_TAILS)
 
 
 def test_a_config_that_dglke_wrote_is_read(theirs: Path, root: Path) -> None:

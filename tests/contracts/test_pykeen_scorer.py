@@ -7,9 +7,9 @@ import torch
 
 from pbgeval.errors import ScorerError
 from pbgeval.models.pykeen import pykeen_scorer
-from pbgeval.notation import ENDS, Side
+from pbgeval.notation import Side
 from tests.contracts.scorer_contract import ScorerContract
-from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal, WithInverses, slow_score
+from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS, Diagonal, slow_score
 
 
 class TestAModelOfPyKEEN(ScorerContract):
@@ -20,22 +20,6 @@ class TestAModelOfPyKEEN(ScorerContract):
 
     def score(self, lhs: int, rel: int, rhs: int) -> float:
         return slow_score(lhs, rel, rhs)
-
-
-@pytest.mark.parametrize("hidden", ENDS)
-def test_with_inverse_triples_the_model_chooses_the_relation_and_ids_stay_as_they_were(hidden):
-    """Head queries are scored by relation 2 r + 1, tail queries by 2 r."""
-    scorer = pykeen_scorer(WithInverses())
-    known, relation = torch.tensor([0, 3, 4]), torch.tensor([0, 1, 2])
-    every = torch.arange(NUM_ENTITIES)
-
-    found = [scorer.scores(hidden, known, relation, every) for _ in range(2)]
-
-    own = 2 * relation + (hidden is Side.LHS)
-    expected = [[slow_score(int(k), int(r), c) for c in range(NUM_ENTITIES)] for k, r in zip(known, own, strict=True)]
-    assert len(RELATIONS) == 2 * scorer.num_relations
-    assert expected == found[0].tolist() == found[1].tolist()
-    assert relation.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from tests.kit.commands import run_program
 
 pytestmark = pytest.mark.peers
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("sinks_program.py")
 
 

@@ -29,6 +29,7 @@ from tests.patience import PATIENCE
 T = TypeVar("T")
 ONCE = ("--config", "--workers", "--output", "--ranking")  # options that a test may give anew
 COMMAND = Path(sys.executable).parent / "kgeval-dist"
+REPOSITORY = Path(__file__).resolve().parents[2]
 # What typer makes of its declarations, a tenth of a small run: once per process here, as it is for users.
 command_of = functools.cache(typer.main.get_command)
 
@@ -134,7 +135,7 @@ def start(command: Sequence[str | Path], cwd: Path, timeout: float = PATIENCE, *
 
 def run_program(*command: object, cwd: Path | None = None, **environment: str) -> str:
     """Run a program in which this repository can be imported, and return what it prints; it must succeed."""
-    variables = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
+    variables = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     done = start([*map(str, command)], cwd or Path(), **variables | environment)
     assert done.status == 0, done.err
     return done.out

@@ -120,23 +120,25 @@ class RowSource:
         return [struct.unpack("f", struct.pack("f", self.random.gauss(0, 1)))[0] for _ in range(dimension)]
 
 
+# The checkpoint's names of an operator's parameters, and the shapes of these: matrices, vectors, halves of vectors.
+PARAMETERS = {
+    "linear": {"linear_transformation": "matrix"},
+    "affine": {"linear_transformation": "matrix", "translation": "vector"},
+    "translation": {"translation": "vector"},
+    "diagonal": {"diagonal": "vector"},
+    "swapped_diagonal": {"diagonal": "vector"},
+    "rotate": {"phase": "half"},
+    "projected_translation": {"projection": "matrix", "translation": "vector"},
+    "complex_diagonal": {"real": "half", "imag": "half"},
+}
+
+
 def operator_params(operator: str, dimension: int, draw_row: RowSource) -> Params:
     """Parameters of one relation on one side, under the checkpoint's names."""
     params: dict[str, Any] = {}
-    if operator in ("linear", "affine"):
-        params["linear_transformation"] = [draw_row(dimension) for _ in range(dimension)]
-    if operator in ("translation", "affine"):
-        params["translation"] = draw_row(dimension)
-    if operator == "diagonal":
-        params["diagonal"] = draw_row(dimension)
-    if operator == "swapped_diagonal":
-        params["diagonal"] = draw_row(dimension)
-    if operator == "rotate":
-        params["phase"] = draw_row(dimension // 2)
-    if operator == "projected_translation":
-        params |= {"projection": [draw_row(dimension) for _ in range(dimension)], "translation": draw_row(dimension)}
-    if operator == "complex_diagonal":
-        params |= {"real": draw_row(dimension // 2), "imag": draw_row(dimension // 2)}
+    for name, shape in PARAMETERS.get(operator, {}).items():
+        size = dimension // 2 if shape == "half" else dimension
+        params[name] = [draw_row(size) for _ in range(size)] if shape == "matrix" else draw_row(size)
     return params
 
 

@@ -86,29 +86,16 @@ class SteppingSystem(System):
         if len(self.kinds) == self.k:
             self.then()
 
-    def open(self, path: Path, flags: int) -> int:
-        self.step("open", path)
-        return super().open(path, flags)
+    def __getattribute__(self, name: str) -> Any:
+        call = super().__getattribute__(name)
+        if name not in ("open", "write", "write_at", "sync", "rename", "link"):
+            return call
 
-    def write(self, descriptor: int, data: memoryview) -> int:
-        self.step("write", descriptor)
-        return super().write(descriptor, data)
+        def stepping(file: Path | int, *arguments: Any) -> Any:
+            self.step(name.removesuffix("_at"), file)
+            return call(file, *arguments)
 
-    def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
-        self.step("write", descriptor)
-        return super().write_at(descriptor, data, offset)
-
-    def sync(self, descriptor: int) -> None:
-        self.step("sync", descriptor)
-        super().sync(descriptor)
-
-    def rename(self, source: Path, target: Path) -> None:
-        self.step("rename", source)
-        super().rename(source, target)
-
-    def link(self, source: Path, target: Path) -> None:
-        self.step("link", source)
-        super().link(source, target)
+        return stepping
 
 
 def steps_of_each_kind(kinds: list[str]) -> list[int]:

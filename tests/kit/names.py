@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import h5py
@@ -54,19 +53,15 @@ def _name(case: TinyCase, rel: int, side: str, part: int, row: int) -> str:
 
 # What an import has written
 
-BUCKET = re.compile(r"edges_(\d+)_(\d+)\.h5")
-
 
 def buckets_in(folder: Path) -> dict[tuple[int, int], list[tuple]]:
     """Return rows (lhs, rel, rhs) or with weights, by bucket."""
     found = {}
-    for path in folder.iterdir():
-        match = BUCKET.fullmatch(path.name)
-        if match:
-            with h5py.File(path) as file:
-                names = ["lhs", "rel", "rhs", *(["weight"] if "weight" in file else [])]
-                rows = list(zip(*(file[name][:].tolist() for name in names), strict=True))
-            found[int(match[1]), int(match[2])] = rows
+    for path in folder.glob("edges_*_*.h5"):
+        with h5py.File(path) as file:
+            names = ["lhs", "rel", "rhs", *(["weight"] if "weight" in file else [])]
+            _, lhs, rhs = path.stem.split("_")
+            found[int(lhs), int(rhs)] = list(zip(*(file[name][:].tolist() for name in names), strict=True))
     return found
 
 

@@ -148,26 +148,23 @@ def write_model(
     """
     path.mkdir(parents=True, exist_ok=True)
     file_path = path / f"model.v{version}.h5"
+    found: dict[str, tuple[str, Any]] = {}  # by place: its key and values
+    for (index, side), parameters in operators.items():
+        word = side.pick("lhs", "rhs")
+        for name, values in parameters.items():
+            plural = re.sub("^(diagonal|translation|linear_transformation|rotation)$", r"\1s", name)
+            place = f"{index}.{plural if dynamic else name}"
+            found[f"relations/{place.replace('.', f'/operator/{word}/')}"] = f"{word}_operators.{place}", values
+    for entity_type, values in (global_embeddings or {}).items():
+        found[f"entities/{entity_type}/global_embedding"] = f"global_embs.emb_{entity_type}", values
     with h5py.File(file_path, "w") as file:
         _set_format_version(file, format_version)
         group = file.create_group("model", track_order=True)
-        for (index, side), parameters in operators.items():
-            word = side.pick("lhs", "rhs")
-            for name, values in parameters.items():
-                on_disk = re.sub("^(diagonal|translation|linear_transformation|rotation)$", r"\1s", name)
-                on_disk = on_disk if dynamic else name
-                dataset = group.create_dataset(f"relations/{index}/operator/{word}/{on_disk}", data=_float32(values))
-                if with_keys:
-                    dataset.attrs["state_dict_key"] = f"{word}_operators.{index}.{on_disk}"
-        for entity_type, values in (global_embeddings or {}).items():
-            dataset = group.create_dataset(f"entities/{entity_type}/global_embedding", data=_float32(values))
+        for place, (key, values) in found.items():
+            dataset = group.create_dataset(place, data=np.asarray(values).astype(np.float32))
             if with_keys:
-                dataset.attrs["state_dict_key"] = f"global_embs.emb_{entity_type}"
+                dataset.attrs["state_dict_key"] = key
     return file_path
-
-
-def _float32(values: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(values).astype(np.float32)
 
 
 def _set_format_version(file: h5py.File, version: int | None) -> None:

@@ -15,12 +15,11 @@ import torch
 
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
-from tests.kit.commands import run_main
+from tests.kit.commands import REPOSITORY, run_main
 from tests.pykeen_models import ENTITIES, NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal
 from tests.systems_reference import write_labels
 
 DIMENSION = 4
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def write_project(folder: Path) -> TinyCase:
@@ -44,8 +43,7 @@ def write_demo(folder: Path) -> None:
     edges = [word for name in ("train", "test") for word in ("--edges", f"{name}={source / name}.tsv.gz")]
     partitions = [word for name in ("function", "class") for word in ("--partitions", f"{name}=4")]
     types = ["--types", str(source / "types.tsv")]
-    done = run_main("import-graph", "--output", "demo", *edges, *partitions, *types, "--quiet", cwd=folder)
-    assert done.status == 0, done.err
+    assert run_main("import-graph", "--output=demo", *edges, *partitions, *types, "--quiet", cwd=folder).printed == ""
     train = [sys.executable, str(REPOSITORY / "scripts" / "train_demo.py"), "--graph", "demo", "--epochs", "0"]
     subprocess.run([*train, *types], cwd=folder, check=True, capture_output=True)
 
@@ -90,8 +88,7 @@ def write_untrained_model(graph: Path, num_relations: int) -> Path:
 def write_pykeen_arrays(folder: Path) -> None:
     """Write the stand-in for a PyKEEN model as `scripts/export_pykeen.py` writes one."""
     folder.mkdir()
-    description = {"model": "distmult", "reciprocal": False, "norm": 1}
-    (folder / "model.json").write_text(json.dumps(description), encoding="utf-8")
+    (folder / "model.json").write_text('{"model": "distmult", "reciprocal": false, "norm": 1}', encoding="utf-8")
     np.save(folder / "entity.npy", ENTITIES.astype(np.float32))
     np.save(folder / "relation.npy", RELATIONS[:NUM_RELATIONS].astype(np.float32))
     write_labels(folder / "entities.tsv", [f"entity {index}" for index in range(NUM_ENTITIES)])

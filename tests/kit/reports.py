@@ -77,20 +77,18 @@ def write_records(folder: Path, *, num_passes: int = 5, metrics: Mapping[str, fl
     return folder
 
 
-def make_incomplete(folder: Path, *, with_metrics: bool = True) -> dict[str, Any]:
-    """Turn a result into that of a run that is under way; return the finished document."""
+def make_incomplete(folder: Path, *, with_metrics: bool = True) -> None:
+    """Turn a result into that of a run that is under way."""
     path = folder / "metrics.json"
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     kept = ["schema_version", "provenance"]
+    more: dict[str, Any] = {"complete": False}
     if with_metrics:
         kept += ["filter", "headline", "num_edges", "num_queries", "metrics", "intervals"]
-    unfinished = {key: document[key] for key in kept} | {"complete": False}
-    if with_metrics:
-        unfinished["progress"] = {"units_done": 12, "units": 40}
-    path.write_text(json.dumps(unfinished), encoding="utf-8")
+        more["progress"] = {"units_done": 12, "units": 40}
+    document = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({key: document[key] for key in kept} | more), encoding="utf-8")
     for name in ("buckets.csv", "metrics.jsonl", "rank_histogram.csv", "relations.csv", "run.json"):
         (folder / name).unlink(missing_ok=True)
-    return document
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -106,3 +104,11 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         writer = csv.DictWriter(file, list(first), lineterminator="\n")
         writer.writeheader()
         writer.writerows([first, *rest])
+
+
+def scalars_in(folder: Path) -> dict[str, dict[int, float]]:
+    """Return the values of each tag of TensorBoard's event files, by step, as its own reader has them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder)).Reload()
+    return {tag: {of.step: of.value for of in events.Scalars(tag)} for tag in events.Tags()["scalars"]}

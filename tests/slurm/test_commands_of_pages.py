@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from tests.clusters import CaseAndResult, Slurm, wait_until
-from tests.kit.commands import COMMAND, numbers_of, run_of
-from tests.pages import REPOSITORY, blocks_of
+from tests.clusters import CaseAndResult, Slurm
+from tests.kit.commands import COMMAND, REPOSITORY, numbers_of, run_of
+from tests.pages import blocks_of
 
 pytestmark = pytest.mark.slurm
 
@@ -42,10 +42,6 @@ def test_sbatch_of_the_page_about_clusters(slurm: Slurm, evaluated: CaseAndResul
     case = shutil.copytree(evaluated.case.root, tmp_path / "case")
     shutil.copy(REPOSITORY / "scripts" / "slurm.sbatch", case)
 
-    number = paste(slurm, "sbatch", case).split()[-1]
-
-    ends = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-    wait_until(lambda: slurm.job(number)["JobState"] in ends, "the job did not end")
-    assert slurm.job(number)["JobState"] == "COMPLETED"
+    assert slurm.end_of(paste(slurm, "sbatch", case).split()[-1]) == "COMPLETED 0:0"
     assert run_of(case / "results" / "mine")["num_workers"] == 2
     assert numbers_of(evaluated.alone) == numbers_of(case / "results" / "mine")

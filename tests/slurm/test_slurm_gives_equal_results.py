@@ -25,7 +25,8 @@ def assert_equal_numbers(evaluated: CaseAndResult, output: Path, num_workers: in
 def test_a_script_of_sbatch_without_srun_is_alone(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
     command = f"{COMMAND} --config {evaluated.case.config} --output output --quiet --workers 1"
 
-    assert slurm.run_batch("--nodes=2", f"--wrap={command}", cwd=tmp_path) == ("COMPLETED 0:0", "")
+    submitted = slurm.run("sbatch", "--parsable", "--output=log", "--nodes=2", f"--wrap={command}", cwd=tmp_path)
+    assert (slurm.end_of(submitted.stdout.strip()), (tmp_path / "log").read_text()) == ("COMPLETED 0:0", "")
     assert_equal_numbers(evaluated, tmp_path / "output", 1)
 
 
@@ -40,6 +41,7 @@ def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path)
     assert (f"job {number}: 2 workers, slurm", f"output: {tmp_path}/output") == (job, output)
     assert (f"logs: {tmp_path}/output.logs/{number}_*_log.err", f"job {number}: complete") == (logs, end)
     assert_equal_numbers(evaluated, tmp_path / "output", 2)
+    assert slurm.job(number)["Requeue"] == "1", "Slurm starts it again when it is preempted"
     assert "metrics.json, run.json" in (tmp_path / "output.logs" / f"{number}_0_log.out").read_text()
 
 

@@ -6,14 +6,14 @@ Which module may import which: .importlinter, by scripts/test.
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.kit.commands import REPOSITORY, start
+
 PACKAGE = REPOSITORY / "pbgeval"
 MODULES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
@@ -37,12 +37,6 @@ LIBRARIES = {
     "sinks": NUMERICS | {"wandb", "mlflow"},
     "cluster": NUMERICS | {"submitit"},
 }
-
-
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=120
-    )
 
 
 def room_of(name: str) -> str:
@@ -107,6 +101,5 @@ def test_no_module_is_named_after_nothing_in_particular() -> None:
 
 @pytest.mark.parametrize("module", ["pbgeval", "pbgeval.cli"])
 def test_importing_the_package_or_the_command_does_not_import_torch(module: str) -> None:
-    done = run_python("-c", f"import sys, {module}; print('torch' in sys.modules)")
-
-    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    program = f"import sys, {module}; print('torch' in sys.modules)"
+    assert start([sys.executable, "-c", program], REPOSITORY).printed == "False\n"

@@ -109,6 +109,13 @@ IMPORTED = [
         world=IMPORT,
     ),
     fault(
+        "--edges test: 1 of 2 edges have names that are not in train (1 unknown entity, for example entity 'z' of type "
+        "all); --unknown skip leaves such edges out",
+        write("test.tsv", "a\tr\tz\nb\ts\tc\n"),
+        args=("--edges", "test=test.tsv", "--dictionary-of", "train", "--unknown", "refuse"),
+        world=IMPORT,
+    ),
+    fault(
         "graph: the folder is not empty; choose a new or empty one",
         write("graph/mine", ""),
         world=IMPORT,
@@ -245,6 +252,19 @@ BY_NAME = [
     ),
     *(
         fault(
+            f"edge_columns: no column s (time), which {key} needs; add it, as in 'hrts', or as a fifth name",
+            p=f"filter_paths=edges.tsv {settings}{columns}",
+            world=NAMED,
+        )
+        for settings, key in (
+            ("time_window=0", "time_window"),
+            ("known_until=query", "known_until"),
+            ("breakdowns=time time_bin=2", "breakdowns: time"),
+        )
+        for columns in ("", " edge_columns=hrt_")
+    ),
+    *(
+        fault(
             f"{{root}}/names/{name}: no such file; edges by name need …: set dictionary_path to their folder",
             copy("entity", "names"),
             remove(f"names/{name}"),
@@ -354,12 +374,16 @@ COMMANDS = [
             ),
         )
     ),
-    fault(
-        "edgs: no such file or folder; did you mean 'edges'?",
-        write("edges/x", ""),
-        args=("inspect", "edgs"),
-        world=NOTHING,
+    *(
+        fault(
+            "edgs: no such file or folder; did you mean 'edges'?",
+            write("edges/x", ""),
+            args=(command, "edgs"),
+            world=NOTHING,
+        )
+        for command in ("inspect", "monitor")
     ),
+    fault("nowhere: no such file or folder", args=("monitor", "nowhere"), world=NOTHING),
     fault("…training_stats.json…", args=("monitor", "."), world=NOTHING),
     *(
         fault(f"{message}…", args=arguments.split(), world=REPORT)

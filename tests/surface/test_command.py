@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection
@@ -21,7 +20,6 @@ import pytest
 import typer.main
 
 from pbgeval.cli import app
-from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema, keys_of
 from pbgeval.metrics.given import Absent
 from pbgeval.metrics.names import SIDES
 from pbgeval.metrics.ndcg import Discount
@@ -30,34 +28,25 @@ from pbgeval.models.topk import TopKFilter, TopKTies
 from pbgeval.report.comparison import CLUSTERS, FORMATS
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 from pbgeval.version import __version__
-from tests.examples import crossed
 from tests.kit import pbg_files
 from tests.kit.case import VERSION, TinyCase
 from tests.kit.commands import (
     COMMAND,
-    evaluated,
     flags,
-    lacking,
     metrics_of,
     numbers_of,
     run_command,
     run_main,
     start,
-    writes_nothing,
 )
 
-Change = Callable[[TinyCase], list[str] | None]
+Change = Callable[[TinyCase], None]
 
 
-@pytest.fixture
-def case(tmp_path: Path) -> TinyCase:
-    return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), edges_per_bucket=11)
-
-
-def succeeds(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) -> dict[str, Any]:
+def succeeds(case: TinyCase, *arguments: str) -> dict[str, Any]:
     """Run on one worker; return what metrics.json holds."""
-    assert run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments, cwd=cwd).printed == ""
-    return metrics_of((cwd or (case.root if isinstance(case, TinyCase) else case.parent)) / "output")
+    assert run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments).printed == ""
+    return metrics_of(case.root / "output")
 
 
 # Help
@@ -171,13 +160,6 @@ def test_completion_knows_commands_and_options() -> None:
         assert start([COMMAND], Path(), **variables).out.strip() == completed
 
 
-def test_help_of_the_config_names_every_key(tmp_path: Path) -> None:
-    keys = [*keys_of(EvalConfig)]
-    keys += [f"entities.NAME.{key}" for key in keys_of(EntitySchema)]
-    keys += [f"relations.INDEX.{key}" for key in keys_of(RelationSchema)]
-    assert not lacking(run_main("--help-config", cwd=tmp_path).printed, *(f"\n  {key}: " for key in keys))
-
-
 # What is printed
 
 
@@ -245,15 +227,6 @@ def warnings_of(case: TinyCase, *overrides: str) -> list[str]:
     return run_command(case, "--workers", "1", "--output", f"output{len(overrides)}", *flags(overrides)).warnings
 
 
-def test_a_comparator_that_is_not_that_of_training_is_warned_of(case: TinyCase) -> None:
-    path = trained_with(case)
-
-    assert warnings_of(case, "comparator=l1") == [
-        f"{path}: the checkpoint was trained with other settings: comparator = 'l1' (trained with "
-        f"{case.settings['comparator']!r}); check the config"
-    ]
-
-
 def test_edges_of_the_training_are_warned_of(case: TinyCase) -> None:
     path = trained_with(case, edge_paths=["edges", "more"])
 
@@ -265,17 +238,20 @@ def test_edges_of_the_training_are_warned_of(case: TinyCase) -> None:
 def test_all_settings_that_differ_from_training_are_one_line(case: TinyCase) -> None:
     relations = [{**relation, "operator": "affine", "lhs": "other"} for relation in case.settings["relations"]]
     entities = {name: {**of, "dimension": 7} for name, of in case.settings["entities"].items()}
-    trained_with(case, max_norm=0.5, bias=1, relations=relations, entities=entities, lr=0.3, batch_size=7)
-
-    (line,) = warnings_of(case)
-
+    path = trained_with(
+        case, max_norm=0.5, bias=1, comparator="l1", relations=relations, entities=entities, lr=0.3, batch_size=7
+    )
     own, more = case.settings["relations"][0], f"{len(relations)} of {len(relations)} relations differ"
-    assert line.split("other settings: ")[1].split("; check")[0].split(", ") == [
+    differences = [
+        f"comparator = {case.settings['comparator']!r} (trained with 'l1')",
         "bias = False (trained with 1)",
         "max_norm = None (trained with 0.5)",
         *(f"entities[{name!r}].dimension = {case.settings['dimension']} (trained with 7)" for name in sorted(entities)),
         f"relations[0].operator = {own['operator']!r} (trained with 'affine'; {more})",
         f"relations[0].lhs = {own['lhs']!r} (trained with 'other'; {more})",
+    ]
+    assert warnings_of(case) == [
+        f"{path}: the checkpoint was trained with other settings: {', '.join(differences)}; check the config"
     ]
 
 
@@ -362,28 +338,6 @@ def test_a_fault_leaves_the_terminal_as_it_was(case: TinyCase) -> None:
 # Odd but right
 
 
-@pytest.mark.slow
-def test_the_seed_matters_and_only_it(case: TinyCase) -> None:
-    seeds = {"first": 0, "again": 0, "other": 1, "largest": 2**63 - 1}
-    metrics = [evaluated(case, f"seed={seed}", output=output)["metrics"] for output, seed in seeds.items()]
-
-    assert numbers_of(case.root / "first") == numbers_of(case.root / "again")
-    assert metrics[0] != metrics[2] != metrics[3] != metrics[0]
-
-
-def stored(dtype: Any, layout: str) -> Change:
-    """Store edges in another type and layout."""
-
-    def act(case: TinyCase) -> None:
-        for lhs, rhs in np.ndindex(2, 2):
-            with h5py.File(case.edges(lhs, rhs)) as file:
-                columns = {name: file[name][:] for name in ("lhs", "rel", "rhs")}
-            of_layout = pbg_files.LAYOUTS[layout]
-            pbg_files.write_edges(case.root / "edges", (lhs, rhs), **columns, dtype=dtype, layout=of_layout)
-
-    return act
-
-
 def renamed(new: str) -> Change:
     """Give the entity type `user` another name, in files and config."""
 
@@ -417,51 +371,20 @@ def linked(case: TinyCase) -> None:
     (real / "embeddings_user_0.v3.h5").symlink_to(case.root.parent / "blob")
 
 
-def moved(case: TinyCase) -> list[str]:
-    """Name edges elsewhere, relative to the working directory."""
-    (case.root / "edges").rename(case.root.parent / "moved")
-    return ["-p", "edge_paths=../moved"]
-
-
-def in_float64(case: TinyCase) -> None:
-    for path in (case.root / "checkpoint").glob("embeddings_*"):
-        with h5py.File(path, "r+") as file:
-            values = file["embeddings"][:].astype(np.float64)
-            del file["embeddings"]
-            file.create_dataset("embeddings", data=values, chunks=(2, 3), compression="gzip")
-
-
-def as_json(case: TinyCase) -> list[str]:
-    (case.root / "other.json").write_text(json.dumps(case.settings))
-    return ["--config", "other.json"]
-
-
-def as_ours(case: TinyCase) -> list[str]:
-    (case.root / "ours.py").write_text(
-        "import pbgeval\n\n\ndef get_config():\n"
-        f"    raw = {case.settings!r}\n"
-        "    raw['entities'] = {k: pbgeval.EntitySchema(**v) for k, v in raw['entities'].items()}\n"
-        "    raw['relations'] = [pbgeval.RelationSchema(**v) for v in raw['relations']]\n"
-        "    return pbgeval.EvalConfig(**raw)\n"
-    )
-    return ["--config", "ours.py"]
-
-
 NAMES = ("Ünïcödé_実体", "a type with spaces", "0", "user.v3", "p(x)*[a]", "a_1")
+# Layouts and types of numbers: tests/unit/test_storage_edges.py and test_storage_checkpoint.py.
 UNCHANGED = [
-    *(pytest.param(of, id=of.__name__) for of in (without_counts, linked, moved, in_float64, as_json, as_ours)),
+    *(pytest.param(of, id=of.__name__) for of in (without_counts, linked)),
     *(pytest.param(renamed(name), id=name) for name in NAMES),
-    *(
-        pytest.param(stored(*of.values), id=f"{of.values[0].__name__} {of.values[1]}", marks=of.marks)
-        for of in crossed([np.int64, np.int32, np.uint8], [*pbg_files.LAYOUTS], quick=3)
-    ),
 ]
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("change", UNCHANGED)
 def test_what_means_the_same_has_the_same_figures(case: TinyCase, change: Change) -> None:
-    assert succeeds(case)["metrics"] == succeeds(case, *(change(case) or []), "--overwrite")["metrics"]
+    before = succeeds(case)["metrics"]
+    change(case)
+    assert before == succeeds(case, "--overwrite")["metrics"]
 
 
 @pytest.mark.parametrize("is_empty_partition", [False, True])
@@ -476,37 +399,14 @@ def test_buckets_may_be_empty_or_absent(case: TinyCase, is_empty_partition: bool
     assert 11 + 13 * (not is_empty_partition) == succeeds(case)["num_edges"]
 
 
-def test_a_config_in_another_folder_and_paths_with_spaces(case: TinyCase, tmp_path: Path) -> None:
-    before = succeeds(case)["metrics"]
-    root = tmp_path / "a folder, with = signs & ümläuts"
-    case.root.rename(root)
-    elsewhere = tmp_path / "else where"
-    elsewhere.mkdir()
-
-    # The paths of a PBG config are relative to the working directory, else to the config's folder.
-    assert before == succeeds(root / "eval.py", cwd=elsewhere)["metrics"]
-
-
-def test_nothing_is_written_beside_the_data(case: TinyCase, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-
-    with writes_nothing(case.root):
-        succeeds(case, cwd=tmp_path / "out")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("streams", "status", "faults"),
     [
         ("| true", 0, []),
-        pytest.param("2>&-", 0, [], marks=pytest.mark.slow),
-        pytest.param("2>/dev/full", 0, [], marks=pytest.mark.slow),
-        pytest.param(
-            ">/dev/full",
-            1,
-            ["cannot print the table: No space left on device; the result is in output"],
-            marks=pytest.mark.slow,
-        ),
+        ("2>&-", 0, []),
+        ("2>/dev/full", 0, []),
+        (">/dev/full", 1, ["cannot print the table: No space left on device; the result is in output"]),
     ],
 )
 def test_a_result_is_complete_though_nobody_listens(
@@ -517,20 +417,6 @@ def test_a_result_is_complete_though_nobody_listens(
 
     assert (status, faults) == (done.status, [line for line in done.faults if " bucket (" not in line])
     assert metrics_of(case.root / "output")["complete"]
-
-
-GOLDEN = ("fb237_1p_complex", "fb237_het")
-
-
-@pytest.mark.reference
-@pytest.mark.slow
-@pytest.mark.parametrize("name", GOLDEN)
-def test_the_config_of_a_checkpoint_is_enough(name: str, reference_path: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(reference_path / "golden" / name, tmp_path / name)
-    config = folder / "checkpoint" / "config.json"
-    arguments = flags([f"edge_paths={folder / 'edges_test'}", f"entity_path={folder / 'entity'}"])
-
-    assert succeeds(config, *arguments, cwd=tmp_path)["num_edges"] > 7000
 
 
 def test_buckets_without_a_file_are_counted_in_a_warning(case: TinyCase) -> None:

@@ -6,35 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.commands import flags, metrics_of, run_main
+from tests.kit.commands import metrics_of, run_main
 from tests.kit.projects import write_demo
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-DEMO = REPOSITORY / "configs" / "demo"
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("checkout")
-    write_demo(folder)
-    return folder
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("config", "settings"),
+    ("config", "setting"),
     [
-        ("eval.py", ["sample_edges=100"]),
-        ("torchbiggraph.py", ["sample_edges=100"]),
-        ("torchbiggraph.py", ["pbg_semantics=True"]),
+        ("eval.py", "sample_edges=100"),
+        ("torchbiggraph.py", "sample_edges=100"),
+        ("torchbiggraph.py", "pbg_semantics=True"),
     ],
 )
-def test_an_example_config_runs(config: str, settings: list[str], checkout: Path, tmp_path: Path) -> None:
-    arguments = ("--config", checkout / "configs" / "demo" / config, "--output", tmp_path / "output", *flags(settings))
+def test_an_example_config_runs(config: str, setting: str, tmp_path: Path) -> None:
+    write_demo(tmp_path)
+    run = ("run", f"../configs/demo/{config}", "--output", "output", "-p", setting, "--workers", "1")
 
-    done = run_main(*arguments, "--workers", "1", cwd=checkout / "demo")
-
-    assert done.status == 0, done.err
-    document = metrics_of(tmp_path / "output")
+    assert run_main(*run, cwd=tmp_path / "demo").status == 0
+    document = metrics_of(tmp_path / "demo" / "output")
     assert document["complete"]
     assert 0 < document["metrics"]["both.realistic.mean_reciprocal_rank"] <= 1

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import duckdb
 import numpy as np
 import pytest
 
 from pbgeval import Report
-from pbgeval.config import load_config
+from pbgeval.config import load_config, names_file_of_edges
 from pbgeval.errors import EvalError
 from pbgeval.evaluation import evaluate, output_of
 from pbgeval.storage import writing as files
@@ -25,6 +22,7 @@ from tests.kit.case import TinyCase
 from tests.kit.commands import COMMAND, Done, evaluated, flags, metrics_of, numbers_of, run_command, run_main, run_of
 from tests.kit.groups import start_as_mpirun
 from tests.kit.names import buckets_in, write_edges_by_name, write_tsv
+from tests.kit.reports import rows_of
 
 Edges = list[tuple[str, str, str]]
 
@@ -92,27 +90,22 @@ def types_of(case: TinyCase) -> list[str]:
 
 @pytest.mark.one_case
 def test_a_file_has_the_results_of_the_folder_that_import_graph_makes_of_it(case: TinyCase) -> None:
-    write_tsv(case.root / "known.tsv", edges_of(case)[::2])
-    write_tsv(case.root / "train.txt", edges_of(case)[1::3])
-    names = ("edges.tsv", "known.tsv", "train.txt")
-    import_graph(case, *types_of(case), *(f"--edges={name}={name}" for name in names))
+    """With weights, which enter the loss."""
+    edges = [(*edge, str(0.25 * (at % 5))) for at, edge in enumerate(edges_of(case))]
+    files = {"edge_paths": "edges.tsv", "filter_paths": "known.tsv", "train_paths": "train.txt"}
+    for name, of_file in zip(files.values(), (edges, edges[::2], edges[1::3]), strict=True):
+        write_tsv(case.root / name, of_file)
+    import_graph(case, *types_of(case), "--edge-columns=hrtw", *(f"--edges={name}={name}" for name in files.values()))
 
-    of_files = succeeds(case, "edge_paths=edges.tsv", "filter_paths=known.tsv", "train_paths=train.txt")
-    of_folders = succeeds(
-        case,
-        "edge_paths=graph/edges.tsv",
-        "filter_paths=graph/known.tsv",
-        "train_paths=graph/train.txt",
-        output="of_folders",
-    )
+    columns, loss = "edge_columns=hrtw", "compute_loss=True"
+    of_files = succeeds(case, *(f"{key}={name}" for key, name in files.items()), columns, loss)
+    of_folders = succeeds(case, *(f"{key}=graph/{name}" for key, name in files.items()), loss, output="of_folders")
 
     assert of_folders == of_files
-    assert set(names) == {path.name for path in imported(case.root / "output")}
-    for folder in imported(case.root / "output"):
-        graph = case.root / "graph" / folder.name
-        assert {path.name: path.read_bytes() for path in graph.iterdir()} == {
-            path.name: path.read_bytes() for path in folder.iterdir()
-        }
+    made, expected = ([*imported(case.root / "output")], [case.root / "graph" / name for name in files.values()])
+    assert sorted((path.parent.name, path.name, path.read_bytes()) for folder in made for path in folder.iterdir()) == (
+        sorted((path.parent.name, path.name, path.read_bytes()) for folder in expected for path in folder.iterdir())
+    )
 
 
 @pytest.mark.one_case
@@ -128,42 +121,29 @@ def test_a_file_has_the_figures_of_the_edges_that_it_was_written_from(case: Tiny
 
 
 def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Path) -> None:
-    model, settings = tmp_path / "model", {"model": "model", "candidates": "all", "num_batch_negs": 0}
-    model.mkdir()
     random = np.random.default_rng(0)
-    (model / "model.json").write_text('{"model": "complex"}')
     for name, rows in (("entity", 5), ("relation", 2)):
-        np.save(model / f"{name}.npy", random.normal(size=(rows, 4)).astype(np.float32))
+        np.save(tmp_path / f"{name}.npy", random.normal(size=(rows, 4)).astype(np.float32))
     edges = [("a", "r", "b"), ("c", "s", "a"), ("e", "r", "d")]
     np.save(tmp_path / "edges.npy", [["abcde".index(h), "rs".index(r), "abcde".index(t)] for h, r, t in edges])
     write_tsv(tmp_path / "edges.tsv", edges)
-    config = tmp_path / "eval.json"
 
-    def run_on(file: str) -> Any:
-        config.write_text(json.dumps({**settings, "edge_paths": [file]}))
-        return run_main("--config", config, "--workers", "1", "--quiet", "--output", f"of_{file}", cwd=tmp_path)
+    def run_on(file: str) -> Done:
+        options = {"model": "complex", "entities": "entity.npy", "relations": "relation.npy"}
+        settings = {"model": ".", "model_options": options, "candidates": "all", "edge_paths": [file]}
+        (tmp_path / "eval.json").write_text(json.dumps(settings))
+        return run_command(tmp_path / "eval.json", "--workers", "1", "--quiet", "--output", f"of_{file}")
 
-    fault = "model: edges given by name need the model's entities.tsv and relations.tsv, which are not there"
-    assert fault in run_on("edges.tsv").fault
-    (model / "entities.tsv").write_text("a\nb\nc\nd\ne\n")
-    (model / "relations.tsv").write_text("1\ts\n0\tr\n")
-
+    (tmp_path / "entities.tsv").write_text("a\nb\nc\nd\ne\n")
+    (tmp_path / "relations.tsv").write_text("1\ts\n0\tr\n")
     assert [run_on(file).printed for file in ("edges.tsv", "edges.npy")] == ["", ""]
-    (model / "model.json").rename(model / "entity.json")  # the same tables, named by the config
-    settings["model_options"] = {"model": "complex", "entities": "entity.npy", "relations": "relation.npy"}
-    (tmp_path / "of_edges.tsv").rename(tmp_path / "of_description")
-    assert run_on("edges.tsv").printed == ""
-    outputs = ("of_description", "of_edges.tsv", "of_edges.npy")
-    described, named, numbered = (metrics_of(tmp_path / output)["metrics"] for output in outputs)
-    assert described == named == numbered
-    relations = (tmp_path / "of_edges.npy" / "relations.csv").read_text()
-    assert list(dict.fromkeys(line.split(",")[0] for line in relations.splitlines())) == ["relation", "r", "s"]
+    named, numbered = (metrics_of(tmp_path / f"of_{file}")["metrics"] for file in ("edges.tsv", "edges.npy"))
+    assert named == numbered
+    assert [row["relation"] for row in rows_of(tmp_path / "of_edges.npy" / "relations.csv")] == ["r", "s"]
 
     write_tsv(tmp_path / "edges.tsv", [("0", "0", "1")])
-    assert (
-        f"edges.tsv has numbers, but the model {model} has labels (relation '0' is none of them); use its labels, or "
-        "give the numbers as an array (.npy) of shape (edges, 3)"
-    ) == run_on("edges.tsv").fault
+    fault = f"edges.tsv has numbers, but the model {tmp_path} has labels (relation '0' is none of them); use its labels"
+    assert fault in run_on("edges.tsv").fault
 
 
 @pytest.mark.parametrize(
@@ -200,23 +180,6 @@ def test_an_id_beyond_a_table_is_answered_with_its_ids(
         evaluate(tmp_path / "eval.json", output=tmp_path / "out", workers=1)
 
     assert fault.format(tmp_path) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [
-        (["time_window=0"], "time_window"),
-        (["known_until=query"], "known_until"),
-        (["breakdowns=time", "time_bin=2"], "breakdowns: time"),
-    ],
-)
-def test_columns_without_the_times_that_a_setting_needs_are_refused_at_once(
-    dynamic: TinyCase, settings: list[str], key: str
-) -> None:
-    line = f"edge_columns: no column s (time), which {key} needs; add it, as in 'hrts', or as a fifth name"
-
-    for columns in ((), ("edge_columns=hrt_",)):
-        assert line == refused(dynamic, "edge_paths=edges.tsv", "filter_paths=edges.tsv", *settings, *columns)
 
 
 @pytest.mark.slow
@@ -256,50 +219,28 @@ def test_the_buckets_that_stay_serve_what_is_computed_later(dynamic: TinyCase) -
     assert [str(row["relation_id"]) for row in again.rows["relations"]] == ["0", "1", "2", "3", "4"]
 
 
-def write_parquet(path: Path, edges: Edges, columns: str) -> None:
-    rows = ", ".join(str(edge) for edge in edges)
-    duckdb.sql(f"SELECT * FROM (VALUES {rows}) t({columns})").write_parquet(str(path))
-
-
-@pytest.mark.slow
-def test_every_form_of_file_has_the_same_figures(dynamic: TinyCase) -> None:
-    edges, root = edges_of(dynamic), dynamic.root
-    expected, same = evaluated(dynamic, "edge_paths=edges.tsv"), ("metrics", "provenance")
-    (root / "edges.tsv.gz").write_bytes(gzip.compress((root / "edges.tsv").read_bytes()))
-    (root / "edges.csv").write_text("t,h,r\n" + "".join(f'"{t}",{h},{r}\n' for h, r, t in edges), encoding="utf-8")
-    write_tsv(root / "order.txt", [(t, "x", h, r) for h, r, t in edges])
-    write_parquet(root / "edges.parquet", edges, "lhs, rel, rhs")
-    write_parquet(root / "other.pq", edges, "a, b, c")
-
-    for path, columns in (
-        ("edges.tsv.gz", "none"),
-        ("edges.csv", "h,r,t"),
-        ("order.txt", "t_hr"),
-        ("edges.parquet", "none"),
-        ("other.pq", "a,b,c"),
-    ):
-        found = evaluated(dynamic, f"edge_paths={path}", f"edge_columns={columns}", output=f"{path}.out")
-        assert [expected[part] for part in same] == [found[part] for part in same], path
-
-
-@pytest.mark.slow
-def test_weights_enter_the_loss(dynamic: TinyCase) -> None:
-    edges = edges_of(dynamic)
-    weights = [str(0.25 * (index % 5)) for index in range(len(edges))]
-    write_tsv(dynamic.root / "weighted.tsv", [(*edge, weight) for edge, weight in zip(edges, weights, strict=True)])
-    import_graph(dynamic, "--edge-columns", "hrtw", "--edges", "weighted.tsv=weighted.tsv")
-
-    asked = {"file": ("weighted.tsv", "edge_columns=hrtw"), "folder": ("graph/weighted.tsv",), "plain": ("edges.tsv",)}
-    losses = [
-        evaluated(dynamic, f"edge_paths={path}", *more, "compute_loss=True", output=name)["metrics"]["both.loss"]
-        for name, (path, *more) in asked.items()
-    ]
-
-    assert numbers_of(dynamic.root / "file") == numbers_of(dynamic.root / "folder")
-    assert losses[0] < losses[2]
-
-
 # Once
+
+
+@pytest.mark.parametrize(
+    ("path", "is_file"),
+    [
+        *((f"edges{ending}", True) for ending in (".tsv", ".txt.gz", ".csv", ".csv.zst", ".parquet", ".pq", ".TSV")),
+        *((f"edges{ending}", False) for ending in ("", ".npy", ".tsv.bz2", ".parquet.gz", ".tsv/below")),
+    ],
+)
+def test_files_are_known_by_their_endings(path: str, is_file: bool) -> None:
+    """How each is read: tests/laws/test_imports_equal_reference.py."""
+    assert names_file_of_edges(path) is is_file
+
+
+def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCase) -> None:
+    with mock.patch(
+        "pbgeval.inputs.edge_files.split_files", side_effect=lambda *_: signal.raise_signal(signal.SIGTERM)
+    ):
+        done = run(dynamic, "edge_paths=edges.tsv")
+
+    assert (done.status, "Traceback" in done.err, imported(dynamic.root / "output")) == (75, False, []), done.err
 
 
 def test_a_second_run_makes_nothing_anew(dynamic: TinyCase) -> None:
@@ -343,40 +284,36 @@ def test_a_run_that_was_ended_goes_on_with_the_buckets_that_it_had(dynamic: Tiny
 
 
 @pytest.mark.slow
-def test_a_file_that_has_changed_is_another_run(dynamic: TinyCase) -> None:
+def test_a_file_that_has_changed_is_another_run_and_what_others_have_put_beside_the_buckets_stays(
+    dynamic: TinyCase,
+) -> None:
     first = succeeds(dynamic, "edge_paths=edges.tsv")
-    before = imported(dynamic.root / "output")
-    write_tsv(dynamic.root / "edges.tsv", edges_of(dynamic)[1:])
-
-    assert refused(dynamic, "edge_paths=edges.tsv").startswith("output: expected this run (digest ")
-    assert (first, before) == (numbers_of(dynamic.root / "output"), imported(dynamic.root / "output"))
-
-    arguments = ("--quiet", "--output", "output", "--overwrite", "-p", "edge_paths=edges.tsv")
-    assert run_command(dynamic, "--workers", "1", *arguments).printed == ""
-    assert metrics_of(dynamic.root / "output")["num_edges"] == 49
-    (after,) = imported(dynamic.root / "output")
-    assert before[0] != after
-
-
-@pytest.mark.slow
-def test_what_others_have_put_beside_the_buckets_stays(dynamic: TinyCase) -> None:
-    succeeds(dynamic, "edge_paths=edges.tsv")
     (made,) = imported(dynamic.root / "output")
-    others = [
-        made.parent / "notes.txt",
-        made / "mine.h5",
-        dynamic.root / "output/imported/0123456789abcdef/import.json",
-    ]
-    others[2].parent.mkdir()
-    (others[2].parent / "edges_0_0.h5").write_text("mine")
+    foreign = dynamic.root / "output/imported/0123456789abcdef"
+    foreign.mkdir()
+    others = [made.parent / "notes.txt", made / "mine.h5", foreign / "import.json", foreign / "edges_0_0.h5"]
     for path in others:
         path.write_text("mine")
     write_tsv(dynamic.root / "edges.tsv", edges_of(dynamic)[1:])
 
-    for arguments in (["--overwrite"], ["--overwrite", "-p", "no_such_key=1"]):
-        run_command(dynamic, "--workers", "1", "--output", "output", "-p", "edge_paths=edges.tsv", *arguments)
+    assert refused(dynamic, "edge_paths=edges.tsv").startswith("output: expected this run (digest ")
+    assert (first, [made]) == (numbers_of(dynamic.root / "output"), imported(dynamic.root / "output"))
 
-    assert [path.read_text() for path in others] == ["mine", "mine", "mine"]
+    for status, more in ((1, ["-p", "no_such_key=1"]), (0, [])):
+        arguments = (
+            "--workers",
+            "1",
+            "--quiet",
+            "--output",
+            "output",
+            "--overwrite",
+            "-p",
+            "edge_paths=edges.tsv",
+            *more,
+        )
+        assert run_command(dynamic, *arguments).status == status
+    assert metrics_of(dynamic.root / "output")["num_edges"] == 49
+    assert [path.read_text() for path in others] == ["mine"] * 4
     assert not (made / "edges_0_1.h5").exists()
 
 
@@ -477,26 +414,3 @@ def test_keys_of_files_have_no_effect_on_folders_and_that_is_said(dynamic: TinyC
 
     for key in ("dictionary_path", "edge_columns"):
         assert f"warning: {key} has no effect: no path of edges names a file of text or Parquet" in done.err
-
-
-@pytest.mark.slow
-def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCase) -> None:
-    (dynamic.root / "edges.tsv").write_text(("\t".join(edges_of(dynamic)[0]) + "\n") * 2_000_000)
-    process = subprocess.Popen(
-        [COMMAND, "--config", dynamic.config, "--workers", "1", "--output", "output", "-p", "edge_paths=edges.tsv"],
-        cwd=dynamic.root,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert process.stderr is not None
-    for said in process.stderr:
-        if said.startswith("reading"):
-            break
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-
-    assert process.returncode == 75, err
-    assert "Traceback" not in err
-    left = [path for path in (dynamic.root / "output").rglob("*")] if (dynamic.root / "output").exists() else []
-    assert [path for path in left if path.is_file()] == []

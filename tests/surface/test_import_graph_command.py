@@ -15,9 +15,8 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.kit.case import TinyCase
-from tests.kit.commands import Done, evaluated, run_main
-from tests.kit.names import buckets_in, names_in, relations_in, unknown_in, write_edges_by_name
+from tests.kit.commands import Done, run_main
+from tests.kit.names import buckets_in, names_in, relations_in, unknown_in
 
 GRAPH = b"a\tr\tb\nb\tr\tc\nc\ts\ta\na\tr\tb\n"
 
@@ -58,17 +57,6 @@ def test_a_wrong_order_of_columns_is_warned_of(tmp_path: Path) -> None:
     ]
 
 
-def test_unknown_names_are_refused_on_demand(tmp_path: Path) -> None:
-    (tmp_path / "test.tsv").write_text("a\tr\tz\nb\ts\tc\n", encoding="utf-8")
-
-    flags = ("--edges", "test=test.tsv", "--dictionary-of", "train", "--unknown", "refuse", "--quiet")
-    assert imported(tmp_path, *flags).fault == (
-        "--edges test: 1 of 2 edges have names that are not in train (1 unknown entity, for example entity 'z' of type "
-        "all); --unknown skip leaves such edges out"
-    )
-    assert not (tmp_path / "graph").exists()
-
-
 def test_a_later_import_reuses_the_dictionaries(tmp_path: Path) -> None:
     assert imported(tmp_path, "--partitions", "2", "--quiet").printed == ""
     (tmp_path / "later.tsv").write_bytes(b"c\tr\tb\nnew\tr\ta\n")
@@ -82,21 +70,6 @@ def test_a_later_import_reuses_the_dictionaries(tmp_path: Path) -> None:
         tmp_path / "later" / "test"
     )
     assert not (tmp_path / "later" / "entity").exists()
-
-
-@pytest.mark.slow
-def test_edges_written_as_text_and_imported_have_the_figures_of_the_original(tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path, dynamic=True)
-    write_edges_by_name(case)
-    flags = ("--output", "graph", "--edges", "edges=edges.tsv", "--dictionary", "entity")
-    assert run_main("import-graph", *flags, cwd=tmp_path).status == 0
-    assert buckets_in(tmp_path / "edges") == buckets_in(tmp_path / "graph" / "edges")
-
-    figures = []
-    for output, path in (("original", "edges"), ("imported", "graph/edges")):
-        document = evaluated(case, f"edge_paths={path}", output=output)
-        figures.append((document["metrics"], document["num_edges"], document["diagnostics"]))
-    assert figures[0] == figures[1]
 
 
 def test_what_is_written_tells_nothing_of_when(tmp_path: Path) -> None:

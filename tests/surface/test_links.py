@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts import reference_docs
+from tests.kit.commands import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 GENERATED = {REPOSITORY / "docs" / "reference" / name for name in reference_docs.pages()}
 PAGES = [
     REPOSITORY / "README.md",

@@ -20,7 +20,8 @@ from pbgeval.cli import app
 from pbgeval.config.explain import explained_keys
 from pbgeval.config.overrides import apply_override
 from pbgeval.errors import ConfigError, EvalError
-from tests.pages import LANGUAGES, REPOSITORY, Block, blocks_of, pages
+from tests.kit.commands import REPOSITORY
+from tests.pages import LANGUAGES, Block, blocks_of, pages
 
 PAGES = pages()
 # Arguments of interfaces and of other systems that sentences show with a value, as they show keys of a config.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from pbgeval import Observer, evaluate
-from pbgeval.progress import UnitReport
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, metrics_of, run_command
 
@@ -55,15 +55,11 @@ def test_shares_never_step_back_from_round_to_round(tmp_path: Path) -> None:
 def test_the_spread_of_buckets_is_no_interval_of_a_sample(
     tmp_path: Path, settings: tuple[str, ...], has_intervals: bool
 ) -> None:
-    units: list[UnitReport] = []
-
-    class Seen(Observer):
-        def unit_finished(self, unit: UnitReport) -> None:
-            units.append(unit)
-
+    observer = mock.create_autospec(Observer)
     case = TinyCase.write(tmp_path, partition_sizes=(4, 3, 3), edges_per_bucket=90)
     overrides = ["candidates=partition", *settings]
-    evaluate(case.config, overrides=overrides, workers=1, output=tmp_path / "out", observer=Seen())
+    evaluate(case.config, overrides=overrides, workers=1, output=tmp_path / "out", observer=observer)
 
+    units = [call.args[0] for call in observer.unit_finished.call_args_list]
     assert len(units) >= 6
     assert any(unit.half_width is not None for unit in units) is has_intervals

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.commands import COMMAND, run_program
+from tests.kit.commands import COMMAND, REPOSITORY, run_program
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 _ROW = re.compile(r"^│ ([^│]+?) +│(.+)│$", re.MULTILINE)
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
@@ -30,8 +29,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("setup.py", "constraints.txt"):
         shutil.copy(REPOSITORY / name, folder)
-    shutil.copytree(REPOSITORY / "configs", folder / "configs")
-    shutil.copytree(REPOSITORY / "scripts", folder / "scripts")
+    for name in ("configs", "scripts"):
+        shutil.copytree(REPOSITORY / name, folder / name)
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
     for name, program in (("python", sys.executable), ("kgeval-dist", COMMAND)):
@@ -47,18 +46,14 @@ def test_the_quickstart_ends_with_the_table_of_the_readme(checkout: Path) -> Non
     printed = run_program(checkout / "scripts" / "quickstart")
 
     assert "already installed" in printed
-    shown = rows_of((REPOSITORY / "README.md").read_text(encoding="utf-8"))
-    found = rows_of(printed)
-    assert found.keys() == shown.keys()
-    for name, numbers in found.items():
-        # Two digits of figures between 0 and 1, and of mean ranks.
-        assert numbers == pytest.approx(shown[name], abs=0.005, rel=0.005), name
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    shown = rows_of(readme)
+    # Two digits of figures between 0 and 1, and of mean ranks.
+    assert rows_of(printed) == {name: pytest.approx(row, abs=0.005, rel=0.005) for name, row in shown.items()}
     assert (checkout / "demo" / "results" / "metrics.json").is_file()
     *_, last = printed.strip().splitlines()
     assert re.fullmatch(r"Done in \d+ s\. Before .*: \. \.venv/bin/activate", last)
-    files, following = (
-        (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("demo/results: ")[2].splitlines()[:2]
-    )
+    files, following, *_ = readme.partition("demo/results: ")[2].splitlines()
     assert f"demo/results: {files}\n{following}\n" in printed
 
 

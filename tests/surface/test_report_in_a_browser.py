@@ -16,7 +16,15 @@ from tests.browsers import Show, Shown
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
-from tests.kit.reports import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of, write_records
+from tests.kit.reports import (
+    large_result,
+    long_name,
+    make_incomplete,
+    marked_up_result,
+    rows_of,
+    write_records,
+    write_rows,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -104,41 +112,6 @@ def test_widths_change_no_colour(pages: dict[str, Path]) -> None:
         assert not re.search(r"@container|matchMedia|innerWidth|clientWidth|offsetWidth|ResizeObserver|onresize", text)
 
 
-def test_the_checks_see_what_is_wrong(tmp_path: Path, show: Show) -> None:
-    path = tmp_path / "wrong.html"
-    path.write_text(
-        """<html lang="en"><head><title>wrong</title><meta http-equiv="refresh" content="3600">
-        <meta http-equiv="Content-Security-Policy" content="script-src 'sha256-x'"></head>
-        <body><main><h1>wrong</h1><img src="missing.png"><input><p style="color: #999; background: #aaa">pale</p>
-        <div style="width: 2000px">wide</div></main><script>ran()</script></body></html>"""
-    )
-    shown = show(path, width=360)
-
-    found = {line.partition(":")[0] for line in shown.accessibility_faults()}
-    assert {"meta-refresh", "image-alt", "label", "color-contrast"} <= found
-    assert any("missing.png" in url for url in shown.requests)
-    assert any("Content Security Policy" in complaint for complaint in shown.complaints)
-    assert shown.page.evaluate("document.documentElement.scrollWidth") > 360
-
-
-def test_schemes_differ(pages: dict[str, Path], show: Show) -> None:
-    colours = [
-        show(pages["sampled"], scheme=scheme).page.evaluate("getComputedStyle(document.body).backgroundColor")
-        for scheme in ("light", "dark")
-    ]
-
-    assert colours == ["rgb(255, 255, 255)", "rgb(20, 23, 28)"]
-
-
-def test_names_full_of_markup_are_shown_as_text_and_run_nothing(pages: dict[str, Path], show: Show) -> None:
-    shown = show(pages["sampled"])
-
-    assert set(MARKUP) == set(shown.column(RELATIONS, 0))
-    assert shown.page.title() == "Model with 4 operators, edges · <i>out & put"
-    assert (shown.page.locator("img, b, i").count(), shown.page.locator("script").count()) == (0, 1)
-    assert shown.complaints == []
-
-
 def test_pictures_have_an_extent_and_every_part_is_inside(pages: dict[str, Path], show: Show) -> None:
     page = show(pages["exact, with its training"]).page
     outside = page.evaluate(
@@ -153,55 +126,33 @@ def test_pictures_have_an_extent_and_every_part_is_inside(pages: dict[str, Path]
     )
 
     assert outside == []
-    pictures = page.locator("svg[role=img]")
-    assert pictures.count() == 6, "map, two of ranks, three of training"
-    for at in range(6):
-        box = pictures.nth(at).bounding_box()
-        assert box is not None
-        assert box["width"] > 150
-        assert box["height"] > 150
+    boxes = [picture.bounding_box() or {} for picture in page.locator("svg[role=img]").all()]
+    assert len(boxes) == 6, "map, two of ranks, three of training"
+    assert min(box[extent] for box in boxes for extent in ("width", "height")) > 150
     assert page.locator("svg .cell").count() == 9
 
 
 def test_a_click_sorts_by_number_highest_first_and_again_lowest_first(pages: dict[str, Path], show: Show) -> None:
     shown = show(pages["sampled"])
     head = shown.page.locator(f"#{RELATIONS} thead th").nth(MRR)
-    expected = sorted(map(float, shown.column(RELATIONS, MRR)))
 
-    head.locator("button").click()
-    assert list(map(float, shown.column(RELATIONS, MRR))) == expected[::-1]
-    assert head.get_attribute("aria-sort") == "descending"
-    head.locator("button").click()
-    assert (list(map(float, shown.column(RELATIONS, MRR))), head.get_attribute("aria-sort")) == (expected, "ascending")
+    def rows() -> list[tuple[float, str]]:
+        return list(zip(map(float, shown.column(RELATIONS, MRR)), shown.column(RELATIONS, 0), strict=True))
+
+    expected = sorted(rows())
+    for order, of_order in (("descending", expected[::-1]), ("ascending", expected)):
+        head.locator("button").click()
+        assert (of_order, order) == (rows(), head.get_attribute("aria-sort"))
     assert shown.page.locator(f"#{RELATIONS} [aria-sort]").count() == 1
     assert (
         shown.page.locator("#by-relation-tools [role=status]").text_content() == "4 of 4 rows, sorted by MRR, ascending"
     )
 
 
-def test_rows_stay_whole_when_they_are_sorted(pages: dict[str, Path], show: Show) -> None:
-    shown = show(pages["sampled"])
-    before = set(zip(shown.column(RELATIONS, 0), shown.column(RELATIONS, MRR), strict=True))
-
-    shown.page.locator(f"#{RELATIONS} thead button").nth(MRR).click()
-
-    assert before == set(zip(shown.column(RELATIONS, 0), shown.column(RELATIONS, MRR), strict=True))
-
-
 def test_numbers_of_any_size_sort_as_numbers_and_what_is_undefined_stands_last(tmp_path: Path, show: Show) -> None:
     folder = large_result(tmp_path, num_relations=5, num_partitions=1)
-    table = folder / "relations.csv"
-    [first, *_] = rows_of(table)
-    counts = ["900", "1000", "20000", "", "7"]
-    lines = [",".join(first)]
-    lines += [
-        ",".join(
-            count if name == "both.realistic.count" else str(at) if name == "relation" else first[name]
-            for name in first
-        )
-        for at, count in enumerate(counts)
-    ]
-    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    counted = zip(rows_of(folder / "relations.csv"), ("900", "1000", "20000", "", "7"), strict=True)
+    write_rows(folder / "relations.csv", [row | {"both.realistic.count": count} for row, count in counted])
     shown = show(write_page(folder))
     button = shown.page.locator(f"#{RELATIONS} thead button").nth(QUERIES)
 
@@ -245,10 +196,8 @@ def test_on_a_phone_the_names_stay_in_view_and_pictures_are_as_wide_as_the_page(
     assert table.evaluate("table => table.parentElement.scrollLeft") == 150
     assert name.bounding_box() == before
     assert table.locator("thead th").nth(MRR).text_content() == "MRR"
-    for picture in page.locator("svg.chart").all():
-        box = picture.bounding_box()
-        assert box is not None
-        assert (box["x"], box["width"]) == (16, 390 - 2 * 16)
+    boxes = [picture.bounding_box() or {} for picture in page.locator("svg.chart").all()]
+    assert {(box["x"], box["width"]) for box in boxes} == {(16, 390 - 2 * 16)}
 
 
 def test_few_rows_have_no_search_box_and_a_bar_behind_the_figure(pages: dict[str, Path], show: Show) -> None:
@@ -270,10 +219,7 @@ def test_the_keyboard_alone_searches_and_sorts(tmp_path: Path, show: Show) -> No
         page.keyboard.press("Tab")
         if page.evaluate(focused) == "by-relation-search":
             break
-    page.keyboard.type("<7>")
-    assert shown.column(RELATIONS, 0) == [long_name(7)]
-    page.keyboard.press("Control+a")
-    page.keyboard.press("Delete")
+    page.keyboard.type("nationality")
     assert len(shown.column(RELATIONS, 0)) == 30
 
     page.keyboard.press("Tab")  # the table's own region, which scrolls
@@ -283,18 +229,8 @@ def test_the_keyboard_alone_searches_and_sorts(tmp_path: Path, show: Show) -> No
         page.keyboard.press(key)
         assert order == page.locator(f"#{RELATIONS} th").first.get_attribute("aria-sort")
         assert page.evaluate(focused) == "relation", "the focus stays"
-    assert page.evaluate("getComputedStyle(document.activeElement).outlineColor") != "rgba(0, 0, 0, 0)"
-    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
-
-
-def test_every_link_of_the_navigation_leads_to_its_section(pages: dict[str, Path], show: Show) -> None:
-    page = show(pages["exact, with its training"]).page
-    links = page.locator("nav a")
-
-    assert links.count() >= 10
-    for at in range(links.count()):
-        links.nth(at).press("Enter")
-        assert page.locator(":target:visible").count() == 1
+    outline = page.evaluate("Object.assign({}, getComputedStyle(document.activeElement))")
+    assert (outline["outlineColor"] != "rgba(0, 0, 0, 0)", outline["outlineStyle"] != "none") == (True, True)
 
 
 def test_a_large_table_shows_some_rows_finds_any_and_shows_all_when_asked(tmp_path: Path, show: Show) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,19 @@ def forged(result: Path, folder: Path, share: float) -> Path:
     """Improve the ranks of a share of the edges, on both sides, and let all figures follow from them."""
     shutil.copytree(result, folder)
     generator = np.random.default_rng(1)
-    files = [h5py.File(query_path(folder, "ranks", index, bucket), "r+") for index, bucket in find_ranks(folder)]
-    for file in files:
+    for file in rank_files(folder):
         for side in file.values():
-            better, known = side["better"][:], side["excluded_better"][:]
-            could = np.flatnonzero(better > known)
-            chosen = generator.choice(could, max(1, round(share * len(better))), replace=False)
-            better[chosen] -= 1
+            better = side["better"][:]
+            could = np.flatnonzero(better > side["excluded_better"][:])
+            better[generator.choice(could, max(1, round(share * len(better))), replace=False)] -= 1
             side["better"][:] = better
-        file.close()
     return follow(folder)
+
+
+def rank_files(folder: Path) -> Iterator[h5py.File]:
+    for index, bucket in find_ranks(folder):
+        with h5py.File(query_path(folder, "ranks", index, bucket), "r+") as file:
+            yield file
 
 
 def follow(folder: Path) -> Path:
@@ -101,7 +105,6 @@ def with_known(claimed: Any, found: Any) -> Any:
 def test_an_honest_result_can_be_true(case: TinyCase, tmp_path: Path, overrides: tuple[str, ...], again: int) -> None:
     done = verify(case, evaluate(case, tmp_path / "result", *overrides), "--share", "0.01", *flags(overrides))
 
-    assert done.status == 0, done.err
     assert not lacking(
         done.out,
         ": verified",
@@ -126,11 +129,10 @@ def test_ranks_of_queries_that_were_not_ranked_are_found(
     case: TinyCase, tmp_path: Path, overrides: tuple[str, ...]
 ) -> None:
     folder = evaluate(case, case.root / f"{tmp_path.name}/forged", *overrides)
-    for index, bucket in find_ranks(folder):
-        with h5py.File(query_path(folder, "ranks", index, bucket), "r+") as file:
-            for side in file.values():
-                candidates = side["num_candidates"][:]
-                side["num_candidates"][:] = np.where(candidates == 0, 40, candidates)
+    for file in rank_files(folder):
+        for side in file.values():
+            candidates = side["num_candidates"][:]
+            side["num_candidates"][:] = np.where(candidates == 0, 40, candidates)
 
     expected = "the result says 0 better, 0 tied of 40, the checkpoint gives 0 better, 0 tied and no rank"
     assert expected in verify(case, follow(folder), *flags(overrides)).refusal
@@ -145,10 +147,8 @@ def test_ranks_of_edges_that_are_not_there_are_found(case: TinyCase, result: Pat
         columns = earlier.read(side, 0, earlier.num_edges)
         longer.write(side, 0, {name: np.append(values, name == "num_candidates") for name, values in columns.items()})
 
-    done = verify(case, folder)
-
-    assert (done.status, done.out) == (1, "")
-    assert f"has {earlier.num_edges + 1} rows, and its bucket {earlier.num_edges} edges" in done.err
+    expected = f"has {earlier.num_edges + 1} rows, and its bucket {earlier.num_edges} edges"
+    assert expected in verify(case, folder).refusal
 
 
 def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
@@ -163,7 +163,6 @@ def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
 
     done = run_main("verify", str(tmp_path / "result"), str(config), *SEED, cwd=tmp_path)
 
-    assert done.status == 0, done.err
     assert "edges ranked again (seed 4): 50, 0 of them differ" in done.out
 
 
@@ -210,9 +209,8 @@ def changed(result: Path, folder: Path, place: str, value: object) -> Path:
 def test_another_digest_is_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
     digest = "0" * 32
     folder = changed(result, tmp_path / "forged", "provenance/digest", digest)
-    for index, bucket in find_ranks(folder):
-        with h5py.File(query_path(folder, "ranks", index, bucket), "r+") as file:
-            file.attrs["digest"] = digest
+    for file in rank_files(folder):
+        file.attrs["digest"] = digest
 
     assert f", in the result {digest}); give the config" in verify(case, folder).fault
 
@@ -230,11 +228,10 @@ def test_passes_are_named_and_a_warning_is_told_once(case: TinyCase, tmp_path: P
     done = run_command(case, "--workers", "1", "--quiet", "--output", str(tmp_path / "result"), *flags(overrides))
     assert done.status == 0
 
-    lines = verify(case, tmp_path / "result", *flags(overrides)).faults
-    assert [line for line in lines if line.startswith("warning: ") and lines.count(line) > 1] == []
-    assert any("edges are also in train_paths" in line for line in lines)
-    assert "computing the figures from the saved ranks" in lines
-    assert "ranking 2,006 edges again in certified precision" in lines
+    done = verify(case, tmp_path / "result", *flags(overrides))
+    passes = ("computing the figures from the saved ranks\n", "ranking 2,006 edges again in certified precision\n")
+    assert not lacking(done.err, "edges are also in train_paths", *passes)
+    assert len(done.warnings) == len(set(done.warnings))
 
 
 def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp_path: Path) -> None:
@@ -293,11 +290,13 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
     report = Report.read(result)
 
     assert (done.status, done.out) == (0, "hub/.eval_results/test.yaml\nhub/evaluation.md\n")
-    assert ({"id": "me/graph-1", "task_id": "test"}, report["hits@10"]) == (entry["dataset"], entry["value"])
-    assert entry["source"] == {"url": "HTTPS://a.example/r", "name": "pbgeval result"}
-    assert report.run["started"][:10] == entry["date"]
-    assert entry["notes"].startswith("both.realistic.hits_at_10: 2,006 edges, ")
-    assert set(entry) == {"dataset", "value", "date", "source", "notes"}
+    assert entry.pop("notes").startswith("both.realistic.hits_at_10: 2,006 edges, ")
+    assert entry == {
+        "dataset": {"id": "me/graph-1", "task_id": "test"},
+        "value": report["hits@10"],
+        "date": report.run["started"][:10],
+        "source": {"url": "HTTPS://a.example/r", "name": "pbgeval result"},
+    }
     assert "| hits\\@10 |" in (tmp_path / "hub/evaluation.md").read_text()
 
 
@@ -319,14 +318,13 @@ def test_a_sample_is_published_as_one_with_its_interval(
     [entry] = yaml.safe_load((tmp_path / "hub/.eval_results/default.yaml").read_text())
     card = (tmp_path / "hub/evaluation.md").read_text()
 
-    assert (done.status, len(done.err.splitlines())) == (0, 1), done.err
-    assert done.err.startswith("warning: ")
+    assert [f"warning: {line}" for line in done.warnings] == done.faults
     assert ("the figures are estimates from " in done.err) == (interval is not None)
     assert ("candidates were sampled, so ranks are not those among all" in done.err) == ("sampled" in overrides[0])
     assert title in entry["notes"]
     assert title in card or title[0].upper() + title[1:] in card
+    assert ("interval" in card) == (interval is not None)
     if interval is None:
-        assert "interval" not in card
         return
     ends = Report.read(folder).intervals["both.realistic.mean_reciprocal_rank"]
     [low, high] = entry["notes"].partition(f"; {interval} ")[2].partition(";")[0].split(" to ")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from unittest import mock
 
 import pytest
 
-from pbgeval import evaluate, load_config
 from pbgeval.notation import Bucket
-from pbgeval.progress import BucketReport, Observer, UnitReport
+from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.report import console
 from pbgeval.report.console import ConsoleObserver
-from tests.kit.case import TinyCase
 
 
 def finished(observer: ConsoleObserver, edges_done: int, edges_total: int = 100) -> None:
@@ -90,13 +86,3 @@ def test_shares_of_several_rounds_count_the_earlier_ones(
 
         lines = capfd.readouterr().err.splitlines()
         assert [shares(line) for line in lines] == [[], [], [half], [100]]
-
-
-@pytest.mark.parametrize(("sampled", "are_last"), [("sample_edges=9", [True]), ("target_error=1e-9", [False, True])])
-def test_after_the_first_round_of_a_target_one_more_is_foreseen(
-    sampled: str, are_last: list[bool], tmp_path: Path
-) -> None:
-    case = TinyCase.write(tmp_path / "case", partition_sizes=(9,), edges_per_bucket=2500, candidates="partition")
-    observer = mock.create_autospec(Observer)
-    evaluate(load_config(case.config, [sampled]), output=tmp_path / "output", workers=1, observer=observer)
-    assert are_last == [call.kwargs["is_last"] for call in observer.round_started.call_args_list]

@@ -3,16 +3,15 @@
 import importlib
 import itertools
 import json
-import subprocess
+import re
 import sys
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pytest
 
 from pbgeval.monitor.records import read_history
-from tests.kit.commands import run_main
+from tests.kit.commands import run_main, run_program
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
@@ -28,16 +27,19 @@ def folder(tmp_path_factory):
     (folder / "train.tsv").write_text("".join("\t".join(edge) + "\n" for edge in edges))
     (folder / "types.tsv").write_text("calls\tfunction\tfunction\nraises\tfunction\tclass\n")
     flags = ("--types", "types.tsv", "--partitions", "function=2", "--edges", "train=train.tsv", "--quiet")
-    done = run_main("import-graph", "--output", "graph", *flags, cwd=folder)
-    assert done.status == 0, done.err
+    assert run_main("import-graph", "--output", "graph", *flags, cwd=folder).printed == ""
     return folder / "graph"
 
 
 @pytest.fixture(scope="module")
 def trained(folder):
-    command = [sys.executable, SCRIPTS / "train_demo.py", "--graph", folder, "--types", folder.parent / "types.tsv"]
-    subprocess.run([*command, "--epochs", "2"], check=True, capture_output=True)
+    train(folder)
     return folder
+
+
+def train(folder: Path, *flags) -> None:
+    graph = ("--graph", folder, "--types", folder.parent / "types.tsv")
+    run_program(sys.executable, SCRIPTS / "train_demo.py", *graph, "--epochs", 2, *flags)
 
 
 def load(folder: Path):
@@ -47,35 +49,35 @@ def load(folder: Path):
 @pytest.mark.slow
 def test_the_checkpoint_is_that_of_torchbiggraph(trained):
     checkpoint = trained / "checkpoint"
-
-    assert (checkpoint / "checkpoint_version.txt").read_text() == "2\n"
     config = json.loads((checkpoint / "config.json").read_text())
+
+    lines = dict(re.findall(r"^  (\S.*?)  +(.+)$", run_main("inspect", ".", cwd=checkpoint).printed, re.MULTILINE))
+    half = f"{config['dimension'] // 2} values"
+    expected = {
+        "kind": "checkpoint",
+        "version": "2",
+        "type class": f"5 entities in 1 partition; dimension {config['dimension']}, float32",
+        "type function": f"120 entities in 2 partitions of 60 to 60; dimension {config['dimension']}, float32",
+        "parameters": f"operator/rhs/imag: {half}; operator/rhs/real: {half}",
+    }
+    assert expected.items() <= lines.items()
     assert config["entities"]["function"] == {"num_partitions": 2}
     assert all((checkpoint / path).is_dir() for path in (config["entity_path"], *config["edge_paths"]))
-    for entity_type, partition, size in (("class", 0, 5), ("function", 0, 60), ("function", 1, 60)):
-        with h5py.File(checkpoint / f"embeddings_{entity_type}_{partition}.v2.h5") as file:
-            rows_ND = file["embeddings"][:]
-            assert (1, (size, config["dimension"])) == (file.attrs["format_version"], rows_ND.shape)
-            assert (np.float32, True) == (rows_ND.dtype, np.isfinite(rows_ND).all())
     with h5py.File(checkpoint / "model.v2.h5") as file:
-        assert file.attrs["format_version"] == 1
         for relation, parameter in itertools.product((0, 1), ("real", "imag")):
             dataset = file[f"model/relations/{relation}/operator/rhs/{parameter}"]
-            assert ((config["dimension"] // 2,), np.float32) == (dataset.shape, dataset.dtype)
             assert dataset.attrs["state_dict_key"] == f"rhs_operators.{relation}.{parameter}"
 
 
 @pytest.mark.slow
 def test_another_output_folder_gets_the_same_checkpoint(trained, tmp_path):
-    command = [sys.executable, SCRIPTS / "train_demo.py", "--graph", trained, "--types", trained.parent / "types.tsv"]
-    subprocess.run([*command, "--epochs", "2", "--output", tmp_path / "x"], check=True, capture_output=True)
+    train(trained, "--output", tmp_path / "x")
 
-    checkpoints = [folder / "checkpoint" for folder in (trained, tmp_path / "x")]
-    names = [sorted(path.name for path in folder.iterdir()) for folder in checkpoints]
-    assert names[0] == names[1]
-    config = json.loads((checkpoints[1] / "config.json").read_text())
-    assert (checkpoints[1] / config["entity_path"]).samefile(trained / "entity")
-    assert (checkpoints[1] / config["edge_paths"][0]).samefile(trained / "train")
+    checkpoint = tmp_path / "x" / "checkpoint"
+    assert {path.name for path in (trained / "checkpoint").iterdir()} == {path.name for path in checkpoint.iterdir()}
+    config = json.loads((checkpoint / "config.json").read_text())
+    assert (checkpoint / config["entity_path"]).resolve() == (trained / "entity").resolve()
+    assert (checkpoint / config["edge_paths"][0]).resolve() == (trained / "train").resolve()
     assert (tmp_path / "x" / "monitor" / "training_stats.json").is_file()
 
 

@@ -141,77 +141,7 @@ def test_metrics_are_openbiolinks_of_pessimistic_ranks_and_both_sides(filtering)
     expected = {f"hits@{k}": sum(rank <= k for rank in ranks) / len(ranks) for k in (1, 3, 10)}
     expected["mrr"] = float(sum(Fraction(1, rank) for rank in ranks) / len(ranks))
     assert expected == pytest.approx(found, rel=1e-14)
-    assert all(type(value) is float for value in found.values())
-    assert list(found) == ["hits@1", "hits@3", "hits@10", "mrr"]
-
-
-@pytest.mark.parametrize("filtering", [True, False])
-def test_the_best_rank_is_one_by_both_contracts(filtering):
-    """Theirs counts the true entity against itself: rank 2 at best, unfiltered or by the later contract."""
-    test = [(0, 0, 1), (4, 1, 6)]
-    scores = {edge: float(edge in test) for edge in SCORES}
-
-    class Perfect(Evaluator):
-        def score_batch(self, batch):
-            return rows(batch, scores)
-
-    class PerfectOfFour(Perfect):
-        def score_batch(self, batch):
-            heads, tails = super().score_batch(batch)
-            return torch.ones(len(batch)), heads, torch.ones(len(batch)), tails
-
-    for evaluator in (Perfect, PerfectOfFour):
-        found = evaluator(loader(test=test)).evaluate(filtering=filtering)
-        assert found == {"hits@1": 1.0, "hits@3": 1.0, "hits@10": 1.0, "mrr": 1.0}
-
-
-# What a ranking file lists of heads and of tails, as in OpenBioLink's documentation; the last edge is not in it.
-LISTS = {
-    (0, 0, 1): ({4: 0.9, 0: 0.9, 2: 0.5}, {}),
-    (2, 1, 3): ({}, {5: 0.75, 3: 0.000001}),
-    (4, 2, 5): ({4: 0.25}, {0: 0.5, 1: 0.25, 5: 0.0}),
-    (6, 0, 7): ({}, {}),
-}
-
-
-class Listed(Evaluator):
-    """A ranking file in memory, of which all but the listed entities have no score; true scores stand apart."""
-
-    def score_batch(self, batch):
-        true, scores = torch.zeros(2, len(batch)), torch.zeros(2, len(batch), self.num_neg)
-        for row, (head, rel, tail) in enumerate(batch.tolist()):
-            for side, listed in enumerate(LISTS.get((head, rel, tail), ())):
-                for entity, confidence in listed.items():
-                    if entity == (head, tail)[side]:
-                        true[side, row] = confidence
-                    else:
-                        scores[side, row, entity] = confidence
-        return true[0], scores[0], true[1], scores[1]
-
-
-class ListedOfTwo(Listed):
-    """By the later contract: the true entity's confidence stands in its row."""
-
-    def score_batch(self, batch):
-        of_head, heads, of_tail, tails = super().score_batch(batch)
-        return heads.scatter(1, batch[:, :1], of_head[:, None]), tails.scatter(1, batch[:, 2:], of_tail[:, None])
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
-@pytest.mark.parametrize(("contract", "num_without_true"), [(Listed, 3), (ListedOfTwo, 0)])
-def test_a_ranking_file_has_its_ranks_and_bounds(contract, num_without_true, batch_size):
-    """What is listed with 0 is ranked as if it were not; three true scores stand where no row has them."""
-    mine = contract(loader(test=[*LISTS, (8, 1, 9)], num_entities=10))
-
-    ranked = mine.rank(batch_size, filtering=False)
-
-    assert found_ranks(ranked) == {
-        Side.LHS: [(1, 2, 10), (1, 10, 10), (1, 1, 10), (1, 10, 10), (1, 10, 10)],
-        Side.RHS: [(1, 10, 10), (2, 2, 10), (3, 10, 10), (1, 10, 10), (1, 10, 10)],
-    }
-    # An empty list on one side, on the other, on both; both sides of a missing edge.
-    assert (ranked.num_all_tied, ranked.num_without_true) == (6, num_without_true)
-    assert mine.evaluate(batch_size, 1, filtering=False)["hits@1"] == 0.1
+    assert [(name, type(value)) for name, value in found.items()] == [(name, float) for name in expected]
 
 
 def test_lower_may_be_better():
@@ -289,16 +219,17 @@ def test_labels_are_numbered_by_training_edges_alone_and_what_is_dropped_is_coun
     with pytest.warns(UserWarning, match=r"no number were dropped: 1 of validation, 2 of testing; they are neither"):
         found = DataLoader("HQ_DIR", root=tmp_path)
 
-    assert (
-        found.entity_to_id,
-        found.relation_to_id,
-        found.num_entities,
-        found.num_relations,
-        found.training.tolist(),
-        tuple(found.validation.shape),
-    ) == ({"a": 0, "b": 1, "c": 2}, {"Q": 0, "R": 1}, 3, 2, [[1, 1, 0], [2, 0, 1], [1, 1, 0]], (0, 3))
-    assert found.testing.tolist() == [[2, 0, 0], [0, 1, 2]]
-    assert (found.num_dropped, len(found.all)) == ({"training": 0, "validation": 1, "testing": 2}, 5)
+    assert {name: of.tolist() if isinstance(of, torch.Tensor) else of for name, of in vars(found).items()} == {
+        "entity_to_id": {"a": 0, "b": 1, "c": 2},
+        "relation_to_id": {"Q": 0, "R": 1},
+        "num_entities": 3,
+        "num_relations": 2,
+        "training": [[1, 1, 0], [2, 0, 1], [1, 1, 0]],
+        "validation": [],
+        "testing": [[2, 0, 0], [0, 1, 2]],
+        "num_dropped": {"training": 0, "validation": 1, "testing": 2},
+    }
+    assert (tuple(found.validation.shape), len(found.all)) == ((0, 3), 5)
     for arguments in ((folder,), (tmp_path, "HQ_DIR")):  # the documentation has the name first, release 0.1.4 the root
         with pytest.warns(UserWarning, match="dropped"):
             assert found.testing.tolist() == DataLoader(*arguments).testing.tolist()
@@ -320,39 +251,30 @@ def test_labels_of_files_have_their_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("labels", "fault"),
+    ("file", "text", "fault"),
     [
-        ("0\ta\n1\ta\n", "expected each label once, found 'a' again"),
-        ("0\ta\n2\tb\n", "2 labels for 2 rows of vectors, and none for id 1"),
-        ("a\t0\n", "entities.tsv:1: expected id<TAB>label"),
+        ("entities.tsv", "0\ta\n1\ta\n", "expected each label once, found 'a' again"),
+        ("entities.tsv", "0\ta\n2\tb\n", "2 labels for 2 rows of vectors, and none for id 1"),
+        ("entities.tsv", "a\t0\n", "entities.tsv:1: expected id<TAB>label"),
+        ("HQ_DIR/train_test_data/test_sample.csv", "a\tR\n", r"test_sample.csv:1: expected head, relation and tail"),
+        ("HQ_DIR/train_test_data/val_sample.csv", None, "val_sample.csv: expected a file of OpenBioLink's dataset"),
+        ("HQ_DIR/train_test_data", None, "HQ_DIR: expected a dataset of OpenBioLink, a folder with train_test_data"),
     ],
 )
-def test_a_file_of_labels_that_is_none_is_refused(tmp_path, labels, fault):
+def test_a_file_that_is_not_as_in_a_dataset_is_refused(tmp_path, file, text, fault):
     folder = write(tmp_path, ["a R b"], [], [])
-    (tmp_path / "entities.tsv").write_text(labels)
+    (tmp_path / file).rename(tmp_path / "away") if text is None else (tmp_path / file).write_text(text)
+    labels = {"entity_to_id_path": tmp_path / file} if file == "entities.tsv" else {}
 
     with pytest.raises(EvalError, match=fault):
-        DataLoader(folder, entity_to_id_path=tmp_path / "entities.tsv")
-
-
-def test_a_folder_that_is_no_dataset_and_a_line_that_is_no_edge_are_refused(tmp_path):
-    with pytest.raises(EvalError, match="nowhere: expected a dataset of OpenBioLink, a folder with train_test_data"):
-        DataLoader(tmp_path / "nowhere")
-    folder = write(tmp_path, ["a R b"], [], [])
-    (folder / "train_test_data" / "test_sample.csv").write_text("a\tR\n")
-    with pytest.raises(EvalError, match=r"test_sample.csv:1: expected head, relation and tail"):
-        DataLoader(folder)
-    (folder / "train_test_data" / "val_sample.csv").unlink()
-    with pytest.raises(EvalError, match=r"val_sample.csv: expected a file of OpenBioLink's dataset"):
-        DataLoader(folder)
+        DataLoader(folder, **labels)
 
 
 def test_the_edges_of_a_dataset_are_evaluated_with_any_model(tmp_path):
     """The report's pessimistic figures are those of an evaluator with the same scores."""
     names = [f"{h} {r} {t}" for h, r, t in TRAIN]
     every = [f"{e} 0 {e}" for e in range(NUM_ENTITIES)] + [f"0 {r} 0" for r in range(NUM_RELATIONS)]
-    folder = write(tmp_path, names + every, [], [f"{h} {r} {t}" for h, r, t in TEST])
-    data = DataLoader(folder)
+    data = DataLoader(write(tmp_path, names + every, [], [f"{h} {r} {t}" for h, r, t in TEST]))
     numbers = np.arange(NUM_ENTITIES) * 7 % 5
     scores = {edge: float(numbers[edge[0]] - numbers[edge[2]] * edge[1]) for edge in SCORES}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import warnings
 from collections import Counter
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from pbgeval.errors import EvalError
 from pbgeval.integrations.pykeen import RankBasedEvaluator
 from pbgeval.metrics.registry import known_rank_metrics, metric_key
 from pbgeval.models.pykeen import ROWS_COMPARED, pykeen_scorer
-from pbgeval.notation import ENDS, Bucket
+from pbgeval.notation import ENDS
 from pbgeval.scoring.block_scorer import MIN_CHECKED_ROWS, ScorerComparator, ScorerRelation, scorer_state
 from tests import rank_metrics_reference
 from tests.pykeen_models import (
@@ -32,7 +33,7 @@ from tests.pykeen_models import (
 )
 from tests.rank_metrics_reference import Queries
 from tests.reference import rank_by_sorting
-from tests.saved_ranks import read_ranks
+from tests.saved_ranks import counts_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:filtered only by the evaluated edges")
 
@@ -168,22 +169,20 @@ def test_one_target_is_one_side():
 def test_results_have_the_keys_and_shapes_of_pykeen():
     results = RankBasedEvaluator().evaluate(Diagonal(), TEST)
 
-    flat, frame = results.to_flat_dict(), results.to_df()
+    flat, frame, report = results.to_flat_dict(), results.to_df(), results.report
 
     assert 9 * (19 + 3 * 4 + 2) == len(flat) == len(frame)
-    assert (flat["both.realistic.adjusted_hits_at_3"], ["Side", "Rank_type", "Metric", "Value"], flat) == (
-        results.report["adjusted_hits@3"],
-        list(frame.columns),
-        {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in frame.itertuples()},
-    )
+    assert list(frame.columns) == ["Side", "Rank_type", "Metric", "Value"]
+    assert flat == {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in frame.itertuples()}
     assert flat["head.optimistic.hits_at_5"] == results.to_dict()["head"]["optimistic"]["hits_at_5"]
-    assert flat["both.realistic.inverse_harmonic_mean_rank"] == results.get_metric("mrr") == results.report["mrr"]
-    assert flat["both.realistic.adjusted_hits_at_k"] == results.get_metric("adjusted_hits_at_k")
-    assert results.report["adjusted_hits@10"] == results.get_metric("both.realistic.adjusted_hits_at_k")
-    assert results.report["adjusted_hits@3"] == results.get_metric("adjusted_hits@3")
-    mrr = f"inverse_harmonic_mean_rank={results.get_metric('mrr'):.4f}, hits_at_1={results.get_metric('hits@1'):.4f}, "
-    assert repr(results).startswith(f"RankBasedMetricResults({mrr}")
-    assert repr(results).endswith(f", {len(flat)} figures in all)")
+    for theirs, others, ours in (
+        ("inverse_harmonic_mean_rank", "mrr", "mrr"),
+        ("adjusted_hits_at_k", "adjusted_hits_at_k", "adjusted_hits@10"),
+        ("adjusted_hits_at_3", "adjusted_hits@3", "adjusted_hits@3"),
+    ):
+        assert flat[f"both.realistic.{theirs}"] == results.get_metric(others) == report[ours]
+    mrr = f"inverse_harmonic_mean_rank={report['mrr']:.4f}, hits_at_1={report['hits@1']:.4f}, "
+    assert re.fullmatch(rf"RankBasedMetricResults\({mrr}.*, {len(flat)} figures in all\)", repr(results))
     with pytest.raises(KeyError, match="no metric 'mmr'"):
         results.get_metric("mmr")
 
@@ -222,10 +221,8 @@ def test_arguments_of_pykeen_s_evaluator_and_settings_of_ours_are_taken(tmp_path
         Diagonal(), TEST, device="cpu", use_tqdm=False, tqdm_kwargs={}, pre_filtered_triples=True
     )
 
-    metrics = results.report.document["metrics"]
-    assert {"both.realistic.hits_at_2", "both.f1_score"} <= metrics.keys()
-    assert add_defaults is ("both.realistic.mean_rank" in metrics)
-    assert "both.realistic.hits_at_10" not in metrics
+    asked = ("both.realistic.hits_at_2", "both.f1_score", "both.realistic.mean_rank", "both.realistic.hits_at_10")
+    assert [name in results.report.document["metrics"] for name in asked] == [True, True, add_defaults, False]
     assert (output / "ranks").is_dir()
     assert results.report["hits@2"] == results.to_flat_dict()["both.realistic.hits_at_2"]
 
@@ -272,12 +269,6 @@ def num_keys(triples):
     return len({(h, r) for h, r, _ in triples}) + len({(r, t) for _, r, t in triples})
 
 
-def ranks_of(folder):
-    """All that is saved of each query."""
-    columns = read_ranks(folder, 0, Bucket(0, 0)).columns
-    return {(side, name): values.tolist() for side in ENDS for name, values in columns[side].items()}
-
-
 @pytest.mark.parametrize("settings", [{}, {"metrics": ["rank", "auc"], "breakdowns": ["relation"]}, {"save_topk": 3}])
 def test_a_model_without_a_formula_is_asked_once_for_each_query(settings, tmp_path):
     model = Diagonal()
@@ -306,7 +297,7 @@ def test_vectors_give_the_ranks_of_the_model_that_they_come_from(make, tmp_path)
         output = tmp_path / str(len(found))
         evaluator = RankBasedEvaluator(hits_at=CUTOFFS, settings={"save_ranks": True}, output=output)
         results = evaluator.evaluate(model, factory(TEST), additional_filter_triples=[TRAIN, VALID], training=TRAIN)
-        found.append((ranks_of(output), results.to_flat_dict()))
+        found.append((counts_of(output), results.to_flat_dict()))
 
     assert found[0] == found[1]
     assert vectors.num_rows <= 2 * ROWS_COMPARED
@@ -342,9 +333,7 @@ def in_float64(model):
     ids=["another score", "other vectors", "float64", "clamped", "unknown"],
 )
 def test_a_model_whose_scores_its_vectors_do_not_give_is_asked_itself(model):
-    evaluator = RankBasedEvaluator(hits_at=CUTOFFS)
-
-    results = evaluator.evaluate(model, TEST)
+    results = RankBasedEvaluator(hits_at=CUTOFFS).evaluate(model, TEST)
 
     assert model.num_rows >= num_keys(TEST)
     assert_equal_figures(expected_figures(TEST, set(TEST)), results)
@@ -370,9 +359,7 @@ def test_names_of_relations_in_the_working_directory_are_not_those_of_a_model_in
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dynamic_rel_names.json").write_text('["only one"]')
 
-    results = RankBasedEvaluator().evaluate(with_vectors(Diagonal()), TEST)
-
-    assert len(TEST) * 2 == results.get_metric("count")
+    assert len(TEST) * 2 == RankBasedEvaluator().evaluate(with_vectors(Diagonal()), TEST).get_metric("count")
 
 
 def test_scores_that_vectors_are_compared_with_come_in_batches_and_slices_of_the_user_s():

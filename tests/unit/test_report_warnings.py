@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pbgeval.report.report import warnings_of
+from tests.kit.commands import lacking
 
 SOUND = {"num_edges": 10, "num_repeated": 0, "num_in_training": 0, "num_entities": 7, "num_entities_unseen": 0}
 
@@ -34,9 +35,8 @@ def test_no_edge_is_said():
 def test_many_ties_are_said_with_what_they_do_to_mrr_and_where_they_come_from():
     (warning,) = warnings_of(document(1.01, SOUND))
 
-    assert "1.01 of 101 candidates" in warning
-    assert "tie-breaking alone moves MRR from 0.1000 (pessimistic) to 0.9000 (optimistic)" in warning
-    assert "untrained entities" in warning
+    moved = "tie-breaking alone moves MRR from 0.1000 (pessimistic) to 0.9000 (optimistic)"
+    assert not lacking(warning, "1.01 of 101 candidates", moved, "untrained entities")
 
 
 @pytest.mark.parametrize(

@@ -5,65 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbgeval.errors import OutputError
-from pbgeval.monitor.records import PassKey, PassRecord, PbgFigures, TensorBoardSink, VisitRecord, read_history
+from pbgeval.metrics.estimates import Estimate
+from pbgeval.monitor.records import (
+    PassDetails,
+    PassKey,
+    PassRecord,
+    PbgFigures,
+    TensorBoardSink,
+    VisitRecord,
+    read_history,
+)
 from pbgeval.notation import Bucket
+from tests.kit.reports import scalars_in
 from tests.kit.training import train
 
 SIZE = {"num_partitions": 2, "edges_per_bucket": 200, "steps_per_visit": 2}
 
 
-def scalars(folder: Path) -> dict[str, dict[int, float]]:
-    """Return the values of each tag, by step."""
-    accumulator = EventAccumulator(str(folder)).Reload()
-    tags = accumulator.Tags()["scalars"]
-    return {tag: {event.step: event.value for event in accumulator.Scalars(tag)} for tag in tags}
-
-
-def float32(value: float | None) -> object:
-    return pytest.approx(value, rel=1e-6, abs=1e-12)
-
-
-@pytest.mark.slow
-def test_all_figures_of_visits_and_passes_are_there_at_their_steps(tmp_path: Path) -> None:
-    train(3, num_passes=4, output=tmp_path / "monitor", sinks=[TensorBoardSink(tmp_path / "events")], **SIZE)
-    history = read_history(tmp_path / "monitor", pytest.fail)
-
-    found = scalars(tmp_path / "events")
-
-    for when in ("before", "after"):
-        for metric in ("mrr", "pos_rank", "r1", "r10", "r50", "auc"):
-            expected = {of.index: float32(getattr(of, when).metrics[metric]) for of in history.visits}
-            assert found[f"visit/{metric}/{when}"] == expected
-        for bucket in {of.bucket for of in history.visits}:
-            of_bucket = [of for of in history.visits if of.bucket == bucket]
-            expected = {of.index: float32(getattr(of, when).metrics["mrr"]) for of in of_bucket}
-            assert (len(expected), found[f"bucket_{bucket.lhs}_{bucket.rhs}/mrr/{when}"]) == (4, expected)
-        for metric in ("pessimistic.mean_rank", "query_auc", "realistic.mean_reciprocal_rank"):
-            expected = {of.index: float32(getattr(of.details, when)[f"both.{metric}"]) for of in history.passes}
-            assert found[f"pass/{metric}/{when}"] == expected
-    metric = "realistic.mean_reciprocal_rank"
-    gaps = {of.index: of.details.gap[f"both.{metric}"] for of in history.passes}
-    assert (found[f"pass/{metric}/gap"], found[f"pass/{metric}/gap_error"], found["pass/diverged"]) == (
-        {index: float32(gap.value) for index, gap in gaps.items()},
-        {index: float32(gap.standard_error) for index, gap in gaps.items()},
-        dict.fromkeys((3, 7, 11, 15), 0.0),
-    )
-    # There are two visits to each bucket, and something to lose, from the third pass on.
-    assert {of.index: float32(of.details.lost) for of in history.passes[2:]} == found["pass/lost"]
-
-
-def test_what_is_undefined_has_no_scalar_and_other_chunks_have_a_prefix(tmp_path: Path) -> None:
+def test_figures_have_their_tags_and_steps_and_what_is_undefined_has_none(tmp_path: Path) -> None:
     sink = TensorBoardSink(tmp_path)
-    figures = PbgFigures(3, {"mrr": 0.5, "auc": None})
-    sink.append(VisitRecord(PassKey(0, 1, 2), Bucket(0, 1), 7, None, None, figures))
-    sink.append(PassRecord(PassKey(0, 1, 2), 7, figures))
+    before, after = PbgFigures(3, {"mrr": 0.25, "auc": None}), PbgFigures(3, {"mrr": 0.5, "r1": 0.125})
+    of_metric = [{"both.query_auc": value, "head.query_auc": 0.0} for value in (0.25, 0.5, 0.75)]
+    gaps = {"both.query_auc": Estimate(0.0625, 0.5)}, {"both.query_auc": Estimate(0.375, None)}
+    sink.append(VisitRecord(PassKey(0), Bucket(0, 1), 7, None, before, after))
+    sink.append(PassRecord(PassKey(0), 8, after, PassDetails(4, 1, *of_metric, *gaps, lost=0.875)))
+    sink.append(VisitRecord(PassKey(0, 1, 2), Bucket(0, 1), 9, None, None, PbgFigures(3, {"mrr": 1.0})))
+    sink.append(PassRecord(PassKey(0, 1, 2), 9, after))
 
-    assert scalars(tmp_path) == {
-        "path_1/chunk_2/visit/mrr/after": {7: 0.5},
-        "path_1/chunk_2/bucket_0_1/mrr/after": {7: 0.5},
+    of_pass = {"before": 0.25, "after": 0.5, "training": 0.75, "gap": 0.0625, "gap_error": 0.5, "generalization": 0.375}
+    assert scalars_in(tmp_path) == {
+        "visit/mrr/before": {7: 0.25},
+        "visit/mrr/after": {7: 0.5},
+        "visit/r1/after": {7: 0.125},
+        "bucket_0_1/mrr/before": {7: 0.25},
+        "bucket_0_1/mrr/after": {7: 0.5},
+        **{f"pass/query_auc/{name}": {8: value} for name, value in of_pass.items()},
+        "pass/diverged": {8: 1.0},
+        "pass/lost": {8: 0.875},
+        "path_1/chunk_2/visit/mrr/after": {9: 1.0},
+        "path_1/chunk_2/bucket_0_1/mrr/after": {9: 1.0},
     }
 
 
@@ -80,7 +62,7 @@ def test_a_folder_that_cannot_be_made_is_a_warning_and_training_goes_on(tmp_path
     run = train(3, num_passes=2, output=tmp_path / "monitor", sinks=[sink], **SIZE)
 
     assert 2 == len(run.passes) == len(read_history(tmp_path / "monitor", pytest.fail).passes)
-    assert len(run.warnings) == 1
-    assert "cannot write an event file of TensorBoard" in run.warnings[0]
+    (warning,) = run.warnings
+    assert "cannot write an event file of TensorBoard" in warning
     with pytest.raises(OutputError):
         sink.append(PassRecord(PassKey(0), 0, None))
