@@ -9,7 +9,7 @@ from pbgeval.errors import ScorerError
 from pbgeval.models.pykeen import pykeen_scorer
 from pbgeval.notation import Side
 from tests.contracts.scorer_contract import ScorerContract
-from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS, Diagonal, slow_score
+from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal, WithInverses, slow_score
 
 
 class TestAModelOfPyKEEN(ScorerContract):
@@ -20,6 +20,11 @@ class TestAModelOfPyKEEN(ScorerContract):
 
     def score(self, lhs: int, rel: int, rhs: int) -> float:
         return slow_score(lhs, rel, rhs)
+
+
+def test_a_model_with_inverse_triples_has_the_relations_of_the_data():
+    """Which of its own it asks: tests/unit/test_interfaces_pykeen.py, by the ranks of its vectors."""
+    assert 2 * pykeen_scorer(WithInverses()).num_relations == len(RELATIONS)
 
 
 @pytest.mark.parametrize(

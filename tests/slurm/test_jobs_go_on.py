@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import PIPE
 
@@ -24,24 +24,6 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 # By its looks at jobs now and then, Slurm's warning comes up to half a minute early.
 SECONDS_EARLY = 40
 TEMPLATE = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
-
-
-@contextmanager
-def submitted(slurm: Slurm, case: TinyCase, folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Submit the case to two nodes; yield the job's number and the command, which waits for the end."""
-    submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--partition", "low"]
-    submit += ["--time", "1", "--slurm", "signal=USR2@5"]
-    arguments = [case.config, "--output", "output", "--wait"]
-    with subprocess.Popen(
-        [*submit, *arguments], cwd=folder, env=slurm.environment, stdout=PIPE, stderr=PIPE, text=True
-    ) as waiting:
-        assert waiting.stdout is not None
-        number = waiting.stdout.readline().split()[1].rstrip(":")
-        try:
-            yield number, waiting
-        finally:
-            waiting.kill()
-            slurm.run("scancel", number, cwd=folder)
 
 
 @contextmanager
@@ -92,8 +74,17 @@ def test_a_submitted_job_that_runs_out_of_time_goes_on(
     slurm: Slurm, long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     output = tmp_path / "output"
+    submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--partition", "low"]
     # Slurm's least limit, put off until both tasks have begun, however long that takes on a slow machine.
-    with submitted(slurm, long_case, tmp_path) as (number, waiting):
+    submit += ["--time", "1", "--slurm", "signal=USR2@5", long_case.config, "--output", "output", "--wait"]
+    with (
+        subprocess.Popen(submit, cwd=tmp_path, env=slurm.environment, stdout=PIPE, stderr=PIPE, text=True) as waiting,
+        ExitStack() as at_end,
+    ):
+        at_end.callback(waiting.kill)
+        assert waiting.stdout is not None
+        number = waiting.stdout.readline().split()[1].rstrip(":")
+        at_end.callback(slurm.run, "scancel", number, cwd=tmp_path)
         slurm.set_minutes(number, 10)
         wait_until_begun(output)
         first = writers(output)

@@ -6,6 +6,7 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
 import duckdb
 import h5py
@@ -482,11 +483,6 @@ def test_a_library_that_is_missing_is_named(
 
 
 @pytest.mark.parametrize("world", [IMPORT, NAMED])
-def test_a_full_disk_while_buckets_are_written(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(files.System):
-        def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files, "system", Full())
-
-    check(fault("…No space left on device…", world=world), tmp_path / "case")
+def test_a_full_disk_while_buckets_are_written(world: World, tmp_path: Path) -> None:
+    with mock.patch.object(files.System, "write_at", side_effect=OSError(28, "No space left on device")):
+        check(fault("…No space left on device…", world=world), tmp_path / "case")

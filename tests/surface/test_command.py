@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -440,23 +441,20 @@ def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
     assert not (case.root / "output").exists()
 
 
-def out_of_files(*_: object, **__: object) -> None:
-    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/a/file")
+OUT_OF_FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/a/file")
 
 
-def test_too_many_open_files_are_one_line(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pbgeval.evaluation.evaluate", out_of_files)
+def test_too_many_open_files_are_one_line(case: TinyCase) -> None:
+    with mock.patch("pbgeval.evaluation.evaluate", side_effect=OUT_OF_FILES):
+        done = run_command(case, "--workers", "1", "--quiet")
+
     line = "Too many open files: raise the limit (ulimit -n), and run the same command again\n"
-    done = run_command(case, "--workers", "1", "--quiet")
-
     assert (75, line) == (done.status, done.err)
 
 
-def test_workers_for_whom_there_are_too_few_open_files_are_one_line(
-    case: TinyCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pbgeval.cluster.launch._run_spawned", out_of_files)
-    fault = run_command(case, "--workers", "2", "--quiet").fault
+def test_workers_for_whom_there_are_too_few_open_files_are_one_line(case: TinyCase) -> None:
+    with mock.patch("pbgeval.cluster.launch._run_spawned", side_effect=OUT_OF_FILES):
+        fault = run_command(case, "--workers", "2", "--quiet").fault
 
     assert fault.startswith("cannot start 2 workers: Too many open files; raise the limit")
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -31,15 +32,11 @@ def refused(case: TinyCase, *arguments: str, output: str = "output") -> str:
 
 
 def test_a_bug_in_a_group_leaves_it_to_the_next_run(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("a bug of ours")
-
     monkeypatch.setattr(driver, "is_worker_of_a_group", lambda: True)
     monkeypatch.setattr(Team, "join", Team)
-    with monkeypatch.context() as patches:
-        patches.setattr(driver, "do_work", fail)
-        with pytest.raises(RuntimeError, match=r"^a bug of ours$"):
-            run_command(case, "--quiet", "--output", "output")
+    bug = mock.patch.object(driver, "do_work", side_effect=RuntimeError("a bug of ours"))
+    with bug, pytest.raises(RuntimeError, match=r"^a bug of ours$"):
+        run_command(case, "--quiet", "--output", "output")
 
     assert {path.name for path in (case.root / "output").iterdir()} == {"metrics.json"}
     assert run_command(case, "--quiet", "--output", "output").status == 0

@@ -135,8 +135,6 @@ def readme(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     names = trained_names() | vectors_and_edges() | pykeen_names(*edges)
     yield names
     assert (len(names["results"].to_df()), len(list(Path("results").glob("eval-*")))) == (297, 4)
-    assert Path("graph", "test").is_dir()
-    assert len(Path("run", "monitor", "training_stats.json").read_text().splitlines()) > 5
 
 
 @given("docs/tutorial.md")
@@ -147,7 +145,6 @@ def tutorial(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     document = metrics_of(Path("result"))  # in the folder to which the page has changed
     assert (document["filter"], document["num_edges"]) == ("filtered", 2123)
     assert document["metrics"]["both.realistic.adjusted_mean_rank_index"] > 0.5  # 0 by chance
-    assert "<html" in Path("report.html").read_text(encoding="utf-8")
 
 
 @given("docs/guides/from_pytorch_biggraph.md")
@@ -239,9 +236,8 @@ def large_graphs(patch: pytest.MonkeyPatch) -> Iterator[Names]:
 def reading_the_numbers(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     write_project(Path.cwd())
     yield {}
-    found = results()
+    found, rank = results(), "both.realistic.mean_rank"
     estimates = found["estimates"]["estimates"]
-    rank = "both.realistic.mean_rank"
     # Five standard errors of the draws: an estimate of the mean rank against the whole partition.
     error = 5 * estimates["intervals"][rank]["standard_error"]
     assert found["partition"]["metrics"][rank] == pytest.approx(estimates["metrics"][rank], abs=error)
@@ -291,7 +287,6 @@ def metrics(patch: pytest.MonkeyPatch) -> Iterator[Names]:
 def monitor(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     write_records(Path("checkpoint"), num_passes=3, metrics={"mrr": 0.25, "r10": 0.5})
     yield trained_names() | {"train_all": watch_a_training}
-    assert Path("run", "monitor", "report.html").is_file()
     assert list(Path("run", "events").iterdir())
 
 

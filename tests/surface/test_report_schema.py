@@ -27,14 +27,12 @@ RANK_TYPES = ("optimistic", "realistic", "pessimistic")
 
 
 def metric_keys(sides: tuple[str, ...], cutoffs: tuple[int, ...], *, loss: bool = False) -> set[str]:
-    metrics = known_rank_metrics(cutoffs)
-    keys = {
+    ranked = {
         f"{side}.{rank_type}.{metric.name}"
-        for side, rank_type, metric in product(sides, (*RANK_TYPES, "expected"), metrics)
+        for side, rank_type, metric in product(sides, (*RANK_TYPES, "expected"), known_rank_metrics(cutoffs))
         if metric.has_rank_type(rank_type)
     }
-    keys |= {".".join(parts) for parts in product(sides, ("auc", "query_auc"))}
-    return keys | ({"both.loss"} if loss else set())
+    return ranked | {".".join(of) for of in product(sides, ("auc", "query_auc"))} | ({"both.loss"} if loss else set())
 
 
 def leaves(value: object) -> Iterator[object]:

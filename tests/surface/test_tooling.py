@@ -64,13 +64,6 @@ def test_the_version_stands_in_one_place_and_in_the_changelog() -> None:
     assert version not in (REPOSITORY / "setup.py").read_text(encoding="utf-8")
 
 
-def test_an_unknown_peer_is_refused_in_one_line_that_names_the_known_ones() -> None:
-    fault = start([REPOSITORY / "scripts" / "peers", "x"], REPOSITORY).fault
-
-    peers = "torchbiggraph, pykeen, openbiolink, lightning, metrics, templates, sinks, foreign, objects"
-    assert f"scripts/peers: unknown peer 'x': expected one of {peers}" == fault
-
-
 def test_no_file_names_a_path_of_one_machine_or_a_registry() -> None:
     """Data files, which are not UTF-8, neither."""
     texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in repository_files()}

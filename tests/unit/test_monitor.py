@@ -254,13 +254,9 @@ def test_live_parameters_need_no_detaching_and_get_no_gradient() -> None:
 
 
 def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:
-    class Full(files.System):
-        def write(self, descriptor: int, data: memoryview) -> int:
-            raise OSError(28, "No space left on device")
-
     warnings: list[str] = []
     monitor, tensors = make_monitor(tmp_path, warnings), model()
-    with mock.patch.object(files, "system", Full()):
+    with mock.patch.object(files.System, "write", side_effect=OSError(28, "No space left on device")):
         for bucket in BUCKETS:
             one_visit(monitor, tensors, bucket=bucket)
         summary = monitor.end_pass(0)
