@@ -59,6 +59,21 @@ def stop(processes: Iterable[int]) -> None:
         os.kill(process, signal.SIGSTOP)
 
 
+def stop_until_ended(processes: Iterable[int]) -> None:
+    """Let processes do nothing more until they are ended, though whoever ends them continues them first."""
+    left = set(processes)
+
+    def have_ended() -> bool:
+        for process in list(left):
+            try:
+                os.kill(process, signal.SIGSTOP)
+            except ProcessLookupError:
+                left.discard(process)
+        return not left
+
+    wait_until(have_ended, "they were not ended")
+
+
 @frozen
 class Slurm:
     """A running cluster of two nodes with two cores each."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pbgeval.cluster.liveness import STALL_VARIABLE
 from tests.clusters import wait_until
+from tests.examples import examples
 from tests.kit.case import TinyCase
 from tests.kit.commands import (
     COMMAND,
@@ -22,7 +25,7 @@ from tests.kit.commands import (
     undisturbed_numbers,
     unit_log,
 )
-from tests.kit.groups import has_ended
+from tests.kit.groups import has_ended, run_group, start_group
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow  # each needs a run of some seconds
@@ -184,6 +187,31 @@ def test_a_launcher_that_is_ended(
     assert_ended(workers)
     assert not metrics_of(tmp_path / "output")["complete"]
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
+
+
+@pytest.fixture(scope="module")
+def seconds(case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> float:
+    """How long a group of two takes."""
+    begun = time.monotonic()
+    run_group(case, [], tmp_path_factory.mktemp("timed") / "output", workers=2, threads=1)
+    return time.monotonic() - begun
+
+
+@pytest.mark.parametrize("seed", range(examples(10)))
+def test_a_group_that_is_killed_at_a_random_moment_goes_on_to_the_same_numbers(
+    seed: int, case: TinyCase, undisturbed: dict[str, str], seconds: float, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(seed)
+    workers = start_group(case, [], tmp_path / "output", workers=2, threads=1)
+    time.sleep(random.uniform(0.05, 0.95) * seconds)
+    for worker in random.permutation(workers):  # the second by whoever started the group, once the first has gone
+        worker.kill()
+        worker.join()
+
+    if (tmp_path / "output" / "metrics.json").exists() and metrics_of(tmp_path / "output")["complete"]:
+        assert undisturbed == numbers_of(tmp_path / "output")
+    else:
+        goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
 
 
 def test_two_runs_do_not_share_a_directory(
