@@ -108,7 +108,7 @@ class DglkeFolder:
         num_relations: int = 4,
         hidden_dim: int = 6,
         double_rel: bool = False,
-        gamma: float = 12.0,
+        gamma: float = 19.5,
         exact: bool = True,
         scale: float = 1.0,
         labels: bool = False,

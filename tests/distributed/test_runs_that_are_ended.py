@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from attrs import frozen
 
 from pbgeval.cluster.liveness import STALL_VARIABLE
 from tests.clusters import wait_until
-from tests.examples import examples
 from tests.kit.case import TinyCase
 from tests.kit.commands import (
     COMMAND,
@@ -26,7 +22,7 @@ from tests.kit.commands import (
     undisturbed_numbers,
     unit_log,
 )
-from tests.kit.groups import has_ended, run_group, start_group
+from tests.kit.groups import has_ended
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow  # each needs a run of some seconds
@@ -87,44 +83,26 @@ def workers_of(launcher: int) -> list[int]:
     return [worker for server in children_of(launcher) for worker in children_of(server)]
 
 
-def all_end(processes: list[int]) -> bool:
-    wait_until(lambda: all(map(has_ended, processes)), "they live on", SECONDS_TO_END)
-    return True
-
-
-def the_end(process: subprocess.Popen[str], seconds: float = PATIENCE) -> tuple[int, list[str]]:
+def the_end(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
     """Wait; return status, and the lines on stderr that are not progress."""
-    _, err = process.communicate(timeout=seconds)
+    _, err = process.communicate(timeout=PATIENCE)
     return process.returncode, [line for line in err.splitlines() if " bucket (" not in line]
+
+
+def assert_ended(processes: list[int]) -> None:
+    wait_until(lambda: all(map(has_ended, processes)), "they live on", SECONDS_TO_END)
 
 
 def goes_on_to_the_same_numbers(case: TinyCase, undisturbed: dict[str, str], output: Path) -> None:
     """Run the same command again; nothing that the journal held is computed again, and nothing is missing."""
-    left = Left.of(output)
-    done = run_command(case, "--workers", "1", "--quiet", "--output", str(output))
-    assert (0, "", undisturbed) == (done.status, done.err, numbers_of(output))
-    left.was_not_repeated(output)
-
-
-@frozen
-class Left:
-    """What a run that was ended has left."""
-
-    units: set[str]  # whose results the journal holds
-    logs: set[str]  # of its writers
-
-    @classmethod
-    def of(cls, output: Path) -> Left:
-        return cls(journaled_units(output), {path.name for path in (output / "journal").glob("log-*")})
-
-    def was_not_repeated(self, output: Path) -> None:
-        """Assert by the log of units that the run that came last computed all that was not kept, and nothing else."""
-        lines = unit_log(output)
-        later = [line for line in lines if f"log-{line['writer']}.jsonl" not in self.logs]
-        begun = [line["unit"] for line in later if line["event"] == "start"]
-        assert self.units.isdisjoint(begun)
-        assert 9 == len(self.units) + len(begun) == len(self.units.union(begun))
-        assert bool(self.units) == any(line["event"] == "restored" for line in later)
+    kept, logs = journaled_units(output), {path.name for path in (output / "journal").glob("log-*")}
+    assert run_command(case, "--workers", "1", "--quiet", "--output", str(output)).printed == ""
+    assert undisturbed == numbers_of(output)
+    later = [line for line in unit_log(output) if f"log-{line['writer']}.jsonl" not in logs]
+    begun = [line["unit"] for line in later if line["event"] == "start"]
+    assert (9, set()) == (len(kept) + len(begun), kept.intersection(begun))
+    assert 9 == len(kept.union(begun))
+    assert bool(kept) == any(line["event"] == "restored" for line in later)
 
 
 @pytest.fixture(scope="module")
@@ -132,76 +110,47 @@ def undisturbed(case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> dic
     return undisturbed_numbers(case, tmp_path_factory.mktemp("undisturbed") / "output")
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_run_heals_when_a_worker_is_killed(
-    victim: int, start: Start, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
-    launcher = start(2)
-    workers = workers_of(launcher.pid)
-    assert len(workers) == 2
-    os.kill(workers[victim], signal.SIGKILL)
-
-    status, lines = the_end(launcher)
-    assert (status, len(lines)) == (0, 1)
-    assert f"warning: worker {victim} was ended by SIGKILL" in lines[0]
-    assert all_end(workers)
-    assert undisturbed == numbers_of(tmp_path / "output")
-
-
 # Patience is 20 times the slowest unit: on a busy machine, where a process's first one takes seconds, two minutes.
 IMPATIENT = "from pbgeval.cluster import liveness\nliveness.FACTOR = 4\n"
 
 
-def let_every_process_run(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each Python that is started from now on run a program before all else."""
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(program, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-
-
-def test_a_run_heals_when_a_worker_stalls(
-    start: Start, undisturbed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("victim", "number", "line"),
+    [
+        (0, signal.SIGKILL, "worker 0 was ended by SIGKILL"),
+        (1, signal.SIGKILL, "worker 1 was ended by SIGKILL"),
+        (1, signal.SIGSTOP, "worker 1 has made no progress for"),
+    ],
+)
+def test_a_run_heals_when_a_worker_is_killed_or_stalls(
+    victim: int,
+    number: signal.Signals,
+    line: str,
+    start: Start,
+    undisturbed: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(STALL_VARIABLE, "10")  # longer than the first unit of a process on a busy machine
-    let_every_process_run(IMPATIENT, tmp_path / "impatient", monkeypatch)
+    if number == signal.SIGSTOP:
+        monkeypatch.setenv(STALL_VARIABLE, "10")  # longer than the first unit of a process on a busy machine
+        # Each Python that is started from now on runs this before all else.
+        (tmp_path / "sitecustomize.py").write_text(IMPATIENT, encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     launcher = start(2)
-    os.kill(workers_of(launcher.pid)[1], signal.SIGSTOP)
+    workers = workers_of(launcher.pid)
+    os.kill(workers[victim], number)
 
-    status, lines = the_end(launcher)
-    assert (status, len(lines)) == (0, 1)
-    assert "warning: worker 1 has made no progress for" in lines[0]
+    status, (warning,) = the_end(launcher)
+    assert (status, len(workers)) == (0, 2)
+    assert f"warning: {line}" in warning
+    assert_ended(workers)
     assert undisturbed == numbers_of(tmp_path / "output")
 
 
-def test_workers_end_when_the_launcher_is_killed(
-    start: Start, case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
-    launcher = start(2)
-    workers = workers_of(launcher.pid)
-    assert len(workers) == 2
-    launcher.kill()
-
-    assert launcher.wait(timeout=PATIENCE) == -signal.SIGKILL
-    assert all_end(workers)
-    assert '"complete": false' in (tmp_path / "output" / "metrics.json").read_text()
-    goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
-
-
-def test_an_interruption_at_the_keyboard(
-    start: Start, case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
-    launcher = start(2)
-    workers = workers_of(launcher.pid)
-    os.killpg(launcher.pid, signal.SIGINT)
-
-    status, lines = the_end(launcher)
-
-    assert (status, lines) == (75, ["Interrupted. Run the same command again to resume."])
-    assert all_end(workers)
-    goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
-
-
-@pytest.mark.parametrize(("number", "num_workers"), [(signal.SIGTERM, 2), (signal.SIGUSR1, 1), (signal.SIGQUIT, 1)])
+@pytest.mark.parametrize(
+    ("number", "num_workers"),
+    [(signal.SIGTERM, 2), (signal.SIGUSR1, 1), (signal.SIGQUIT, 1), (signal.SIGINT, 2), (signal.SIGKILL, 2)],
+)
 def test_a_launcher_that_is_ended(
     number: signal.Signals,
     num_workers: int,
@@ -210,46 +159,26 @@ def test_a_launcher_that_is_ended(
     undisturbed: dict[str, str],
     tmp_path: Path,
 ) -> None:
+    """An interruption at the keyboard goes to all processes of its group."""
     launcher = start(num_workers)
     workers = workers_of(launcher.pid)
-    launcher.send_signal(number)
+    (os.killpg if number == signal.SIGINT else os.kill)(launcher.pid, number)
 
     status, lines = the_end(launcher)
 
-    assert (75, lines[0]) == (status, f"This process was ended by {number.name}. Run the same command again to resume.")
-    assert "of 9 units are done). Run the same command again to resume." in lines[1]
-    assert len(lines) == 2
-    assert all_end(workers)
+    told = [
+        f"This process was ended by {number.name}. Run the same command again to resume.",
+        lines[-1] if lines else "",
+    ]
+    expected = {
+        signal.SIGINT: (75, ["Interrupted. Run the same command again to resume."]),
+        signal.SIGKILL: (-signal.SIGKILL, []),
+    }
+    assert (status, lines) == expected.get(number, (75, told))
+    assert number in expected or "of 9 units are done). Run the same command again to resume." in lines[1]
+    assert_ended(workers)
+    assert not metrics_of(tmp_path / "output")["complete"]
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
-
-
-@pytest.fixture(scope="module")
-def seconds(case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> float:
-    """How long a group of two takes."""
-    begun = time.monotonic()
-    run_group(case, [], tmp_path_factory.mktemp("timed") / "output", workers=2, threads=1)
-    return time.monotonic() - begun
-
-
-@pytest.mark.parametrize("seed", range(examples(10)))
-def test_a_random_worker_is_killed_at_a_random_moment(
-    seed: int, case: TinyCase, undisturbed: dict[str, str], seconds: float, tmp_path: Path
-) -> None:
-    random = np.random.default_rng(seed)
-    output = tmp_path / "output"
-    workers = start_group(case, [], output, workers=2, threads=1)
-    time.sleep(random.uniform(0.05, 0.95) * seconds)
-    workers[random.integers(2)].kill()
-    for worker in workers:  # as whoever started the group does, once one has gone
-        worker.kill()
-        worker.join()
-
-    left = Left.of(output)
-    is_complete = (output / "metrics.json").exists() and metrics_of(output)["complete"]
-    run_group(case, [], output, workers=int(random.integers(1, 4)), threads=1)
-    assert undisturbed == numbers_of(output)
-    if not is_complete:
-        left.was_not_repeated(output)
 
 
 def test_two_runs_do_not_share_a_directory(

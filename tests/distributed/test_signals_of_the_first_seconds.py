@@ -13,7 +13,7 @@ import pytest
 from pbgeval.cluster.signals import ended_by_signals, raise_if_ended
 from pbgeval.errors import IncompleteError
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, start
+from tests.kit.commands import start
 
 # The command, which sends itself a signal when it imports a module.
 PROGRAM = """
@@ -34,37 +34,30 @@ main()
 ENDED = "This process was ended by {}. Run the same command again to resume."
 
 
-def run(case: TinyCase, module: str, number: int, *arguments: str) -> Done:
-    words = [sys.executable, "-c", PROGRAM, module, str(int(number)), "--config", str(case.config), *arguments]
-    return start(words, case.root)
-
-
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    ("module", "number"),
+    ("module", "number", "workers"),
     [
-        ("typer", signal.SIGTERM),
-        ("typer", signal.SIGINT),
-        ("numpy", signal.SIGQUIT),
-        ("torch", signal.SIGTERM),
-        ("torch", signal.SIGHUP),
-        ("pbgeval.evaluation", signal.SIGINT),
+        ("typer", signal.SIGTERM, "2"),
+        ("typer", signal.SIGINT, "2"),
+        ("numpy", signal.SIGQUIT, "2"),
+        ("torch", signal.SIGTERM, "2"),
+        ("torch", signal.SIGHUP, "2"),
+        ("pbgeval.evaluation", signal.SIGINT, "2"),
+        (None, signal.SIGTERM, "1"),
+        (None, signal.SIGQUIT, "2"),
     ],
 )
-def test_a_signal_while_the_command_imports(module: str, number: signal.Signals, tmp_path: Path) -> None:
-    done = run(TinyCase.write(tmp_path / "case", dynamic=True), module, number, "--workers", "2")
-
-    assert (done.status, done.out, done.err) == (75, "", ENDED.format(number.name) + "\n")
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, "1"), (signal.SIGQUIT, "2")])
-def test_a_signal_while_the_config_is_read(number: signal.Signals, workers: str, tmp_path: Path) -> None:
+def test_a_signal_while_the_command_imports_or_reads_its_config(
+    module: str | None, number: signal.Signals, workers: str, tmp_path: Path
+) -> None:
     case = TinyCase.write(tmp_path / "case", dynamic=True)
-    text = f"import os\nos.kill(os.getpid(), {int(number)})\n" + case.config.read_text(encoding="utf-8")
-    case.config.write_text(text, encoding="utf-8")
+    if module is None:
+        text = f"import os\nos.kill(os.getpid(), {int(number)})\n" + case.config.read_text(encoding="utf-8")
+        case.config.write_text(text, encoding="utf-8")
+    words = [module or "no module", str(int(number)), "--config", str(case.config), "--workers", workers]
 
-    done = run(case, "no module", number, "--workers", workers)
+    done = start([sys.executable, "-c", PROGRAM, *words], case.root)
 
     assert (done.status, done.out, done.err) == (75, "", ENDED.format(number.name) + "\n")
 

@@ -76,22 +76,19 @@ def test_workers_are_forked_from_a_process_that_has_imported(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("said", "local_workers", "expected"),
     [
-        ({}, {"GOMP_SPINCOUNT": "10000"}),
-        ({"OMP_WAIT_POLICY": "active"}, {}),
-        ({"GOMP_SPINCOUNT": "7"}, {}),
+        ({}, False, {"GOMP_SPINCOUNT": "10000"}),
+        ({"OMP_WAIT_POLICY": "active"}, False, {}),
+        ({"GOMP_SPINCOUNT": "7"}, False, {}),
+        ({"GOMP_SPINCOUNT": "7"}, True, {"TORCH_CPP_LOG_LEVEL": "ERROR"}),
+        ({"GOMP_SPINCOUNT": "7", "TORCH_CPP_LOG_LEVEL": "INFO"}, True, {}),
     ],
 )
-def test_threads_that_wait_soon_sleep_unless_the_user_says_how_they_wait(
-    said: dict[str, str], expected: dict[str, str]
+def test_threads_that_wait_soon_sleep_and_workers_print_no_lost_store_unless_the_user_says_otherwise(
+    said: dict[str, str], local_workers: bool, expected: dict[str, str]
 ) -> None:
-    assert variables_of_torch({"PATH": "", **said}, local_workers=False) == expected
-
-
-def test_local_workers_do_not_print_what_torch_says_about_a_lost_store() -> None:
-    assert variables_of_torch({"GOMP_SPINCOUNT": "7"}, local_workers=True) == {"TORCH_CPP_LOG_LEVEL": "ERROR"}
-    assert variables_of_torch({"GOMP_SPINCOUNT": "7", "TORCH_CPP_LOG_LEVEL": "INFO"}, local_workers=True) == {}
+    assert variables_of_torch({"PATH": "", **said}, local_workers=local_workers) == expected
 
 
 def test_the_command_says_how_threads_wait_before_torch_is_imported(

@@ -89,25 +89,6 @@ def test_workers_and_threads_change_no_number_and_no_rank(number: int, setting: 
 
 
 @pytest.mark.slow
-@pytest.mark.reference
-@pytest.mark.parametrize(
-    ("name", "setting"),
-    [("fb237_4p_complex", "sampled"), ("fb237_het", "per relation"), ("fb237_het", "pbg_semantics")],
-)
-def test_workers_and_threads_change_no_number_of_a_trained_checkpoint(
-    name: str, setting: str, reference_path: Path, tmp_path: Path
-) -> None:
-    case = TinyCase(reference_path / "golden" / name, {})
-
-    alone, together = (
-        results(case, SETTINGS[setting], tmp_path / str(workers), workers, threads)
-        for workers, threads in ((1, 1), (3, 2))
-    )
-
-    assert alone == together
-
-
-@pytest.mark.slow
 def test_a_fault_in_a_group_that_torchrun_started_is_no_success(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case")
     case.spoil_edges(2, 2, "rel", 3, 9)

@@ -64,8 +64,7 @@ def _store_in_chunks(folder: Path) -> None:
 def _write_rankings(folder: Path) -> None:
     folder.mkdir()
     known, entities = "x\tlikes\tb\nz\tlikes\tb\n", "".join(f"{name}\n" for name in "abcdxyz")
-    texts = {"test.tsv": TEST, "ranking.txt": RANKING, "known.tsv": known, "entities.txt": entities}
-    for name, text in texts.items():
+    for name, text in {"test.tsv": TEST, "ranking.txt": RANKING, "known.tsv": known, "entities.txt": entities}.items():
         (folder / name).write_text(text, encoding="utf-8")
 
 

@@ -248,8 +248,7 @@ def edges(path: str, bucket: tuple[int, int], num_edges: int = 1) -> Damage:
 def damaged_chunk(root: Path) -> None:
     """Write bucket (2, 2) compressed, and spoil the bytes of a chunk; its header stays right."""
     zeros = np.zeros(40, np.int64)
-    layout = pbg_files.LAYOUTS["gzip_shuffle"]
-    path = pbg_files.write_edges(root / "edges", (2, 2), zeros, zeros, zeros, layout=layout)
+    path = pbg_files.write_edges(root / "edges", (2, 2), zeros, zeros, zeros, layout=pbg_files.LAYOUTS["gzip_shuffle"])
     with h5py.File(path, "r") as file:
         chunk = file["lhs"].id.get_chunk_info(3)
     content = bytearray(path.read_bytes())

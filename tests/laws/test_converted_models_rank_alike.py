@@ -39,8 +39,7 @@ def ranks_of_rows(output: Path, edges: np.ndarray, borders: list[int]) -> dict[t
     found = {}
     for bucket in sorted(set(zip(lhs.tolist(), rhs.tolist(), strict=True))):
         rows = np.flatnonzero((lhs == bucket[0]) & (rhs == bucket[1])).tolist()
-        ranks = read_ranks(output, 0, Bucket(*bucket))
-        for side, columns in ranks.columns.items():
+        for side, columns in read_ranks(output, 0, Bucket(*bucket)).columns.items():
             of_rows = zip(*(columns[name].tolist() for name in RANK_COLUMNS), strict=True)
             for row, counts in zip(rows, of_rows, strict=True):
                 found[row, side] = counts
@@ -75,8 +74,7 @@ def test_in_place_in_memory_and_in_three_partitions_ranks_are_equal(name: str, t
     )
 
     of_parts = ranks_of_rows(tmp_path / "out", test, BORDERS)
-    of_whole = ranks_of_rows(tmp_path / "in_place", test, [0])
-    assert of_whole == of_parts  # the same rows and the same kernels
+    assert ranks_of_rows(tmp_path / "in_place", test, [0]) == of_parts  # the same rows and the same kernels
     keys = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
     assert {key: in_place.document[key] for key in keys} == {key: converted.document[key] for key in keys}
     edges = [tuple(edge) for edge in test.tolist()]
@@ -191,8 +189,7 @@ def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, 
     for name, text in files.items():
         (tmp_path / f"{name}.txt").write_text(text)
 
-    found = run_main("import-model", "x.pt", "--output", "converted", *arguments, cwd=tmp_path).fault
-    assert found.startswith(fault)
+    assert run_main("import-model", "x.pt", "--output", "converted", *arguments, cwd=tmp_path).fault.startswith(fault)
     assert not (tmp_path / "converted" / "checkpoint" / "checkpoint_version.txt").exists()
 
 

@@ -188,8 +188,7 @@ def test_a_result_that_is_there_is_not_replaced_by_another(remote: RemoteCase) -
 
     advice = "choose another output, or --overwrite (in Python: overwrite=True) to replace it"
     assert sent(case, url, "--quiet").printed == ""
-    assert f"{url}: found another result; {advice}" == sent(case, url, *other).fault
-    assert before == remote.store.get(key)
+    assert (f"{url}: found another result; {advice}", before) == (sent(case, url, *other).fault, remote.store.get(key))
     assert sent(case, url, *other, "--overwrite").printed == ""
     assert before != remote.store.get(key)
 
@@ -282,9 +281,8 @@ def test_what_others_have_at_a_url_is_refused_before_the_evaluation(
     folder.mkdir()
     (folder / name).write_text(text)
 
-    fault = sent(case, url).fault
 
-    assert not lacking(fault, url, message)
+    assert not lacking(sent(case, url).fault, url, message)
     assert (text, False) == ((folder / name).read_text(), (case.root / "results").exists())
 
 
@@ -372,8 +370,7 @@ def test_workers_of_a_group_on_one_host_copy_each_object_once(
             act(thread)
 
     assert [(found[0][0], len(list((remote.case.root / "edges").iterdir())))] * 3 == found
-    assert sorted({*copied, f"{remote.url}/{EMBEDDINGS}"}) == sorted(copied)
-    assert list(remote.scratch.iterdir()) == []
+    assert (sorted({*copied, f"{remote.url}/{EMBEDDINGS}"}), list(remote.scratch.iterdir())) == (sorted(copied), [])
 
 
 def test_edges_by_name_may_be_an_object_and_all_else_files(remote: RemoteCase) -> None:
@@ -475,8 +472,7 @@ def test_what_a_run_that_was_killed_left_is_removed_by_the_next_one(remote: Remo
 
     done = run_command(remote.case, *remote.arguments())
 
-    assert [f"warning: {line}" for line in done.warnings] == done.faults
-    assert [*remote.scratch.iterdir()] == []
+    assert ([f"warning: {line}" for line in done.warnings], [*remote.scratch.iterdir()]) == (done.faults, [])
     assert remote.local_numbers() == numbers_of(remote.case.root / "remote")
 
 

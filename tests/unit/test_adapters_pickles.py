@@ -106,12 +106,10 @@ def marked(value: Any, mark: str) -> Any:
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_of_a_hostile_pickle_nothing_runs_and_one_line_says_so(name: str, hidden_in: str, tmp_path: Path) -> None:
     mark = tmp_path / "it ran"
-    hostile = marked(HOSTILE[name], str(mark))
-    LibkgeCheckpoint(tmp_path / "x.pt", "complex", more={hidden_in: hostile})
+    LibkgeCheckpoint(tmp_path / "x.pt", "complex", more={hidden_in: marked(HOSTILE[name], str(mark))})
 
-    fault = refusal(tmp_path / "x.pt")
 
-    assert fault.endswith(": nothing was run; set trust_pickle")
+    assert refusal(tmp_path / "x.pt").endswith(": nothing was run; set trust_pickle")
     assert not mark.exists()
 
 
@@ -125,9 +123,8 @@ def test_the_command_refuses_a_hostile_file_in_one_line_and_runs_nothing(tmp_pat
     np.save(tmp_path / "edges.npy", np.zeros((1, 3), np.int64))
 
     done = run_main("--config", "eval.py", cwd=tmp_path)
-    converted = run_main("import-model", "x.pt", "--output", "converted", cwd=tmp_path)
 
-    for one in (done, converted):
+    for one in (done, run_main("import-model", "x.pt", "--output", "converted", cwd=tmp_path)):
         assert (one.status, one.out, len(one.faults)) == (1, "", 1)
         assert "GLOBAL posix.system whose module posix is blocked.: nothing was run" in one.err
         assert "trust_pickle = True" in one.err
@@ -284,8 +281,7 @@ LEVELS = {
 @pytest.mark.parametrize("is_archive", [False, True])
 def test_tuples_of_many_levels_do_not_end_the_process(form: str, is_archive: bool, tmp_path: Path) -> None:
     """A name that is such a tuple is hashed, without a limit of Python's."""
-    before = b"" if form == "by marks" else b")"
-    data = b"\x80\x02}" + before + LEVELS[form] + b"Ns."
+    data = b"\x80\x02}" + (b"" if form == "by marks" else b")") + LEVELS[form] + b"Ns."
     if is_archive:
         fault = refusal(write_zip(tmp_path / "x.pt", data))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import shutil
 import sys
@@ -25,7 +26,7 @@ from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS
 from tests.contracts.scorer_contract import assert_ranks, assert_ranks_of_side, evaluated, some_edges
 from tests.examples import crossed
-from tests.laws.test_order_does_not_matter import result_of
+from tests.kit.refusals import fault_of
 from tests.systems_reference import DGLKE, LIBKGE, LIBKGE_MODULES, DglkeFolder, LibkgeCheckpoint, save
 
 ROUNDED = ("TransE_l2", "TransE", "RotatE", "rotate")  # a root or a cosine: scores are not exact
@@ -67,19 +68,6 @@ def test_ranks_of_dglke_may_be_certified(name: str, tmp_path: Path) -> None:
     model = DglkeFolder(tmp_path / "model", name, exact=False)
 
     assert_dglke_ranks(model, tmp_path / "out", 1e-5, precision="certified")
-
-
-@pytest.mark.parametrize("gamma", [0.5, 19.9])
-def test_the_phase_of_rotate_has_the_configs_gamma(gamma: float, tmp_path: Path) -> None:
-    model = DglkeFolder(tmp_path / "model", "RotatE", gamma=gamma, exact=False)
-    edges = some_edges(41, 4, 20, seed=4)
-
-    evaluated(model.folder, {}, edges, edges, tmp_path / "out", precision="float64")
-
-    assert_ranks(tmp_path / "out", edges, model.score, 41, edges, 1e-4)
-    model.gamma = 0.0
-    with pytest.raises(AssertionError):  # as DGL-KE's own inference has it where scores are raw
-        assert_ranks(tmp_path / "out", edges, model.score, 41, edges, 1e-4)
 
 
 def test_simple_is_clamped_at_20_so_that_large_scores_tie(tmp_path: Path) -> None:
@@ -131,51 +119,64 @@ def test_old_names_of_parameters_and_labels_are_read(tmp_path: Path) -> None:
     assert (list(model.entity_names() or [])[:2], model.relation_names()) == (["e0", "e1"], None)
 
 
-def test_labels_are_read_in_any_order_and_each_id_must_have_one(tmp_path: Path) -> None:
-    path = tmp_path / "labels.tsv"
-    for text, expected in (
+@pytest.mark.parametrize("read", [read_labels, lambda *of: list(labels_in_order(*of))])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ("0\ta\n1\tb c\n2\t\n", ["a", "b c", ""]),
         ("2\tx\n0\ta\r\n1\tb", ["a", "b", "x"]),
         ("a\nb c\n0", ["a", "b c", "0"]),
-    ):
-        path.write_text(text, newline="")
-        assert expected == read_labels(path, 3) == list(labels_in_order(path, 3))
-    for text in (
-        "9" * 5000 + "\ta\n",
-        "0\ta\n1\tb\n",
-        "0\ta\n1\tb\n1\tc\n",
-        "0\ta\n2\tb\n3\tc\n",
-        "0 a\n",
-        "0\ta\n1\tb\n2\tc\n3\td\n",
-        "a\nb\n2\tc\n",
-        "0\ta\nb\nc\n",
-    ):
-        path.write_text(text)
-        for read in (read_labels, lambda *of: list(labels_in_order(*of))):
-            with pytest.raises(StorageError, match=r"labels.tsv:\d?:? (expected|\d labels? for 3 rows|id 1 has)"):
-                read(path, 3)
+        ("9" * 5000 + "\ta\n", None),
+        ("0\ta\n1\tb\n", None),
+        ("0\ta\n1\tb\n1\tc\n", None),
+        ("0\ta\n2\tb\n3\tc\n", None),
+        ("0 a\n", None),
+        ("0\ta\n1\tb\n2\tc\n3\td\n", None),
+        ("a\nb\n2\tc\n", None),
+        ("0\ta\nb\nc\n", None),
+    ],
+)
+def test_labels_are_read_in_any_order_and_each_id_must_have_one(
+    read: Callable[[Path, int], list[str]], text: str, expected: list[str] | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "labels.tsv"
+    path.write_bytes(text.encode())
+
+    if expected is None:
+        assert re.search(r"labels.tsv:\d?:? (expected|\d labels? for 3 rows|id 1 has)", fault_of(lambda: read(path, 3)))
+    else:
+        assert expected == read(path, 3)
 
 
-def test_a_trusted_checkpoint_gives_the_same_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = LibkgeCheckpoint(tmp_path / "x.pt", "distmult")
-    edges = some_edges(37, 3, 12, seed=8)
-    with pytest.raises(EvalError, match=r"classes that can be imported here, found: No module named 'kge"):
-        evaluated(model.path, {}, edges, edges, tmp_path / "out", trust_pickle=True)
+@pytest.fixture
+def libkge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LibKGE can be imported."""
     for module_name, module in LIBKGE_MODULES.items():
         monkeypatch.setitem(sys.modules, module_name, module)
+
+
+@pytest.mark.usefixtures("libkge")
+def test_a_trusted_checkpoint_gives_the_same_ranks(tmp_path: Path) -> None:
+    model = LibkgeCheckpoint(tmp_path / "x.pt", "distmult")
+    edges = some_edges(37, 3, 12, seed=8)
 
     evaluated(model.path, {}, edges, edges, tmp_path / "out", trust_pickle=True)
 
     assert_libkge_ranks(model, tmp_path / "out", edges, 0.0)
 
 
+def test_a_checkpoint_whose_classes_cannot_be_imported_is_not_trusted(tmp_path: Path) -> None:
+    LibkgeCheckpoint(tmp_path / "x.pt", "distmult")
+    with pytest.raises(EvalError, match=r"classes that can be imported here, found: No module named 'kge"):
+        open_model(tmp_path / "x.pt", trust_pickle=True)
+
+
+@pytest.mark.usefixtures("libkge")
 @pytest.mark.parametrize("reciprocal", [False, True])
 def test_the_export_script_writes_arrays_that_rank_alike(
     reciprocal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = LibkgeCheckpoint(tmp_path / "x.pt", "transe", norm=1, reciprocal=reciprocal)
-    for module_name, module in LIBKGE_MODULES.items():
-        monkeypatch.setitem(sys.modules, module_name, module)
     monkeypatch.setattr(sys, "argv", ["export_libkge.py", str(model.path), str(tmp_path / "arrays")])
     runpy.run_path(str(REPOSITORY / "scripts" / "export_libkge.py"), run_name="__main__")
     edges = some_edges(37, 3, 12, seed=9)
@@ -185,33 +186,11 @@ def test_the_export_script_writes_arrays_that_rank_alike(
     assert_libkge_ranks(model, tmp_path / "out", edges, 0.0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("candidates", ["all", "sampled"])
-def test_a_model_is_evaluated_by_several_workers(candidates: str, tmp_path: Path) -> None:
-    """Among all by threads, among samples by processes."""
-    model = DglkeFolder(tmp_path / "model", "ComplEx")
-    np.save(tmp_path / "test.npy", np.array(some_edges(41, 4, 15, seed=10)))
-    config = EvalConfig(model=str(model.folder), edge_paths=[str(tmp_path / "test.npy")], candidates=candidates)
+def test_rows_are_mapped_as_a_private_copy(tmp_path: Path) -> None:
+    open_model(DglkeFolder(tmp_path / "model", "DistMult").folder).entities.load()[0] = 7.0
 
-    def document(workers: int) -> Any:
-        if candidates == "all":
-            return result_of(check_config(config), workers).document
-        return evaluate(config, output=tmp_path / f"out{workers}", workers=workers).document
-
-    assert document(1) == document(2)
-
-
-def test_rows_are_mapped_and_never_read_whole(tmp_path: Path) -> None:
-    model = open_model(DglkeFolder(tmp_path / "model", "DistMult").folder)
-    rows = model.entities.part(13, 27)
-
-    assert rows.num_rows == 14
-    assert np.array_equal(np.load(tmp_path / "model" / "FB15k_DistMult_entity.npy")[13:27], rows.load().numpy())
-    assert np.array_equal(rows.load()[4:9], rows.read_rows(4, 9))
-    whole = model.entities.load()
-    assert not whole.is_shared()
-    whole[0] = 7.0  # a private copy: the file stays as it is
-    assert np.load(tmp_path / "model" / "FB15k_DistMult_entity.npy")[0, 0] != 7.0
+    path = tmp_path / "model" / "FB15k_DistMult_entity.npy"
+    assert (np.load(path)[0, 0] != 7.0, str(path) in Path("/proc/self/maps").read_text()) == (True, True)
 
 
 def arguments(**changes: Any) -> Callable[[Path], object]:
@@ -317,7 +296,9 @@ def test_what_is_wrong_with_a_folder_is_named(
         open_model(folder)
 
 
+COMPLEX = (5, 3)  # of complex numbers
 OWN_ARRAYS = [
+    ({"model": "complex"}, COMPLEX, (2, 3), r"found complex64; .* np.concatenate\(\[v.real, v.imag\], axis=1\)"),
     ({"model": "complex"}, (5, 6), (2, 6), ""),
     ({"model": "rotate"}, (5, 6), (2, 3), ""),
     (
@@ -355,36 +336,27 @@ def test_arrays_of_ones_own_are_a_model(
     description: dict[str, Any], entity: tuple[int, int], relation: tuple[int, int], fault: str, tmp_path: Path
 ) -> None:
     (tmp_path / "model.json").write_text(json.dumps(description))
-    np.save(tmp_path / "entity.npy", np.ones(entity, np.float32))
-    np.save(tmp_path / "relation.npy", np.ones(relation, np.float32))
+    for name, shape in (("entity", entity), ("relation", relation)):
+        np.save(tmp_path / f"{name}.npy", np.ones(shape, np.complex64 if shape == COMPLEX else np.float32))
     (tmp_path / "entities.tsv").write_text("a\nb\nc\nd\ne\n")
 
     if not fault:
         assert list(open_model(tmp_path).entity_names() or []) == ["a", "b", "c", "d", "e"]
-        return
-    with pytest.raises(StorageError, match=fault):
-        open_model(tmp_path)
-
-
-def test_an_array_of_complex_numbers_is_refused_with_the_layout_to_write(tmp_path: Path) -> None:
-    (tmp_path / "model.json").write_text('{"model": "complex"}')
-    np.save(tmp_path / "entity.npy", np.ones((5, 3), np.complex64))
-
-    with pytest.raises(StorageError, match=r"found complex64; .* np.concatenate\(\[v.real, v.imag\], axis=1\)"):
-        open_model(tmp_path)
+    else:
+        assert re.search(fault, fault_of(lambda: open_model(tmp_path)))
 
 
 def test_a_truncated_table_is_refused(tmp_path: Path) -> None:
     folder = DglkeFolder(tmp_path / "model", "DistMult").folder
-    model = open_model(folder)
-    path = folder / "FB15k_DistMult_entity.npy"
+    entities, path = open_model(folder).entities, folder / "FB15k_DistMult_entity.npy"
     path.write_bytes(path.read_bytes()[:-8])
 
-    for read in (model.entities.load, lambda: model.entities.read_rows(0, 3)):
-        with pytest.raises(StorageError, match="the file is truncated"):
-            read()
-    with pytest.raises(StorageError, match=r"expected a .npy file of numbers"):
-        open_model(folder)
+    for read, fault in (
+        (entities.load, "the file is truncated"),
+        (lambda: entities.read_rows(0, 3), "the file is truncated"),
+        (lambda: open_model(folder), "expected a .npy file of numbers"),
+    ):
+        assert fault in fault_of(read)
 
 
 @pytest.mark.parametrize(
@@ -472,21 +444,29 @@ def test_the_export_scripts_refuse_a_norm_that_has_no_comparator(
             main(str(tmp_path / "x.pt"), str(tmp_path / "out"))
 
 
-def test_what_is_no_model_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [
+        ("", "no model in this folder; expected a folder that DGL-KE "),
+        ("x.txt", "this file is not a model; expected a folder that DGL-KE "),
+        ("models", "no model in this folder; did you mean '{folder}/models/one'?; expected"),
+        ("modls", "no such file or folder; did you mean '{folder}/models'?; exp"),
+    ],
+)
+def test_what_is_no_model_is_named(place: str, fault: str, tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("x")
+    if place.startswith("mod"):
+        (tmp_path / "models" / "one").mkdir(parents=True)
+        (tmp_path / "models" / "one" / "model.json").write_text("{}")
 
-    for path, found in ((tmp_path, "no model in this folder"), (tmp_path / "x.txt", "this file is not a model")):
-        with pytest.raises(ConfigError, match=f"^model: .*{found}; expected a folder that DGL-KE "):
-            evaluate(EvalConfig(model=str(path), edge_paths=[str(tmp_path)]))
-    arrays = tmp_path / "models" / "one"
-    arrays.mkdir(parents=True)
-    (arrays / "model.json").write_text("{}")
-    with pytest.raises(StorageError, match=rf"models: no model in this folder; did you mean '{arrays}'\?; expected"):
-        open_model(arrays.parent)
-    with pytest.raises(StorageError, match=rf"modls: no such file or folder; did you mean '{arrays.parent}'\?; exp"):
-        open_model(tmp_path / "modls")
-    with pytest.raises(ConfigError, match=r"^model: no such file or directory: .*"):
-        evaluate(EvalConfig(model=str(tmp_path / "absent"), edge_paths=[str(tmp_path)]))
+    line = fault_of(lambda: open_model(tmp_path / place))
+    assert line.startswith(f"{tmp_path / place}: {fault.format(folder=tmp_path)}")
+
+
+@pytest.mark.parametrize(("place", "fault"), [("", "^model: .*no model in"), ("absent", "^model: no such file or dir")])
+def test_a_config_with_no_model_is_refused_by_its_key(place: str, fault: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        evaluate(EvalConfig(model=str(tmp_path / place), edge_paths=[str(tmp_path)]))
 
 
 @pytest.mark.parametrize(

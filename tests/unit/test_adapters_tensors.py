@@ -171,9 +171,8 @@ def test_a_vector_of_one_number_is_a_vector(tmp_path: Path, form: str) -> None:
     column = pyarrow.array([1.0, 2.0]) if form == "columns" else pyarrow.array([[1.0], [2.0]], lists)
     parquet.write_table(pyarrow.table({"x": column}), tmp_path / "n.parquet")
 
-    found = open_model(tmp_path, {"model": "dot", "entities": "n.parquet"}).entities
 
-    assert found.load().tolist() == [[1.0], [2.0]]
+    assert open_model(tmp_path, {"model": "dot", "entities": "n.parquet"}).entities.load().tolist() == [[1.0], [2.0]]
 
 
 SETTINGS_OF_PARQUET: list[dict[str, Any]] = [
@@ -213,8 +212,7 @@ def test_lists_of_parquet_are_read_however_they_were_written(
         "list of one size": pyarrow.list_(pyarrow.float32(), 6),
         "list of halves": pyarrow.list_(pyarrow.float16()),
     }
-    rows = table.astype(np.float16) if kind == "list of halves" else table
-    vectors = pyarrow.array(list(rows), types[kind])
+    vectors = pyarrow.array(list(table.astype(np.float16) if kind == "list of halves" else table), types[kind])
     written = pyarrow.table({"a.b": [f"n{row}" for row in range(120)], "a.b.c": vectors, "a.b.d": np.arange(120.0)})
     if "by" in settings:
         duckdb.sql(f"COPY (SELECT * FROM written) TO '{tmp_path / 'n.parquet'}' (ROW_GROUP_SIZE 2048)")
@@ -269,8 +267,7 @@ def test_a_folder_of_graphstorm_has_the_ranks_of_its_decoder(
     else:
         evaluated(model.folder, model.options, edges, known, tmp_path / "out")
 
-    error = 0.0 if exact and decoder not in ROUNDED else 1e-4
-    assert_typed_ranks(tmp_path / "out", edges, model, known, error)
+    assert_typed_ranks(tmp_path / "out", edges, model, known, 0.0 if exact and decoder not in ROUNDED else 1e-4)
 
 
 OPERATORS_OF_SIDES = [
@@ -325,9 +322,8 @@ def test_names_of_a_state_dict_are_mapped_by_the_description(tmp_path: Path) -> 
 def test_operators_on_both_sides_work_in_other_precisions(precision: str, tmp_path: Path) -> None:
     model = GiglModel("translation", "complex_diagonal", "dot", exact=False)
     save_checkpoint(tmp_path / "checkpoint", model.state)
-    error = 1e-4 if precision == "certified" else 1e-6
 
-    assert_gigl_ranks(tmp_path, model, model.options, error, precision=precision)
+    assert_gigl_ranks(tmp_path, model, model.options, 1e-4 if precision == "certified" else 1e-6, precision=precision)
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
@@ -430,10 +426,8 @@ def saved_as(form: str, table: torch.Tensor, folder: Path) -> Any:
         return open_model(folder, {"model": "dot_product"}).entities
     if form in ("checkpoint", "shards"):
         save_checkpoint(folder, {"embedding_bags.n.weight": table}, parts=3, safetensors=form == "shards")
-        number = {"num_files": 3} if form == "shards" else {}
-        return open_model(folder, {"model": "dot"} | number).entities
-    addresses = write_tables(folder, form, {"n": table})
-    return open_model(folder, {"model": "dot", "entities": addresses["n"]}).entities
+        return open_model(folder, {"model": "dot"} | ({"num_files": 3} if form == "shards" else {})).entities
+    return open_model(folder, {"model": "dot", "entities": write_tables(folder, form, {"n": table})["n"]}).entities
 
 
 def names_of(model: GraphStormFolder | GiglModel, *, is_raw: bool = False) -> Callable[[Edge], list[str]]:
@@ -540,17 +534,15 @@ def test_the_page_makes_edges_of_splits_and_masks(tmp_path: Path, monkeypatch: p
     found = parquet.read_table("test.parquet").to_pydict()
     expected = [("3", "user,rates,item", "5"), ("4", "user,rates,item", "6")]
     expected += [(str(lhs), "user,follows,user", str(rhs)) for lhs, rhs in follows[is_test == 1].tolist()]
-    edges = zip(map(str, found["lhs"]), found["rel"], map(str, found["rhs"]), strict=True)
-    assert sorted(edges) == sorted(expected)
+    assert sorted(zip(map(str, found["lhs"]), found["rel"], map(str, found["rhs"]), strict=True)) == sorted(expected)
 
 
 @pytest.mark.parametrize("columns", [("orig", "new"), ("node_str_id", "node_int_id")])
 def test_nodes_of_graphstorm_are_called_as_the_id_maps_say(columns: tuple[str, str], tmp_path: Path) -> None:
     model = GraphStormFolder(tmp_path / "emb", "distmult", parts=2)
     model.write_id_maps(tmp_path / "raw_id_mappings", *columns)
-    options = model.options | {"id_maps": "../raw_id_mappings"}
 
-    found = open_model(model.folder, options)
+    found = open_model(model.folder, model.options | {"id_maps": "../raw_id_mappings"})
 
     order = np.random.default_rng(5).permutation(len(model.tables["user"])).tolist()
     assert list(found.entity_names("user") or ()) == [raw_id("user", nid) for nid in order]

@@ -95,8 +95,7 @@ def test_entities_of_a_file_are_the_candidates(tmp_path: Path) -> None:
 def test_a_malformed_line_is_an_error_with_its_number(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path / "ranking.txt", text)
 
-    line = fault_of(lambda: read_topk(path, written(tmp_path / "test.tsv", TEST)))
-    assert line.startswith(f"{path}{message}")
+    assert fault_of(lambda: read_topk(path, written(tmp_path / "test.tsv", TEST))).startswith(f"{path}{message}")
 
 
 def test_nothing_to_rank_is_refused(tmp_path: Path) -> None:

@@ -27,9 +27,8 @@ def journal(folder: Path, digest: str = "run", writer: str = "me") -> Journal:
 @given(arrays=ARRAYS)
 def test_what_is_written_is_read(tmp_path_factory, arrays):
     ours = journal(tmp_path_factory.mktemp("run"))
-    entry = ours.write(["a", "b ü"], [np.array(values, np.int64) for values in arrays])
 
-    units, found = ours.read(entry)
+    units, found = ours.read(ours.write(["a", "b ü"], [np.array(values, np.int64) for values in arrays]))
     assert (["a", "b ü"], arrays) == (units, [array.tolist() for array in found])
     assert {np.dtype(np.int64)} >= {array.dtype for array in found}
 

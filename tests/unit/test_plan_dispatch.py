@@ -164,9 +164,8 @@ def test_the_plan_holds_every_unit_once_and_does_not_depend_on_their_order(num_w
 
 
 def test_large_units_come_first_and_small_ones_last_by_falling_cost():
-    units = grid(64, log_normal_edges(4096, seed=2))
 
-    plan = make_dispatch_plan(units, one_type, 256)
+    plan = make_dispatch_plan(grid(64, log_normal_edges(4096, seed=2)), one_type, 256)
 
     edges = [unit.num_edges for unit in plan.units]
     large, small = edges[: plan.num_large], edges[plan.first_small :]
@@ -184,9 +183,8 @@ def test_large_units_come_first_and_small_ones_last_by_falling_cost():
 @pytest.mark.parametrize("room", [2, 4, 8])
 def test_one_worker_loads_about_as_few_partitions_as_can_be(num_partitions, room):
     """P² / (2 (c - 1)) holds for P much larger than c; the exact bound for 16 partitions and room for 8 is 22."""
-    plan = make_dispatch_plan(grid(num_partitions), one_type, 1, room=room)
 
-    loads = num_loads(plan.needs, room)
+    loads = num_loads(make_dispatch_plan(grid(num_partitions), one_type, 1, room=room).needs, room)
 
     usual = num_partitions**2 / (2 * (room - 1))
     fewest = min_loads(num_partitions * (num_partitions - 1) // 2, room, two_sided=False)
@@ -196,9 +194,8 @@ def test_one_worker_loads_about_as_few_partitions_as_can_be(num_partitions, room
 
 @pytest.mark.parametrize(("room", "limit"), [(2, 1.01), (4, 1.1), (8, 1.2)])
 def test_one_worker_loads_few_partitions_of_two_types(room, limit):
-    plan = make_dispatch_plan(grid(64), two_types, 1, room=room)
 
-    assert num_loads(plan.needs, room) <= limit * 64**2 / (room - 1)
+    assert num_loads(make_dispatch_plan(grid(64), two_types, 1, room=room).needs, room) <= limit * 64**2 / (room - 1)
 
 
 @pytest.mark.parametrize("num_workers", [2, 4, 16])
@@ -246,8 +243,7 @@ def test_a_unit_costs_at_most_two_calls_of_the_store(num_workers):
 
 
 def test_a_worker_knows_the_rest_of_its_stripe():
-    plan = make_dispatch_plan(grid(2), one_type, 1)
-    queue = UnitQueue(plan, LocalCounter(), 0)
+    queue = UnitQueue(make_dispatch_plan(grid(2), one_type, 1), LocalCounter(), 0)
 
     assert range(0) == queue.upcoming()
     queue.claim_next()

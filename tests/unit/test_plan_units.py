@@ -7,9 +7,8 @@ from pbgeval.notation import Bucket, WorkUnit
 def test_shares_are_of_equal_numbers_of_edges():
     units = [WorkUnit(0, Bucket(0, at), 0, size) for at, size in enumerate([10, 10, 5, 5, 30])]
 
-    shares = [[unit.bucket.rhs for unit in part] for part in equal_parts(units, 2)]
 
-    assert shares == [[0, 1, 2, 3], [4]]
+    assert [[unit.bucket.rhs for unit in part] for part in equal_parts(units, 2)] == [[0, 1, 2, 3], [4]]
 
 
 def test_loads_are_counted_when_only_one_buckets_partitions_are_held():

@@ -24,8 +24,7 @@ def test_the_size_of_units_changes_no_number_against_whole_partitions(
     for rows in (protocol.ROWS_PER_PARTITION_UNIT, 7):
         monkeypatch.setattr(protocol, "ROWS_PER_PARTITION_UNIT", rows)
         output = tmp_path / f"output{rows}"
-        report = evaluate(load_config(case.config, overrides), output=output, workers=1)
-        documents.append(report.to_dict())
+        documents.append(evaluate(load_config(case.config, overrides), output=output, workers=1).to_dict())
 
     assert documents[0] == documents[1]
 

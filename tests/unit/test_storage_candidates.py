@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import DataError, StorageError
-from pbgeval.notation import ENDS, Bucket, Side
+from pbgeval.notation import Bucket, Side
 from pbgeval.storage.candidates import CandidateFile, candidates_path, find_candidate_files
 from pbgeval.storage.edges import BucketFile, find_buckets
 from tests.examples import examples
@@ -49,23 +49,28 @@ def types(*of_edges: int) -> np.ndarray:
     return np.array(of_edges, np.int64)
 
 
-def test_candidates_are_those_listed_in_the_buckets_own_partition(tmp_path: Path) -> None:
-    file = opened(tmp_path, *ENDS, head=[[0, 1], [2, 3], [3, 3]], tail=[[8], [4], [0]])
-    heads = file.read(Side.LHS, np.arange(0, 3), types(0, 0, 0), SIZES)
-    tails = file.read(Side.RHS, np.arange(1, 3), types(0, 0), SIZES)
-
-    assert (file.num_candidates, heads[0].tolist()) == ({Side.LHS: 2, Side.RHS: 1}, [[0, 1], [2, 3], [3, 3]])
-    assert (heads[1].tolist(), tails[0].tolist(), tails[1].tolist()) == ([[0, 0]] * 3, [[4], [0]], [[1], [1]])
-    assert (np.int64, np.int64) == (tails[0].dtype, tails[1].dtype)
+LISTED = [[0, 1], [2, 3], [3, 3]]
+GIVEN = [[8, 3], [4, 4], [0, 0]]
 
 
-def test_a_partition_may_be_given_and_a_type_with_one_has_no_other(tmp_path: Path) -> None:
-    file = opened(tmp_path, Side.RHS, tail=[[8, 3], [4, 4], [0, 0]], tail_partition=[[1, 0], [1, 7], [0, 1]])
-    tails = file.read(Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES)
+@pytest.mark.parametrize(
+    ("side", "datasets", "of_edges", "partitions"),
+    [
+        (Side.LHS, {"head": LISTED}, (0, 0, 0), [[0, 0]] * 3),
+        (Side.RHS, {"tail": [[8], [4], [0]]}, (0, 0, 0), [[1]] * 3),
+        (Side.RHS, {"tail": GIVEN, "tail_partition": [[1, 0], [1, 7], [0, 1]]}, (0, 1, 0), [[1, 0], [0, 0], [0, 1]]),
+        (Side.RHS, {"tail": [[3, 3], [4, 4], [0, 0]]}, (0, 1, 0), [[1, 1], [0, 0], [1, 1]]),
+    ],
+)
+def test_candidates_lie_in_the_buckets_own_partition_or_in_the_one_given_where_their_type_has_several(
+    tmp_path: Path, side: Side, datasets: dict[str, Any], of_edges: tuple[int, ...], partitions: list[list[int]]
+) -> None:
+    file = opened(tmp_path, side, **datasets)
+    found = file.read(side, np.arange(0, 3), types(*of_edges), SIZES)
 
-    assert tails[1].tolist() == [[1, 0], [0, 0], [0, 1]]
-    plain = opened(tmp_path, Side.RHS, tail=[[3, 3], [4, 4], [0, 0]])
-    assert plain.read(Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES)[1].tolist() == [[1, 1], [0, 0], [1, 1]]
+    rows = datasets[side.pick("head", "tail")]
+    assert [rows, partitions] == [array.tolist() for array in found]
+    assert (file.num_candidates, [np.int64] * 2) == ({side: len(rows[0])}, [array.dtype for array in found])
 
 
 @settings(max_examples=examples(15))
@@ -152,9 +157,8 @@ def test_a_file_of_another_form_is_refused_before_anything_starts(
 
 def test_only_sides_that_are_ranked_and_buckets_that_have_edges_need_candidates(tmp_path: Path) -> None:
     edges_of(tmp_path / "edges", 0, Bucket(1, 1))
-    file = opened(tmp_path, Side.RHS, tail=[[0]] * 3)
 
-    assert file.num_candidates == {Side.RHS: 1}
+    assert opened(tmp_path, Side.RHS, tail=[[0]] * 3).num_candidates == {Side.RHS: 1}
     with pytest.raises(StorageError, match=r"candidates_1_1\.h5: expected an HDF5 file, found no such file"):
         find_candidate_files(tmp_path / "given", [edges_of(tmp_path / "edges", 2, Bucket(1, 1))], [Side.RHS])
 

@@ -82,10 +82,8 @@ def test_the_header_says_how_many_rows_are_unpacked_together(tmp_path, layout, r
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_bucket_of_no_edges_is_a_bucket(tmp_path, layout):
     write_edges(tmp_path, (0, 0), [], [], [], layout=LAYOUTS[layout], weight=np.zeros(0), rhs_features=[])
-    file = only_bucket(tmp_path)
 
-    assert file.num_edges == 0
-    block = file.read(0, 0)
+    block = only_bucket(tmp_path).read(0, 0)
     assert [len(column) for column in (block.lhs, block.rel, block.rhs, block.weight)] == [0, 0, 0, 0]
 
 
@@ -110,16 +108,13 @@ def test_weights_keep_their_fractions(tmp_path, stored, expected):
 @pytest.mark.parametrize("form", ["bucket", "npy"])
 def test_a_number_beyond_int64_is_told_as_it_is(tmp_path, form):
     numbers = np.array([[0, 1, 2], [3, 0, 2**63 + 5]], np.uint64)
-    if form == "bucket":
-        file, where = write_edges(tmp_path, (0, 0), *numbers.T, dtype="<u8"), ": dataset rhs"
-        source = only_bucket(tmp_path)
-    else:
+    file, where = write_edges(tmp_path, (0, 0), *numbers.T, dtype="<u8"), ": dataset rhs"
+    if form == "npy":
         file, where = tmp_path / "x.npy", ""
         np.save(file, numbers)
-        source = edges.edges_of_file(file)
+    source = edges.edges_of_file(file) if form == "npy" else only_bucket(tmp_path)
 
     line = fault_of(lambda: source.read(1, 2), DataError)
-
     assert line.startswith(f"{file}{where}: row 1: expected an integer up to 2^63 - 1, got {2**63 + 5}; ")
 
 
@@ -135,49 +130,62 @@ def test_features_are_rebased_to_the_rows_read(tmp_path):
     assert file.read(2, 2).lhs_features.offsets.tolist() == [0]
 
 
-def test_an_entity_beside_its_features_is_refused_with_its_row(tmp_path):
-    write_edges(tmp_path, (0, 0), [0] * 4, [0] * 4, [-1, -1, 3, 4], rhs_features=[[1], [1], [], [2]])
-    line = fault_of(lambda: only_bucket(tmp_path).read(1, 4), DataError)
-
-    assert "edges_0_0.h5: dataset rhs: row 3: expected -1" in line
-    assert "found 4" in line
-
-
-@pytest.mark.parametrize("offsets", [[0, 2, 1, 3], [0, 1, 2, 9], [-1, 0, 1, 3]])
-def test_offsets_that_point_nowhere_are_refused(tmp_path, offsets):
-    path = write_edges(tmp_path, (0, 0), [-1] * 3, [0] * 3, [0] * 3, lhs_features=[[1], [2], [3]])
+@pytest.mark.parametrize(
+    ("first", "rhs", "offsets", "fault"),
+    [
+        (1, [-1, 3, 4], [0, 1, 1, 2], "dataset rhs: row 2: expected -1"),
+        (0, [-1] * 3, [0, 2, 1, 3], "dataset rhsd_offsets: row "),
+        (0, [-1] * 3, [0, 1, 2, 9], "dataset rhsd_offsets: row "),
+        (0, [-1] * 3, [-1, 0, 1, 3], "dataset rhsd_offsets: row "),
+    ],
+)
+def test_an_entity_beside_its_features_and_offsets_that_point_nowhere_are_refused(tmp_path, first, rhs, offsets, fault):
+    path = write_edges(tmp_path, (0, 0), [0] * 3, [0] * 3, rhs, rhs_features=[[1], [2], [3]])
     with h5py.File(path, "r+") as file:
-        file["lhsd_offsets"][...] = offsets
+        file["rhsd_offsets"][...] = offsets
 
-    assert "edges_0_0.h5: dataset lhsd_offsets: row " in fault_of(lambda: only_bucket(tmp_path).read(0, 3))
+    assert f"edges_0_0.h5: {fault}" in fault_of(lambda: only_bucket(tmp_path).read(first, 3))
 
 
 def test_buckets_come_in_order_and_those_without_a_file_are_absent(tmp_path):
     for bucket in [(10, 0), (2, 1), (0, 0), (2, 0)]:
         write_edges(tmp_path, bucket, *columns(sum(bucket)))
-    (tmp_path / "edges_0_1.h5.tmp").write_text("not an edge file")
-    (tmp_path / "notes.txt").write_text("hello")
-    buckets = find_buckets(tmp_path, 11, 2)
+    for name in ("edges_0_1.h5.tmp", "notes.txt"):
+        (tmp_path / name).write_text("not an edge file")
 
-    assert list(buckets) == [(0, 0), (2, 0), (2, 1), (10, 0)]
-    assert [file.num_edges for file in buckets.values()] == [0, 2, 3, 10]
-    assert all(file.path == bucket_path(tmp_path, bucket) for bucket, file in buckets.items())
+    assert [(bucket, file.num_edges, file.path) for bucket, file in find_buckets(tmp_path, 11, 2).items()] == [
+        (bucket, sum(bucket), bucket_path(tmp_path, bucket)) for bucket in map(Bucket, (0, 2, 2, 10), (0, 0, 1, 0))
+    ]
 
 
-def test_a_folder_that_is_missing_or_without_any_bucket_file_is_a_fault_that_says_what_is_there(tmp_path):
-    assert f"{tmp_path / 'none'}: no such folder" in fault_of(lambda: find_buckets(tmp_path / "none", 1, 1))
-    (tmp_path / "file").write_text("hello")
-    assert f"{tmp_path / 'file'}: cannot read the folder" in fault_of(lambda: find_buckets(tmp_path / "file", 1, 1))
-    (tmp_path / "file").unlink()
-    assert fault_of(lambda: find_buckets(tmp_path, 4, 2)) == (
-        f"{tmp_path}: expected bucket files edges_<l>_<r>.h5 with l in 0..3 and r in 0..1, found nothing;"
-        " check edge_paths"
-    )
-    for name in ["train", "test", *(f"file_{n}" for n in range(9))]:
-        (tmp_path / name).mkdir()
-    assert "found file_0, file_1, file_2, file_3, file_4, file_5 and 5 more;" in fault_of(
-        lambda: find_buckets(tmp_path, 4, 2)
-    )
+@pytest.mark.parametrize(
+    ("folder", "names", "fault"),
+    [
+        ("none", [], ": no such folder"),
+        ("file.txt", [], ": cannot read the folder"),
+        (
+            "empty",
+            [],
+            ": expected bucket files edges_<l>_<r>.h5 with l in 0..3 and r in 0..1, found nothing; check edge_paths",
+        ),
+        (
+            "full",
+            ["train", "test", *(f"file_{n}" for n in range(9))],
+            ", found file_0, file_1, file_2, file_3, file_4, file_5 and 5 more;",
+        ),
+    ],
+)
+def test_a_folder_that_is_missing_or_without_any_bucket_file_is_a_fault_that_says_what_is_there(
+    tmp_path, folder, names, fault
+):
+    (tmp_path / "file.txt").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    for name in names:
+        (tmp_path / "full" / name).mkdir(parents=True)
+
+    line = fault_of(lambda: find_buckets(tmp_path / folder, 4, 2))
+    assert line.startswith(f"{tmp_path / folder}: ")
+    assert fault in line
 
 
 MALFORMED = [
@@ -218,13 +226,17 @@ def test_missing_and_malformed_columns_are_named(tmp_path, changes, expected):
     assert expected in line
 
 
-def test_a_file_that_was_truncated_shrank_or_went_since_its_header_was_read_is_a_fault(tmp_path):
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (lambda path: os.truncate(path, path.stat().st_size - 1000), "truncated"),
+        (lambda path: write_edges(path.parent, (0, 0), *columns(20)), "dataset lhs: expected 3000 rows"),
+        (os.remove, "no such file"),
+    ],
+)
+def test_a_file_that_was_truncated_shrank_or_went_since_its_header_was_read_is_a_fault(tmp_path, damage, fault):
     path = write_edges(tmp_path, (0, 0), *columns(3000))
     file = only_bucket(tmp_path)
-    path.write_bytes(path.read_bytes()[:-1000])
-    assert "edges_0_0.h5: expected a complete HDF5 file" in fault_of(lambda: find_buckets(tmp_path, 1, 1))
-    assert "truncated" in fault_of(lambda: file.read(0, 3000))
-    write_edges(tmp_path, (0, 0), *columns(20))
-    assert "dataset lhs: expected 3000 rows" in fault_of(lambda: file.read(0, 10))
-    path.unlink()
-    assert "no such file" in fault_of(lambda: file.read(0, 10))
+    damage(path)
+
+    assert fault in fault_of(lambda: file.read(0, 3000))

@@ -175,8 +175,7 @@ def replace(folder: Path, reader: str, make: Callable[[h5py.File, str, np.ndarra
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("reader", READERS)
 def test_rows_that_are_not_stored_are_refused(tmp_path: Path, reader: str, missing: str) -> None:
-    read = replace(tmp_path, reader, MISSING[missing])
-    assert fault_of(read).startswith(f"{tmp_path}/")
+    assert fault_of(replace(tmp_path, reader, MISSING[missing])).startswith(f"{tmp_path}/")
 
 
 NO_DATASET: dict[str, Callable[[h5py.File, str, np.ndarray], object]] = {
@@ -242,8 +241,7 @@ def compact() -> h5py.h5p.PropDCID:
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("reader", ["lhs", "rel", "rhs", "weight", "embeddings", "model"])
 def test_rows_that_lie_elsewhere_in_the_folder_are_read(tmp_path: Path, reader: str, stored: str) -> None:
-    plain = written(tmp_path / "plain", reader)
-    expected = READERS[reader][2](plain)
+    expected = READERS[reader][2](written(tmp_path / "plain", reader))
     found = replace(tmp_path / "stored", reader, STORED[stored])()
 
     if reader == "embeddings":
@@ -292,8 +290,7 @@ def test_rows_outside_the_folder_are_read_only_where_the_user_says_so(
 
 def sparse(file: h5py.File, name: str, values: np.ndarray) -> None:
     """Declare 2^34 rows and write the last ones: 512 GiB of which a few blocks are on the disk."""
-    shape = (1 << 34, *values.shape[1:])
-    file.create_dataset(name, shape, values.dtype)[-NUM_ROWS:] = values
+    file.create_dataset(name, (1 << 34, *values.shape[1:]), values.dtype)[-NUM_ROWS:] = values
 
 
 def packed_zeros(file: h5py.File, name: str, values: np.ndarray) -> None:

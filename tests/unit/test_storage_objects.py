@@ -106,8 +106,7 @@ def test_rows_in_place_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.M
 def test_a_network_that_fails_while_an_object_is_read_in_place_is_no_damage_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = np.ones((40_000, 16), np.float32)
-    pbg_files.write_embeddings(tmp_path / "files", "user", 0, rows, version=1)
+    pbg_files.write_embeddings(tmp_path / "files", "user", 0, np.ones((40_000, 16), np.float32), version=1)
     put_all(tmp_path / "files")
     found = open_embeddings(in_place(tmp_path / "objects"), "user", 0, 1, dimension=16, num_rows=40_000)
     readinto = MemoryFile.readinto

@@ -54,8 +54,7 @@ def test_a_run_that_is_incomplete_never_ends_as_done() -> None:
 
 
 def test_a_requeued_job_runs_the_same() -> None:
-    run = SubmittedRun(partial(int, "0"), num_threads=3)
-    after = pickle.loads(pickle.dumps(run.checkpoint())).function
+    after = pickle.loads(pickle.dumps(SubmittedRun(partial(int, "0"), num_threads=3).checkpoint())).function
 
     with mock.patch.dict(os.environ):
         os.environ.pop("OMP_NUM_THREADS", None)
