@@ -27,7 +27,8 @@ from typing import Any
 
 import torch
 
-Damage = Callable[[Path], object]
+from tests.kit.faults import Damage, damage
+
 COMMAND = "touch it_ran"
 
 
@@ -47,89 +48,74 @@ def raw_pickle_in(file: str) -> Damage:
     return lambda root: (root / file).write_bytes(pickle.dumps(Runs()))
 
 
-def crushed(file: str) -> Damage:
+@damage
+def crushed(root: Path, file: str) -> None:
     """Write an archive again with compressed records."""
-
-    def act(root: Path) -> None:
-        data = (root / file).read_bytes()
-        with (
-            zipfile.ZipFile(io.BytesIO(data)) as given,
-            zipfile.ZipFile(root / file, "w", zipfile.ZIP_DEFLATED) as written,
-        ):
-            for name in given.namelist():
-                written.writestr(name, given.read(name) + bytes(1 << 22))
-
-    return act
+    data = (root / file).read_bytes()
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as given,
+        zipfile.ZipFile(root / file, "w", zipfile.ZIP_DEFLATED) as written,
+    ):
+        for name in given.namelist():
+            written.writestr(name, given.read(name) + bytes(1 << 22))
 
 
-def huge_group(file: str, num_values: int) -> Damage:
+@damage
+def huge_group(root: Path, file: str, num_values: int) -> None:
     """Write one row of many zeros, which take next to no bytes."""
+    import numpy as np
+    import pyarrow
+    from pyarrow import parquet
 
-    def act(root: Path) -> None:
-        import numpy as np
-        import pyarrow
-        from pyarrow import parquet
-
-        zeros = pyarrow.array(np.zeros(num_values, np.float32))
-        values = pyarrow.FixedSizeListArray.from_arrays(zeros, num_values // 4)
-        parquet.write_table(pyarrow.table({"emb": values}), root / file)
-
-    return act
+    zeros = pyarrow.array(np.zeros(num_values, np.float32))
+    values = pyarrow.FixedSizeListArray.from_arrays(zeros, num_values // 4)
+    parquet.write_table(pyarrow.table({"emb": values}), root / file)
 
 
-def lying_group(file: str, num_values: int) -> Damage:
+@damage
+def lying_group(root: Path, file: str, num_values: int) -> None:
     """Write lists of zeros, and a smaller number of them into what describes the file."""
+    import numpy as np
+    import pyarrow
+    from pyarrow import parquet
 
-    def act(root: Path) -> None:
-        import numpy as np
-        import pyarrow
-        from pyarrow import parquet
-
-        offsets = pyarrow.array([0, num_values], pyarrow.int32())
-        values = pyarrow.ListArray.from_arrays(offsets, pyarrow.array(np.zeros(num_values, np.float32)))
-        parquet.write_table(pyarrow.table({"emb": values}), root / file)
-        data = (root / file).read_bytes()
-        end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-        large, digits = b"", 2 * num_values  # as Thrift writes an integer: seven bits at a time
-        while digits > 127:
-            large, digits = large + bytes([digits & 127 | 128]), digits >> 7
-        small = b"\x94" + b"\x80" * (len(large) - 1) + b"\x00"  # 10, in as many bytes
-        changed = data[end:].replace(large + bytes([digits]), small)
-        assert changed != data[end:]
-        (root / file).write_bytes(data[:end] + changed)
-
-    return act
+    offsets = pyarrow.array([0, num_values], pyarrow.int32())
+    values = pyarrow.ListArray.from_arrays(offsets, pyarrow.array(np.zeros(num_values, np.float32)))
+    parquet.write_table(pyarrow.table({"emb": values}), root / file)
+    data = (root / file).read_bytes()
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    large, digits = b"", 2 * num_values  # as Thrift writes an integer: seven bits at a time
+    while digits > 127:
+        large, digits = large + bytes([digits & 127 | 128]), digits >> 7
+    small = b"\x94" + b"\x80" * (len(large) - 1) + b"\x00"  # 10, in as many bytes
+    changed = data[end:].replace(large + bytes([digits]), small)
+    assert changed != data[end:]
+    (root / file).write_bytes(data[:end] + changed)
 
 
-def prefixes(file: str, column: str) -> Damage:
+@damage
+def prefixes(root: Path, file: str, column: str) -> None:
     """Write a column again as long names, each as what differs from the name before it."""
+    from pyarrow import parquet
 
-    def act(root: Path) -> None:
-        from pyarrow import parquet
-
-        table = parquet.read_table(root / file)
-        names = [["x" * 100_000 + str(row) for row in range(len(table))]]
-        table = table.set_column(table.schema.names.index(column), column, names)
-        settings = {"use_dictionary": False, "column_encoding": {column: "DELTA_BYTE_ARRAY"}, "compression": "zstd"}
-        parquet.write_table(table, root / file, **settings)
-
-    return act
+    table = parquet.read_table(root / file)
+    names = [["x" * 100_000 + str(row) for row in range(len(table))]]
+    table = table.set_column(table.schema.names.index(column), column, names)
+    settings = {"use_dictionary": False, "column_encoding": {column: "DELTA_BYTE_ARRAY"}, "compression": "zstd"}
+    parquet.write_table(table, root / file, **settings)
 
 
 def large(file: str) -> Damage:
     return lambda root: os.truncate(root / file, (32 << 20) + 1)
 
 
-def with_header(file: str, text_of: Callable[[dict[str, Any]], str]) -> Damage:
+@damage
+def with_header(root: Path, file: str, text_of: Callable[[dict[str, Any]], str]) -> None:
     """Write another header of a safetensors file."""
-
-    def act(root: Path) -> None:
-        data = (root / file).read_bytes()
-        size = int.from_bytes(data[:8], "little")
-        text = text_of(json.loads(data[8 : 8 + size])).encode()
-        (root / file).write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
-
-    return act
+    data = (root / file).read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    text = text_of(json.loads(data[8 : 8 + size])).encode()
+    (root / file).write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
 
 
 def twice(file: str) -> Damage:
@@ -161,15 +147,12 @@ def deep_pickle(file: str) -> Damage:
     return lambda root: (root / file).write_bytes(b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b".")
 
 
-def state(file: str, change: Callable[[Any], object]) -> Damage:
+@damage
+def state(root: Path, file: str, change: Callable[[Any], object]) -> None:
     """Change what an archive of torch.save holds; what comes back, if anything, takes its place."""
-
-    def act(root: Path) -> None:
-        found = torch.load(root / file)
-        changed = change(found)
-        torch.save(found if changed is None else changed, root / file)
-
-    return act
+    found = torch.load(root / file)
+    changed = change(found)
+    torch.save(found if changed is None else changed, root / file)
 
 
 def negated(found: torch.Tensor) -> torch.Tensor:
@@ -177,16 +160,13 @@ def negated(found: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(found)
 
 
-def metadata(folder: str, change: Callable[[Any], object]) -> Damage:
+@damage
+def metadata(root: Path, folder: str, change: Callable[[Any], object]) -> None:
     """Change the description of a distributed checkpoint, which this process trusts."""
-
-    def act(root: Path) -> None:
-        path = root / folder / ".metadata"
-        found = pickle.loads(path.read_bytes())
-        change(found)
-        path.write_bytes(pickle.dumps(found))
-
-    return act
+    path = root / folder / ".metadata"
+    found = pickle.loads(path.read_bytes())
+    change(found)
+    path.write_bytes(pickle.dumps(found))
 
 
 def of_table(found: Any) -> Any:
@@ -206,14 +186,11 @@ def overlapping(found: Any) -> None:
     found.storage_data[type(index)(name, table.chunks[1].offsets)] = found.storage_data[index]
 
 
-def in_part(**values: Any) -> Callable[[Any], None]:
+@damage
+def in_part(found: Any, **values: Any) -> None:
     """Say something else of a part of a table."""
-
-    def change(found: Any) -> None:
-        for name, value in values.items():
-            setattr(of_table(found).chunks[1], name, value)
-
-    return change
+    for name, value in values.items():
+        setattr(of_table(found).chunks[1], name, value)
 
 
 def nested(levels: int) -> tuple[Any, ...]:
@@ -243,14 +220,11 @@ def larger(found: Any) -> None:
     table.size = torch.Size([table.size[0] * 2, table.size[1]])
 
 
-def elsewhere(place: str) -> Callable[[Any], None]:
+@damage
+def elsewhere(found: Any, place: str) -> None:
     """Say that shards lie in another file."""
-
-    def change(found: Any) -> None:
-        for info in found.storage_data.values():
-            info.relative_path = place
-
-    return change
+    for info in found.storage_data.values():
+        info.relative_path = place
 
 
 def far_away(found: Any) -> None:

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import h5py
 import numpy as np
@@ -29,6 +29,7 @@ from tests.kit.names import write_edges_by_name
 from tests.kit.reports import marked_up_result, write_records
 
 Damage = Callable[[Path], object]
+More = ParamSpec("More")
 
 GRAPH = "a\tr\tb\nb\tr\tc\nc\ts\ta\na\tr\tb\n"
 TYPES = Path(__file__).resolve().parents[1] / "reference_data" / "types"
@@ -176,24 +177,28 @@ def _pattern(line: str) -> re.Pattern[str]:
 # What can be done to the files
 
 
-def remove(path: str) -> Damage:
+def damage(act: Callable[Concatenate[Any, More], object]) -> Callable[More, Callable[[Any], object]]:
+    """Let a function be told at first all but what it damages: a table prepares it, and each row does it."""
+
+    @functools.wraps(act)
+    def prepared(*given: More.args, **named: More.kwargs) -> Callable[[Any], object]:
+        return lambda of: act(of, *given, **named)
+
+    return prepared
+
+
+@damage
+def remove(root: Path, path: str) -> None:
     """Remove a file, a folder or what a pattern finds."""
-
-    def act(root: Path) -> None:
-        for found in list(root.glob(path)):
-            shutil.rmtree(found) if found.is_dir() else found.unlink()
-
-    return act
+    for found in list(root.glob(path)):
+        shutil.rmtree(found) if found.is_dir() else found.unlink()
 
 
-def write(path: str, content: str | bytes) -> Damage:
+@damage
+def write(root: Path, path: str, content: str | bytes) -> None:
     """Write a file."""
-
-    def act(root: Path) -> None:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape"))
-
-    return act
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape"))
 
 
 def folder(path: str) -> Damage:
@@ -211,25 +216,19 @@ def truncate(path: str) -> Damage:
     return lambda root: (root / path).write_bytes((content := (root / path).read_bytes())[: len(content) * 2 // 3])
 
 
-def data(path: str, dataset: str, where: Any, value: Any) -> Damage:
+@damage
+def data(root: Path, path: str, dataset: str, where: Any, value: Any) -> None:
     """Set values of a dataset of files that a pattern finds."""
-
-    def act(root: Path) -> None:
-        for found in root.glob(path):
-            with h5py.File(found, "r+") as file:
-                file[dataset][where] = value
-
-    return act
+    for found in root.glob(path):
+        with h5py.File(found, "r+") as file:
+            file[dataset][where] = value
 
 
-def version(path: str, number: int) -> Damage:
+@damage
+def version(root: Path, path: str, number: int) -> None:
     """Set the format version of an HDF5 file."""
-
-    def act(root: Path) -> None:
-        with h5py.File(root / path, "r+") as file:
-            file.attrs["format_version"] = number
-
-    return act
+    with h5py.File(root / path, "r+") as file:
+        file.attrs["format_version"] = number
 
 
 def vectors(partition: int, shape: tuple[int, int]) -> Damage:
@@ -256,14 +255,11 @@ def damaged_chunk(root: Path) -> None:
     path.write_bytes(content)
 
 
-def setting(**changes: Any) -> Damage:
+@damage
+def setting(root: Path, **changes: Any) -> None:
     """Change keys of the config file; a function is called with the config's dict."""
-
-    def act(root: Path) -> None:
-        case = TinyCase(root, settings_in(root))
-        case.write_config(**{key: of(case.settings) if callable(of) else of for key, of in changes.items()})
-
-    return act
+    case = TinyCase(root, settings_in(root))
+    case.write_config(**{key: of(case.settings) if callable(of) else of for key, of in changes.items()})
 
 
 def as_json(text: str | None = None, **changes: Any) -> Damage:
@@ -282,18 +278,15 @@ def _members(root: Path) -> str:
     return json.dumps(settings_in(root))[1:-1]
 
 
-def candidates(*, less_rows: int = 0, bad_id: int | None = None) -> Damage:
+@damage
+def candidates(root: Path, *, less_rows: int = 0, bad_id: int | None = None) -> None:
     """Write lists of candidates for every bucket into `given`."""
-
-    def act(root: Path) -> None:
-        (root / "given").mkdir()
-        for path in sorted((root / "edges").glob("edges_*.h5")):
-            with h5py.File(path) as file:
-                ids = np.zeros((len(file["rel"]) - less_rows, 3), np.int64)
-            if bad_id is not None:
-                ids[1, 2] = bad_id
-            with h5py.File(root / "given" / path.name.replace("edges", "candidates"), "w") as file:
-                for side in ("head", "tail"):
-                    file[side], file[f"{side}_partition"] = ids, np.zeros_like(ids)
-
-    return act
+    (root / "given").mkdir()
+    for path in sorted((root / "edges").glob("edges_*.h5")):
+        with h5py.File(path) as file:
+            ids = np.zeros((len(file["rel"]) - less_rows, 3), np.int64)
+        if bad_id is not None:
+            ids[1, 2] = bad_id
+        with h5py.File(root / "given" / path.name.replace("edges", "candidates"), "w") as file:
+            for side in ("head", "tail"):
+                file[side], file[f"{side}_partition"] = ids, np.zeros_like(ids)

@@ -17,11 +17,10 @@ import torch
 
 from pbgeval.storage import parquet
 from tests import hostile_tensors as zoo
-from tests.kit.faults import Fault, World, check, fault, remove, truncate, write
+from tests.kit.faults import Damage, Fault, World, check, damage, fault, remove, truncate, write
 from tests.systems_reference import DglkeFolder, GiglModel, GraphStormFolder, PygState, save_checkpoint, values
 
 RUN = ("--config", "eval.json", "--workers", "1", "--output", "output", "--quiet")
-Damage = Callable[[Path], object]
 
 
 def write_config(root: Path, model: str, options: dict[str, Any]) -> None:
@@ -97,15 +96,12 @@ def option(name: str, value: object) -> Damage:
     return in_json("eval.json", change)
 
 
-def in_json(file: str, change: Callable[[dict[str, Any]], object]) -> Damage:
+@damage
+def in_json(root: Path, file: str, change: Callable[[dict[str, Any]], object]) -> None:
     """Change what a JSON file holds."""
-
-    def act(root: Path) -> None:
-        document = json.loads((root / file).read_text())
-        change(document)
-        (root / file).write_text(json.dumps(document))
-
-    return act
+    document = json.loads((root / file).read_text())
+    change(document)
+    (root / file).write_text(json.dumps(document))
 
 
 def info(**changes: object) -> Damage:
@@ -137,16 +133,13 @@ def weights(change: Callable[[dict[str, str]], object]) -> Damage:
     return in_json("model/model.safetensors.index.json", lambda of: change(of["weight_map"]))
 
 
-def dataset(**settings: Any) -> Damage:
+@damage
+def dataset(root: Path, **settings: Any) -> None:
     """Write the vectors of items as another dataset."""
-
-    def act(root: Path) -> None:
-        with h5py.File(root / "emb" / "embed_dict.hdf5", "a") as file:
-            rows = file.pop("item", np.zeros((1, 1)))[:]
-            if settings:
-                file.create_dataset("item", **{"data": rows} | settings)
-
-    return act
+    with h5py.File(root / "emb" / "embed_dict.hdf5", "a") as file:
+        rows = file.pop("item", np.zeros((1, 1)))[:]
+        if settings:
+            file.create_dataset("item", **{"data": rows} | settings)
 
 
 def of_file(world: World, line: str, *damage: Damage) -> Fault:
@@ -157,18 +150,15 @@ NIDS = "emb/item/embed_nids-00001.pt"
 LONG = "x" * 300  # longer than a file system allows
 
 
+@damage
 def parquet_of(
-    columns: Callable[[list[list[float]]], dict[str, object]], file: str = "entity.parquet", width: int = 4
-) -> Damage:
+    root: Path, columns: Callable[[list[list[float]]], dict[str, object]], file: str = "entity.parquet", width: int = 4
+) -> None:
     """Write other columns of vectors."""
+    import pyarrow
+    from pyarrow import parquet as files
 
-    def act(root: Path) -> None:
-        import pyarrow
-        from pyarrow import parquet as files
-
-        files.write_table(pyarrow.table(columns(values((9, width), 1, exact=True).tolist())), root / file)
-
-    return act
+    files.write_table(pyarrow.table(columns(values((9, width), 1, exact=True).tolist())), root / file)
 
 
 NOTHING_RAN = "…: nothing was run; …"

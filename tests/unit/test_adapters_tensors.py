@@ -55,8 +55,8 @@ def some_typed_edges(model: GraphStormFolder | GiglModel, number: int, seed: int
     source = random.Random(seed)
     sizes = [[len(model.tables[name]) for name in (of[0], of[2])] for of in model.edge_types]
     rels = [source.randrange(len(sizes)) for _ in range(number)]
-    edges = [(source.randrange(sizes[rel][0]), rel, source.randrange(sizes[rel][1])) for rel in rels]
-    return [*edges, *((lhs, rel, source.randrange(sizes[rel][1])) for lhs, rel, _ in edges[:5])]
+    keys = [(source.randrange(sizes[rel][0]), rel) for rel in rels]
+    return [(lhs, rel, source.randrange(sizes[rel][1])) for lhs, rel in [*keys, *keys[:5]]]
 
 
 def assert_plain_ranks(
@@ -102,21 +102,25 @@ def assert_typed_ranks(
         assert_ranks_of_side(output, side, edges, model.score, sizes.__getitem__, known, error)
 
 
+def assert_holds(rows: Any, table: np.ndarray) -> None:
+    """Compare all rows, some, and some of a part of a part."""
+    assert np.array_equal(rows.load().numpy(), table)
+    assert np.array_equal(rows.read_rows(5, 19).numpy(), table[5:19])
+    assert np.array_equal(rows.part(3, 22).part(1, 18).read_rows(2, 11).numpy(), table[6:15])
+
+
 @pytest.mark.parametrize("form", ["npy", "pt", "safetensors", "parquet lists", "parquet columns"])
 def test_tables_of_any_file_have_the_ranks_of_their_formula(form: str, tmp_path: Path) -> None:
     entity, relation = values((37, 6), 1, exact=True), values((3, 6), 2, exact=True)
     addresses = write_tables(tmp_path, form, {"entity": entity, "relation": relation})
     options = {"model": "distmult", "entities": addresses["entity"], "relations": addresses["relation"]}
-    tables = entity.astype(np.float64), relation.astype(np.float64)
 
     def score(lhs: int, rel: int, rhs: int) -> float:
-        return float((tables[0][lhs] * tables[1][rel] * tables[0][rhs]).sum())
+        return float((entity[lhs].astype(np.float64) * relation[rel] * entity[rhs]).sum())
 
     assert_plain_ranks(tmp_path, options, score, tmp_path / "out", 0.0)
     rows = open_model(tmp_path, options).entities
-    assert np.array_equal(rows.load().numpy(), entity)
-    assert np.array_equal(rows.part(3, 30).part(5, 20).load().numpy(), entity[8:23])
-    assert np.array_equal(rows.part(3, 30).read_rows(2, 9).numpy(), entity[5:12])
+    assert_holds(rows, entity)
     assert rows.part(0, 30).fingerprint() != rows.fingerprint()
 
 
@@ -134,25 +138,24 @@ def test_a_folder_of_parquet_has_the_order_of_its_numbers(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
+    ("form", "numbers", "message"),
     [
-        (["part-{}-of-4", [0, 1, 3]], "expected 4 files by the numbers in names such as part-0-of-4.parquet, found 3"),
-        (["train-{0}-of-3-{0}{0}ab", [1, 2]], "expected 3 files by the numbers in names such as train-1-of-3-11ab"),
-        (["part-{}", [1, 2, 10]], "expected 10 files by the numbers in names such as part-1.parquet, found 3"),
-        (["b/part-{}", [0]], "expected all Parquet files in this folder itself, found also b/part-0.parquet; move"),
-        (["part-{}-of-2", [0, 1]], None),
-        (["part-{}-of-3", [1, 2, 3]], None),
-        (["part-{}-0f8b64e2-71c5-4b1e-9d2a-3c5d7e9f1a2b-c000", [0, 1, 3]], None),  # of Spark
-        (["year-{}", [2001, 2005]], None),
-        (["_old/part-{}", [0]], None),
+        ("part-{}-of-4", [0, 1, 3], "expected 4 files by the numbers in names such as part-0-of-4.parquet, found 3"),
+        ("train-{0}-of-3-{0}{0}ab", [1, 2], "expected 3 files by the numbers in names such as train-1-of-3-11ab"),
+        ("part-{}", [1, 2, 10], "expected 10 files by the numbers in names such as part-1.parquet, found 3"),
+        ("b/part-{}", [0], "expected all Parquet files in this folder itself, found also b/part-0.parquet; move"),
+        ("part-{}-of-2", [0, 1], None),
+        ("part-{}-of-3", [1, 2, 3], None),
+        ("part-{}-0f8b64e2-71c5-4b1e-9d2a-3c5d7e9f1a2b-c000", [0, 1, 3], None),  # of Spark
+        ("year-{}", [2001, 2005], None),
+        ("_old/part-{}", [0], None),
     ],
 )
 def test_a_folder_of_parquet_that_lacks_a_part_is_refused(
-    tmp_path: Path, names: tuple[str, list[int]], message: str | None
+    tmp_path: Path, form: str, numbers: list[int], message: str | None
 ) -> None:
     """The rows after the gap would be those of other entities."""
-    form, numbers = names
-    files = [form.format(number) for number in numbers] if "/" not in form else ["whole", form.format(0)]
+    files = [form.format(number) for number in numbers] + ["whole"] * ("/" in form)
     for name in files:
         path = tmp_path / "nodes" / f"{name}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +173,6 @@ def test_a_vector_of_one_number_is_a_vector(tmp_path: Path, form: str) -> None:
     lists = pyarrow.list_view(pyarrow.float32()) if form == "views" else pyarrow.list_(pyarrow.float32())
     column = pyarrow.array([1.0, 2.0]) if form == "columns" else pyarrow.array([[1.0], [2.0]], lists)
     parquet.write_table(pyarrow.table({"x": column}), tmp_path / "n.parquet")
-
 
     assert open_model(tmp_path, {"model": "dot", "entities": "n.parquet"}).entities.load().tolist() == [[1.0], [2.0]]
 
@@ -326,25 +328,6 @@ def test_operators_on_both_sides_work_in_other_precisions(precision: str, tmp_pa
     assert_gigl_ranks(tmp_path, model, model.options, 1e-4 if precision == "certified" else 1e-6, precision=precision)
 
 
-@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
-def test_an_operator_on_either_side_gives_the_same_figures(candidates: str, tmp_path: Path) -> None:
-    """(d * s) . t = s . (d * t): figures of all candidates are equal, whichever path counts them."""
-    documents = []
-    for source, destination in (("diagonal", "identity"), ("identity", "diagonal"), ("linear", "translation")):
-        model = GiglModel(source, destination, "dot")
-        diagonal = values((3, 6), 40, exact=True)
-        model.parameters = {"src": diagonal, "dst": diagonal}
-        if source == "linear":  # the same as matrices, and a translation of nothing
-            model.parameters = {"src": np.stack([np.diag(row).ravel() for row in diagonal]), "dst": 0 * diagonal}
-        folder = tmp_path / f"{source}-{destination}"
-        save_checkpoint(folder, model.state)
-        edges, known = some_typed_edges(model, 30, seed=3), some_typed_edges(model, 60, seed=4)
-        output = tmp_path / "out" / folder.name
-        documents.append(evaluated(folder, model.options, edges, known, output, candidates=candidates).document)
-
-    assert all({key: of[key] for key in KEYS} == {key: documents[0][key] for key in KEYS} for of in documents)
-
-
 @pytest.mark.parametrize("safetensors", [False, True])
 @pytest.mark.parametrize("plan", ["rows", "columns", "grid", "table"])
 def test_shards_of_a_checkpoint_are_put_together_without_reading_them(
@@ -357,12 +340,8 @@ def test_shards_of_a_checkpoint_are_put_together_without_reading_them(
     found = open_model(folder, model.options | number)
 
     assert np.array_equal(found.parameter_tables["destination"].load().numpy(), model.parameters["dst"])
-
     for name, table in model.tables.items():
-        rows = found.tables[name]
-        assert np.array_equal(rows.load().numpy(), table)
-        assert np.array_equal(rows.read_rows(5, 19).numpy(), table[5:19])
-        assert np.array_equal(rows.part(4, 21).read_rows(2, 11).numpy(), table[6:15])
+        assert_holds(found.tables[name], table)
 
 
 @pytest.mark.parametrize("consolidated", [False, True])
@@ -401,16 +380,14 @@ FLOATS = {
 )
 def test_numbers_of_any_size_are_read_as_the_float32_that_they_are(form: str, dtype: str, tmp_path: Path) -> None:
     """Of 16 bits all that there are: the smallest and largest, both zeros, infinities and NaN."""
-    kind = getattr(torch, dtype)
-    table = torch.arange(1 << 16).to(torch.uint16).view(256, 256).view(kind) if kind.itemsize == 2 else None
-    if table is None:
-        table = torch.from_numpy(values((256, 256), 3, exact=False)).double() / 3
-    expected = table.float()
+    table = torch.from_numpy(values((256, 256), 3, exact=False)).double() / 3
+    if dtype != "float64":
+        table = torch.arange(1 << 16).to(torch.uint16).view(256, 256).view(getattr(torch, dtype))
 
     rows = saved_as(form, table, tmp_path)
 
     for start, found in ((0, rows.load()), (3, rows.part(2, 250).read_rows(1, 99))):
-        wanted = expected[start : start + len(found)]
+        wanted = table.float()[start : start + len(found)]
         assert np.array_equal(found.numpy(), wanted.numpy(), equal_nan=True)
         assert torch.equal(found.signbit(), wanted.signbit())
     assert rows.dimension == 256
@@ -418,16 +395,18 @@ def test_numbers_of_any_size_are_read_as_the_float32_that_they_are(form: str, dt
 
 def saved_as(form: str, table: torch.Tensor, folder: Path) -> Any:
     """Write a table as it is, and open it."""
+    options: dict[str, Any] = {"model": "dot_product" if form == "graphstorm" else "dot"}
     if form == "graphstorm":
         (folder / "n").mkdir()
         torch.save(table, folder / "n" / "embed-00000.pt")
         info = {"format": "pytorch", "emb_name": ["n"], "world_size": 1, "emb_dim": {"n": table.shape[1]}}
         (folder / "emb_info.json").write_text(json.dumps(info))
-        return open_model(folder, {"model": "dot_product"}).entities
-    if form in ("checkpoint", "shards"):
+    elif form in ("checkpoint", "shards"):
         save_checkpoint(folder, {"embedding_bags.n.weight": table}, parts=3, safetensors=form == "shards")
-        return open_model(folder, {"model": "dot"} | ({"num_files": 3} if form == "shards" else {})).entities
-    return open_model(folder, {"model": "dot", "entities": write_tables(folder, form, {"n": table})["n"]}).entities
+        options |= {"num_files": 3} if form == "shards" else {}
+    else:
+        options["entities"] = write_tables(folder, form, {"n": table})["n"]
+    return open_model(folder, options).entities
 
 
 def names_of(model: GraphStormFolder | GiglModel, *, is_raw: bool = False) -> Callable[[Edge], list[str]]:
@@ -517,16 +496,14 @@ def test_the_page_makes_edges_of_splits_and_masks(tmp_path: Path, monkeypatch: p
     [block] = [of for of in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "test_mask" in of]
     monkeypatch.chdir(tmp_path)
     source = np.random.default_rng(1)
-    follows = source.integers(0, 99, (5000, 2))
-    is_test = source.integers(0, 2, 5000)
-    ids = {"src_int_id": follows[:, 0], "dst_int_id": follows[:, 1]}
+    follows, is_test = source.integers(0, 99, (5000, 2)), source.integers(0, 2, 5000)
     masks = {"train_mask": 1 - is_test, "val_mask": 0 * is_test, "test_mask": is_test}
+    ids = {"src_int_id": follows[:, 0], "dst_int_id": follows[:, 1]}
     for folder, columns, cuts in (("edges", ids, [2000, 2100]), ("masks", masks, [700])):
-        (tmp_path / folder / "user:follows:user").mkdir(parents=True)
+        Path(folder, "user:follows:user").mkdir(parents=True)
         for index, rows in enumerate(np.split(np.arange(5000), cuts)):
-            path = tmp_path / folder / "user:follows:user" / f"part-{index:05d}.parquet"
             table = pyarrow.table({name: of[rows] for name, of in columns.items()})
-            parquet.write_table(table, path, row_group_size=512)
+            parquet.write_table(table, f"{folder}/user:follows:user/part-{index:05d}.parquet", row_group_size=512)
     parquet.write_table(pyarrow.table({"src_id": [3, 4], "dst_id": [5, 6]}), "rates_test.parquet")
 
     exec(block, {})
@@ -534,7 +511,7 @@ def test_the_page_makes_edges_of_splits_and_masks(tmp_path: Path, monkeypatch: p
     found = parquet.read_table("test.parquet").to_pydict()
     expected = [("3", "user,rates,item", "5"), ("4", "user,rates,item", "6")]
     expected += [(str(lhs), "user,follows,user", str(rhs)) for lhs, rhs in follows[is_test == 1].tolist()]
-    assert sorted(zip(map(str, found["lhs"]), found["rel"], map(str, found["rhs"]), strict=True)) == sorted(expected)
+    assert sorted(expected) == sorted(zip(map(str, found["lhs"]), found["rel"], map(str, found["rhs"]), strict=True))
 
 
 @pytest.mark.parametrize("columns", [("orig", "new"), ("node_str_id", "node_int_id")])
@@ -583,11 +560,12 @@ def test_a_raw_id_that_is_given_twice_is_refused(tmp_path: Path) -> None:
         table = parquet.read_table(path)
         parquet.write_table(pyarrow.table({"emb": table["emb"], "nid": [0, *range(len(table) - 1)]}), path)
     model.write_id_maps(tmp_path / "maps")
-    edges = [(0, 0, 0)]
+    config = config_of_names(
+        tmp_path, model.folder, model.options, [(0, 0, 0)], [(0, 0, 0)], names_of(model, is_raw=True)
+    )
 
     with pytest.raises(StorageError, match=r"emb/(user|item): expected each raw id \(nid\) once, found \d+ again; "):
-        evaluated(model.folder, model.options | {"id_maps": "../maps"}, edges, edges, tmp_path / "out")
-    config = config_of_names(tmp_path, model.folder, model.options, edges, edges, names_of(model, is_raw=True))
+        evaluated(model.folder, model.options | {"id_maps": "../maps"}, [(0, 0, 0)], [(0, 0, 0)], tmp_path / "out")
     with pytest.raises(StorageError, match=f"{re.escape(str(model.folder))}: these names of entities occur more than"):
         evaluate(config, output=tmp_path / "named", workers=1)
 
@@ -626,10 +604,6 @@ def test_edges_in_arrays_have_the_numbers_of_nodes_that_id_maps_translate(as_num
     assert_typed_ranks(tmp_path / "out", edges, model, known, 0.0)
     with pytest.raises(StorageError, match=r"edge 0: the model has no node 31 of the type that relation 0 has there"):
         evaluated(model.folder, options, [(31, 0, 0)], known, tmp_path / "wrong")
-    with pytest.raises(
-        StorageError, match=r"remapped to raw ids, .*; give edges by name, .*, or set id_maps in model_"
-    ):
-        evaluated(model.folder, model.options, edges, known, tmp_path / "wrong")
 
 
 def test_id_maps_of_other_raw_ids_are_refused(tmp_path: Path) -> None:
@@ -663,11 +637,9 @@ def test_a_process_of_graphstorm_without_a_node_of_a_type_saves_no_rows(shuffled
     assert_typed_ranks(tmp_path / "out", edges, model, known, 0.0)
 
 
-def test_a_model_of_types_with_raw_ids_takes_no_edges_in_arrays_and_is_not_converted(tmp_path: Path) -> None:
+def test_a_model_of_types_is_not_converted(tmp_path: Path) -> None:
     model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
 
-    with pytest.raises(StorageError, match=r"remapped to raw ids, but edges have the numbers of nodes; give edges by"):
-        evaluated(model.folder, model.options, [(1, 0, 0)], [(1, 0, 0)], tmp_path / "out")
     with pytest.raises(ConfigError, match="import-model converts models of one entity type"):
         import_model(open_model(model.folder, model.options), tmp_path / "converted", 1, EdgeFiles({}))
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from pbgeval.cluster import claim as claim_module
 from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, describe_process, scheduler_job
 from pbgeval.errors import OutputError
+from tests.clusters import wait_until
 
 
 def me(**facts: Any) -> dict[str, Any]:
@@ -70,9 +73,9 @@ def test_a_dead_owner_of_this_host_and_a_damaged_file_are_taken_over_at_once(tmp
 @pytest.mark.parametrize(
     ("facts", "ours", "said"),
     [
-        ({"host": "there"}, {}, ["checking for 0.3 s"]),
-        ({"namespace": "another container"}, {}, ["checking for 0.3 s"]),
-        ({"host": "there", "job": "SLURM_JOB_ID=7"}, {"job": "SLURM_JOB_ID=7"}, []),  # the same job, on another host
+        ({"host": "there"}, {}, "checking for 0.3 s"),
+        ({"namespace": "another container"}, {}, "checking for 0.3 s"),
+        ({"host": "there", "job": "SLURM_JOB_ID=7"}, {"job": "SLURM_JOB_ID=7"}, None),  # the same job, on another host
     ],
 )
 def test_an_owner_elsewhere_is_dead_after_three_missed_heartbeats_or_if_its_job_is_ours(tmp_path, facts, ours, said):
@@ -83,8 +86,7 @@ def test_an_owner_elsewhere_is_dead_after_three_missed_heartbeats_or_if_its_job_
     claimed.acquire()
     claimed.release()
 
-    assert len(said) == len(lines)
-    assert all(part in line for part, line in zip(said, lines, strict=True))
+    assert [said] * bool(said) == [said for line in lines if said is None or said in line]
 
 
 def test_an_owner_elsewhere_that_beats_is_alive(tmp_path):
@@ -97,21 +99,18 @@ def test_an_owner_elsewhere_that_beats_is_alive(tmp_path):
 
 
 def test_the_heartbeat_stays_in_its_folder_when_the_working_directory_changes(tmp_path, monkeypatch):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
+    for name in "ab":
+        (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "a")
-    ours = claim(Path("output"))
+    ours, beat = claim(Path("output")), tmp_path / "a" / "output" / HEARTBEAT
     ours.acquire()
     monkeypatch.chdir(tmp_path / "b")
-    before = (tmp_path / "a" / "output" / HEARTBEAT).read_text()
-    until = time.monotonic() + 10
-    while (tmp_path / "a" / "output" / HEARTBEAT).read_text() == before:
-        assert time.monotonic() < until, "the heartbeat has stopped"
-        time.sleep(0.02)
+    before = beat.read_text()
+    wait_until(lambda: beat.read_text() != before, "the heartbeat has stopped")
     monkeypatch.chdir(tmp_path / "a")
     ours.release()
 
-    assert [*(tmp_path / "a" / "output").iterdir(), *(tmp_path / "b").iterdir()] == []
+    assert [*beat.parent.iterdir(), *(tmp_path / "b").iterdir()] == []
 
 
 def test_a_folder_that_is_removed_does_not_come_back(tmp_path):
@@ -150,24 +149,18 @@ def test_who_was_taken_for_dead_leaves_the_directory_alone(tmp_path):
 
 def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
     left_by(tmp_path, **dead_process())
-    claims = [claim(tmp_path) for _ in range(8)]
-    owners, barrier = [], threading.Barrier(len(claims))
+    claims, barrier = [claim(tmp_path) for _ in range(8)], threading.Barrier(8)
 
     def start(one: Ownership) -> None:
         barrier.wait()
-        try:
+        with suppress(OutputError):
             one.acquire()
-        except OutputError:
-            return
-        owners.append(one)
 
-    threads = [threading.Thread(target=start, args=(one,)) for one in claims]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (1, owners[0].me["nonce"]) == (len(owners), json.loads((tmp_path / OWNER).read_text())["nonce"])
-    owners[0].release()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(start, claims))
+    (owner,) = (one for one in claims if one.is_held)
+    assert owner.me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
+    owner.release()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -87,18 +87,6 @@ def test_a_value_is_read_by_the_type_of_its_key(load: Load, override: str, key: 
     assert (type(expected), expected) == (type(actual), actual)
 
 
-def test_without_overrides_all_kinds_of_file_give_the_same_config(load: Load, tmp_path: Path) -> None:
-    config = load()
-
-    assert (2, ["all", "a.b"], [1, 10], 8, str(tmp_path / "entity")) == (
-        config.entities["all"].num_partitions,
-        [relation.rhs for relation in config.relations],
-        config.hits_at,
-        config.dimension,
-        config.entity_path,
-    )
-
-
 def test_dots_lead_into_entities_and_relations(load: Load) -> None:
     config = load(
         "entities.all.num_partitions=4",

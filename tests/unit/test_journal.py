@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,44 +28,33 @@ def journal(folder: Path, digest: str = "run", writer: str = "me") -> Journal:
 @given(arrays=ARRAYS)
 def test_what_is_written_is_read(tmp_path_factory, arrays):
     ours = journal(tmp_path_factory.mktemp("run"))
+    written = [*(np.array(values, np.int64) for values in arrays), np.array([True, False])]  # marks are integers too
 
-    units, found = ours.read(ours.write(["a", "b ü"], [np.array(values, np.int64) for values in arrays]))
-    assert (["a", "b ü"], arrays) == (units, [array.tolist() for array in found])
-    assert {np.dtype(np.int64)} >= {array.dtype for array in found}
-
-
-def test_marks_are_integers_too(tmp_path):
-    ours = journal(tmp_path)
-
-    assert ours.read(ours.write(["a"], [np.array([True, False])]))[1][0].tolist() == [1, 0]
+    units, found = ours.read(ours.write(["a", "b ü"], written))
+    assert (["a", "b ü"], [*arrays, [1, 0]]) == (units, [array.tolist() for array in found])
+    assert {np.dtype(np.int64)} == {array.dtype for array in found}
 
 
 def test_writers_do_not_meet(tmp_path):
     ours, theirs = journal(tmp_path), journal(tmp_path, writer="other")
-    written = [ours.write(["a"], []), theirs.write(["b"], []), ours.write(["c"], [])]
+    first, second, third = ours.write(["a"], []), theirs.write(["b"], []), ours.write(["c"], [])
 
-    assert sorted(written) == ours.entries() == theirs.entries()
-    assert [theirs.read(entry)[0] for entry in ours.entries() if entry.startswith("other")] == [["b"]]
-    ours.remove(written[0])
-    assert sorted(written[1:]) == ours.entries()
+    assert sorted([first, second, third]) == ours.entries() == theirs.entries()
+    assert (second.startswith("other"), theirs.read(second)[0]) == (True, ["b"])
+    ours.remove(first)
+    assert sorted([second, third]) == ours.entries()
 
 
 def test_every_flipped_byte_and_every_truncation_is_seen(tmp_path):
     ours = journal(tmp_path)
     entry = ours.write(["a"], [np.arange(5)])
-    path = ours.folder / entry
-    whole = path.read_bytes()
+    whole = (ours.folder / entry).read_bytes()
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
 
-    for at in range(len(whole)):
-        path.write_bytes(whole[:at])
+    for content in (*flipped, *(whole[:at] for at in range(len(whole))), whole + b"x"):
+        (ours.folder / entry).write_bytes(content)
         with pytest.raises(DamagedEntryError):
             ours.read(entry)
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises(DamagedEntryError):
-            ours.read(entry)
-    path.write_bytes(whole + b"x")
-    with pytest.raises(DamagedEntryError):
-        ours.read(entry)
 
 
 def test_units_of_another_run_are_refused(tmp_path):
@@ -76,14 +66,13 @@ def test_units_of_another_run_are_refused(tmp_path):
 
 def test_the_log_has_a_line_per_event(tmp_path):
     ours = journal(tmp_path)
-    ours.log("start", unit="a")
-    ours.log("finish", unit="a", edges=3)
+    for event, more in (("start", {}), ("finish", {"edges": 3})):
+        ours.log(event, unit="a", **more)
 
     (path,) = ours.folder.glob("log-*.jsonl")
     first, second = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    assert (first["event"], first["unit"], first["writer"], second["edges"]) == ("start", "a", "me", 3)
-    assert first["time"] <= second["time"]
-    assert ours.entries() == []
+    assert first | {"event": "start", "unit": "a", "writer": "me"} == first
+    assert (second["edges"], first["time"] <= second["time"], ours.entries()) == (3, True, [])
 
 
 def test_without_its_lease_a_writer_writes_nothing(tmp_path):
@@ -98,10 +87,9 @@ def test_without_its_lease_a_writer_writes_nothing(tmp_path):
     lease.unlink()
     (tmp_path / "journal").rename(tmp_path / "finished")
 
-    with pytest.raises(IncompleteError, match="the files that workers share were removed"):
-        ours.write(["b"], [])
-    with pytest.raises(IncompleteError):
-        ours.log("start", unit="c")
+    for write in (partial(ours.write, ["b"], []), partial(ours.log, "start", unit="c")):
+        with pytest.raises(IncompleteError, match="the files that workers share were removed"):
+            write()
     assert not (tmp_path / "journal").exists()
 
 
@@ -120,12 +108,10 @@ def test_a_writer_that_is_held_up_while_it_writes_brings_nothing_back(tmp_path, 
         patched.setattr(files, "system", TakenOver())
         with pytest.raises(IncompleteError, match="were removed"):
             ours.write(["a"], [np.arange(3)])
-    assert list(ours.folder.iterdir()) == []
+    ours.folder.rmdir()  # it is empty
 
-    ours.folder.rmdir()
     ours.check = lambda: None  # it had looked before it was stopped
-    with pytest.raises(OutputError, match="No such file"):
-        ours.write(["a"], [np.arange(3)])
-    with pytest.raises(OutputError, match="No such file"):
-        ours.log("start", unit="a")
+    for write in (partial(ours.write, ["a"], [np.arange(3)]), partial(ours.log, "start", unit="a")):
+        with pytest.raises(OutputError, match="No such file"):
+            write()
     assert not ours.folder.exists()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -86,39 +88,39 @@ def test_partitions_in_memory(limit: int | None, available: int, expected: tuple
     assert plan_room(limit, 10**6, available, GB // 2, fewest=2, most=16) == expected
 
 
-def test_a_limit_below_the_partitions_of_a_bucket_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^max_memory: expected at least \d+MB for the 1000MB of a bucket's partitions here"
-    ):
-        plan_room(GB, 10**6, 1000 * GB, GB // 2, fewest=2, most=16)
-    with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for the 1000MB of"):
-        plan_room(GB + 500 * MB, 10**6, 1000 * GB, GB // 2, fewest=2, most=16, held=GB)
+SAMPLE = partial(check_sample, GB, 300 * MB)
+BUCKET = (10**6, 1000 * GB, GB // 2)
+BEST = (2 * GB, 300 * MB, 10**6, 2 * 10**6, 400)
 
 
-def test_a_limit_below_what_a_sample_holds_is_refused() -> None:
-    """A sample of two million edges reached 1.68 GB under a limit of 1 GB."""
-    with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for a sample of 4000000 queries here"):
-        check_sample(GB, 300 * MB, 4_000_000)
+@pytest.mark.parametrize(
+    ("refused", "needed"),
+    [
+        (lambda: plan_room(GB, *BUCKET, fewest=2, most=16), r"\d+MB for the 1000MB of a bucket's partitions here"),
+        (lambda: plan_room(GB + 500 * MB, *BUCKET, fewest=2, most=16, held=GB), r"\d+MB for the 1000MB of"),
+        # A sample of two million edges reached 1.68 GB under a limit of 1 GB.
+        (lambda: SAMPLE(4_000_000), r"\d+MB for a sample of 4000000 queries here"),
+        # 80,000 sampled edges with 100 negatives each, all of whose scores are compared, reached 1.64 GB under 1 GB.
+        (lambda: SAMPLE(160_000, 160_000 * 101), r"\d+MB for a sample of 160000 queries here"),
+        (lambda: SAMPLE(160_000, 160_000 * 101, filtered=True), r"1[67]\d\dMB"),
+        (lambda: plan_memory(*BEST, 1, 2 * GB), ""),
+    ],
+)
+def test_a_limit_below_what_is_held_is_refused(refused: Callable[[], object], needed: str) -> None:
+    with pytest.raises(ConfigError, match=f"^max_memory: expected at least {needed}"):
+        refused()
+
+
+def test_what_a_sample_holds_does_not_depend_on_the_limit() -> None:
     assert check_sample(3 * GB, 300 * MB, 4_000_000) == check_sample(None, 300 * MB, 4_000_000) > 1200 * MB
 
 
-def test_the_scores_that_a_sample_compares_count_too() -> None:
-    """80,000 sampled edges with 100 negatives each, all of whose scores are compared, reached 1.64 GB under 1 GB."""
+def test_the_scores_that_a_sample_compares_are_counted() -> None:
     auc = AucSampling.of_size(160_000 * 100, 160_000, 100)
-    num_scores = auc.num_scores(160_000)
 
-    assert auc.exact
-    assert num_scores == 160_000 * 101
+    assert (auc.exact, auc.num_scores(160_000)) == (True, 160_000 * 101)
     assert AucSampling.of_size(1 << 30, 1 << 20, 1 << 10).num_scores(1 << 10) == (1 << 8) + (1 << 10)
-    with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for a sample of 160000 queries here"):
-        check_sample(GB, 300 * MB, 160_000, num_scores)
-    with pytest.raises(ConfigError, match=r"^max_memory: expected at least 1[67]\d\dMB"):
-        check_sample(GB, 300 * MB, 160_000, num_scores, filtered=True)
 
 
 def test_what_the_best_candidates_take_counts_too() -> None:
-    without = plan_memory(2 * GB, 300 * MB, 10**6, 2 * 10**6, 400)
-
-    assert without.pairs_bytes > plan_memory(2 * GB, 300 * MB, 10**6, 2 * 10**6, 400, 1, 500 * MB).pairs_bytes
-    with pytest.raises(ConfigError, match=r"^max_memory: expected at least"):
-        plan_memory(2 * GB, 300 * MB, 10**6, 2 * 10**6, 400, 1, 2 * GB)
+    assert plan_memory(*BEST).pairs_bytes > plan_memory(*BEST, 1, 500 * MB).pairs_bytes

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -57,30 +59,22 @@ class CallByCall:
     """A counter whose callers, threads, are let through one call at a time, in an order that a test chooses."""
 
     def __init__(self, choose, num_workers: int) -> None:
-        self.choose, self.values = choose, {}
+        self.choose, self.running, self.counter = choose, num_workers, LocalCounter()
         self.waiting: set[int] = set()
-        self.running = num_workers
         self.turn: int | None = None
         self.condition = threading.Condition()
 
-    def of_worker(self, number: int):
-        outer = self
+    def add_of(self, number: int):
+        def add(counter: str, amount: int, /) -> int:
+            with self.condition:
+                self.waiting.add(number)
+                self.let_one_through()
+                self.condition.wait_for(lambda: self.turn == number)
+                self.turn = None
+                self.waiting.remove(number)
+                return self.counter.add(counter, amount)
 
-        class Mine:
-            def add(self, counter: str, amount: int, /) -> int:
-                return outer.call(number, counter, amount)
-
-        return Mine()
-
-    def call(self, number: int, counter: str, amount: int) -> int:
-        with self.condition:
-            self.waiting.add(number)
-            self.let_one_through()
-            self.condition.wait_for(lambda: self.turn == number)
-            self.turn = None
-            self.waiting.remove(number)
-            self.values[counter] = self.values.get(counter, 0) + amount
-            return self.values[counter]
+        return add
 
     def ended(self) -> None:
         with self.condition:
@@ -113,29 +107,26 @@ def test_every_unit_that_is_left_is_handed_out_once_whatever_the_order_of_the_ca
     units = [unit for number, unit in enumerate(units) if number not in kept]  # the others were done before
     plan = make_dispatch_plan(units, one_type, num_workers, load_cost=load_cost)
     counter = CallByCall(lambda count: int(random.integers(count)), num_workers)
-    drawn: list[WorkUnit] = []
 
-    def work(number: int) -> None:
-        drawn.extend(units_of(UnitQueue(plan, counter.of_worker(number), number)))
+    def work(number: int) -> list[WorkUnit]:
+        found = units_of(UnitQueue(plan, SimpleNamespace(add=counter.add_of(number)), number))
         counter.ended()
+        return found
 
-    threads = [threading.Thread(target=work, args=[number]) for number in range(num_workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=30)
+    with ThreadPoolExecutor(num_workers) as threads:
+        drawn = [unit for found in threads.map(work, range(num_workers), timeout=30) for unit in found]
 
     assert sorted(units) == sorted(drawn)
 
 
-def test_no_units_are_no_work_and_one_unit_is_for_one_worker():
-    unit = WorkUnit(0, Bucket(0, 1), 0, 5)
+UNIT = WorkUnit(0, Bucket(0, 1), 0, 5)
 
-    assert ([[], []], [[unit], [], []], [unit]) == (
-        [units_of(queue) for queue in queues_of(make_dispatch_plan([], one_type, 2), 2)],
-        [units_of(queue) for queue in queues_of(make_dispatch_plan([unit], one_type, 3), 3)],
-        units_of(UnitQueue(make_dispatch_plan([unit], one_type, 1), LocalCounter(), 0)),
-    )
+
+@pytest.mark.parametrize(("units", "num_workers", "drawn"), [([], 2, [[], []]), ([UNIT], 3, [[UNIT], [], []])])
+def test_no_units_are_no_work_and_one_unit_is_for_one_worker(units, num_workers, drawn):
+    plan = make_dispatch_plan(units, one_type, num_workers)
+
+    assert [units_of(queue) for queue in queues_of(plan, num_workers)] == drawn
 
 
 def test_another_prefix_begins_anew():
@@ -164,15 +155,12 @@ def test_the_plan_holds_every_unit_once_and_does_not_depend_on_their_order(num_w
 
 
 def test_large_units_come_first_and_small_ones_last_by_falling_cost():
-
     plan = make_dispatch_plan(grid(64, log_normal_edges(4096, seed=2)), one_type, 256)
 
     edges = [unit.num_edges for unit in plan.units]
     large, small = edges[: plan.num_large], edges[plan.first_small :]
-    assert large
-    assert small
-    assert (large, small, max(edges)) == (sorted(large, reverse=True), sorted(small, reverse=True), large[0])
-    assert min(edges) == small[-1]
+    assert (large, small) == (sorted(large, reverse=True), sorted(small, reverse=True))
+    assert (max(edges), min(edges)) == (large[0], small[-1])
     assert max(edges[plan.num_large : plan.first_small]) <= large[-1]
 
 
@@ -183,7 +171,6 @@ def test_large_units_come_first_and_small_ones_last_by_falling_cost():
 @pytest.mark.parametrize("room", [2, 4, 8])
 def test_one_worker_loads_about_as_few_partitions_as_can_be(num_partitions, room):
     """P² / (2 (c - 1)) holds for P much larger than c; the exact bound for 16 partitions and room for 8 is 22."""
-
     loads = num_loads(make_dispatch_plan(grid(num_partitions), one_type, 1, room=room).needs, room)
 
     usual = num_partitions**2 / (2 * (room - 1))
@@ -216,14 +203,12 @@ def test_a_band_keeps_its_partitions_while_the_others_pass():
     assert walk[6] == [Bucket(5, 5)]  # the last to pass begins the next band
 
 
-def test_what_is_needed_again_last_is_dropped():
-    uses = Uses([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
-    held = {1, 2, 9}
+@pytest.mark.parametrize(("room", "left"), [(3, {1, 2}), (2, {1})])
+def test_what_is_needed_again_last_is_dropped(room, left):
+    held, uses = {1, 2, 9}, Uses([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
 
-    evict(held, frozenset({3}), 3, uses, 2)
-    assert held == {1, 2}
-    evict(held, frozenset({3}), 2, uses, 2)
-    assert held == {1}
+    evict(held, frozenset({3}), room, uses, 2)
+    assert held == left
 
 
 # Calls of the store
@@ -255,11 +240,8 @@ def test_a_worker_without_work_joins_the_stripe_that_has_something_left():
     plan = make_dispatch_plan(grid(8), one_type, 2)
     fast, slow = queues_of(plan, 2)
 
-    fast_first, slow_first = fast.claim_next(), slow.claim_next()
-    drawn = list(iter(fast.claim_next, None))
-
-    assert ([fast_first, slow_first], 62) == ([stripe.start for stripe in plan.stripes], len(drawn))
-    assert slow.claim_next() is None
+    assert [fast.claim_next(), slow.claim_next()] == [stripe.start for stripe in plan.stripes]
+    assert (len(list(iter(fast.claim_next, None))), slow.claim_next()) == (62, None)
 
 
 def test_windows_of_a_bucket_stay_in_order_where_one_worker_does_them():

@@ -241,16 +241,6 @@ def test_an_evaluation_has_the_section_of_its_saved_ranks(
         assert report.document["num_queries"] == sum(row["num_queries"] for row in of["strata"])
 
 
-def test_edges_in_memory_have_the_section_too() -> None:
-    edges = Edges([[0, 0, 1], [2, 0, 3]], train=[[[0, 0, 1], [0, 0, 2]]])
-    scorer = edge_scorer(lambda lhs, rel, rhs: (lhs - rhs).abs().float(), num_entities=4, num_relations=1)
-
-    report = evaluate(config_of_keys({"candidates": "all", "breakdowns": ["popularity"]}), model=scorer, edges=edges)
-
-    strata = report.document["popularity"]["answer_half_link"]["strata"]
-    assert [(row["at_least"], row["num_queries"]) for row in strata] == [(0, 2), (1, 2)]
-
-
 def test_a_half_of_thirds_is_a_half() -> None:
     """Whose fixed-point sum is a unit short of it."""
     scores = lambda lhs, rel, rhs: torch.where(lhs < 3, rhs, -rhs).float()  # noqa: E731

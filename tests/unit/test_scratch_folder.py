@@ -24,14 +24,9 @@ def test_what_workers_append_is_read_in_their_order(appended):
     with tempfile.TemporaryDirectory() as folder:
         for worker, name, values in appended:
             ScratchFolder(Path(folder), worker).append(name, np.array(values, np.int64))
+        in_order = sorted(appended, key=lambda part: part[0])
         for name in ("pairs-LHS-1", "pairs-LHS-11", "nobody's"):
-            expected = [
-                value
-                for worker in range(12)
-                for by, of, values in appended
-                if (by, of) == (worker, name)
-                for value in values
-            ]
+            expected = [value for _, of, values in in_order if of == name for value in values]
             assert ScratchFolder(Path(folder), 0).read(name, np.int64).tolist() == expected
 
 
@@ -67,15 +62,14 @@ def test_scratch_folders_go_at_once(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         ScratchFolder(tmp_path / name, 0).append("keys", np.arange(3))
     seen = []
-    monkeypatch.setattr("pbgeval.storage.writing.shutil.rmtree", lambda folder: seen.append(folder.name))
-
+    with monkeypatch.context() as patch:
+        patch.setattr("pbgeval.storage.writing.shutil.rmtree", lambda folder: seen.append(folder.name))
+        remove_scratch(tmp_path)
     remove_scratch(tmp_path)
 
-    assert sorted(seen) == [f"{group}.removed", earlier]
-    monkeypatch.undo()
-    remove_scratch(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes"]  # nothing of ours
+    left = [path.name for path in tmp_path.iterdir()]
+    assert (sorted(seen), left) == ([f"{group}.removed", earlier], ["notes"])  # nothing of ours
     remove_files(tmp_path, ["notes/keys.0"])
-    remove_scratch(tmp_path)
-    remove_scratch(tmp_path)
-    assert not tmp_path.exists()
+    for _ in range(2):
+        remove_scratch(tmp_path)
+        assert not tmp_path.exists()

@@ -15,7 +15,7 @@ from fsspec.implementations.memory import MemoryFile
 from pbgeval.errors import StorageError
 from pbgeval.storage import checkpoint, objects
 from pbgeval.storage.checkpoint import open_embeddings
-from pbgeval.storage.edges import find_buckets
+from pbgeval.storage.edges import EdgeBlock, find_buckets
 from pbgeval.storage.objects import (
     ObjectFolder,
     RemoteObject,
@@ -75,16 +75,19 @@ def test_buckets_in_place_have_the_edges_and_fingerprints_of_files(tmp_path: Pat
         rows = np.arange(50 + 1000 * number)
         pbg_files.write_edges(tmp_path / "edges", bucket, rows, rows % 3, rows[::-1], layout=layout)
     put_all(tmp_path / "edges")
-    files, found = find_buckets(tmp_path / "edges", 2, 2), find_buckets(in_place(tmp_path / "objects"), 2, 2)
 
-    assert list(files) == list(found)
-    for bucket, file in files.items():
-        one = found[bucket]
-        expected = (bucket, file.num_edges, file.rows_per_chunk, file.fingerprint())
-        assert (one.bucket, one.num_edges, one.rows_per_chunk, one.fingerprint()) == expected
-        for name in ("lhs", "rel", "rhs"):
-            assert getattr(file.read(3, 40), name).tolist() == getattr(one.read(3, 40), name).tolist()
-    assert list((tmp_path / "objects").glob("*.h5")) == []
+    of_files, of_objects = (
+        [
+            (bucket, file.bucket, file.num_edges, file.rows_per_chunk, file.fingerprint(), *lists_of(file.read(3, 40)))
+            for bucket, file in find_buckets(folder, 2, 2).items()
+        ]
+        for folder in (tmp_path / "edges", in_place(tmp_path / "objects"))
+    )
+    assert (of_files, []) == (of_objects, list((tmp_path / "objects").glob("*.h5")))
+
+
+def lists_of(block: EdgeBlock) -> list[list[int]]:
+    return [column.tolist() for column in (block.lhs, block.rel, block.rhs)]
 
 
 def test_rows_in_place_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,16 +127,19 @@ def test_a_network_that_fails_while_an_object_is_read_in_place_is_no_damage_of_t
     ) == fault_of(lambda: found.read_rows(0, 40_000), StorageError)
 
 
-def test_the_faults_of_objects_in_place_are_those_of_files(tmp_path: Path) -> None:
-    pbg_files.write_edges(tmp_path / "edges", (0, 2), [0], [0], [0])
-    (tmp_path / "edges" / "edges_0_1.h5").write_bytes(b"no HDF5")
-    put_all(tmp_path / "edges")
-    folder = in_place(tmp_path / "objects")
+@pytest.mark.parametrize(
+    ("num_partitions", "fault"),
+    [
+        (2, r"expected only edges_<l>_<r>.h5 .* found edges_0_2.h5"),
+        (3, r"edges_0_1.h5: expected an HDF5 file that can be opened"),
+    ],
+)
+def test_the_faults_of_objects_in_place_are_those_of_files(tmp_path: Path, num_partitions: int, fault: str) -> None:
+    put("edges_0_2.h5", pbg_files.write_edges(tmp_path, (0, 2), [0], [0], [0]).read_bytes())
+    put("edges_0_1.h5", b"no HDF5")
 
-    with pytest.raises(StorageError, match=r"expected only edges_<l>_<r>.h5 .* found edges_0_2.h5"):
-        find_buckets(folder, 2, 2)
-    with pytest.raises(StorageError, match=r"edges_0_1.h5: expected an HDF5 file that can be opened"):
-        find_buckets(folder, 3, 3)
+    with pytest.raises(StorageError, match=fault):
+        find_buckets(in_place(tmp_path / "objects"), num_partitions, num_partitions)
 
 
 @pytest.mark.parametrize("bug", [KeyError("size"), AttributeError("ls"), AssertionError()])
@@ -142,14 +148,18 @@ def test_a_mistake_of_ours_is_no_fault_of_the_user_s(bug: Exception) -> None:
         raise bug
 
 
-@pytest.mark.parametrize("module", ["botocore.exceptions", "aiohttp.client_exceptions"])
-def test_what_s3_s_libraries_raise_is_one_line(module: str) -> None:
-    library = pytest.importorskip(module)
-    error = library.NoCredentialsError() if module.startswith("botocore") else library.ClientPayloadError("cut")
+@pytest.mark.parametrize(
+    ("module", "name", "fault"),
+    [
+        ("botocore.exceptions", "NoCredentialsError", "needs credentials"),
+        ("aiohttp.client_exceptions", "ClientPayloadError", "cannot read or write the object"),
+    ],
+)
+def test_what_s3_s_libraries_raise_is_one_line(module: str, name: str, fault: str) -> None:
+    kind = getattr(pytest.importorskip(module), name)
 
-    words = "s3://bucket/key: (needs credentials|cannot read or write the object): "
-    with pytest.raises(StorageError, match=words), object_faults("s3://bucket/key"):
-        raise error
+    with pytest.raises(StorageError, match=f"s3://bucket/key: {fault}: "), object_faults("s3://bucket/key"):
+        raise kind
 
 
 @pytest.mark.parametrize("url", ["s3://key:SECRETPW@bucket/x", "s3://bucket/x?X-Amz-Date=1:2&X-Amz-Signature=SECRETPW"])

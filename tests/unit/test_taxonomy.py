@@ -31,9 +31,8 @@ def ancestors(name: str, parents: dict[str, list[str]]) -> set[str]:
 
 
 def slow_distance(one: str, other: str, parents: dict[str, list[str]], depths: dict[str, int]) -> int | None:
-    if one == other or one in ancestors(other, parents) or other in ancestors(one, parents):
-        return abs(depths[one] - depths[other])
-    return None
+    is_related = one == other or one in ancestors(other, parents) or other in ancestors(one, parents)
+    return abs(depths[one] - depths[other]) if is_related else None
 
 
 @st.composite
