@@ -12,6 +12,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -110,8 +111,10 @@ def pick_dataset(random: Random, *patterns: str) -> tuple[Path, str]:
     path = random.choice(sorted(Path().glob(random.choice(patterns or HDF5))))
     names: list[str] = []
     with h5py.File(path) as file:
-        file.visititems(lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) else None)
-    return path, random.choice([name for name in names if "state_dict" not in name])
+        file.visit(names.append)
+        return path, random.choice(
+            [name for name in names if isinstance(file[name], h5py.Dataset) and "state" not in name]
+        )
 
 
 def hdf5_bytes(random: Random) -> Case:
@@ -121,6 +124,7 @@ def hdf5_bytes(random: Random) -> Case:
 
 def hdf5_types(random: Random) -> Case:
     path, name = pick_dataset(random)
+    way = random.choice(("dtype", "converted", "shape", "null"))
     with h5py.File(path, "r+") as file:
         values = file[name][()]
         del file[name]
@@ -128,15 +132,14 @@ def hdf5_types(random: Random) -> Case:
             *((), (0,), values.shape[:-1], (1, *values.shape), (*values.shape, 1), (values.size,), values.shape[::-1]),
             *((values.shape[0] - 1, *values.shape[1:]), (values.shape[0] + 1, *values.shape[1:]), (1,) * 32),
         )
-        way = random.choice(("dtype", "converted", "shape", "null"))
         if way == "dtype":
             file.create_dataset(name, values.shape, random.choice(DTYPES))
-        elif way == "converted":
-            file[name] = values.astype(random.choice(CONVERTED))
-        elif way == "shape":
-            file[name] = np.resize(values, random.choice(shapes))
         else:
-            file[name] = h5py.Empty(values.dtype)
+            file[name] = {
+                "converted": values.astype(random.choice(CONVERTED)),
+                "shape": np.resize(values, random.choice(shapes)),
+                "null": h5py.Empty(values.dtype),
+            }[way]
     return evaluation(random, note=f"{way}: {path}, {name}")
 
 
@@ -172,13 +175,12 @@ def small_files(random: Random) -> Case:
 
 def config_python(random: Random) -> Case:
     program = random.choice(LINES_OF_PYTHON)
-    undamaged = Path("eval.py").read_text(encoding="utf-8")
-    text = undamaged.replace("def get_torchbiggraph_config():\n    return", "settings =")
+    text = (
+        Path("eval.py").read_text(encoding="utf-8").replace("def get_torchbiggraph_config():\n    return", "settings =")
+    )
     inside = "".join(f"    {line}\n" for line in program.splitlines())
-    if random.random() < 0.5:
-        text = f"{text}\ndef get_torchbiggraph_config():\n{inside}    return settings\n"
-    else:
-        text = f"{text}\n{program}\ndef get_torchbiggraph_config():\n    return settings\n"
+    before, within = random.choice((("", inside), (f"{program}\n", "")))
+    text = f"{text}\n{before}def get_torchbiggraph_config():\n{within}    return settings\n"
     Path("eval.py").write_text(text, encoding="utf-8")
     return evaluation(random, end=ANY, note=program[:200])
 
@@ -238,30 +240,22 @@ def damage_text(random: Random, path: Path) -> None:
     path.write_bytes(text)
 
 
-def text_by_name(random: Random) -> Case:
-    names = ["edges.tsv", "edges_known.tsv.gz", "edges_known.tsv.gz", "entity/dynamic_rel_names.json"]
-    damage_text(random, Path(random.choice([*names, "entity/entity_names_user_0.json"])))
-    return evaluation(random)
+def of_text(make: Callable[[Random], Case], *names: str) -> Callable[[Random], Case]:
+    """Damage one of some texts; make the case of a command that reads them all."""
 
+    def mutate(random: Random) -> Case:
+        damage_text(random, Path(random.choice(names)))
+        return make(random)
 
-def text_import(random: Random) -> Case:
-    damage_text(random, Path(random.choice(("edges.tsv", "edges_gzip.tsv.gz", "edges_gzip.tsv.gz"))))
-    return Case(IMPORT_GRAPH)
-
-
-def top_k(random: Random) -> Case:
-    damage_text(random, Path(random.choice(("ranking.txt", "ranking.txt", "test.tsv", "known.tsv", "entities.txt"))))
-    return Case(TOP_K)
+    return mutate
 
 
 def types(random: Random) -> Case:
-    path = Path(random.choice(("taxonomy", "taxonomy", "truth", "ranking")) + ".tsv")
-    if path.stem == "taxonomy" and random.random() < 0.4:
-        chain = [f"t{n}\t{n + 1}\t{f't{n - 1}' if n else 'thing'}" for n in range(random.choice((10, 3000, 100_000)))]
-        odd = ("loop\t1\tloop", "a\t1\tb\nb\t1\ta", f"far\t{10**18}\tthing", f"huge\t{'9' * 5000}\tthing", chain[-1])
-        path.write_text(path.read_text() + "\n".join([*chain, random.choice(odd)]) + "\n")
-    else:
-        damage_text(random, path)
+    """Write a taxonomy that is deep, or no hierarchy."""
+    chain = [f"t{n}\t{n + 1}\t{f't{n - 1}' if n else 'thing'}" for n in range(random.choice((10, 3000, 100_000)))]
+    odd = ("loop\t1\tloop", "a\t1\tb\nb\t1\ta", f"far\t{10**18}\tthing", f"huge\t{'9' * 5000}\tthing", chain[-1])
+    with Path("taxonomy.tsv").open("a") as file:
+        file.write("\n".join([*chain, random.choice(odd)]) + "\n")
     return Case(TYPES)
 
 
@@ -348,15 +342,12 @@ def special_files(random: Random) -> Case:
     }
     arguments = next(arguments for name, arguments in commands.items() if Path(name).exists())
     path.unlink()
-    way = random.choice(("/dev/zero", "/dev/zero", "/dev/null", "/dev/full", "pipe", "pipe", "folder", "loop", "gone"))
-    if way.startswith("/"):
-        path.symlink_to(way)
-    elif way == "pipe":
-        os.mkfifo(path)
-    elif way == "folder":
-        path.mkdir()
-    elif way == "loop":
-        path.symlink_to(path.name)
+    ways: dict[str, Callable[[Path], object]] = {
+        **{place: partial(Path.symlink_to, target=place) for place in ("/dev/zero", "/dev/null", "/dev/full")},
+        **{"pipe": os.mkfifo, "folder": Path.mkdir, "loop": lambda of: of.symlink_to(of.name), "gone": Path.exists},
+    }
+    way = random.choice(("/dev/zero", "pipe", *ways))
+    ways[way](path)
     return Case(arguments, SAME, f"{way} as {path}")
 
 
@@ -370,6 +361,10 @@ class Kind:
 
 
 CHECKPOINTS = ("static", "dynamic")
+NAMES = ("entity/dynamic_rel_names.json", "entity/entity_names_user_0.json")
+TEXTS_OF_NAMES = ("edges.tsv", "edges_known.tsv.gz", "edges_known.tsv.gz", *NAMES)
+TEXTS_OF_RANKS = ("test.tsv", "known.tsv", "entities.txt")
+TEXTS_OF_TYPES = ("taxonomy.tsv", "taxonomy.tsv", "truth.tsv", "ranking.tsv")
 KINDS: dict[str, Kind] = {
     "hdf5_bytes": Kind(hdf5_bytes, CHECKPOINTS, 180),
     "hdf5_types": Kind(hdf5_types, CHECKPOINTS, 100),
@@ -380,10 +375,11 @@ KINDS: dict[str, Kind] = {
     "config_overrides": Kind(config_overrides, CHECKPOINTS, 80),
     "config_sizes": Kind(config_sizes, CHECKPOINTS, 40),
     "config_json": Kind(config_json, CHECKPOINTS, 100),
-    "text_by_name": Kind(text_by_name, ("named",), 80),
-    "text_import": Kind(text_import, ("graph",), 80),
-    "top_k": Kind(top_k, ("topk",), 100),
-    "types": Kind(types, ("types",), 100),
+    "text_by_name": Kind(of_text(evaluation, *TEXTS_OF_NAMES), ("named",), 80),
+    "text_import": Kind(of_text(lambda _: Case(IMPORT_GRAPH), "edges.tsv", *["edges_gzip.tsv.gz"] * 2), ("graph",), 80),
+    "top_k": Kind(of_text(lambda _: Case(TOP_K), *["ranking.txt"] * 2, *TEXTS_OF_RANKS), ("topk",), 100),
+    "types": Kind(types, ("types",), 20),
+    "texts_of_types": Kind(of_text(lambda _: Case(TYPES), *TEXTS_OF_TYPES), ("types",), 80),
     "arrays": Kind(arrays, ("models",), 80),
     "pickles": Kind(pickles, ("models",), 120),
     "safetensors": Kind(safetensors, ("models",), 40),

@@ -14,9 +14,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import typer.main
@@ -25,6 +26,7 @@ from attrs import frozen
 from tests.kit.case import TinyCase
 from tests.patience import PATIENCE
 
+T = TypeVar("T")
 ONCE = ("--config", "--workers", "--output", "--ranking")  # options that a test may give anew
 COMMAND = Path(sys.executable).parent / "kgeval-dist"
 # What typer makes of its declarations, a tenth of a small run: once per process here, as it is for users.
@@ -217,3 +219,12 @@ def writes_nothing(folder: Path) -> Iterator[None]:
 def lacking(text: str, *words: str) -> list[str]:
     """Return the words that a text does not hold."""
     return [word for word in words if word not in text]
+
+
+def with_peak(call: Callable[[], T]) -> tuple[T, int]:
+    """Return what a call returns, and the most bytes that Python held for it."""
+    tracemalloc.start()
+    found = call()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return found, peak

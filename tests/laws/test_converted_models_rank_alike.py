@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +13,11 @@ from pbgeval import Edges, EvalConfig, edge_scorer, evaluate, load_config
 from pbgeval.importing.model import EdgeFiles, EdgeForm, SkippedEdges, import_edges, import_model
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.edges import find_buckets
 from pbgeval.storage.row_files import RANK_COLUMNS
-from tests.contracts.scorer_contract import assert_ranks, some_edges
+from tests.contracts.scorer_contract import assert_ranks, evaluated, some_edges
 from tests.examples import crossed
 from tests.kit.commands import lacking, run_main
+from tests.kit.names import buckets_in, unknown_in
 from tests.saved_ranks import read_ranks
 from tests.systems_reference import DGLKE, DglkeFolder, LibkgeCheckpoint, write_labels
 
@@ -27,47 +27,39 @@ ROUNDED = ("TransE_l2", "TransE", "RotatE")
 
 
 def write_edges(folder: Path) -> dict[str, Path]:
-    edges = {"test": some_edges(NUM_ENTITIES, 4, 20, seed=1), "train": some_edges(NUM_ENTITIES, 4, 90, seed=2)}
-    for name, of_name in edges.items():
-        np.save(folder / f"{name}.npy", np.array(of_name))
-    return {name: folder / f"{name}.npy" for name in edges}
+    paths = {name: folder / f"{name}.npy" for name in ("test", "train")}
+    for path, number in zip(paths.values(), (20, 90), strict=True):
+        np.save(path, np.array(some_edges(NUM_ENTITIES, 4, number, seed=number)))
+    return paths
 
 
 def ranks_of_rows(output: Path, edges: np.ndarray, borders: list[int]) -> dict[tuple[int, Side], tuple[int, ...]]:
     """The counts of each edge's queries, wherever its bucket has put it."""
-    lhs, rhs = (np.searchsorted(borders, edges[:, column], "right") - 1 for column in (0, 2))
+    buckets_E = np.stack([np.searchsorted(borders, edges[:, column], "right") - 1 for column in (0, 2)], axis=1)
     found = {}
-    for bucket in sorted(set(zip(lhs.tolist(), rhs.tolist(), strict=True))):
-        rows = np.flatnonzero((lhs == bucket[0]) & (rhs == bucket[1])).tolist()
+    for bucket in np.unique(buckets_E, axis=0).tolist():
+        rows = np.flatnonzero((buckets_E == bucket).all(axis=1)).tolist()
         for side, columns in read_ranks(output, 0, Bucket(*bucket)).columns.items():
             of_rows = zip(*(columns[name].tolist() for name in RANK_COLUMNS), strict=True)
-            for row, counts in zip(rows, of_rows, strict=True):
-                found[row, side] = counts
+            found |= {(row, side): counts for row, counts in zip(rows, of_rows, strict=True)}
     return found
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", crossed(DGLKE, quick=2))
 def test_in_place_in_memory_and_in_three_partitions_ranks_are_equal(name: str, tmp_path: Path) -> None:
-    model = DglkeFolder(tmp_path / "model", name, labels=True)
-    paths = write_edges(tmp_path)
+    model, paths = DglkeFolder(tmp_path / "model", name, labels=True), write_edges(tmp_path)
     test, train = (np.load(path) for path in paths.values())
     import_model(open_model(model.folder), tmp_path / "converted", 3, EdgeFiles(paths))
-    table = torch.tensor(
-        [[[model.score(lhs, rel, rhs) for rhs in range(41)] for rel in range(4)] for lhs in range(41)],
-        dtype=torch.float64,
-    )
+    scores = [[[model.score(lhs, rel, rhs) for rhs in range(41)] for rel in range(4)] for lhs in range(41)]
+    table = torch.tensor(scores, dtype=torch.float64)
     scorer = edge_scorer(lambda lhs, rel, rhs: table[lhs, rel, rhs], num_entities=41, num_relations=4)
-    settings: dict[str, Any] = {"candidates": "all", "save_ranks": True}
 
-    config = EvalConfig(
-        model=str(model.folder), edge_paths=[str(paths["test"])], train_paths=[str(paths["train"])], **settings
-    )
-    in_place = evaluate(config, output=tmp_path / "in_place", workers=1)
+    report = evaluated(model.folder, {}, test.tolist(), train.tolist(), tmp_path / "in_place")
     converted_config = load_config(tmp_path / "converted" / "eval.py", ["save_ranks=True"])
     converted = evaluate(converted_config, output=tmp_path / "out", workers=1)
     in_memory = evaluate(
-        EvalConfig(**settings),
+        EvalConfig(candidates="all", save_ranks=True),
         output=tmp_path / "memory",
         model=scorer,
         edges=Edges(test, train=[train]),
@@ -76,29 +68,14 @@ def test_in_place_in_memory_and_in_three_partitions_ranks_are_equal(name: str, t
     of_parts = ranks_of_rows(tmp_path / "out", test, BORDERS)
     assert ranks_of_rows(tmp_path / "in_place", test, [0]) == of_parts  # the same rows and the same kernels
     keys = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
-    assert {key: in_place.document[key] for key in keys} == {key: converted.document[key] for key in keys}
-    edges = [tuple(edge) for edge in test.tolist()]
-    known = [tuple(edge) for edge in train.tolist()]
+    assert {key: report.document[key] for key in keys} == {key: converted.document[key] for key in keys}
+    edges, known = ([tuple(edge) for edge in of.tolist()] for of in (test, train))
     assert_ranks(tmp_path / "memory", edges, model.score, NUM_ENTITIES, known)
-    if name not in ROUNDED:
-        assert of_parts == ranks_of_rows(tmp_path / "memory", test, [0])
-        tail = "metrics"
-        assert (
-            in_memory.document[tail]["both.realistic.mean_rank"] == converted.document[tail]["both.realistic.mean_rank"]
-        )
-    else:
+    if name in ROUNDED:
         assert_ranks(tmp_path / "in_place", edges, model.score, NUM_ENTITIES, known, 1e-4)
-
-
-@pytest.mark.slow
-def test_a_converted_model_of_many_workers_and_little_memory_has_the_same_report(tmp_path: Path) -> None:
-    model = DglkeFolder(tmp_path / "model", "TransR")
-    import_model(open_model(model.folder), tmp_path / "converted", 3, EdgeFiles(write_edges(tmp_path)))
-    config = load_config(tmp_path / "converted" / "eval.py")
-
-    one, two = (evaluate(config, output=tmp_path / f"out{workers}", workers=workers).document for workers in (1, 2))
-
-    assert one == two
+    else:
+        mean_ranks = {of.document["metrics"]["both.realistic.mean_rank"] for of in (in_memory, converted)}
+        assert (of_parts, len(mean_ranks)) == (ranks_of_rows(tmp_path / "memory", test, [0]), 1)
 
 
 def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path) -> None:
@@ -112,14 +89,12 @@ def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path)
     printed = run_main(*arguments, "--edges", "test=test.del", cwd=tmp_path).printed
     labelled = ["--edges", "train=train.tsv", "--entities", "entity_ids.del", "--relations", "relation_ids.del"]
     assert run_main(*arguments[:3], "labelled", *labelled, cwd=tmp_path).printed
-    evaluated = run_main("--config", "converted/eval.py", "--workers", "1", "--output", "out", cwd=tmp_path)
+    done = run_main("--config", "converted/eval.py", "--workers", "1", "--output", "out", cwd=tmp_path)
 
     sizes = "37 entities of dimension 8 in 4 partitions, 3 relations (libkge)"
     assert not lacking(printed, sizes, "3 edges of test.del")
-    assert (evaluated.status, lacking(evaluated.out, "3 edges, unfiltered")) == (0, [])
-    (bucket,) = find_buckets(tmp_path / "labelled" / "train", 1, 1).values()
-    edges = bucket.read(0, 2)
-    assert (edges.lhs.tolist(), edges.rel.tolist(), edges.rhs.tolist()) == ([0, 1], [1, 2], [3, 2])
+    assert (done.status, lacking(done.out, "3 edges, unfiltered")) == (0, [])
+    assert buckets_in(tmp_path / "labelled" / "train") == {(0, 0): [(0, 1, 3), (1, 2, 2)]}
     assert '    "likes",\n' in (tmp_path / "converted" / "entity" / "dynamic_rel_names.json").read_text()
 
 
@@ -133,10 +108,9 @@ def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path
     lines = run_main("import-model", "x.pt", "--output", "converted", *labels, cwd=tmp_path).printed.splitlines()
     skipped = "converted/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)"
     assert not lacking(lines, "converted/test: 2 edges of test.tsv", skipped)
-    unknown = (tmp_path / "converted" / "test" / "unknown.tsv").read_text()
-    assert unknown == "what\tname\toccurrences\nentity\tnew\t2\nrelation\teats\t1\n"
-    (bucket,) = find_buckets(tmp_path / "converted" / "test", 1, 1).values()
-    assert bucket.read(0, bucket.num_edges).lhs.tolist() == [0, 1]
+    unknown = {("entity", "new"): 2, ("relation", "eats"): 1}
+    assert unknown_in(tmp_path / "converted" / "test" / "unknown.tsv") == unknown
+    assert buckets_in(tmp_path / "converted" / "test") == {(0, 0): [(0, 1, 3), (1, 2, 2)]}
 
 
 @pytest.mark.parametrize(
@@ -221,13 +195,8 @@ def test_buckets_hold_the_edges_in_their_order_whatever_the_blocks(
     assert import_edges(path, tmp_path / "buckets", EdgeForm(17, 3), num_partitions) == (len(edges), SkippedEdges())
 
     starts = [17 * part // num_partitions for part in range(num_partitions + 1)]
-    expected: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+    expected = defaultdict(list)
     for lhs, rel, rhs in edges:
         left, right = (max(part for part in range(num_partitions) if starts[part] <= at) for at in (lhs, rhs))
-        expected.setdefault((left, right), []).append((lhs - starts[left], rel, rhs - starts[right]))
-    found = {
-        tuple(bucket): list(zip(*(column.tolist() for column in (block.lhs, block.rel, block.rhs)), strict=True))
-        for bucket, file in find_buckets(tmp_path / "buckets", num_partitions, num_partitions).items()
-        for block in [file.read(0, file.num_edges)]
-    }
-    assert found == expected
+        expected[left, right].append((lhs - starts[left], rel, rhs - starts[right]))
+    assert expected == buckets_in(tmp_path / "buckets")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
-import tracemalloc
 from pathlib import Path
 from unittest import mock
 
@@ -14,14 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.errors import DataError, StorageError
-from pbgeval.metrics.given import UnknowableMetricError
+from pbgeval import from_ranks
+from pbgeval.errors import StorageError
+from pbgeval.metrics.given import ListedRanks, UnknowableMetricError
 from pbgeval.models.topk import TopK, read_topk
 from pbgeval.models.triple_lines import triples_of
 from pbgeval.notation import ENDS
+from tests.kit.commands import with_peak
 from tests.kit.refusals import fault_of
 
 TEST = "a\tlikes\tb\nc\tlikes\td\n"
+TWICE, RISING = "a r b\nHeads: x\t1\tx\t1\nTails:\n", "a r b\nHeads:\nTails: x\t1\ty\t2\n"
 RANKING = (
     "a likes b\nHeads: x\t0.9\ta\t0.9\ty\t0.2\t\nTails: c\t0.5\t\n"
     "c likes d\nHeads: \nTails: d\t1.0000\tx\t0.0\t\n"
@@ -50,19 +52,14 @@ def test_a_repeated_edge_is_as_many_queries_as_it_is_evaluated(tmp_path: Path) -
 
     assert read(tmp_path, test="a likes b\n" * 2, ranking=once * 2).edge_Q.tolist() == [0, 0, 1, 1]
     assert read(tmp_path, test="a likes b\n" * 2, ranking=once).counts["num_missing"] == 1
-    with pytest.raises(DataError, match=r"ranking.txt:4: expected edge 'a likes b' once, as it is evaluated"):
-        read(tmp_path, test="a likes b\n", ranking=once * 2)
 
 
 def test_labels_with_spaces_are_found_among_the_evaluated_edges(tmp_path: Path) -> None:
     ranking = "New York in United States\nHeads: York\t1\tNew York\t1\t\nTails:\t\n"
-    found = read(tmp_path, test="New York\tin\tUnited States\n", ranking=ranking)
-
-    assert rows(found) == [(True, 1, 2, 3), (False, 1, 3, 3)]
-    with pytest.raises(DataError, match=r"ranking.txt:1: expected a line that means one evaluated edge"):
-        read(tmp_path, test="a b\tc\td\na\tb c\td\n", ranking="a b c d\nHeads:\nTails:\n")
-    tabs = read(tmp_path, test="a b\tc\td\na\tb c\td\n", ranking="a\tb c\td\nHeads:\nTails:\n")
-    assert tabs.edge_Q.tolist() == [1, 1]
+    assert rows(read(tmp_path, test="New York\tin\tUnited States\n", ranking=ranking)) == [
+        (True, 1, 2, 3),
+        (False, 1, 3, 3),
+    ]
 
 
 def test_entities_of_a_file_are_the_candidates(tmp_path: Path) -> None:
@@ -98,14 +95,29 @@ def test_a_malformed_line_is_an_error_with_its_number(tmp_path: Path, text: str,
     assert fault_of(lambda: read_topk(path, written(tmp_path / "test.tsv", TEST))).startswith(f"{path}{message}")
 
 
-def test_nothing_to_rank_is_refused(tmp_path: Path) -> None:
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"test": ""}, "test.tsv: no edges to evaluate"),
         ({"ranking": ""}, "ranking.txt: no edge of "),
         ({"test": "a b\n"}, "test.tsv:1: expected head, relation and tail, with tabs between, found 'a b'"),
         ({"known": "a\t\tb\n"}, "known.tsv:1: expected head, relation and tail"),
-    ):
-        assert message in fault_of(lambda options=options: read(tmp_path, **options))
+        (
+            {"ranking": "a likes b\nHeads:\nTails:\n" * 2, "test": "a likes b\n"},
+            "ranking.txt:4: expected edge 'a likes b' once, as it is evaluated",
+        ),
+        (
+            {"ranking": "a b c d\nHeads:\nTails:\n", "test": "a b\tc\td\na\tb c\td\n"},
+            "ranking.txt:1: expected a line that means one evaluated edge",
+        ),
+        ({"ranking": TWICE + RISING}, "ranking.txt:2: expected"),  # the first fault is told
+        ({"ranking": RISING + TWICE}, "ranking.txt:3: expected"),
+        ({"ranking": RISING + "a r\n"}, "ranking.txt:3: expected"),
+        ({"ranking": "a r b\n" + TWICE}, "ranking.txt:2: expected"),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    assert message in fault_of(lambda: read(tmp_path, **options))
 
 
 def test_gzip_is_read_and_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
@@ -114,10 +126,7 @@ def test_gzip_is_read_and_memory_does_not_grow_with_the_file(tmp_path: Path) -> 
     path.write_bytes(gzip.compress((RANKING + other * 600).encode(), 1))  # 6 MB
     expected = rows(read(tmp_path, ranking=RANKING + other))
 
-    tracemalloc.start()
-    found = read_topk(path, test)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    found, peak = with_peak(lambda: read_topk(path, test))
 
     assert (rows(found), found.counts["num_not_evaluated"]) == (expected, 600)
     assert peak < 3_000_000
@@ -128,10 +137,7 @@ def test_memory_of_a_query_is_that_of_its_numbers(tmp_path: Path) -> None:
     ranking = written(tmp_path / "ranking.txt", "".join(f"{line}\nHeads: e1\t0.5\nTails:\n" for line in lines))
     test = written(tmp_path / "test.tsv", "\n".join(lines))
 
-    tracemalloc.start()
-    found = read_topk(ranking, test)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    found, peak = with_peak(lambda: read_topk(ranking, test))
 
     assert found.ranks.num_queries == 40_000
     assert peak < 12_000_000  # with tuples and texts it was 30 MB
@@ -228,16 +234,22 @@ def test_blocks_of_edges_give_what_one_edge_after_the_other_gives(
     assert (actual, found.counts, found.num_entities) == (expected, counts, len(names))
 
 
-def test_a_text_of_spaces_means_the_edges_that_its_words_can_be(tmp_path: Path) -> None:
-    for test, text, edge in (
+@pytest.mark.parametrize(
+    ("test", "text", "edge"),
+    [
         ("a b\tr\tc\nd\tr\tc\n", "a b r c", 0),
         ("a\tb r\tc\n", "a b r c", 0),
         (" a\tr\tc \n", " a r c ", 0),
         ("a\tr\tc  d\nx\tr\ty\n", "a r c  d", 0),
-    ):
-        assert read(tmp_path, test=test, ranking=f"{text}\nHeads:\nTails:\n").edge_Q.tolist() == [edge] * 2
-    other = "a b x c\nHeads:\nTails:\nq\tr\tc\td\nHeads:\nTails:\na r c\nHeads:\nTails:\n"
-    assert read(tmp_path, test="a\tr\tc\n", ranking=other).counts["num_not_evaluated"] == 2
+        ("a b\tc\td\na\tb c\td\n", "a\tb c\td", 1),  # by tabs
+    ],
+)
+def test_a_text_of_spaces_means_the_edges_that_its_words_can_be(
+    tmp_path: Path, test: str, text: str, edge: int
+) -> None:
+    assert read(tmp_path, test=test, ranking=f"{text}\nHeads:\nTails:\n").edge_Q.tolist() == [edge] * 2
+    others = "".join(f"{other}\nHeads:\nTails:\n" for other in ("a b x c", "q\tr\tc\td", "a r c"))
+    assert read(tmp_path, test="a\tr\tc\n", ranking=others).counts["num_not_evaluated"] == 2
 
 
 @given(st.lists(st.text("ab \t", max_size=7), min_size=1, max_size=4))
@@ -255,13 +267,6 @@ def test_lines_at_once_give_the_edges_that_one_line_after_the_other_gives(lines:
         assert edges_of(path) == slow
 
 
-def test_the_first_fault_of_a_file_is_the_one_that_is_told(tmp_path: Path) -> None:
-    twice, rising = "a r b\nHeads: x\t1\tx\t1\nTails:\n", "a r b\nHeads:\nTails: x\t1\ty\t2\n"
-    for ranking, line in ((twice + rising, 2), (rising + twice, 3), (rising + "a r\n", 3), ("a r b\n" + twice, 2)):
-        with pytest.raises(StorageError, match=rf"ranking.txt:{line}: expected"):
-            read(tmp_path, ranking=ranking)
-
-
 # Metrics: every completion of the lists lies within the bounds, and the ends are reached.
 
 queries = st.lists(
@@ -270,60 +275,47 @@ queries = st.lists(
 
 
 def listed(found: list[tuple[bool, int, int, int]]):
-    from pbgeval.metrics.given import ListedRanks
-
-    is_listed = np.array([row[0] for row in found])
-    first = np.array([row[1] + 1 for row in found])
-    number = first + np.array([row[2] + row[3] for row in found])
-    last = np.where(is_listed, first + np.array([row[2] for row in found]), number)
-    return ListedRanks(is_listed, first, last, number)
+    is_listed, before, ties, more = (np.array(column) for column in zip(*found, strict=True))
+    number = before + 1 + ties + more
+    return ListedRanks(is_listed, before + 1, np.where(is_listed, before + 1 + ties, number), number)
 
 
 @given(queries, st.sampled_from(["mrr", "hits@2", "mean_rank", "gmr", "hmr", "amri", "zmrr", "median_rank", "ahits@2"]))
 def test_bounds_hold_every_completion_and_are_reached(found, name):
-    from pbgeval import from_ranks
+    ranks, rng = listed(found), np.random.default_rng(0)
+    low, high, number = ranks.optimistic_Q, ranks.pessimistic_Q, ranks.num_candidates_Q
 
-    ranks = listed(found)
-    options = [range(row[1] + 1, ranks.pessimistic_Q[at] + 1) if not row[0] else [None] for at, row in enumerate(found)]
+    def value_of(absent, key):
+        ends = (np.where(ranks.is_listed_Q, of, absent) for of in (low, high))
+        return from_ranks(*ends, number)[key]
+
     for rank_type in ("optimistic", "realistic", "pessimistic"):
-        values = []
-        for ends in (0, -1, None):
-            rng = np.random.default_rng(0)
-            absent = [None if of[0] is None else (rng.choice(of) if ends is None else of[ends]) for of in options]
-            low = [rank if rank is not None else ranks.optimistic_Q[at] for at, rank in enumerate(absent)]
-            high = [rank if rank is not None else ranks.pessimistic_Q[at] for at, rank in enumerate(absent)]
-            values.append(from_ranks(low, high, ranks.num_candidates_Q)[f"{rank_type}.{name}"])
-        low, high = ranks.metrics().bounds(f"{rank_type}.{name}")
-        assert (low, high) == (min(values[:2]), max(values[:2]))
-        assert low - 1e-9 <= values[2] <= high + 1e-9
-        at_last = from_ranks(
-            np.where(ranks.is_listed_Q, ranks.optimistic_Q, ranks.num_candidates_Q),
-            ranks.pessimistic_Q,
-            ranks.num_candidates_Q,
-        )
-        assert at_last[f"{rank_type}.{name}"] == ranks.metrics("last")[f"{rank_type}.{name}"]
+        key = f"{rank_type}.{name}"
+        bounds = ranks.metrics().bounds(key)
+        ends = [value_of(absent, key) for absent in (low, high)]
+        assert bounds == (min(ends), max(ends))
+        assert bounds[0] - 1e-9 <= value_of(rng.integers(low, high + 1), key) <= bounds[1] + 1e-9
+        assert from_ranks(np.where(ranks.is_listed_Q, low, number), high, number)[key] == ranks.metrics("last")[key]
 
 
 def test_what_the_lists_do_not_tell_is_refused_with_the_reason() -> None:
     absent = listed([(True, 0, 0, 4), (False, 3, 0, 4)])
-    metrics = absent.metrics()
+    metrics, zero = absent.metrics(), absent.metrics("zero")
 
     assert (metrics["hits@1"], metrics["hits@3"], metrics["count"]) == (0.5, 0.5, 2)  # the list has three
     assert metrics.bounds("mrr") == (pytest.approx((1 + 1 / 8) / 2), pytest.approx((1 + 1 / 4) / 2))
-    with pytest.raises(UnknowableMetricError, match=r"'mrr' lies between 0.5625 and 0.625: 1 of 2 lists"):
-        metrics["mrr"]
-    for name in ("variance", "std", "mad"):
-        with pytest.raises(UnknowableMetricError, match=f"'{name}' neither grows nor falls with every rank"):
-            metrics[name]
-    assert None is not absent.metrics("last")["variance"]
-    zero = absent.metrics("zero")
+    no_value = "has no value where a true entity that is not listed has no"
+    for of, name, reason in (
+        (metrics, "mrr", "'mrr' lies between 0.5625 and 0.625: 1 of 2 lists"),
+        *((metrics, name, f"'{name}' neither grows nor falls with every") for name in ("variance", "std", "mad")),
+        *((zero, name, no_value) for name in ("mean_rank", "amri", "ahits@1", "median_rank")),
+    ):
+        with pytest.raises(UnknowableMetricError, match=reason):
+            of[name]
+    assert absent.metrics("last")["variance"] is not None
     assert (zero["mrr"], zero["hits@10"], zero["expected.mrr"], zero["count"]) == (0.5, 0.5, 0.5, 2)
-    for name in ("mean_rank", "amri", "ahits@1", "median_rank"):
-        with pytest.raises(UnknowableMetricError, match=r"has no value where a true entity that is not listed has no"):
-            zero[name]
-    of_all_listed = listed([(True, 0, 1, 4)])
+    of_all_listed, nobody = listed([(True, 0, 1, 4)]), listed([(False, 0, 0, 4)]).metrics("zero")
     assert of_all_listed.metrics("last")["variance"] == of_all_listed.metrics("zero")["variance"]
-    nobody = listed([(False, 0, 0, 4)]).metrics("zero")
     assert (nobody["mrr"], nobody["hits@3"]) == (0.0, 0.0)
 
 
@@ -342,36 +334,34 @@ def test_the_safran_vectors_are_equal(reference_path: Path, tmp_path: Path) -> N
     expected = json.loads((folder / "safran_expected.json").read_text())
     graph = folder / expected["dataset"]
     names = json.loads((graph / "dictionary.json").read_text())
-    splits = {}
-    for split in ("train", "valid", "test"):
-        edges = np.load(graph / f"{split}.npy").tolist()
-        labels = [
-            (names["entity_labels"][h], names["relation_labels"][r], names["entity_labels"][t]) for h, r, t in edges
-        ]
-        splits[split] = written(tmp_path / f"{split}.tsv", "".join("\t".join(edge) + "\n" for edge in labels))
+    edges = {split: np.load(graph / f"{split}.npy").tolist() for split in ("train", "valid", "test")}
+    entities, relations = names["entity_labels"], names["relation_labels"]
+    test, *known = (
+        written(
+            tmp_path / f"{split}.tsv",
+            "".join(f"{entities[h]}\t{relations[r]}\t{entities[t]}\n" for h, r, t in edges[split]),
+        )
+        for split in ("test", "train", "valid")
+    )
 
-    found = read_topk(folder / expected["file"], splits["test"], [splits["train"], splits["valid"]])
+    found = read_topk(folder / expected["file"], test, known)
 
-    test_edges = np.load(graph / "test.npy").tolist()
-    by_query = {
-        (tuple(test_edges[found.edge_Q[at]]), found.hidden_Q[at].item()): (*row, found.list_length_Q[at].item())
-        for at, row in enumerate(rows(found))
-    }
+    queries = zip(
+        found.edge_Q.tolist(), found.hidden_Q.tolist(), rows(found), found.list_length_Q.tolist(), strict=True
+    )
+    by_query = {(tuple(edges["test"][edge]), hidden): (*row, length) for edge, hidden, row, length in queries}
     keys = ("in_list", "optimistic", "pessimistic", "num_candidates", "list_length")
     of_vectors = {
         (tuple(query["triple"]), side.value): tuple(query[side.pick("Heads", "Tails")][key] for key in keys)
         for query in expected["queries"]
         for side in ENDS
     }
-    assert (of_vectors, expected["absent"], 0) == (by_query, found.counts["num_absent"], found.counts["num_missing"])
-    assert found.counts["num_known_listed"] == 0
+    counts = [found.counts[f"num_{name}"] for name in ("absent", "missing", "known_listed")]
+    assert (of_vectors, [expected["absent"], 0, 0]) == (by_query, counts)
     metrics = found.ranks.metrics()
     for name in ("mrr", "hits@1", "hits@3", "hits@10"):
-        assert metrics.bounds(f"optimistic.{name}")[1] == pytest.approx(
-            expected["bounds"]["optimistic"][name], rel=1e-12
-        )
-        assert metrics.bounds(f"pessimistic.{name}")[0] == pytest.approx(
-            expected["bounds"]["pessimistic"][name], rel=1e-12
-        )
+        for end, rank_type in ((1, "optimistic"), (0, "pessimistic")):
+            near = pytest.approx(expected["bounds"][rank_type][name], rel=1e-12)
+            assert metrics.bounds(f"{rank_type}.{name}")[end] == near
     truncated = found.ranks.metrics("zero")["pessimistic.mrr"]
     assert truncated == pytest.approx(expected["mrr_truncated_pessimistic_ties"], rel=1e-12)

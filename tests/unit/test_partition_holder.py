@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pbgeval.inputs.dispatch import PartitionCache, UnitQueue, make_dispatch_pla
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import PartitionHolder
 from pbgeval.notation import ENDS, Bucket, WorkUnit
+from pbgeval.ranking.settings import Tables
 from tests.kit.case import TinyCase
 
 NUM_PARTITIONS = 5
@@ -36,41 +38,35 @@ def holder_of(case: TinyCase, room: int, *, reads_ahead: bool = True) -> Partiti
     return PartitionHolder(inputs, {}, torch.device("cpu"), holding, reads_ahead)
 
 
+def entered(holder: PartitionHolder) -> Iterator[tuple[Bucket, Tables]]:
+    """Go through all units."""
+    queue = holder.holding.queue
+    with closing(holder):
+        for index in iter(queue.claim_next, None):
+            bucket = queue.plan.units[index].bucket
+            yield bucket, holder.enter(index, bucket)
+            holder.read_ahead()
+
+
 @pytest.mark.parametrize("room", [2, 3, 4, NUM_PARTITIONS])
 @pytest.mark.parametrize("reads_ahead", [False, True])
 def test_every_unit_gets_its_partitions_whatever_the_room(case: TinyCase, room: int, reads_ahead: bool) -> None:
-    queue = (holder := holder_of(case, room, reads_ahead=reads_ahead)).holding.queue
-    entered = []
-    with closing(holder):
-        while (index := queue.claim_next()) is not None:
-            bucket = queue.plan.units[index].bucket
-            tables = holder.enter(index, bucket)
-            holder.read_ahead()
-            for side in ENDS:
-                expected = holder.inputs.embeddings["user", side.pick(*bucket)].load()
-                assert torch.equal(expected, tables["user", side].embeddings_ND)
-            assert len(holder.holding.held) <= room
-            entered.append(bucket)
+    holder, buckets = holder_of(case, room, reads_ahead=reads_ahead), []
+    for bucket, tables in entered(holder):
+        for side in ENDS:
+            expected = holder.inputs.embeddings["user", side.pick(*bucket)].load()
+            assert torch.equal(expected, tables["user", side].embeddings_ND)
+        assert len(holder.holding.held) <= room
+        buckets.append(bucket)
 
-    assert NUM_PARTITIONS**2 == len(set(entered)) == len(entered)
+    assert NUM_PARTITIONS**2 == len(set(buckets)) == len(buckets)
     assert holder.num_loads <= 1.1 * min_loads(NUM_PARTITIONS * (NUM_PARTITIONS - 1) // 2, room, two_sided=False) + 1
 
 
 def test_a_fault_found_by_reading_ahead_is_raised_when_the_partition_is_needed(case: TinyCase) -> None:
     case.spoil_embeddings("user", 3, row=2, value=math.nan)
-    queue = (holder := holder_of(case, 2)).holding.queue
-    entered: list[Bucket] = []
+    buckets: list[Bucket] = []
 
-    def enter_all() -> None:
-        while (index := queue.claim_next()) is not None:
-            holder.enter(index, queue.plan.units[index].bucket)
-            entered.append(queue.plan.units[index].bucket)
-            holder.read_ahead()
-
-    with (
-        closing(holder),
-        pytest.raises(DataError, match=r"^entity type 'user', partition 3: expected finite numbers, got NaN"),
-    ):
-        enter_all()
-    assert entered
-    assert not any(3 in bucket for bucket in entered)
+    with pytest.raises(DataError, match=r"^entity type 'user', partition 3: expected finite numbers, got NaN"):
+        buckets.extend(bucket for bucket, _ in entered(holder_of(case, 2)))
+    assert [3 in bucket for bucket in buckets] == [False] * len(buckets) != []

@@ -79,12 +79,12 @@ def test_a_shared_file_system_serves_one_read_after_the_other():
 # Bounds
 
 
-def test_the_bound_on_loads_by_hand():
-    assert (
-        [min_loads(pairs, 2, two_sided=False) for pairs in range(4)],
-        [min_loads(pairs, 3, two_sided=False) for pairs in range(5)],
-        [min_loads(pairs, 4, two_sided=True) for pairs in (0, 1, 2, 3, 4, 5)],
-    ) == ([0, 2, 3, 4], [0, 2, 3, 3, 4], [0, 2, 3, 4, 4, 5])
+@pytest.mark.parametrize(
+    ("room", "two_sided", "loads"),
+    [(2, False, [0, 2, 3, 4]), (3, False, [0, 2, 3, 3, 4]), (4, True, [0, 2, 3, 4, 4, 5])],
+)
+def test_the_bound_on_loads_by_hand(room: int, two_sided: bool, loads: list[int]) -> None:
+    assert [min_loads(pairs, room, two_sided=two_sided) for pairs in range(len(loads))] == loads
 
 
 # Grids

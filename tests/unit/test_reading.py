@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,15 +32,16 @@ from pbgeval.storage.checkpoint import read_checkpoint_version
 from pbgeval.storage.entities import read_entity_count, read_entity_names
 from pbgeval.storage.hdf5 import open_hdf5
 from pbgeval.storage.text import check_compressed, fingerprint, read_small_text, text_lines
+from tests.kit.commands import with_peak
 
 RANDOM = random.Random(7)
 NAMES = [f"e{RANDOM.randrange(10**6)}" for _ in range(2000)]
 EDGES = "".join(f"{NAMES[at]}\tr{at % 7}\t{NAMES[-at]}\n" for at in range(1500))
 
 
-def hdf5(path: Path) -> object:
-    with open_hdf5(path) as file:
-        return file
+def hdf5(path: Path) -> None:
+    with open_hdf5(path):
+        pass
 
 
 def lines_of(of: Callable[[Path], object]) -> Callable[[Path], object]:
@@ -98,20 +98,18 @@ def test_gzip_in_several_members_and_with_zeros_behind_is_whole(tmp_path: Path) 
     assert EDGES.splitlines() == [line for _, line in text_lines(path)]
 
 
-def test_a_file_whose_name_ends_in_gz_is_gzip(tmp_path: Path) -> None:
-    path = tmp_path / "known.tsv.gz"
-    for content in (b"", b"\x1f", b"a\tr\tb\n"):  # cut off before its first two bytes, or never compressed
-        path.write_bytes(content)
-        with pytest.raises(StorageError, match=r"no gzip, although its name ends in \.gz"):
-            list(text_lines(path))
+@pytest.mark.parametrize("content", [b"", b"\x1f", b"a\tr\tb\n"])  # cut off within two bytes, or never compressed
+def test_a_file_whose_name_ends_in_gz_is_gzip(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "known.tsv.gz").write_bytes(content)
+
+    assert "no gzip, although its name ends in .gz" in refused(lines_of(text_lines), tmp_path / "known.tsv.gz")
 
 
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the program zstd")
 def test_zstd_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text(EDGES * 20)
-    for name, flags in (("checked", []), ("unchecked", ["--no-check"]), ("small blocks", ["-B4096", "-1"])):
-        subprocess.run(["zstd", "-q", *flags, "plain", "-o", name], cwd=tmp_path, check=True)
-    whole = [(tmp_path / name).read_bytes() for name in ("checked", "unchecked", "small blocks")]
+    commands = [["zstd", "-q", "-c", *flags, "plain"] for flags in ([], ["--no-check"], ["-B4096", "-1"])]
+    whole = [subprocess.run(of, cwd=tmp_path, check=True, stdout=subprocess.PIPE).stdout for of in commands]
     skipped = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
     path = tmp_path / "edges.tsv.zst"
     for content in (*whole, b"".join(whole), skipped + whole[0], whole[1] + skipped):
@@ -122,42 +120,39 @@ def test_zstd_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     cuts = [content[: rng.randrange(4, len(content))] for content in whole for _ in range(24)]
     for damaged in (*cuts, *(content[:-1] for content in whole), whole[0] + b"garbage", whole[0] + skipped[:-1]):
         path.write_bytes(damaged)
-        with pytest.raises(StorageError, match="cannot read this text file: zstd data"):
-            import_text(path)
+        assert "cannot read this text file: zstd data" in refused(import_text, path)
 
 
-def test_lines_do_not_depend_on_where_blocks_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_lines_do_not_depend_on_where_blocks_end(tmp_path: Path, end: str) -> None:
     rng = random.Random(3)
     lines = ["x" * rng.choice([0, 1, 7, 1000, 262143, 262144, 600000]) + "ä\r" * (at % 3) for at in range(60)]
-    for end in ("", "\n"):
-        (tmp_path / "t").write_bytes(("\ufeff" + "\n".join(lines) + end).encode())
-        (tmp_path / "t.gz").write_bytes(gzip.compress((tmp_path / "t").read_bytes()))
-        for name in ("t", "t.gz"):
-            expected = [line.removesuffix("\r") for line in lines]
-            assert list(text_lines(tmp_path / name)) == list(enumerate(expected, 1))
+    content = ("\ufeff" + "\n".join(lines) + end).encode()
+    for name, written in (("t", content), ("t.gz", gzip.compress(content))):
+        (tmp_path / name).write_bytes(written)
+        expected = [line.removesuffix("\r") for line in lines]
+        assert list(text_lines(tmp_path / name)) == list(enumerate(expected, 1))
 
 
-def test_lines_before_a_fault_are_read_and_the_fault_names_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [1, 2, 40_000, 100_000])
+def test_lines_before_a_fault_are_read_and_the_fault_names_its_line(tmp_path: Path, place: int) -> None:
     content = b"".join(b"line %d\n" % at for at in range(1, 100_001))
-    for place in (1, 2, 40_000, 100_000):
-        (tmp_path / "t").write_bytes(content.replace(b"line %d\n" % place, b"l\xffne %d\n" % place))
-        lines = text_lines(tmp_path / "t")
-        assert [next(lines)[0] for _ in range(1, place)] == list(range(1, place))
-        with pytest.raises(StorageError, match=f"t:{place}: expected UTF-8 text, found byte 0xff"):
-            next(lines)
+    (tmp_path / "t").write_bytes(content.replace(b"line %d\n" % place, b"l\xffne %d\n" % place))
+    lines = text_lines(tmp_path / "t")
+
+    assert [next(lines)[0] for _ in range(1, place)] == list(range(1, place))
+    with pytest.raises(StorageError, match=f"t:{place}: expected UTF-8 text, found byte 0xff"):
+        next(lines)
 
 
 @pytest.mark.slow
 def test_a_line_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "bomb.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
+    with gzip.open(tmp_path / "bomb.gz", "wb", compresslevel=1) as file:
         for _ in range(33):
             file.write(bytes(1 << 23))
-    tracemalloc.start()
-    with pytest.raises(StorageError, match="text file: a line of more than 268,435,456 bytes"):
-        list(text_lines(path))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+
+    fault, peak = with_peak(lambda: refused(lines_of(text_lines), tmp_path / "bomb.gz"))
+    assert "text file: a line of more than 268,435,456 bytes" in fault
     assert peak < 300_000_000
 
 

@@ -63,49 +63,43 @@ def faults_of(evaluated: EvalConfig, num_relations: int = 4) -> list[str]:
     return [fault.removeprefix("eval.py: ") for fault in faults]
 
 
-def test_names_and_addresses_become_sorted_numbers_each_once(tmp_path: Path) -> None:
-    found = read(
-        config(
-            tmp_path,
-            restrict_entities=["dee", "user:1:1", "pen", "user:0:0", "pen", "item:0:0"],
-            restrict_relations=["knows", "rel:2", "1"],
-            head_candidates=["bob", "dee"],
-            tail_candidates=["item:0:0"],
-        )
-    )
+def numbers_in(found: Restrictions) -> dict[str, list[int]]:
+    """The numbers of each list that there is."""
+    lists = {"entities": found.entities, "relations": found.relations}
+    lists |= {side.pick("head", "tail"): numbers for side, numbers in found.of_side.items()}
+    assert {np.dtype(np.int64)} >= {array.dtype for array in lists.values() if array is not None}
+    return {name: array.tolist() for name, array in lists.items() if array is not None}
 
-    assert found.entities.tolist() == [0, 4, 7, 8]  # type: ignore[union-attr]
-    assert found.relations.tolist() == [1, 2]  # type: ignore[union-attr]
-    assert {side: numbers.tolist() for side, numbers in found.of_side.items()} == {Side.LHS: [5, 7], Side.RHS: [0]}
-    assert {np.dtype(np.int64)} == {array.dtype for array in (found.entities, found.relations, *found.of_side.values())}  # type: ignore[union-attr]
-    assert found.drops_edges
+
+ALL_LISTS = {
+    "restrict_entities": ["dee", "user:1:1", "pen", "user:0:0", "pen", "item:0:0"],
+    "restrict_relations": ["knows", "rel:2", "1"],
+    "head_candidates": ["bob", "dee"],
+    "tail_candidates": ["item:0:0"],
+}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "entities", "relations"),
+    ("names", "wanted", "numbers"),
     [
+        (NAMES, ALL_LISTS, {"entities": [0, 4, 7, 8], "relations": [1, 2], "head": [5, 7], "tail": [0]}),
         # An address wins over a name of its form, but not where there is no such type.
-        ({"restrict_entities": ["user:0:1"]}, [5], None),
-        ({"restrict_entities": ["x:1:2"]}, [3], None),
+        (NAMES, {"restrict_entities": ["user:0:1"]}, {"entities": [5]}),
+        (NAMES, {"restrict_entities": ["x:1:2"]}, {"entities": [3]}),
         # A name of a relation wins over an index.
-        ({"restrict_relations": ["0"]}, None, [3]),
-        ({"restrict_relations": ["0", "rel:0"]}, None, [0, 3]),
+        (NAMES, {"restrict_relations": ["0"]}, {"relations": [3]}),
+        (NAMES, {"restrict_relations": ["0", "rel:0"]}, {"relations": [0, 3]}),
+        # Names of types beside each other do not need to be there.
+        ({("user", 1): NAMES["user", 1]}, {"restrict_entities": ["dee", "ann", "item:0:2"]}, {"entities": [2, 7, 8]}),
+        ({}, {"restrict_entities": ["user:0:0"]}, {"entities": [4]}),
     ],
 )
-def test_addresses_win_over_names_of_entities_and_names_of_relations_over_indices(
-    tmp_path: Path, wanted: dict[str, list[str]], entities: list[int] | None, relations: list[int] | None
+def test_names_and_addresses_become_sorted_numbers_each_once(
+    tmp_path: Path, names: dict[tuple[str, int], list[str]], wanted: dict[str, list[str]], numbers: dict[str, list[int]]
 ) -> None:
-    found = read(config(tmp_path, **wanted))
+    found = read(config(tmp_path, names, **wanted))
 
-    assert [entities, relations] == [None if of is None else of.tolist() for of in (found.entities, found.relations)]
-
-
-def test_names_of_types_beside_each_other_do_not_need_to_be_there(tmp_path: Path) -> None:
-    only_users = {("user", 1): NAMES["user", 1]}
-
-    assert read(  # type: ignore[union-attr]
-        config(tmp_path, only_users, restrict_entities=["dee", "ann", "item:0:2"])
-    ).entities.tolist() == [2, 7, 8]
+    assert (numbers_in(found), found.drops_edges) == (numbers, True)
 
 
 @settings(max_examples=examples(20))
@@ -223,44 +217,43 @@ def test_without_files_of_names_an_address_is_asked_for(tmp_path: Path) -> None:
         f"restrict_entities: unknown entity 'ann': no entity_names_<type>_<partition>.json in {tmp_path}; "
         "write type:partition:row"
     ] == faults_of(config(tmp_path, {}, restrict_entities=["ann", "user:0:0"]))
-    assert read(config(tmp_path, {}, restrict_entities=["user:0:0"])).entities.tolist() == [4]  # type: ignore[union-attr]
 
 
-def test_an_address_of_a_type_that_no_relation_uses_is_not_asked_for_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("names", "wanted"), [(NAMES | {("tag", 0): ["red"]}, ["tag:0:0", "red"]), ({}, ["tag:0:0"])])
+def test_an_address_of_a_type_that_no_relation_uses_is_not_asked_for_again(
+    tmp_path: Path, names: dict[tuple[str, int], list[str]], wanted: list[str]
+) -> None:
     """With the type declared, with a file of its names, and without any file of names."""
     entities = {name: EntitySchema(num_partitions=1) for name in ("user", "item", "tag")}
-    wanted = "expected the name or type:partition:row of an entity of a type that relations use (item, user)"
-    with_names = config(
-        tmp_path, NAMES | {("tag", 0): ["red"]}, restrict_entities=["tag:0:0", "red"], entities=entities
-    )
-    assert faults_of(with_names) == [
-        f"restrict_entities: unknown entity 'tag:0:0'; {wanted}",
-        f"restrict_entities: unknown entity 'red'; {wanted}",
+    expected = "expected the name or type:partition:row of an entity of a type that relations use (item, user)"
+
+    assert faults_of(config(tmp_path, names, restrict_entities=wanted, entities=entities)) == [
+        f"restrict_entities: unknown entity {name!r}; {expected}" for name in wanted
     ]
-    (tmp_path / "bare").mkdir()
-    bare = config(tmp_path / "bare", {}, restrict_entities=["tag:0:0"], entities=entities)
-    assert faults_of(bare) == [f"restrict_entities: unknown entity 'tag:0:0'; {wanted}"]
 
 
 def test_names_that_are_not_one_per_entity_are_refused(tmp_path: Path) -> None:
-    evaluated = config(tmp_path, {("user", 0): ["ann", "bob"]}, restrict_entities=["ann"])
-    with pytest.raises(StorageError, match=r"entity_names_user_0\.json: expected 3 names, one per entity, found 2"):
-        read(evaluated)
-    with pytest.raises(StorageError, match=r"dynamic_rel_names\.json: expected 3 names, one per relation"):
-        read(dynamic(tmp_path, ["r"], restrict_relations=["r"]), num_relations=3)
+    for evaluated, fault in (
+        (config(tmp_path, {("user", 0): ["ann", "bob"]}, restrict_entities=["ann"]), "entity_names_user_0.json"),
+        (dynamic(tmp_path, ["r", "s"], restrict_relations=["r"]), "dynamic_rel_names.json"),
+    ):
+        with pytest.raises(StorageError, match=f"{fault}: expected 3 names, one per .*, found 2"):
+            read(evaluated, num_relations=3)
 
 
-def test_dynamic_relations_have_the_names_of_their_file_or_indices(tmp_path: Path) -> None:
-    unnamed = dynamic(tmp_path, None, restrict_relations=["rel:2", "0"])
-    assert read(unnamed, 3).relations.tolist() == [0, 2]  # type: ignore[union-attr]
-    assert faults_of(dynamic(tmp_path, None, restrict_relations=["any"]), 3) == [
+@pytest.mark.parametrize(
+    ("names", "wanted", "numbers", "labels"),
+    [(None, ["rel:2", "0"], [0, 2], ["0", "1", "2"]), (["r", "s", "t"], ["t", "rel:1"], [1, 2], ["r", "s", "t"])],
+)
+def test_dynamic_relations_have_the_names_of_their_file_or_indices(
+    tmp_path: Path, names: list[str] | None, wanted: list[str], numbers: list[int], labels: list[str]
+) -> None:
+    evaluated = dynamic(tmp_path, names, restrict_relations=wanted)
+
+    assert (numbers_in(read(evaluated, 3)), relation_labels(evaluated, 3)) == ({"relations": numbers}, labels)
+    assert names or faults_of(dynamic(tmp_path, None, restrict_relations=["any"]), 3) == [
         "restrict_relations: unknown relation 'any': relations have no names (dynamic_rel_names.json); write 'rel:0'"
     ]
-    assert relation_labels(unnamed, 3) == ["0", "1", "2"]
-
-    named = dynamic(tmp_path, ["r", "s", "t"], restrict_relations=["t", "rel:1"])
-    assert read(named, 3).relations.tolist() == [1, 2]  # type: ignore[union-attr]
-    assert relation_labels(named, 3) == ["r", "s", "t"]
     assert relation_labels(config(tmp_path), 4) == ["likes", "knows", "likes", "0"]
 
 

@@ -6,7 +6,9 @@ import os
 import struct
 import zlib
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -191,14 +193,17 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path, reader: str, found: str) 
     assert fault_of(replace(tmp_path, reader, NO_DATASET[found])).startswith(f"{tmp_path}/")
 
 
-def test_what_is_missing_is_said_with_numbers(tmp_path: Path) -> None:
-    for missing, expected in (
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [
         ("half written", "3 of 6 chunks were never written"),
         ("a gap", "12 of 24 values were never written"),
-        ("a short raw file", f"142 of 192 bytes of {tmp_path}/raw were never written"),
-    ):
-        line = fault_of(replace(tmp_path, "lhs", MISSING[missing]))
-        assert line.startswith(f"{tmp_path}/edges_0_0.h5: dataset lhs: {expected}")
+        ("a short raw file", "142 of 192 bytes of {folder}/raw were never written"),
+    ],
+)
+def test_what_is_missing_is_said_with_numbers(tmp_path: Path, missing: str, expected: str) -> None:
+    line = fault_of(replace(tmp_path, "lhs", MISSING[missing]))
+    assert line.startswith(f"{tmp_path}/edges_0_0.h5: dataset lhs: {expected.format(folder=tmp_path)}")
 
 
 def linked(file: h5py.File, name: str, values: np.ndarray) -> None:
@@ -241,16 +246,15 @@ def compact() -> h5py.h5p.PropDCID:
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("reader", ["lhs", "rel", "rhs", "weight", "embeddings", "model"])
 def test_rows_that_lie_elsewhere_in_the_folder_are_read(tmp_path: Path, reader: str, stored: str) -> None:
+    rows_of: Callable[[Any], Any] = {
+        "embeddings": lambda tensor: tensor,
+        "model": lambda model: model.operators[0, Side.RHS]["diagonal"],
+    }.get(reader, attrgetter(reader))
+
     expected = READERS[reader][2](written(tmp_path / "plain", reader))
     found = replace(tmp_path / "stored", reader, STORED[stored])()
 
-    if reader == "embeddings":
-        assert expected.tolist() == found.tolist()
-    elif reader == "model":
-        parameters = [model.operators[0, Side.RHS]["diagonal"].tolist() for model in (expected, found)]
-        assert parameters[0] == parameters[1]
-    else:
-        assert getattr(expected, reader).tolist() == getattr(found, reader).tolist()
+    assert rows_of(expected).tolist() == rows_of(found).tolist()
 
 
 @pytest.mark.parametrize("how", ["link", "virtual", "external", "symbolic"])
@@ -258,30 +262,25 @@ def test_rows_that_lie_elsewhere_in_the_folder_are_read(tmp_path: Path, reader: 
 def test_rows_outside_the_folder_are_read_only_where_the_user_says_so(
     tmp_path: Path, reader: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
+    there, raw = os.fspath(tmp_path / "x.h5"), os.fspath(tmp_path / "raw")
 
     def make(file: h5py.File, name: str, values: np.ndarray) -> None:
-        with h5py.File(outside / "x.h5", "w") as other:
+        form = (values.shape, values.dtype)
+        with h5py.File(there, "w") as other:
             other["values"] = values
-        values.tofile(outside / "raw")
-        there, form = os.fspath(outside / "x.h5"), (values.shape, values.dtype)
+        values.tofile(raw)
         (Path(file.filename).parent / "here.h5").symlink_to(there)
         ways = {
             "link": lambda: file.__setitem__(name, h5py.ExternalLink(there, "values")),
             "symbolic": lambda: file.__setitem__(name, h5py.ExternalLink("here.h5", "values")),
             "virtual": lambda: virtual(file, name, *form, h5py.VirtualSource(there, "values", *form)),
-            "external": lambda: file.create_dataset(
-                name, *form, external=[(os.fspath(outside / "raw"), 0, values.nbytes)]
-            ),
+            "external": lambda: file.create_dataset(name, *form, external=[(raw, 0, values.nbytes)]),
         }
         ways[how]()
 
     read = replace(tmp_path / "in", reader, make)
-    line = fault_of(read)
+    assert "outside the folder of the file; set PBGEVAL_FOLLOW_LINKS=1" in fault_of(read)
     monkeypatch.setenv("PBGEVAL_FOLLOW_LINKS", "1")
-
-    assert "outside the folder of the file; set PBGEVAL_FOLLOW_LINKS=1" in line
     if reader == "ranks":
         assert "in one piece, found int64 of shape (24,) in pieces" in fault_of(read)  # rows are written where they lie
     else:
@@ -316,12 +315,12 @@ def test_sizes_that_the_file_does_not_have_on_the_disk_are_refused(
 @pytest.mark.parametrize("power", [31, 40, 60, 62])
 def test_edges_that_only_the_header_declares_are_refused(tmp_path: Path, power: int, with_size: bool) -> None:
     path = written(tmp_path, "lhs") / "edges_0_0.h5"
-    header = path.read_bytes()
-    rows, size = struct.pack("<QQ", NUM_ROWS, NUM_ROWS), struct.pack("<Q", NUM_ROWS * 8)  # rows: now and at most
-    assert 3 == header.count(rows) == header.count(size)
-    header = header.replace(rows, struct.pack("<QQ", 1 << power, 1 << power))
-    if with_size:
-        header = header.replace(size, struct.pack("<Q", (8 << power) % (1 << 64)))
+    header, size = path.read_bytes(), NUM_ROWS * 8
+    changes = {struct.pack("<QQ", NUM_ROWS, NUM_ROWS): struct.pack("<QQ", 1 << power, 1 << power)}  # now and at most
+    changes |= {struct.pack("<Q", size): struct.pack("<Q", (8 << power) % (1 << 64))} if with_size else {}
+    assert [header.count(sound) for sound in changes] == [3] * len(changes)
+    for sound, damaged in changes.items():
+        header = header.replace(sound, damaged)
     path.write_bytes(header)
 
     assert "dataset rel: " in fault_of(lambda: read_edges(tmp_path))

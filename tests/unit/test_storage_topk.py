@@ -7,12 +7,13 @@ import json
 import math
 import pickle
 from pathlib import Path
+from unittest import mock
 
 import h5py
 import numpy as np
 import pytest
 
-from pbgeval.errors import OutputError, StorageError
+from pbgeval.errors import OutputError
 from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage import entities as labels_module
 from pbgeval.storage import topk as topk_module
@@ -25,6 +26,7 @@ from pbgeval.storage.topk import (
     write_topk_table,
 )
 from tests.kit.pbg_files import write_edges
+from tests.kit.refusals import fault_of
 
 BUCKET = Bucket(0, 1)
 SIZES = {("user", 0): 3, ("user", 1): 2, ("item", 0): 4}
@@ -137,39 +139,31 @@ def test_dynamic_relations_share_one_pair_of_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("budget_bytes", [0, 60, 10**6])
-def test_names_are_right_whatever_is_kept_of_them_and_read_once_if_all_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget_bytes: int
-) -> None:
-    reads: list[tuple[str, int]] = []
-    read = labels_module.read_entity_names
-
-    def counted(path: Path, entity_type: str, partition: int, size: int) -> list[str] | None:
-        reads.append((entity_type, partition))
-        return read(path, entity_type, partition, size)
-
-    monkeypatch.setattr(labels_module, "read_entity_names", counted)
-    entities = vocabulary(tmp_path, budget_bytes=budget_bytes).entities
+def test_names_are_right_whatever_is_kept_of_them_and_read_once_if_all_fit(tmp_path: Path, budget_bytes: int) -> None:
     partitions, rows = np.array([1, 0, 1, 0]), np.array([1, 2, 0, 2])
-    for _ in range(3):
-        assert (
-            entities.look_up("user", partitions, rows),
-            entities.look_up("item", np.array([0]), np.array([3])),
-            entities.look_up("item", partitions[:0], rows[:0]),
-        ) == (["eve", "cy", "dee", "cy"], ["item:0:3"], [])
+    with mock.patch.object(labels_module, "read_entity_names", side_effect=labels_module.read_entity_names) as read:
+        entities = vocabulary(tmp_path, budget_bytes=budget_bytes).entities
+        for _ in range(3):
+            assert (
+                entities.look_up("user", partitions, rows),
+                entities.look_up("item", np.array([0]), np.array([3])),
+                entities.look_up("item", partitions[:0], rows[:0]),
+            ) == (["eve", "cy", "dee", "cy"], ["item:0:3"], [])
 
-    assert (len(reads) == 3) == (budget_bytes == 10**6)
+    assert (read.call_count == 3) == (budget_bytes == 10**6)
 
 
 def test_names_of_another_graph_and_files_that_cannot_be_written_are_faults(tmp_path: Path) -> None:
     file = create(tmp_path)
     file.write(Side.LHS, 0, best([[0, 0]], [[0, 0]], [[0.5, 0.5]]))
-    with pytest.raises(StorageError, match=r"entity_names_user_0\.json: expected 3 names, one per entity, found 2; "):
-        write_topk_table(file, edges(tmp_path), vocabulary(tmp_path, {("user", 0): ["ann", "bob"]}))
-    assert [path.name for path in file.path.parent.iterdir()] == ["topk_0_1.h5"]
-
-    file.path.with_suffix(".tsv").mkdir()
-    with pytest.raises(OutputError, match=r"topk_0_1\.tsv: cannot write this file: Is a directory"):
-        write_topk_table(file, edges(tmp_path), vocabulary(tmp_path))
     (tmp_path / "other").write_text("")
-    with pytest.raises(OutputError, match=r"topk_0_1\.h5: cannot write this file: Not a directory"):
-        create(tmp_path / "other")
+
+    def write_table(names: dict[tuple[str, int], list[str]] = NAMES) -> object:
+        return write_topk_table(file, edges(tmp_path), vocabulary(tmp_path, names))
+
+    fault = fault_of(lambda: write_table({("user", 0): ["ann", "bob"]}))
+    assert "entity_names_user_0.json: expected 3 names, one per entity, found 2; " in fault
+    assert [path.name for path in file.path.parent.iterdir()] == ["topk_0_1.h5"]
+    file.path.with_suffix(".tsv").mkdir()
+    assert "topk_0_1.tsv: cannot write this file: Is a directory" in fault_of(write_table)
+    assert "topk_0_1.h5: cannot write this file: Not a dir" in fault_of(lambda: create(tmp_path / "other"), OutputError)
