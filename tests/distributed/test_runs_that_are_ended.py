@@ -101,7 +101,7 @@ def goes_on_to_the_same_numbers(case: TinyCase, undisturbed: dict[str, str], out
     later = [line for line in unit_log(output) if f"log-{line['writer']}.jsonl" not in logs]
     begun = [line["unit"] for line in later if line["event"] == "start"]
     assert (9, set()) == (len(kept) + len(begun), kept.intersection(begun))
-    assert 9 == len(kept.union(begun))
+    assert len(kept.union(begun)) == 9
     assert bool(kept) == any(line["event"] == "restored" for line in later)
 
 

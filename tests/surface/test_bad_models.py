@@ -29,18 +29,19 @@ def write_config(root: Path, model: str, options: dict[str, Any]) -> None:
     (root / "eval.json").write_text(json.dumps(config))
 
 
-def of_graphstorm(decoder: str, **how: bool) -> World:
-    def make(root: Path) -> None:
-        model = GraphStormFolder(root / "emb", decoder, **how)
-        if how.get("remapped"):
-            model.write_id_maps(root / "maps")
-        write_config(root, "emb", model.options | ({"id_maps": "../maps"} if how.get("remapped") else {}))
+@damage
+def make_graphstorm(root: Path, decoder: str, **how: bool) -> None:
+    model = GraphStormFolder(root / "emb", decoder, **how)
+    id_maps = {"id_maps": "../maps"} if "remapped" in how else {}
+    if id_maps:
+        model.write_id_maps(root / "maps")
+    write_config(root, "emb", model.options | id_maps)
 
-    return World(make, RUN)
 
-
-def of_pyg(file: str, name: str = "transe") -> World:
-    return World(lambda root: (root.mkdir(), write_config(root, file, PygState(root / file, name).options)), RUN)
+@damage
+def make_pyg(root: Path, file: str, name: str = "transe") -> None:
+    root.mkdir()
+    write_config(root, file, PygState(root / file, name).options)
 
 
 def make_dglke(root: Path) -> None:
@@ -48,16 +49,13 @@ def make_dglke(root: Path) -> None:
     write_config(root, "dglke", {"model": "distmult"})
 
 
-def of_gigl(save: Callable[[Path, Any], object], **more: int) -> World:
-    """A world of a model that is saved in a way of a distributed checkpoint."""
-
-    def make(root: Path) -> None:
-        root.mkdir()
-        model = GiglModel("translation", "identity", "dot")
-        save(root / "model", model.state)
-        write_config(root, "model", model.options | more)
-
-    return World(make, RUN)
+@damage
+def make_gigl(root: Path, save: Callable[[Path, Any], object], **more: int) -> None:
+    """Save a model in a way of a distributed checkpoint."""
+    root.mkdir()
+    model = GiglModel("translation", "identity", "dot")
+    save(root / "model", model.state)
+    write_config(root, "model", model.options | more)
 
 
 def save_indexed(folder: Path, state: Any) -> None:
@@ -76,13 +74,13 @@ def make_parquet(root: Path) -> None:
     write_config(root, ".", {"model": "distmult", "entities": "entity.parquet", "relations": "relation.parquet"})
 
 
-GRAPHSTORM, REMAPPED = of_graphstorm("rotate"), of_graphstorm("distmult", remapped=True)
-HDF5, PYG, SAFETENSORS = of_graphstorm("distmult", hdf5=True), of_pyg("model.pt"), of_pyg("model.safetensors")
-PYG_COMPLEX, PYG_ROTATE = of_pyg("model.pt", "complex"), of_pyg("model.pt", "rotate")
-DGLKE = World(make_dglke, RUN)
-GIGL, INDEXED = of_gigl(save_checkpoint), of_gigl(save_indexed)
-SHARDS = of_gigl(functools.partial(save_checkpoint, safetensors=True), num_files=2)
-PARQUET = World(make_parquet, RUN)
+GRAPHSTORM, HDF5 = World(make_graphstorm("rotate"), RUN), World(make_graphstorm("distmult", hdf5=True), RUN)
+REMAPPED = World(make_graphstorm("distmult", remapped=True), RUN)
+PYG, SAFETENSORS = World(make_pyg("model.pt"), RUN), World(make_pyg("model.safetensors"), RUN)
+PYG_COMPLEX, PYG_ROTATE = (World(make_pyg("model.pt", name), RUN) for name in ("complex", "rotate"))
+DGLKE, PARQUET = World(make_dglke, RUN), World(make_parquet, RUN)
+GIGL, INDEXED = World(make_gigl(save_checkpoint), RUN), World(make_gigl(save_indexed), RUN)
+SHARDS = World(make_gigl(functools.partial(save_checkpoint, safetensors=True), num_files=2), RUN)
 ITEMS = "emb/item/embed-00001.pt"
 
 

@@ -26,6 +26,7 @@ from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS
 from tests.contracts.scorer_contract import assert_ranks, assert_ranks_of_side, evaluated, some_edges
 from tests.examples import crossed
+from tests.kit.faults import Damage, damage, write
 from tests.kit.refusals import fault_of
 from tests.systems_reference import DGLKE, LIBKGE, LIBKGE_MODULES, DglkeFolder, LibkgeCheckpoint, save
 
@@ -192,20 +193,17 @@ def test_a_table_is_a_private_copy(tmp_path: Path) -> None:
     assert (whole.is_shared(), value != 7.0) == (False, True)
 
 
-def arguments(**changes: Any) -> Callable[[Path], object]:
+@damage
+def arguments(folder: Path, **changes: Any) -> None:
     """Change the arguments of a training; those that are None go."""
-
-    def act(folder: Path) -> None:
-        given = json.loads((folder / "config.json").read_text()) | changes
-        (folder / "config.json").write_text(json.dumps({key: of for key, of in given.items() if of is not None}))
-
-    return act
+    given = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps({key: of for key, of in given.items() if of is not None}))
 
 
-def table(name: str, content: bytes | np.ndarray) -> Callable[[Path], object]:
+def table(name: str, content: bytes | np.ndarray) -> Damage:
     """Write an array, or what shall be one."""
     if isinstance(content, bytes):
-        return lambda folder: (folder / name).write_bytes(content)
+        return write(name, content)
     return lambda folder: np.save(folder / name, content)
 
 
@@ -248,7 +246,7 @@ FAULTS = [
     *(
         (
             "DistMult",
-            lambda folder, text=text: (folder / "config.json").write_text(text),
+            write("config.json", text),
             "config.json: cannot read the arguments of a training",
         )
         for text in ("[" * 100_000, "{", '{"gamma": ' + "9" * 10_000 + "}", "\0")

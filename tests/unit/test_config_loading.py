@@ -239,38 +239,25 @@ def test_a_file_that_cannot_be_opened_gives_one_line(folder: Path, monkeypatch: 
 # where paths lead
 
 
-def test_paths_from_get_config_start_in_its_folder_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = folder.parent
-    (elsewhere / "entity").mkdir()
-    monkeypatch.chdir(elsewhere)
-
-    config = load_config(write(folder / "eval.py", OURS))
-    assert str(folder / "entity") == config.entity_path
-
-    (folder / "entity").rmdir()
-    assert (
-        f"eval.py: entity_path: no such directory: {folder / 'entity'} (entity, relative to the config's folder)",
-    ) == faults_of(folder / "eval.py")
-
-
-@pytest.mark.parametrize("name", ["eval.py", "eval.json"])
-def test_paths_of_pbg_start_in_the_working_directory_then_in_the_configs_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize(
+    ("name", "text"), [("ours.py", OURS), ("eval.py", THEIRS), ("eval.json", json.dumps(SETTINGS))]
+)
+def test_paths_start_in_the_configs_folder_those_of_pbg_in_the_working_directory_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
     elsewhere = folder.parent
     (elsewhere / "entity").mkdir()
     monkeypatch.chdir(elsewhere)
-    write(folder / name, json.dumps(SETTINGS) if name.endswith("json") else THEIRS)
+    write(folder / name, text)
 
     config = load_config(os.path.join("place", name))
-    assert (str(elsewhere / "entity"), [str(folder / "edges")]) == (config.entity_path, config.edge_paths)
-    assert str(folder / "checkpoint") == config.checkpoint_path
+    places = ((folder if name == "ours.py" else elsewhere) / "entity", folder / "checkpoint", folder / "edges")
+    assert list(map(str, places)) == [config.entity_path, config.checkpoint_path, *config.edge_paths]
 
     (folder / "edges").rmdir()
-    assert (
-        f"{name}: edge_paths[0]: no such directory: {elsewhere / 'edges'} (edges, relative to the working directory) "
-        f"or {folder / 'edges'} (edges, relative to the config's folder)",
-    ) == faults_of(folder / name)
+    there = f"{elsewhere / 'edges'} (edges, relative to the working directory) or " if name != "ours.py" else ""
+    fault = f"no such directory: {there}{folder / 'edges'} (edges, relative to the config's folder)"
+    assert (f"{name}: edge_paths[0]: {fault}",) == faults_of(folder / name)
 
 
 def test_a_file_in_the_place_of_a_directory_and_an_absolute_path_are_said_to_be(

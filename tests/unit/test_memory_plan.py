@@ -84,7 +84,6 @@ def test_a_higher_limit_makes_no_block_smaller_while_queries_stay_where_they_are
     ],
 )
 def test_partitions_in_memory(limit: int | None, available: int, expected: tuple[int, bool]) -> None:
-
     assert plan_room(limit, 10**6, available, GB // 2, fewest=2, most=16) == expected
 
 

@@ -181,7 +181,6 @@ def test_one_worker_loads_about_as_few_partitions_as_can_be(num_partitions, room
 
 @pytest.mark.parametrize(("room", "limit"), [(2, 1.01), (4, 1.1), (8, 1.2)])
 def test_one_worker_loads_few_partitions_of_two_types(room, limit):
-
     assert num_loads(make_dispatch_plan(grid(64), two_types, 1, room=room).needs, room) <= limit * 64**2 / (room - 1)
 
 

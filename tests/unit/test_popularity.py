@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,17 +81,15 @@ def counts_of(query: Found, counts: Counter[Link]) -> dict[str, int]:
     }
 
 
-def averages(queries: list[Found], weight: Callable[[Found], Fraction | float]) -> dict[str, float]:
+def averages(queries: list[Found], weight: Callable[[Found], Fraction | float]) -> dict[str, float | None]:
     """Means of realistic ranks; weights are added up as they are."""
+    values: dict[str, Callable[[Fraction], Fraction]] = {"mean_reciprocal_rank": lambda rank: 1 / rank}
+    values |= {f"hits_at_{k}": lambda rank, k=k: Fraction(rank <= k) for k in CUTOFFS}
     found = {}
-    for label in ("head", "tail", "both"):
+    for label, (name, value) in product(("head", "tail", "both"), values.items()):
         of_label = [query for query in queries if label in ("both", query.side)]
-        total = sum(weight(query) for query in of_label)
-        values = {"mean_reciprocal_rank": lambda rank: 1 / rank}
-        values |= {f"hits_at_{k}": lambda rank, k=k: Fraction(rank <= k) for k in CUTOFFS}
-        for name, value in values.items():
-            sums = sum(weight(query) * value(query.rank) for query in of_label)
-            found[f"{label}.realistic.{name}"] = float(sums / total) if of_label else None
+        sums = sum(weight(query) * value(query.rank) for query in of_label)
+        found[f"{label}.realistic.{name}"] = float(sums / sum(map(weight, of_label))) if of_label else None
     return found
 
 
@@ -104,34 +103,36 @@ def reference(queries: list[Found], training: list[Buckets]) -> dict[str, Any]:
     of_queries = {query: counts_of(query, counts) for query in queries}
     edges = {query.at for query in queries}  # that are ranked on some side
     frequency = Counter(key_of(side, at) for side in ("head", "tail") for at in edges)
-    total = sum(reciprocal(query) for query in queries)
+    total = sum(map(reciprocal, queries))
+
+    def shares(some: list[Found]) -> dict[str, float]:
+        return {"query_share": len(some) / len(queries), "mrr_share": float(sum(map(reciprocal, some)) / total)}
+
     section = {}
     for measure in popularity.MEASURES:
         count = {query: of[measure] for query, of in of_queries.items()}
-        strata = defaultdict(list)
-        for query, number in count.items():
-            strata[len(str(number)) if number else 0].append(query)
-        rows = []
-        for digits, members in sorted(strata.items()):
-            row = {"at_least": 10 ** (digits - 1) if digits else 0, "at_most": 10**digits - 1 if digits else 0}
-            row |= {"num_queries": len(members), "query_share": len(members) / len(queries)}
-            row["mrr_share"] = float(sum(reciprocal(query) for query in members) / total)
-            row["metrics"] = averages(members, lambda _: Fraction(1))
-            row["macro_metrics"] = averages(members, lambda q: Fraction(1, frequency[key_of(q.side, q.at)]))
-            rows.append(row)
-        half = None
-        for least in sorted(set(count.values()), reverse=True):
-            popular = [query for query in queries if count[query] >= least]
-            share = sum(reciprocal(query) for query in popular) / total
-            if share >= Fraction(1, 2):
-                half = {"at_least": least, "query_share": len(popular) / len(queries), "mrr_share": float(share)}
-                break
+        digits = {query: len(str(number)) if number else 0 for query, number in count.items()}
+        strata = {size: [query for query in queries if digits[query] == size] for size in sorted(set(digits.values()))}
+        rows = [
+            {
+                **{"at_least": 10 ** (size - 1) if size else 0, "at_most": 10**size - 1, "num_queries": len(members)},
+                **shares(members),
+                "metrics": averages(members, lambda _: Fraction(1)),
+                "macro_metrics": averages(members, lambda q: Fraction(1, frequency[key_of(q.side, q.at)])),
+            }
+            for size, members in strata.items()
+        ]
+        popular = {least: [query for query in queries if count[query] >= least] for least in sorted(count.values())}
+        halves = [least for least, some in popular.items() if 2 * sum(map(reciprocal, some)) >= total]
         weights = {
             "0.5": lambda query, count=count: (1 + count[query]) ** -0.5,
             "1": lambda query, count=count: Fraction(1, 1 + count[query]),
         }
-        stratified = {beta: averages(queries, weight) if queries else {} for beta, weight in weights.items()}
-        section[measure] = {"half": half, "strata": rows, "stratified": stratified}
+        section[measure] = {
+            "half": {"at_least": halves[-1], **shares(popular[halves[-1]])} if halves else None,
+            "strata": rows,
+            "stratified": {beta: averages(queries, weight) if queries else {} for beta, weight in weights.items()},
+        }
     return section
 
 

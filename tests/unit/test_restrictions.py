@@ -234,8 +234,8 @@ def test_an_address_of_a_type_that_no_relation_uses_is_not_asked_for_again(
 
 def test_names_that_are_not_one_per_entity_are_refused(tmp_path: Path) -> None:
     for evaluated, fault in (
-        (config(tmp_path, {("user", 0): ["ann", "bob"]}, restrict_entities=["ann"]), "entity_names_user_0.json"),
         (dynamic(tmp_path, ["r", "s"], restrict_relations=["r"]), "dynamic_rel_names.json"),
+        (config(tmp_path, {("user", 0): ["ann", "bob"]}, restrict_entities=["ann"]), "entity_names_user_0.json"),
     ):
         with pytest.raises(StorageError, match=f"{fault}: expected 3 names, one per .*, found 2"):
             read(evaluated, num_relations=3)
