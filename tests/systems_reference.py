@@ -124,19 +124,16 @@ class DglkeFolder:
         self.relation = values((num_relations, columns), 2, exact=exact)
         self.projection = values((num_relations, entity_dim * relation_dim), 3, exact=exact)
         folder.mkdir(parents=True, exist_ok=True)
+        # 0.1.2 of the package index has other names.
+        names = ("model", "emb_size", "emap_file") if released else ("model_name", "hidden_dim", "emp_file")
         arguments: dict[str, Any] = {
-            **{"dataset": "FB15k", "model_name": name, "hidden_dim": hidden_dim, "gamma": gamma},
-            **{"double_ent": double_ent, "double_rel": doubled or double_rel, "lr": 0.1},
-            **{"emp_file": "entities.tsv", "rmap_file": "relations.tsv"},
+            **{"dataset": "FB15k", "gamma": gamma, "double_ent": double_ent, "double_rel": doubled or double_rel},
+            **{"lr": 0.1, "rmap_file": "relations.tsv", names[0]: name, names[1]: hidden_dim, names[2]: "entities.tsv"},
         }
-        if released:  # 0.1.2 of the package index has other names
-            for name_then, name_now in (("model", "model_name"), ("emb_size", "hidden_dim"), ("emap_file", "emp_file")):
-                arguments[name_then] = arguments.pop(name_now)
         (folder / "config.json").write_text(json.dumps(arguments, indent=4))
-        np.save(folder / f"FB15k_{name}_entity.npy", self.entity)
-        np.save(folder / f"FB15k_{name}_relation.npy", self.relation)
-        if name == "TransR":
-            np.save(folder / f"FB15k_{name}projection.npy", self.projection)
+        tables = {"_entity": self.entity, "_relation": self.relation}
+        for kind, table in (tables | ({"projection": self.projection} if name == "TransR" else {})).items():
+            np.save(folder / f"FB15k_{name}{kind}.npy", table)
         if labels:
             write_labels(folder / "entities.tsv", [f"entity {i}" for i in range(num_entities)])
             write_labels(folder / "relations.tsv", [f"relation {i}" for i in range(num_relations)])
@@ -412,13 +409,12 @@ BAGS = "app.model.large_embeddings.ebc.embedding_bags"
 class GiglModel:
     """The state of GiGL's HeterogeneousGraphSparseEmbeddingModel; `write` saves it by torch.distributed.checkpoint."""
 
-    def __init__(
-        self, source: str, destination: str, similarity: str, *, typed: bool = True, exact: bool = True
-    ) -> None:
+    def __init__(self, source: str, destination: str, similarity: str, *, exact: bool = True) -> None:
         self.source, self.destination, self.similarity, dimension = source, destination, similarity, 6
-        types = NODE_TYPES if typed else {"node": 41}
-        self.tables = {name: values((size, dimension), 21 + len(name), exact=exact) for name, size in types.items()}
-        self.edge_types = EDGE_TYPES if typed else [("node", f"rel{index}", "node") for index in range(3)]
+        self.tables = {
+            name: values((size, dimension), 21 + len(name), exact=exact) for name, size in NODE_TYPES.items()
+        }
+        self.edge_types = EDGE_TYPES
         self.parameters = {}
         for side, name, seed in (("src", source, 31), ("dst", destination, 32)):
             self.parameters[side] = values((3, dimension**2 if name == "linear" else dimension), seed, exact=exact)
@@ -437,7 +433,7 @@ class GiglModel:
 
     @property
     def options(self) -> dict[str, Any]:
-        types = [[",".join(of) if of[0] != "node" else of[1], of[0], of[2]] for of in self.edge_types]
+        types = [[",".join(of), of[0], of[2]] for of in self.edge_types]
         return {
             **{"source": self.source.upper(), "destination": self.destination.upper()},
             **{"similarity": self.similarity.upper(), "relation_types": types},

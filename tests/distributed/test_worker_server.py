@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,21 @@ def ended(process: int, seconds: float = 30) -> bool:
     return has_ended(process)
 
 
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    (tmp_path / "temporary").mkdir()
+    return tmp_path / "temporary"
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, temporary: Path) -> Iterator[subprocess.Popen[str]]:
+    """A launcher whose workers wait."""
+    process = started(tmp_path, wait=True, TMPDIR=str(temporary))
+    yield process
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+
+
 def test_workers_are_forked_from_a_process_that_has_imported(tmp_path: Path) -> None:
     launcher = started(tmp_path, wait=False)
     out, err = launcher.communicate(timeout=PATIENCE)
@@ -113,23 +129,18 @@ main()
     assert done.printed == "10000\n"
 
 
-def test_the_server_outlives_what_ends_a_run(tmp_path: Path) -> None:
+def test_the_server_outlives_what_ends_a_run(launcher: subprocess.Popen[str], tmp_path: Path) -> None:
     """A scheduler sends its signal to every process of a job; workers that leave things in order need their parent."""
-    launcher = started(tmp_path, wait=True)
     workers = said_by_workers(tmp_path)
     server = int(workers[0][1])
 
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         os.kill(server, number)
 
-    assert not ended(server, 1)
-    assert not any(ended(int(process), 0.1) for process, *_ in workers)
-    launcher.kill()
-    launcher.communicate(timeout=PATIENCE)
+    assert [ended(process, 0.5) for process in (server, *(int(worker) for worker, *_ in workers))] == [False] * 3
 
 
-def test_workers_start_again_when_their_server_is_killed(tmp_path: Path) -> None:
-    launcher = started(tmp_path, wait=True)
+def test_workers_start_again_when_their_server_is_killed(launcher: subprocess.Popen[str], tmp_path: Path) -> None:
     first = said_by_workers(tmp_path)
     for rank in "01":
         (tmp_path / rank).unlink()
@@ -138,27 +149,23 @@ def test_workers_start_again_when_their_server_is_killed(tmp_path: Path) -> None
 
     second = said_by_workers(tmp_path)
     assert [parent for _, parent, *_ in second] == [str(launcher.pid)] * 2, "spawned by the launcher"
-    assert all(ended(int(process)) for process, *_ in first)
     launcher.terminate()
     out, _ = launcher.communicate(timeout=PATIENCE)
     assert "the process that starts workers was killed; restarting all workers (1 of 3 restarts)" in out
-    assert all(ended(int(process)) for process, *_ in second)
+    assert all(ended(int(process)) for process, *_ in [*first, *second])
 
 
 @pytest.mark.parametrize(
     ("victim", "number"), [("launcher", signal.SIGKILL), ("launcher", signal.SIGTERM), ("server", signal.SIGKILL)]
 )
-def test_neither_a_process_nor_a_file_is_left_behind(victim: str, number: int, tmp_path: Path) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    launcher = started(tmp_path, wait=True, TMPDIR=str(temporary))
+def test_neither_a_process_nor_a_file_is_left_behind(
+    victim: str, number: int, launcher: subprocess.Popen[str], temporary: Path, tmp_path: Path
+) -> None:
     workers = said_by_workers(tmp_path)
 
     os.kill(launcher.pid if victim == "launcher" else int(workers[0][1]), number)
 
-    for process, server, *_ in workers:
-        assert ended(int(process)), "a worker outlives its launcher or its server"
-        assert ended(int(server)), "the server outlives its workers"
+    assert [ended(int(process)) for worker in workers for process in worker[:2]] == [True] * 4
     launcher.kill()
-    launcher.communicate(timeout=PATIENCE)
+    launcher.wait(timeout=PATIENCE)
     assert list(temporary.iterdir()) == []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import shutil
 import zipfile
@@ -30,7 +29,6 @@ from tests.fuzz.hostile_values import (
     LINES_OF_PYTHON,
     ODD_ATTRIBUTES,
     ODD_BYTES,
-    ODD_JSON,
     ODD_NAMES,
     ODD_NUMBERS,
     ODD_OVERRIDES,
@@ -52,7 +50,7 @@ class Case:
     end: str = READ
     note: str = ""  # what was done to the input
     reason: str = ""  # which a refusal names
-    as_program: bool = False  # a process of its own, not a forked one
+
     num_descriptors: int | None = None
     file_bytes: int = 1 << 30  # that a file may have: no case fills this machine's disk
     disk_bytes: int | None = None  # of the disk below `out`
@@ -207,18 +205,6 @@ def config_sizes(random: Random) -> Case:
     return Case(("--config", "eval.py", *EVALUATE, *flags(*overrides)), REFUSED if end else ANY)
 
 
-def config_json(random: Random) -> Case:
-    path = Path("eval.json")
-    text = path.read_text(encoding="utf-8")
-    if random.random() < 0.6:
-        path.write_bytes(damage(random, text.encode()))
-    else:
-        document = json.loads(text)
-        changed = json.dumps(document | {random.choice(sorted(document)): "@"})
-        path.write_text(changed.replace('"@"', random.choice(ODD_JSON)), encoding="utf-8")
-    return evaluation(random, config="eval.json")
-
-
 # Text, and models of other systems
 
 
@@ -325,12 +311,6 @@ def few_descriptors(random: Random) -> Case:
     return evolve(evaluation(random, end=SAME), num_descriptors=limit, reason="open files", note=str(limit))
 
 
-def workers_with_few_descriptors(random: Random) -> Case:
-    limit = random.choice((8, 16, 20, 24, 28, 32))
-    arguments = ("--config", "eval.py", "--output", "out/result", "--workers", "2", "--quiet")
-    return Case(arguments, SAME, str(limit), num_descriptors=limit, as_program=True, reason="open files")
-
-
 def special_files(random: Random) -> Case:
     """A device, a pipe that nobody writes, a folder, or a loop of links in the place of an input."""
     path = random.choice(sorted(path for path in Path().rglob("*") if path.is_file() and path.suffix != ".md"))
@@ -374,7 +354,6 @@ KINDS: dict[str, Kind] = {
     "config_values": Kind(config_values, CHECKPOINTS, 120),
     "config_overrides": Kind(config_overrides, CHECKPOINTS, 80),
     "config_sizes": Kind(config_sizes, CHECKPOINTS, 40),
-    "config_json": Kind(config_json, CHECKPOINTS, 100),
     "text_by_name": Kind(of_text(evaluation, *TEXTS_OF_NAMES), ("named",), 80),
     "text_import": Kind(of_text(lambda _: Case(IMPORT_GRAPH), "edges.tsv", *["edges_gzip.tsv.gz"] * 2), ("graph",), 80),
     "top_k": Kind(of_text(lambda _: Case(TOP_K), *["ranking.txt"] * 2, *TEXTS_OF_RANKS), ("topk",), 100),
@@ -385,6 +364,5 @@ KINDS: dict[str, Kind] = {
     "safetensors": Kind(safetensors, ("models",), 40),
     "full_disks": Kind(full_disks, ("large",), 60),
     "few_descriptors": Kind(few_descriptors, CHECKPOINTS, 40),
-    "workers_with_few_descriptors": Kind(workers_with_few_descriptors, CHECKPOINTS, 5),
     "special_files": Kind(special_files, ("static", "dynamic", "graph", "named", "topk", "types", "models"), 80),
 }

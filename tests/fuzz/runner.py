@@ -19,7 +19,6 @@ import resource
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -101,26 +100,17 @@ def _run_command(case: Case) -> int:
         _mount_disk(out, case.disk_bytes)
     limits = {resource.RLIMIT_FSIZE: case.file_bytes, resource.RLIMIT_NOFILE: case.num_descriptors}
     before = {number: resource.getrlimit(number) for number in limits}
-
-    def limit_all() -> None:
-        for number, limit in limits.items():
-            if limit is not None:
-                resource.setrlimit(number, (limit, before[number][1]))
-
+    for number, limit in limits.items():
+        if limit is not None:
+            resource.setrlimit(number, (limit, before[number][1]))
+    status: object = TRACEBACK_STATUS
     try:
-        if case.as_program:
-            command = [sys.executable, "-m", "pbgeval", *case.arguments]
-            environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "TMPDIR": os.getcwd()}
-            status = subprocess.run(command, env=environment, preexec_fn=limit_all, check=False).returncode
-        else:
-            limit_all()
-            sys.argv = ["kgeval-dist", *case.arguments]
-            main()
+        sys.argv = ["kgeval-dist", *case.arguments]
+        main()
     except SystemExit as exit_:
         status = exit_.code
     except BaseException:
         traceback.print_exc()
-        status = TRACEBACK_STATUS
     for number, limit in before.items():
         resource.setrlimit(number, limit)
     if status == 0:

@@ -9,21 +9,29 @@ import pytest
 from pbgeval.models.type_lists import read_type_lists
 from tests.kit.refusals import fault_of
 
-
-def written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
+EXPECTED = {"q 1": ["a", "b", "a"], "7": [], "ü": ["c"]}
 
 
-def test_lines_and_both_forms_of_json_hold_the_same(tmp_path: Path) -> None:
-    expected = {"q 1": ["a", "b", "a"], "7": [], "ü": ["c"]}
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("t.tsv", "q 1\ta\tb\ta\n\n7\nü\tc\t\r\n", EXPECTED),
+        ("t.json", '{"q 1": ["a", "b", "a"], "7": [], "ü": ["c"]}', EXPECTED),
+        (
+            "s.json",
+            '[{"id": "q 1", "category": "resource", "type": ["a", "b", "a"]}, {"id": 7, "type": []},'
+            '{"id": "ü", "type": ["c"]}]',
+            EXPECTED,
+        ),
+        ("empty.tsv", "", {}),
+    ],
+)
+def test_lines_and_both_forms_of_json_hold_the_same(
+    tmp_path: Path, name: str, text: str, expected: dict[str, list[str]]
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
 
-    assert read_type_lists(written(tmp_path / "t.tsv", "q 1\ta\tb\ta\n\n7\nü\tc\t\r\n")) == expected
-    text = '{"q 1": ["a", "b", "a"], "7": [], "ü": ["c"]}'
-    assert read_type_lists(written(tmp_path / "t.json", text)) == expected
-    text = '[{"id": "q 1", "category": "resource", "type": ["a", "b", "a"]}, {"id": 7, "type": []},'
-    assert read_type_lists(written(tmp_path / "s.json", text + '{"id": "ü", "type": ["c"]}]')) == expected
-    assert read_type_lists(written(tmp_path / "empty.tsv", "")) == {}
+    assert read_type_lists(tmp_path / name) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,22 +48,16 @@ def test_lines_and_both_forms_of_json_hold_the_same(tmp_path: Path) -> None:
         ("t.json", '["a"]', ": element 0: expected"),
         ("t.json", "3", ": expected an object"),
         ("t.json", "{", ": expected JSON, found: "),
+        ("b.tsv", b"a\tx\nb\t\xff\n", ":2: expected UTF-8 text, found byte 0xff"),
+        ("g.tsv", b"\x1f\x8b\x08\x00", ": cannot read this text file: "),
+        ("none.tsv", None, ": cannot read this text file: No such file"),
     ],
 )
-def test_other_files_are_refused_with_the_place(tmp_path: Path, name: str, text: str, message: str) -> None:
-    path = written(tmp_path / name, text)
+def test_other_files_are_refused_with_the_place(
+    tmp_path: Path, name: str, text: str | bytes | None, message: str
+) -> None:
+    path = tmp_path / name
+    if text is not None:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
 
     assert fault_of(lambda: read_type_lists(path)).startswith(f"{path}{message}")
-
-
-def test_a_missing_file_bytes_that_are_no_text_and_half_a_gzip_file_are_named(tmp_path: Path) -> None:
-    (tmp_path / "b.tsv").write_bytes(b"a\tx\nb\t\xff\n")
-    (tmp_path / "g.tsv").write_bytes(b"\x1f\x8b\x08\x00")
-
-    for name, message in (
-        ("none.tsv", ": cannot read this text file: No such file"),
-        ("b.tsv", ":2: expected UTF-8 text, found byte 0xff"),
-        ("g.tsv", ": cannot read this text file: "),
-    ):
-        path = tmp_path / name
-        assert fault_of(lambda path=path: read_type_lists(path)).startswith(f"{path}{message}")

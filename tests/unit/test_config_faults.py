@@ -16,6 +16,7 @@ from pbgeval.config.schema import BREAKDOWNS
 from pbgeval.errors import TRAIN_PATHS, ConfigError
 from pbgeval.scoring.comparators import COMPARATORS
 from tests.examples import examples
+from tests.fuzz.hostile_values import ODD_JSON
 from tests.kit.refusals import fault_of
 
 
@@ -657,6 +658,14 @@ def test_any_value_of_any_key_gives_a_config_or_lines_and_never_another_exceptio
         changed(entities={"user": value, "item": {"num_partitions": value}}),
     ):
         faults_of(folder, raw)
+
+
+@pytest.mark.parametrize("text", ODD_JSON, ids=lambda text: text[:12])
+@pytest.mark.parametrize("key", ["seed", "edge_paths", "entities", "relations", "comparator"])
+def test_odd_json_is_refused_too(folder: Path, key: str, text: str) -> None:
+    (folder / "eval.json").write_text(json.dumps(changed(**{key: "@"})).replace('"@"', text))
+
+    assert fault_of(lambda: load_config(folder / "eval.json"))
 
 
 # Paths and groups

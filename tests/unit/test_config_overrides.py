@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -177,14 +178,13 @@ def test_a_fault_names_the_override_that_makes_it(
     assert lines == [fault.replace(str(tmp_path), "{folder}") for fault in caught.value.faults]
 
 
-def test_an_override_does_not_change_what_the_config_file_returned(tmp_path: Path) -> None:
+def test_an_override_does_not_change_what_the_config_file_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("entity", "edges", "checkpoint"):
         (tmp_path / name).mkdir()
     (tmp_path / "eval.py").write_text(THEIRS.format(settings=SETTINGS) + "\nimport builtins\nbuiltins.seen = SETTINGS")
-    import builtins
+    monkeypatch.setattr(builtins, "seen", None, raising=False)
 
-    try:
-        load_config(tmp_path / "eval.py", ["entities.all.num_partitions=4"])
-        assert builtins.seen == SETTINGS  # type: ignore[attr-defined]
-    finally:
-        del builtins.seen  # type: ignore[attr-defined]
+    load_config(tmp_path / "eval.py", ["entities.all.num_partitions=4"])
+    assert builtins.seen == SETTINGS  # type: ignore[attr-defined]

@@ -14,9 +14,6 @@ from benchmarks.scaling.local_counter import LocalCounter
 from pbgeval.inputs.dispatch import (
     DispatchPlan,
     UnitQueue,
-    Uses,
-    best_walk,
-    evict,
     make_dispatch_plan,
     num_loads,
 )
@@ -192,22 +189,6 @@ def test_stripes_cost_few_loads_more_than_one_worker_needs(num_workers):
 
     assert num_workers == len(plan.stripes)
     assert loads <= 1.02 * 32**2 / 2 + 4 * num_workers
-
-
-def test_a_band_keeps_its_partitions_while_the_others_pass():
-    walk = best_walk([unit.bucket for unit in grid(6)], one_type, room=4)
-
-    assert [set().union(*step) for step in walk[:3]] == [{0}, {0, 1}, {0, 1, 2}]
-    assert [set().union(*step) for step in walk[3:6]] == [{0, 1, 2, 3}, {0, 1, 2, 4}, {0, 1, 2, 5}]
-    assert walk[6] == [Bucket(5, 5)]  # the last to pass begins the next band
-
-
-@pytest.mark.parametrize(("room", "left"), [(3, {1, 2}), (2, {1})])
-def test_what_is_needed_again_last_is_dropped(room, left):
-    held, uses = {1, 2, 9}, Uses([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
-
-    evict(held, frozenset({3}), room, uses, 2)
-    assert held == left
 
 
 # Calls of the store

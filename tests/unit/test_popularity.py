@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from pbgeval.metrics import popularity
 from pbgeval.report import saved_run
 from tests.examples import examples
 from tests.kit import pbg_files
-from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.graphs import TinyGraph, edge_lists, tiny_graphs
 from tests.kit.on_disk import write_graph
 from tests.unit.test_report_recompute import (
     EDGES,
@@ -157,19 +158,10 @@ def write_training(folder: Path, training: list[Buckets]) -> list[Path]:
 @st.composite
 def training_edges(draw: st.DrawFn) -> list[Buckets]:
     """Few entities, so that some have ten edges and more; loops and repeated edges too."""
-
-    def edge(bucket: tuple[int, int]) -> st.SearchStrategy[tuple[int, int, int]]:
-        def of_relation(rel: int) -> st.SearchStrategy[tuple[int, int, int]]:
-            types = [TYPES[name] for name in RELATIONS[rel]]
-            sizes = [of[at if len(of) > 1 else 0] for of, at in zip(types, bucket, strict=True)]
-            rows = [st.one_of(st.just(0), st.integers(0, size - 1)) for size in sizes]
-            return st.tuples(rows[0], st.just(rel), rows[1])
-
-        return st.sampled_from([0, 0, 1, 2]).flatmap(of_relation)
-
-    buckets = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    relations: list[Any] = [SimpleNamespace(lhs=lhs, rhs=rhs) for lhs, rhs in RELATIONS]
+    buckets = list(product((0, 1), repeat=2))
     return [
-        {bucket: draw(st.lists(edge(bucket), max_size=12)) for bucket in buckets}
+        {bucket: draw(edge_lists(bucket, relations, TYPES, max_edges=24)) for bucket in buckets}
         for _ in range(draw(st.integers(1, 2)))
     ]
 

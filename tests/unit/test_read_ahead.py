@@ -16,12 +16,7 @@ def copies(monkeypatch):
 
     def start(rows, device):
         begun.append(int(rows))
-
-        def arrived():
-            waited.append(int(rows))
-            return rows
-
-        return arrived
+        return lambda: waited.append(int(rows)) or rows
 
     monkeypatch.setattr(read_ahead, "_start_copy", start)
     return begun, waited

@@ -1,5 +1,6 @@
 import os
 import pickle
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -52,22 +53,18 @@ def test_any_layout_and_integer_type_gives_the_same_int64_edges(tmp_path, layout
 
 @pytest.mark.parametrize("dtype", ["<i8", "<i4", ">i8"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_plain_pieces_are_read_without_hdf5_while_the_file_is_the_same(tmp_path, layout, dtype, monkeypatch):
+def test_plain_pieces_are_read_without_hdf5_while_the_file_is_the_same(tmp_path, layout, dtype):
     path = write_edges(tmp_path, (0, 0), *columns(NUM_EDGES), dtype=dtype, layout=LAYOUTS[layout])
-    file = only_bucket(tmp_path)
-    others = columns(NUM_EDGES, seed=1)
-    opened = []
-    open_hdf5_at = edges.open_hdf5_at
-    monkeypatch.setattr(edges, "open_hdf5_at", lambda path, of: opened.append(path) or open_hdf5_at(path, of))
+    file, others, changed = only_bucket(tmp_path), columns(NUM_EDGES, seed=1), path.stat().st_mtime_ns
 
-    file.read(5, 21)
-    is_plain = np.dtype(dtype) in (np.int32, np.int64) and layout in ("contiguous", "chunked", "one_chunk")
-    assert is_plain == (not opened)
-    changed = path.stat().st_mtime_ns
-    write_edges(tmp_path, (0, 0), *others, dtype=dtype, layout=LAYOUTS[layout])
-    os.utime(path, ns=(changed + 1, changed + 1))
-    opened.clear()
-    assert (others[0][5:21].tolist(), [path]) == (file.read(5, 21).lhs.tolist(), opened)
+    with mock.patch.object(edges, "open_hdf5_at", side_effect=edges.open_hdf5_at) as opened:
+        file.read(5, 21)
+        is_plain = np.dtype(dtype) in (np.int32, np.int64) and layout in ("contiguous", "chunked", "one_chunk")
+        assert opened.called != is_plain
+        write_edges(tmp_path, (0, 0), *others, dtype=dtype, layout=LAYOUTS[layout])
+        os.utime(path, ns=(changed + 1, changed + 1))
+        opened.reset_mock()
+        assert (others[0][5:21].tolist(), 1) == (file.read(5, 21).lhs.tolist(), opened.call_count)
 
 
 @pytest.mark.parametrize(
@@ -118,16 +115,17 @@ def test_a_number_beyond_int64_is_told_as_it_is(tmp_path, form):
     assert line.startswith(f"{file}{where}: row 1: expected an integer up to 2^63 - 1, got {2**63 + 5}; ")
 
 
-def test_features_are_rebased_to_the_rows_read(tmp_path):
+@pytest.mark.parametrize(
+    ("start", "offsets", "data"),
+    [(0, [0, 2, 3, 3, 6], [4, 5, 6, 7, 8, 9]), (1, [0, 1, 1, 4], [6, 7, 8, 9]), (4, [0], [])],
+)
+def test_features_are_rebased_to_the_rows_read(tmp_path, start, offsets, data):
     write_edges(tmp_path, (0, 0), [-1, -1, 7, -1], [0] * 4, [1] * 4, lhs_features=[[4, 5], [6], [], [7, 8, 9]])
     file = only_bucket(tmp_path)
-    whole, part = file.read(0, 4), file.read(1, 4)
+    block = file.read(start, 4)
 
-    offsets, data = [0, 2, 3, 3, 6], [4, 5, 6, 7, 8, 9]
-    assert (file.lhs_featurized, file.rhs_featurized, whole.rhs_features) == (True, False, None)
-    assert (offsets, data) == (whole.lhs_features.offsets.tolist(), whole.lhs_features.data.tolist())
-    assert (part.lhs_features.offsets.tolist(), part.lhs_features.data.tolist()) == ([0, 1, 1, 4], [6, 7, 8, 9])
-    assert file.read(2, 2).lhs_features.offsets.tolist() == [0]
+    assert (file.lhs_featurized, file.rhs_featurized, block.rhs_features) == (True, False, None)
+    assert (offsets, data) == (block.lhs_features.offsets.tolist(), block.lhs_features.data.tolist())
 
 
 @pytest.mark.parametrize(
