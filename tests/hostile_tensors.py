@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from tests.kit.faults import Damage, damage
+from tests.kit.faults import Damage, prepared
 
 COMMAND = "touch it_ran"
 
@@ -48,7 +48,7 @@ def raw_pickle_in(file: str) -> Damage:
     return lambda root: (root / file).write_bytes(pickle.dumps(Runs()))
 
 
-@damage
+@prepared
 def crushed(root: Path, file: str) -> None:
     """Write an archive again with compressed records."""
     data = (root / file).read_bytes()
@@ -60,7 +60,7 @@ def crushed(root: Path, file: str) -> None:
             written.writestr(name, given.read(name) + bytes(1 << 22))
 
 
-@damage
+@prepared
 def huge_group(root: Path, file: str, num_values: int) -> None:
     """Write one row of many zeros, which take next to no bytes."""
     import numpy as np
@@ -72,7 +72,7 @@ def huge_group(root: Path, file: str, num_values: int) -> None:
     parquet.write_table(pyarrow.table({"emb": values}), root / file)
 
 
-@damage
+@prepared
 def lying_group(root: Path, file: str, num_values: int) -> None:
     """Write lists of zeros, and a smaller number of them into what describes the file."""
     import numpy as np
@@ -93,7 +93,7 @@ def lying_group(root: Path, file: str, num_values: int) -> None:
     (root / file).write_bytes(data[:end] + changed)
 
 
-@damage
+@prepared
 def prefixes(root: Path, file: str, column: str) -> None:
     """Write a column again as long names, each as what differs from the name before it."""
     from pyarrow import parquet
@@ -109,7 +109,7 @@ def large(file: str) -> Damage:
     return lambda root: os.truncate(root / file, (32 << 20) + 1)
 
 
-@damage
+@prepared
 def with_header(root: Path, file: str, text_of: Callable[[dict[str, Any]], str]) -> None:
     """Write another header of a safetensors file."""
     data = (root / file).read_bytes()
@@ -147,7 +147,7 @@ def deep_pickle(file: str) -> Damage:
     return lambda root: (root / file).write_bytes(b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b".")
 
 
-@damage
+@prepared
 def state(root: Path, file: str, change: Callable[[Any], object]) -> None:
     """Change what an archive of torch.save holds; what comes back, if anything, takes its place."""
     found = torch.load(root / file)
@@ -160,7 +160,7 @@ def negated(found: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(found)
 
 
-@damage
+@prepared
 def metadata(root: Path, folder: str, change: Callable[[Any], object]) -> None:
     """Change the description of a distributed checkpoint, which this process trusts."""
     path = root / folder / ".metadata"
@@ -186,7 +186,7 @@ def overlapping(found: Any) -> None:
     found.storage_data[type(index)(name, table.chunks[1].offsets)] = found.storage_data[index]
 
 
-@damage
+@prepared
 def in_part(found: Any, **values: Any) -> None:
     """Say something else of a part of a table."""
     for name, value in values.items():
@@ -220,7 +220,7 @@ def larger(found: Any) -> None:
     table.size = torch.Size([table.size[0] * 2, table.size[1]])
 
 
-@damage
+@prepared
 def elsewhere(found: Any, place: str) -> None:
     """Say that shards lie in another file."""
     for info in found.storage_data.values():

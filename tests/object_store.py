@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attrs import frozen
 
+from tests.clusters import wait_until
 from tests.kit.groups import free_port
 from tests.patience import PATIENCE
 
@@ -87,12 +87,11 @@ def object_store() -> Iterator[ObjectStore]:
 
 
 def _wait_until_it_answers(store: ObjectStore, server: subprocess.Popen[bytes]) -> None:
-    last = time.monotonic() + PATIENCE
-    while time.monotonic() < last:
+    def answers() -> bool:
         assert server.poll() is None, "moto's server has ended: is moto[s3] with flask and flask-cors installed?"
-        try:
-            with urllib.request.urlopen(f"{store.endpoint}/moto-api/", timeout=PATIENCE):
-                return
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(0.1)
-    raise AssertionError("moto's server does not answer")
+        with suppress(urllib.error.URLError, ConnectionError):
+            urllib.request.urlopen(f"{store.endpoint}/moto-api/", timeout=PATIENCE).close()
+            return True
+        return False
+
+    wait_until(answers, "moto's server does not answer")

@@ -31,11 +31,10 @@ def write_originals(root: Path) -> None:
     """Write all inputs, a folder for each."""
     for name, dynamic in (("static", False), ("dynamic", True)):
         sizes: dict[str, Any] = {"partition_sizes": (9, 8), "edges_per_bucket": 5, "filter_paths": ["known"]}
-        case = TinyCase.write(root / name, dynamic=dynamic, **sizes)
+        TinyCase.write(root / name, dynamic=dynamic, **sizes)
         shutil.copytree(root / name / "edges", root / name / "known")
         if dynamic:
             _store_in_chunks(root / name)
-        (root / name / "eval.json").write_text(json.dumps(case.settings, indent=1), encoding="utf-8")
     TinyCase.write(root / "large", dynamic=True, partition_sizes=(40, 40), edges_per_bucket=600)
     paths: dict[str, Any] = {"edge_paths": ["edges.tsv"], "filter_paths": ["edges_known.tsv.gz"]}
     edges = write_edges_by_name(TinyCase.write(root / "named", partition_sizes=(9, 8), **paths))

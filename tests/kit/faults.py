@@ -39,6 +39,16 @@ MODEL = f"checkpoint/model.v{VERSION}.h5"
 MAX_LINE = 2100
 
 
+def prepared(act: Callable[Concatenate[Any, More], object]) -> Callable[More, Callable[[Any], object]]:
+    """Let a function be told at first all but the folder that it works on: a table prepares it, each row does it."""
+
+    @functools.wraps(act)
+    def of_some(*given: More.args, **named: More.kwargs) -> Callable[[Any], object]:
+        return lambda of: act(of, *given, **named)
+
+    return of_some
+
+
 # Where a row starts: files, and the arguments of a command that succeeds on them.
 
 
@@ -62,23 +72,25 @@ def _with_tags(root: Path) -> None:
     (root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(names))
 
 
-def _with_edges(root: Path) -> None:
+@prepared
+def _with_files(root: Path, texts: Mapping[str, str]) -> None:
     root.mkdir()
-    (root / "train.tsv").write_text(GRAPH)
+    for name, text in texts.items():
+        (root / name).write_text(text)
 
 
-def _with_ranking(root: Path) -> None:
-    root.mkdir()
-    (root / "test.tsv").write_text("a\tlikes\tb\n")
-    (root / "ranking.txt").write_text("a likes b\nHeads: x\t0.9\ta\t0.9\t\nTails: c\t0.5\t\n")
-
-
+RANKED = {
+    "test.tsv": "a\tlikes\tb\n",
+    "ranking.txt": "a likes b\nHeads: x\t0.9\ta\t0.9\t\nTails: c\t0.5\t\n",
+}
 CASE = World(TinyCase.write, RUN)
 SMALL = World(functools.partial(TinyCase.write, partition_sizes=(9, 8), edges_per_bucket=11), RUN)
 NAMED_ALOUD = World(_with_names, (*RUN, "-p", "edge_paths=edges.tsv"))
 NAMED = World(_with_names, (*RUN, "--quiet", "-p", "edge_paths=edges.tsv"))
 TAGS = World(_with_tags, (*RUN, "-p", "candidates=all", "-p", f"taxonomy_path={TYPES / 'taxonomy.tsv'}"))
-IMPORT = World(_with_edges, ("import-graph", "--quiet", "--output", "graph", "--edges", "train=train.tsv"))
+IMPORT = World(
+    _with_files({"train.tsv": GRAPH}), ("import-graph", "--quiet", "--output", "graph", "--edges", "train=train.tsv")
+)
 TYPES_COMMAND = World(
     Path.mkdir,
     (
@@ -86,7 +98,7 @@ TYPES_COMMAND = World(
         *(part for name in ("taxonomy", "truth", "ranking") for part in (f"--{name}", str(TYPES / f"{name}.tsv"))),
     ),
 )
-TOPK = World(_with_ranking, ("topk", "--test", "test.tsv", "--ranking", "ranking.txt"))
+TOPK = World(_with_files(RANKED), ("topk", "--test", "test.tsv", "--ranking", "ranking.txt"))
 REPORT = World(functools.partial(marked_up_result, output="run"), ("report", "run"))
 MONITOR = World(write_records, ("monitor", "."))
 NOTHING = World(Path.mkdir, ())
@@ -177,24 +189,14 @@ def _pattern(line: str) -> re.Pattern[str]:
 # What can be done to the files
 
 
-def damage(act: Callable[Concatenate[Any, More], object]) -> Callable[More, Callable[[Any], object]]:
-    """Let a function be told at first all but what it damages: a table prepares it, and each row does it."""
-
-    @functools.wraps(act)
-    def prepared(*given: More.args, **named: More.kwargs) -> Callable[[Any], object]:
-        return lambda of: act(of, *given, **named)
-
-    return prepared
-
-
-@damage
+@prepared
 def remove(root: Path, path: str) -> None:
     """Remove a file, a folder or what a pattern finds."""
     for found in list(root.glob(path)):
         shutil.rmtree(found) if found.is_dir() else found.unlink()
 
 
-@damage
+@prepared
 def write(root: Path, path: str, content: str | bytes) -> None:
     """Write a file."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +218,7 @@ def truncate(path: str) -> Damage:
     return lambda root: (root / path).write_bytes((content := (root / path).read_bytes())[: len(content) * 2 // 3])
 
 
-@damage
+@prepared
 def data(root: Path, path: str, dataset: str, where: Any, value: Any) -> None:
     """Set values of a dataset of files that a pattern finds."""
     for found in root.glob(path):
@@ -224,7 +226,7 @@ def data(root: Path, path: str, dataset: str, where: Any, value: Any) -> None:
             file[dataset][where] = value
 
 
-@damage
+@prepared
 def version(root: Path, path: str, number: int) -> None:
     """Set the format version of an HDF5 file."""
     with h5py.File(root / path, "r+") as file:
@@ -255,7 +257,7 @@ def damaged_chunk(root: Path) -> None:
     path.write_bytes(content)
 
 
-@damage
+@prepared
 def setting(root: Path, **changes: Any) -> None:
     """Change keys of the config file; a function is called with the config's dict."""
     case = TinyCase(root, settings_in(root))
@@ -278,7 +280,7 @@ def _members(root: Path) -> str:
     return json.dumps(settings_in(root))[1:-1]
 
 
-@damage
+@prepared
 def candidates(root: Path, *, less_rows: int = 0, bad_id: int | None = None) -> None:
     """Write lists of candidates for every bucket into `given`."""
     (root / "given").mkdir()

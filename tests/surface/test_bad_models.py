@@ -17,7 +17,7 @@ import torch
 
 from pbgeval.storage import parquet
 from tests import hostile_tensors as zoo
-from tests.kit.faults import Damage, Fault, World, check, damage, fault, remove, truncate, write
+from tests.kit.faults import Damage, Fault, World, check, fault, prepared, remove, truncate, write
 from tests.systems_reference import DglkeFolder, GiglModel, GraphStormFolder, PygState, save_checkpoint, values
 
 RUN = ("--config", "eval.json", "--workers", "1", "--output", "output", "--quiet")
@@ -29,7 +29,7 @@ def write_config(root: Path, model: str, options: dict[str, Any]) -> None:
     (root / "eval.json").write_text(json.dumps(config))
 
 
-@damage
+@prepared
 def make_graphstorm(root: Path, decoder: str, **how: bool) -> None:
     model = GraphStormFolder(root / "emb", decoder, **how)
     id_maps = {"id_maps": "../maps"} if "remapped" in how else {}
@@ -38,7 +38,7 @@ def make_graphstorm(root: Path, decoder: str, **how: bool) -> None:
     write_config(root, "emb", model.options | id_maps)
 
 
-@damage
+@prepared
 def make_pyg(root: Path, file: str, name: str = "transe") -> None:
     root.mkdir()
     write_config(root, file, PygState(root / file, name).options)
@@ -49,7 +49,7 @@ def make_dglke(root: Path) -> None:
     write_config(root, "dglke", {"model": "distmult"})
 
 
-@damage
+@prepared
 def make_gigl(root: Path, save: Callable[[Path, Any], object], **more: int) -> None:
     """Save a model in a way of a distributed checkpoint."""
     root.mkdir()
@@ -94,7 +94,7 @@ def option(name: str, value: object) -> Damage:
     return in_json("eval.json", change)
 
 
-@damage
+@prepared
 def in_json(root: Path, file: str, change: Callable[[dict[str, Any]], object]) -> None:
     """Change what a JSON file holds."""
     document = json.loads((root / file).read_text())
@@ -131,7 +131,7 @@ def weights(change: Callable[[dict[str, str]], object]) -> Damage:
     return in_json("model/model.safetensors.index.json", lambda of: change(of["weight_map"]))
 
 
-@damage
+@prepared
 def dataset(root: Path, **settings: Any) -> None:
     """Write the vectors of items as another dataset."""
     with h5py.File(root / "emb" / "embed_dict.hdf5", "a") as file:
@@ -148,7 +148,7 @@ NIDS = "emb/item/embed_nids-00001.pt"
 LONG = "x" * 300  # longer than a file system allows
 
 
-@damage
+@prepared
 def parquet_of(
     root: Path, columns: Callable[[list[list[float]]], dict[str, object]], file: str = "entity.parquet", width: int = 4
 ) -> None:

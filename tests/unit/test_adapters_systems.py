@@ -26,7 +26,7 @@ from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS
 from tests.contracts.scorer_contract import assert_ranks, assert_ranks_of_side, evaluated, some_edges
 from tests.examples import crossed
-from tests.kit.faults import Damage, damage, write
+from tests.kit.faults import Damage, prepared, write
 from tests.kit.refusals import fault_of
 from tests.systems_reference import DGLKE, LIBKGE, LIBKGE_MODULES, DglkeFolder, LibkgeCheckpoint, save
 
@@ -55,20 +55,18 @@ def test_a_folder_of_dglke_has_the_ranks_of_its_definition(name: str, released: 
     assert list(open_model(model.folder).entity_names() or [])[:2] == ["entity 0", "entity 1"] or not released
 
 
-@pytest.mark.parametrize(("name", "precision"), crossed(DGLKE, ["float32", "float64"], quick=2, thorough=2))
+CERTIFIED = [(name, "certified") for name in ("DistMult", "ComplEx", "RESCAL", "TransE_l2")]
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"), [*crossed(DGLKE, ["float32", "float64"], quick=2, thorough=2), *CERTIFIED]
+)
 def test_rounded_scores_of_dglke_differ_by_near_ties_only(name: str, precision: str, tmp_path: Path) -> None:
     model = DglkeFolder(tmp_path / "model", name, exact=False)
 
     # In float64 what is left is the rounding of parameters to float32: of phases, a few pi large.
-    error = 1e-3 if precision == "float32" else 1e-5 if name == "RotatE" else 1e-12
+    error = {"float32": 1e-3, "certified": 1e-5, "float64": 1e-5 if name == "RotatE" else 1e-12}[precision]
     assert_dglke_ranks(model, tmp_path / "out", error, precision=precision)
-
-
-@pytest.mark.parametrize("name", ["DistMult", "ComplEx", "RESCAL", "TransE_l2"])
-def test_ranks_of_dglke_may_be_certified(name: str, tmp_path: Path) -> None:
-    model = DglkeFolder(tmp_path / "model", name, exact=False)
-
-    assert_dglke_ranks(model, tmp_path / "out", 1e-5, precision="certified")
 
 
 def test_simple_is_clamped_at_20_so_that_large_scores_tie(tmp_path: Path) -> None:
@@ -193,7 +191,7 @@ def test_a_table_is_a_private_copy(tmp_path: Path) -> None:
     assert (whole.is_shared(), value != 7.0) == (False, True)
 
 
-@damage
+@prepared
 def arguments(folder: Path, **changes: Any) -> None:
     """Change the arguments of a training; those that are None go."""
     given = json.loads((folder / "config.json").read_text()) | changes

@@ -123,8 +123,7 @@ def assert_holds(rows: Any, table: np.ndarray) -> None:
 @pytest.mark.parametrize("form", ["npy", "pt", "safetensors", "parquet lists", "parquet columns"])
 def test_tables_of_any_file_have_the_ranks_of_their_formula(form: str, tmp_path: Path) -> None:
     entity, relation = values((37, 6), 1, exact=True), values((3, 6), 2, exact=True)
-    addresses = write_tables(tmp_path, form, {"entity": entity, "relation": relation})
-    options = {"model": "distmult", "entities": addresses["entity"], "relations": addresses["relation"]}
+    options = {"model": "distmult"} | write_tables(tmp_path, form, {"entities": entity, "relations": relation})
 
     def score(lhs: int, rel: int, rhs: int) -> float:
         return float((entity[lhs].astype(np.float64) * relation[rel] * entity[rhs]).sum())
@@ -463,27 +462,23 @@ def test_partitions_and_workers_change_no_figure(system: str, num_partitions: in
 def made(system: str, folder: Path) -> Any:
     """A model of a system: its path, options, entity types, edges and known edges, and what edges are called."""
     folder.mkdir(exist_ok=True)
-    plain = some_edges(37, 3, 15, seed=1), some_edges(37, 3, 80, seed=2)
-    if system == "tables":
-        tables = {"entity": values((37, 6), 1, exact=True), "relation": values((3, 6), 2, exact=True)}
-        addresses = write_tables(folder, "parquet lists", tables)
-        options = {"model": "complex", "entities": addresses["entity"], "relations": addresses["relation"]}
-        return folder, options, ["all"], *plain, lambda edge: list(map(str, edge))
-    if system == "pyg":
+    kind, _, form = system.partition(" ")
+    plain = ["all"], some_edges(37, 3, 15, seed=1), some_edges(37, 3, 80, seed=2), lambda edge: list(map(str, edge))
+    if kind == "tables":
+        tables = {"entities": values((37, 6), 1, exact=True), "relations": values((3, 6), 2, exact=True)}
+        return folder, {"model": "complex"} | write_tables(folder, "parquet lists", tables), *plain
+    if kind == "pyg":
         pyg = PygState(folder / "model.pt", "rotate")
-        return pyg.path, pyg.options, ["all"], *plain, lambda edge: list(map(str, edge))
+        return pyg.path, pyg.options, *plain
     model: GraphStormFolder | GiglModel
-    more = {}
-    if "gigl" in system:
+    if kind == "gigl":
         model = GiglModel("translation", "diagonal", "cosine")
-        save_checkpoint(folder / "model", model.state, safetensors="shards" in system)
-        more = {"num_files": 2} if "shards" in system else {}
+        save_checkpoint(folder / "model", model.state, safetensors=bool(form))
     else:
-        kind = {name: True for name in ("remapped", "hdf5") if name in system}
-        model = GraphStormFolder(folder / "model", "transe_l1", parts=3, **kind)
-    names = names_of(model, is_raw="remapped" in system)
+        model = GraphStormFolder(folder / "model", "transe_l1", parts=3, **dict.fromkeys(form.split(), True))
+    options = model.options | ({"num_files": 2} if form == "shards" else {})
     edges, known = some_typed_edges(model, 15, seed=1), some_typed_edges(model, 90, seed=2)
-    return folder / "model", model.options | more, list(model.tables), edges, known, names
+    return folder / "model", options, list(model.tables), edges, known, names_of(model, is_raw=form == "remapped")
 
 
 def test_the_page_makes_edges_of_splits_and_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,6 @@ def test_memory_of_a_query_is_that_of_its_numbers(tmp_path: Path) -> None:
 
 def reference(test, known, ranking, names, filtering, ties):
     """Return rows of (side, edge, is listed, optimistic, pessimistic, candidates, length), and counts."""
-    known = {*test, *known}
     counts = dict.fromkeys(("not_evaluated", "absent", "empty", "known_listed", "tied_with_last"), 0)
     found, met = [], []
     for triple, lists in ranking:
@@ -158,29 +157,25 @@ def reference(test, known, ranking, names, filtering, ties):
         edge = [at for at, other in enumerate(test) if other == triple][met.count(triple)]
         met.append(triple)
         for side, listed in enumerate(lists):
-            true = triple[2 * side]
-            answers = {other[2 * side] for other in known if other[1:][: 2 - side] == triple[1:][: 2 - side]}
-            if side:
-                answers = {other[2] for other in known if other[:2] == triple[:2]}
+            place = 2 * side
+            true, rest = triple[place], triple[:place] + triple[place + 1 :]
+            answers = {other[place] for other in (*test, *known) if other[:place] + other[place + 1 :] == rest}
             listed_known = [entity for entity, _ in listed if entity in answers and entity != true]
-            counts["known_listed"] += len(listed_known)
             number = len(names) - (0 if filtering == "none" else len(answers) - 1)
+            number += len(listed_known) if filtering == "producer" else 0
             if filtering == "known":
                 listed = [pair for pair in listed if pair[0] not in listed_known]
-            elif filtering == "producer":
-                number += len(listed_known)
-            counts["empty"] += not listed
             own = dict(listed).get(true)
-            if own is None:
-                counts["absent"] += 1
-                found.append((side, edge, False, len(listed) + 1, number, number, len(listed)))
-                continue
-            counts["tied_with_last"] += own == listed[-1][1]
-            first = sum(confidence > own for _, confidence in listed) + 1
-            last = sum(confidence >= own for _, confidence in listed)
-            if ties == "order":
-                first = last = [entity for entity, _ in listed].index(true) + 1
-            found.append((side, edge, True, first, last, number, len(listed)))
+            first, last = len(listed) + 1, number  # where it is not listed
+            if own is not None:
+                first = sum(confidence > own for _, confidence in listed) + 1
+                last = sum(confidence >= own for _, confidence in listed)
+                counts["tied_with_last"] += own == listed[-1][1]
+                if ties == "order":
+                    first = last = [entity for entity, _ in listed].index(true) + 1
+            for name, times in (("known_listed", len(listed_known)), ("empty", not listed), ("absent", own is None)):
+                counts[name] += times
+            found.append((side, edge, own is not None, first, last, number, len(listed)))
     return found, {"num_missing": len(test) - len(met), **{f"num_{name}": n for name, n in counts.items()}}
 
 

@@ -17,7 +17,7 @@ from pbgeval.errors import TRAIN_PATHS, ConfigError
 from pbgeval.scoring.comparators import COMPARATORS
 from tests.examples import examples
 from tests.fuzz.hostile_values import ODD_JSON
-from tests.kit.refusals import fault_of
+from tests.kit import refusals
 
 
 def valid() -> dict[str, Any]:
@@ -665,7 +665,7 @@ def test_any_value_of_any_key_gives_a_config_or_lines_and_never_another_exceptio
 def test_odd_json_is_refused_too(folder: Path, key: str, text: str) -> None:
     (folder / "eval.json").write_text(json.dumps(changed(**{key: "@"})).replace('"@"', text))
 
-    assert fault_of(lambda: load_config(folder / "eval.json"))
+    assert refusals.faults_of(lambda: load_config(folder / "eval.json"), ConfigError)
 
 
 # Paths and groups
@@ -769,9 +769,9 @@ def test_a_file_of_groups_in_another_form_is_refused(folder: Path, content: str 
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
     assert [f"eval.json: relation_groups: {path}{fault}"] == faults_of(folder, competing(relation_groups="wrong.json"))
-    assert f"{path}{fault}" == fault_of(lambda: read_relation_groups(path))
+    assert f"{path}{fault}" == refusals.fault_of(lambda: read_relation_groups(path))
 
 
 def test_groups_are_read_with_their_relations_and_may_overlap(folder: Path) -> None:
     assert read_relation_groups(folder / "groups.json") == {"social": ["knows"], "all of them": ["knows", "likes"]}
-    assert "cannot read the file: Is a directory" in fault_of(lambda: read_relation_groups(folder))
+    assert "cannot read the file: Is a directory" in refusals.fault_of(lambda: read_relation_groups(folder))
