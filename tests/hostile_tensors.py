@@ -29,23 +29,27 @@ import torch
 
 from tests.kit.faults import Damage, prepared
 
-COMMAND = "touch it_ran"
+
+class Calls:
+    """Unpickling calls a function."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return self.function, self.arguments
 
 
-class Runs:
-    """Unpickling runs a command in the working directory."""
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, (COMMAND,)
+TOUCHES = Calls(os.system, "touch it_ran")  # in the working directory
 
 
 def pickle_in(file: str) -> Damage:
     """Hide a command in an archive of torch.save, beside a tensor."""
-    return lambda root: torch.save({"tensor": torch.ones(3, 3), "more": Runs()}, root / file)
+    return lambda root: torch.save({"tensor": torch.ones(3, 3), "more": TOUCHES}, root / file)
 
 
 def raw_pickle_in(file: str) -> Damage:
-    return lambda root: (root / file).write_bytes(pickle.dumps(Runs()))
+    return lambda root: (root / file).write_bytes(pickle.dumps(TOUCHES))
 
 
 @prepared

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
-import shutil
 import zipfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -285,14 +282,6 @@ def pickles(random: Random) -> Case:
     return of_model(random, "libkge.pt", note=way)
 
 
-def safetensors(random: Random) -> Case:
-    path = damage_one(random, "*.safetensors")
-    target = random.choice((path, Path("arrays/model.json"), Path("dglke/FB15k_ComplEx_entity.npy"), Path("libkge.pt")))
-    if target != path:
-        shutil.copy(path, target)
-    return evolve(of_model(random, str(target if target.parent == Path() else target.parent)), end=REFUSED)
-
-
 # What surrounds a run
 
 
@@ -309,26 +298,6 @@ def full_disks(random: Random) -> Case:
 def few_descriptors(random: Random) -> Case:
     limit = random.randrange(4, 12)
     return evolve(evaluation(random, end=SAME), num_descriptors=limit, reason="open files", note=str(limit))
-
-
-def special_files(random: Random) -> Case:
-    """A device, a pipe that nobody writes, a folder, or a loop of links in the place of an input."""
-    path = random.choice(sorted(path for path in Path().rglob("*") if path.is_file() and path.suffix != ".md"))
-    model = next((model for model in ("dglke", "arrays") if path.parts[0] == model), "libkge.pt")
-    commands = {
-        "eval.py": evaluation(random).arguments,
-        **{"ranking.txt": TOP_K, "taxonomy.tsv": TYPES, "edges_gzip.tsv.gz": IMPORT_GRAPH},
-        "libkge.pt": of_model(random, model).arguments,
-    }
-    arguments = next(arguments for name, arguments in commands.items() if Path(name).exists())
-    path.unlink()
-    ways: dict[str, Callable[[Path], object]] = {
-        **{place: partial(Path.symlink_to, target=place) for place in ("/dev/zero", "/dev/null", "/dev/full")},
-        **{"pipe": os.mkfifo, "folder": Path.mkdir, "loop": lambda of: of.symlink_to(of.name), "gone": Path.exists},
-    }
-    way = random.choice(("/dev/zero", "pipe", *ways))
-    ways[way](path)
-    return Case(arguments, SAME, f"{way} as {path}")
 
 
 @frozen
@@ -361,8 +330,6 @@ KINDS: dict[str, Kind] = {
     "texts_of_types": Kind(of_text(lambda _: Case(TYPES), *TEXTS_OF_TYPES), ("types",), 80),
     "arrays": Kind(arrays, ("models",), 80),
     "pickles": Kind(pickles, ("models",), 120),
-    "safetensors": Kind(safetensors, ("models",), 40),
     "full_disks": Kind(full_disks, ("large",), 60),
     "few_descriptors": Kind(few_descriptors, CHECKPOINTS, 40),
-    "special_files": Kind(special_files, ("static", "dynamic", "graph", "named", "topk", "types", "models"), 80),
 }

@@ -77,8 +77,7 @@ def _write_models(folder: Path) -> None:
         np.save(arrays / f"{name}.npy", source.standard_normal((rows, 8)).astype(np.float32))
     (arrays / "model.json").write_text(json.dumps({"model": "distmult", "reciprocal": False, "norm": 1}))
     (folder / "evaluation.json").write_text(json.dumps({"edge_paths": ["edges.npy"]}))
-    header = json.dumps({"entity": {"dtype": "F32", "shape": [41, 8], "data_offsets": [0, 1312]}}).encode()
-    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(1312))
+
     np.save(folder / "edges.npy", np.stack([source.integers(n, size=30) for n in (41, 4, 41)], axis=1))
 
 

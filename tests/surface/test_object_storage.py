@@ -76,10 +76,6 @@ class RemoteCase:
         given = [*self.paths(self.url), f"scratch_path={self.scratch}", *overrides]
         return ["--workers", str(workers), "--quiet", "--output", output, *flags(given)]
 
-    def only_the_checkpoint(self) -> list[str]:
-        """Settings by which nothing else is an object."""
-        return [*[f"entity_path={self.case.root}/entity", f"edge_paths={self.case.root}/edges"], *self.known_here()]
-
     def known_here(self) -> list[str]:
         """Settings by which known edges are files."""
         return [f"filter_paths={self.case.root}/known", f"train_paths={self.case.root}/known"]
@@ -92,11 +88,8 @@ class RemoteCase:
         assert (self.run(*overrides, output=output, workers=workers).printed, list(self.scratch.iterdir())) == ("", [])
         return numbers_of(self.case.root / output)
 
-    def refused(self, *overrides: str) -> str:
-        """Run; return the only line. Nothing is left."""
-        return self.only_line(self.run(*overrides))
-
     def only_line(self, done: Done) -> str:
+        """Return the only line of a run that was refused. Nothing is left."""
         self.left_nothing()
         assert f"{self.scratch}/" not in done.fault  # it names URLs, not copies
         return done.fault
@@ -522,7 +515,8 @@ def test_a_fault_names_the_url_and_leaves_nothing(
 def test_without_credentials_or_endpoint_nothing_is_read(
     remote: RemoteCase, environment: dict[str, str], line: str
 ) -> None:
-    done = start_command(remote.case, *remote.arguments(*remote.only_the_checkpoint()), environment=environment)
+    files = [f"entity_path={remote.case.root}/entity", f"edge_paths={remote.case.root}/edges"]
+    done = start_command(remote.case, *remote.arguments(*files, *remote.known_here()), environment=environment)
 
     compare(done, [line.replace("{url}", remote.url)], remote.case.root)
 
@@ -553,7 +547,7 @@ def test_an_object_that_changes_while_it_is_copied_is_refused(
 
     monkeypatch.setattr(object_storage, "copy_object", after_a_change)
 
-    assert remote.refused().startswith(f"{remote.url}/{EMBEDDINGS}: expected ")
+    assert remote.only_line(remote.run()).startswith(f"{remote.url}/{EMBEDDINGS}: expected ")
 
 
 @pytest.mark.slow
@@ -564,7 +558,7 @@ def test_an_object_that_changes_while_it_is_read_in_place_is_refused(
     changed = content[:-1] + bytes([content[-1] ^ 1])
     before_the_evaluation(monkeypatch, lambda: remote.store.put(f"{remote.key}/{EMBEDDINGS}", changed))
 
-    fault = remote.refused(f"scratch_limit={remote.bytes_of_small_files()}")
+    fault = remote.only_line(remote.run(f"scratch_limit={remote.bytes_of_small_files()}"))
 
     expected = f"{remote.url}/{EMBEDDINGS}: expected the object of the start ({len(content)} bytes, version "
     assert (fault.startswith(expected), fault.endswith("; it changed during the run: start it again")) == (True, True)

@@ -20,21 +20,12 @@ from pbgeval.errors import StorageError
 from pbgeval.models import pickles
 from pbgeval.models.opening import open_model
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, read_trusting, stored_rows
+from tests.hostile_tensors import TOUCHES, Calls
 from tests.kit.commands import lacking, run_main
 from tests.kit.refusals import fault_of
 from tests.systems_reference import LibkgeCheckpoint
 
 ADVICE = "set trust_pickle"
-
-
-class Calls:
-    """Unpickling calls a function."""
-
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        self.function, self.arguments = function, arguments
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return self.function, self.arguments
 
 
 def write_zip(path: Path, data: bytes, *, byteorder: str = "little", **records: bytes) -> Path:
@@ -79,7 +70,7 @@ def test_containers_and_tensors_are_read_and_other_classes_stand_in(tmp_path: Pa
 
 
 HOSTILE = {
-    "os.system": Calls(os.system, "touch it_ran"),
+    "os.system": TOUCHES,
     "subprocess": Calls(subprocess.Popen, ["touch", "it_ran"]),
     "eval": Calls(eval, "open('it_ran', 'w')"),
     "exec": Calls(exec, "open('it_ran', 'w')"),
@@ -110,7 +101,7 @@ def test_of_a_hostile_pickle_nothing_runs_and_one_line_says_so(name: str, hidden
 
 
 def test_the_command_refuses_a_hostile_file_in_one_line_and_runs_nothing(tmp_path: Path) -> None:
-    LibkgeCheckpoint(tmp_path / "x.pt", "complex", more={"epoch": Calls(os.system, "touch it_ran")})
+    LibkgeCheckpoint(tmp_path / "x.pt", "complex", more={"epoch": TOUCHES})
 
     fault = run_main("import-model", "x.pt", "--output", "converted", cwd=tmp_path).fault
 

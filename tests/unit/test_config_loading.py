@@ -117,19 +117,13 @@ def test_training_only_keys_that_the_file_sets_are_named(folder: Path) -> None:
 
 def test_a_python_file_runs_in_its_place_with_its_neighbours(folder: Path, tmp_path: Path) -> None:
     text = "from neighbour import DIMENSION\n" + THEIRS.replace("'dimension': 8", "'dimension': DIMENSION")
-    other = tmp_path / "other"
-    other.mkdir()
-    for place, dimension in ((folder, 6), (other, 10)):
-        write(place / "neighbour.py", f"DIMENSION = {dimension}\n")
-        write(place / "eval.py", text)
     paths = [f"{key}={folder / key.split('_')[0]}" for key in ("entity_path", "checkpoint_path")]
     path_before, modules_before = list(sys.path), set(sys.modules)
+    for place, dimension in ((folder, 6), (tmp_path, 10)):
+        write(place / "neighbour.py", f"DIMENSION = {dimension}\n")
+        config = load_config(write(place / "eval.py", text), [*paths, f"edge_paths={folder / 'edges'}"])
+        assert (dimension, path_before) == (config.dimension, sys.path)
 
-    assert (6, 10, path_before) == (
-        load_config(folder / "eval.py").dimension,
-        load_config(other / "eval.py", [*paths, f"edge_paths={folder / 'edges'}"]).dimension,
-        sys.path,
-    )
     assert {"neighbour", "pbgeval_config_eval"}.isdisjoint(set(sys.modules) - modules_before)
     assert set(os.listdir(folder)) == {"entity", "edges", "checkpoint", "eval.py", "neighbour.py"}  # no bytecode
 
@@ -283,19 +277,16 @@ def test_the_working_directory_is_that_of_the_call_even_if_the_file_changes_it(
 
 
 def test_the_config_of_a_checkpoint_implies_its_folder(folder: Path) -> None:
-    checkpoint = folder / "checkpoint"
     data = json.dumps(SETTINGS | {"checkpoint_path": "of/training", "entity_path": str(folder / "entity")})
-    write(checkpoint / "config.json", data)
-    overrides = [f"edge_paths={folder / 'edges'}"]
+    path, overrides = write(folder / "checkpoint" / "config.json", data), [f"edge_paths={folder / 'edges'}"]
 
-    (fault,) = faults_of(checkpoint / "config.json", *overrides)
+    (fault,) = faults_of(path, *overrides)
     assert fault.startswith("config.json: checkpoint_path: no such directory: "), fault
 
-    write(checkpoint / "checkpoint_version.txt", "1\n")
-    config = load_config(checkpoint / "config.json", overrides)
-    assert (str(checkpoint), "checkpoint") == (config.checkpoint_path, config.name)
-    chosen = load_config(checkpoint / "config.json", [*overrides, f"checkpoint_path={folder / 'edges'}"])
-    assert str(folder / "edges") == chosen.checkpoint_path
+    write(folder / "checkpoint" / "checkpoint_version.txt", "1\n")
+    config = load_config(path, overrides)
+    chosen = load_config(path, [*overrides, f"checkpoint_path={folder / 'edges'}"]).checkpoint_path
+    assert (str(path.parent), "checkpoint", str(folder / "edges")) == (config.checkpoint_path, config.name, chosen)
 
 
 # reference data

@@ -182,19 +182,24 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
+NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a pipe that nobody writes: to open it would wait forever": (os.mkfifo, "a pipe, not a regular file"),
+    "what has no end": (lambda path: path.symlink_to("/dev/zero"), "a device, not a regular file"),
+    "a disk that is full": (lambda path: path.symlink_to("/dev/full"), "a device, not a regular file"),
+    "a folder": (Path.mkdir, ""),
+    "a link to itself": (lambda path: path.symlink_to(path.name), ""),
+}
+
+
 @pytest.mark.timeout(20)
+@pytest.mark.parametrize("found", NO_FILES)
 @pytest.mark.parametrize("kind", READERS)
-def test_what_is_no_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, kind: str, found: str) -> None:
     name, read = READERS[kind]
-    path = tmp_path / name
+    make, fault = NO_FILES[found]
+    make(tmp_path / name)
 
-    os.mkfifo(path)  # that nobody writes: to open it would wait forever
-    found = refused(read, path)
-    path.unlink()
-    path.symlink_to("/dev/zero")  # that has no end
-
-    assert "a pipe, not a regular file" in found
-    assert "a device, not a regular file" in refused(read, path)
+    assert fault in refused(read, tmp_path / name)
 
 
 def refused(read: Callable[[Path], object], path: Path) -> str:

@@ -58,11 +58,8 @@ def test_related_types_and_gains_are_those_of_the_definition(tmp_path_factory, h
         return
     taxonomy = Taxonomy.read(path)
     true = data.draw(st.lists(st.sampled_from(sorted(parents)), max_size=3))
-    expected = {}
-    for name in parents:
-        near = [slow_distance(name, one, parents, depths) for one in true]
-        if any(distance is not None for distance in near):
-            expected[name] = min(distance for distance in near if distance is not None)
+    near = {name: {slow_distance(name, one, parents, depths) for one in true} - {None} for name in parents}
+    expected = {name: min(distances) for name, distances in near.items() if distances}
 
     related = taxonomy.related([taxonomy.find(name) for name in true])
 
