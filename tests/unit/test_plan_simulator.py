@@ -39,41 +39,46 @@ def simulated(num_partitions: int, room: int, num_workers: int, seed: int, noise
     return simulate(plan, Machines((1.0,) * num_workers, room, 1 / LOAD_SECONDS), work, one_byte)
 
 
-def plan_of(needs: list[set[int]], stripes: list[tuple[int, int]]) -> DispatchPlan:
-    return DispatchPlan(
+# By hand
+
+
+@pytest.mark.parametrize(
+    ("needs", "seconds", "machines", "expected"),
+    [
+        # Each partition takes 1 s to load.
+        # Worker 0 loads 0 and 1 until 2 s, works until 5, has loaded 2 meanwhile, works until 6.
+        # Worker 1 loads 2 and 3 until 2 s, works until 3, has nothing to load, works until 7.
+        (
+            [{0, 1}, {0, 2}, {2, 3}, {3}],
+            [3.0, 1.0, 1.0, 4.0],
+            Machines((1.0, 1.0), 2, 1.0),
+            (7.0, 5, 5.0, (4 / 7, 5 / 7), 0.0),
+        ),
+        # Each worker loads one partition: alone in 1 s, through the shared system the second comes at 4 s.
+        (
+            [{0}, {1}],
+            [1.0, 1.0],
+            Machines((1.0, 1.0), 1, 1.0, shared_bytes_per_second=0.5),
+            (5.0, 2, 2.0, (0.2, 0.2), 4.0),
+        ),
+    ],
+)
+def test_two_workers_by_hand(
+    needs: list[set[int]], seconds: list[float], machines: Machines, expected: tuple[object, ...]
+) -> None:
+    half = len(needs) // 2
+    plan = DispatchPlan(
         units=tuple(WorkUnit(0, Bucket(0, 0), row, row + 1) for row in range(len(needs))),
         num_large=0,
-        stripes=tuple(range(*stripe) for stripe in stripes),
+        stripes=(range(half), range(half, len(needs))),
         needs=tuple(frozenset(needed) for needed in needs),
         cost_before=np.arange(len(needs) + 1.0),
     )
 
+    result = simulate(plan, machines, dict(zip(plan.units, seconds, strict=True)), one_byte)
 
-# By hand
-
-
-def test_two_workers_and_four_units_by_hand():
-    """Each partition takes 1 s to load.
-
-    Worker 0 loads 0 and 1 until 2 s, works until 5, has loaded 2 meanwhile, works until 6.
-    Worker 1 loads 2 and 3 until 2 s, works until 3, has nothing to load, works until 7.
-    """
-    plan = plan_of([{0, 1}, {0, 2}, {2, 3}, {3}], [(0, 2), (2, 4)])
-    work = dict(zip(plan.units, [3.0, 1.0, 1.0, 4.0], strict=True))
-
-    result = simulate(plan, Machines((1.0, 1.0), 2, 1.0), work, one_byte)
-
-    assert (result.seconds, result.num_loads, result.bytes_read, result.busy_shares) == (7.0, 5, 5.0, (4 / 7, 5 / 7))
-
-
-def test_a_shared_file_system_serves_one_read_after_the_other():
-    """Each worker loads one partition: alone in 1 s, through the shared system the second comes at 4 s."""
-    plan = plan_of([{0}, {1}], [(0, 1), (1, 2)])
-    work = dict.fromkeys(plan.units, 1.0)
-
-    result = simulate(plan, Machines((1.0, 1.0), 1, 1.0, shared_bytes_per_second=0.5), work, one_byte)
-
-    assert (result.seconds, result.bounds.reading_seconds) == (5.0, 4.0)
+    found = (result.seconds, result.num_loads, result.bytes_read, result.busy_shares, result.bounds.reading_seconds)
+    assert found == expected
 
 
 # Bounds
