@@ -52,7 +52,7 @@ def simulated(num_partitions: int, room: int, num_workers: int, seed: int, noise
             [{0, 1}, {0, 2}, {2, 3}, {3}],
             [3.0, 1.0, 1.0, 4.0],
             Machines((1.0, 1.0), 2, 1.0),
-            (7.0, 5, 5.0, (4 / 7, 5 / 7), 0.0),
+            (7.0, 5, 5.0, (4 / 7, 5 / 7), 3.0),
         ),
         # Each worker loads one partition: alone in 1 s, through the shared system the second comes at 4 s.
         (
