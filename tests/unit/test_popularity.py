@@ -242,9 +242,11 @@ def test_a_half_of_thirds_is_a_half() -> None:
     edges = Edges(test, train=[[[6, 1, 5], [7, 1, 5]]])
     keys = {"candidates": "all", "disable_lhs_negs": True, "breakdowns": ["popularity"]}
 
-    half = evaluate(config_of_keys(keys), model=scorer, edges=edges).document["popularity"]["answer_degree"]["half"]
+    found = evaluate(config_of_keys(keys), model=scorer, edges=edges).document["popularity"]
 
-    assert half == {"at_least": 2, "query_share": 0.75, "mrr_share": pytest.approx(0.5)}
+    half = {"at_least": 2, "query_share": 0.75, "mrr_share": pytest.approx(0.5)}
+    of_links = [(row["at_least"], row["num_queries"]) for row in found["answer_half_link"]["strata"]]
+    assert (found["answer_degree"]["half"], of_links) == (half, [(0, 4)])  # training has another relation
 
 
 def test_training_edges_of_another_run_are_refused(tmp_path: Path) -> None:
