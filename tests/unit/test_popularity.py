@@ -239,14 +239,17 @@ def test_a_half_of_thirds_is_a_half() -> None:
     scores = lambda lhs, rel, rhs: torch.where(lhs < 3, rhs, -rhs).float()  # noqa: E731
     scorer = edge_scorer(scores, num_entities=8, num_relations=2)
     test = [[user, 0, 5] for user in range(3)] + [[4, 0, 0]]  # at rank 3, 3, 3 and 1
-    edges = Edges(test, train=[[[6, 1, 5], [7, 1, 5]]])
+    edges = Edges(test, train=[[[6, 1, 5], [7, 1, 5], [3, 0, 0]]])
     keys = {"candidates": "all", "disable_lhs_negs": True, "breakdowns": ["popularity"]}
 
     found = evaluate(config_of_keys(keys), model=scorer, edges=edges).document["popularity"]
 
     half = {"at_least": 2, "query_share": 0.75, "mrr_share": pytest.approx(0.5)}
     of_links = [(row["at_least"], row["num_queries"]) for row in found["answer_half_link"]["strata"]]
-    assert (found["answer_degree"]["half"], of_links) == (half, [(0, 4)])  # training has another relation
+    assert (found["answer_degree"]["half"], of_links) == (
+        half,
+        [(0, 3), (1, 1)],
+    )  # 5 has edges of another relation alone
 
 
 def test_training_edges_of_another_run_are_refused(tmp_path: Path) -> None:
