@@ -55,8 +55,10 @@ def test_slow_units_make_patience(monkeypatch: pytest.MonkeyPatch, watches):
     monkeypatch.setenv(STALL_VARIABLE, "0.01")
     time.sleep(0.05)
     watches[0].tick()  # 20 times as long is a second
-    threading.Timer(0.5, watches[1].wait_for_all).start()
+    thread = threading.Timer(0.5, watches[1].wait_for_all)
+    thread.start()
     watches[0].wait_for_all()
+    thread.join()
 
 
 LIMIT = 2.0  # seconds: four looks

@@ -72,4 +72,4 @@ def test_scratch_folders_go_at_once(tmp_path, monkeypatch):
     remove_files(tmp_path, ["notes/keys.0"])
     for _ in range(2):
         remove_scratch(tmp_path)
-        assert not tmp_path.exists()
+    assert not tmp_path.exists()

@@ -51,11 +51,11 @@ def test_a_version_that_is_no_number_and_a_missing_folder_are_faults(tmp_path, t
 def test_any_layout_and_float_type_gives_the_same_float32_rows(tmp_path, dtype, layout, is_mapped, num_rows):
     path = write_embeddings(tmp_path, "all", 0, VALUES, version=3, dtype=dtype, layout=layout)
     file = open_all(tmp_path, num_rows=num_rows)
+    loaded = file.load()
 
     assert (path, 12, 5, is_mapped) == (file.path, file.num_rows, file.dimension, file.is_mapped)
-    loaded = file.load()
-    assert (torch.float32, True) == (loaded.dtype, loaded.is_contiguous())
-    assert (VALUES.tolist(), file) == (loaded.tolist(), pickle.loads(pickle.dumps(file)))
+    assert (torch.float32, True, VALUES.tolist()) == (loaded.dtype, loaded.is_contiguous(), loaded.tolist())
+    assert file == pickle.loads(pickle.dumps(file))
 
 
 @pytest.mark.parametrize("how", [{"userblock_size": 512}, {"userblock_size": 4096}, {"meta_block_size": 2}])
