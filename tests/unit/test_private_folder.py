@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ with private_folder(Path(sys.argv[1]), "none"):
 
 def test_whoever_made_a_folder_removes_it(tmp_path: Path) -> None:
     folder = tmp_path / "ours-1"
-    with suppress(OutputError), private_folder(folder, "ours-*") as made:
+    with pytest.raises(OutputError, match="a fault too"), private_folder(folder, "ours-*") as made:
         (folder / "copy").write_text("of a copy")
         with private_folder(folder, "ours-*") as made_again:
             assert (made, made_again) == (True, False)
