@@ -13,6 +13,7 @@ import pytest
 
 from pbgeval.errors import OutputError
 from pbgeval.storage.writing import private_folder
+from tests.kit.refusals import fault_of
 
 KILLED = """
 import os, signal, sys
@@ -24,16 +25,18 @@ with private_folder(Path(sys.argv[1]), "none"):
 """
 
 
-def test_whoever_made_a_folder_removes_it(tmp_path: Path) -> None:
+def test_whoever_made_a_folder_removes_it_after_a_fault_too(tmp_path: Path) -> None:
     folder = tmp_path / "ours-1"
-    with pytest.raises(OutputError, match="a fault too"), private_folder(folder, "ours-*") as made:
-        (folder / "copy").write_text("of a copy")
-        with private_folder(folder, "ours-*") as made_again:
-            assert (made, made_again) == (True, False)
-        assert ((folder / "copy").read_text(), stat.S_IMODE(os.lstat(folder).st_mode)) == ("of a copy", 0o700)
-        raise OutputError("a fault too")
 
-    assert list(tmp_path.iterdir()) == []
+    def use() -> None:
+        with private_folder(folder, "ours-*") as made:
+            (folder / "copy").write_text("of a copy")
+            with private_folder(folder, "ours-*") as made_again:
+                assert (made, made_again) == (True, False)
+            assert ((folder / "copy").read_text(), stat.S_IMODE(os.lstat(folder).st_mode)) == ("of a copy", 0o700)
+            raise OutputError("full")
+
+    assert (fault_of(use), list(tmp_path.iterdir())) == ("full", [])
 
 
 def test_the_folder_of_a_killed_run_goes_with_the_next_one_and_one_in_use_or_in_the_making_stays(
