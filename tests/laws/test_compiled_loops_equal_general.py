@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import h5py
+import numpy as np
 import pytest
 import torch
 
+from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import auc_sampling, blocks, certified, fused, gathered_chunks, kernels, ranking_pass, sampled
 from pbgeval.ranking.block_threads import BlockThreads
 from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
-from tests.saved_ranks import counts_of
+from tests.saved_ranks import counts_of, read_ranks
 
 FILTERED = ("filter_paths=edges",)  # known answers do not compete
 SETTINGS = {
@@ -147,6 +150,36 @@ def test_who_wants_all_scores_gets_them(case: TinyCase, monkeypatch: pytest.Monk
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 1 << 20)
 
     assert num_calls_of(case, "candidates=all", asked) == 0
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("comparator", ["dot", "cos", "l2"])
+def test_candidates_with_a_true_entitys_vector_tie_with_it(
+    comparator: str, is_compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its score is compared with: a sum that need not have the last bits of the kernel's."""
+    monkeypatch.setattr(blocks, "JIT_MIN_CELLS", 0)
+    monkeypatch.setattr(blocks, "is_installed", lambda: is_compiled)
+    case = TinyCase.write(tmp_path, dynamic=True, partition_sizes=(120,), edges_per_bucket=90, dimension=34)
+    case.spoil_embeddings("user", 0, slice(None, None, 3), np.random.default_rng(0).standard_normal(34))
+    evaluated(case, "candidates=all", f"comparator={comparator}", "metrics=rank", "save_ranks=True")
+
+    columns = read_ranks(tmp_path / "output", 0, Bucket(0, 0)).columns
+    with h5py.File(case.edges(0, 0)) as file:
+        for side, name in {Side.LHS: "lhs", Side.RHS: "rhs"}.items():
+            assert columns[side]["tied"][file[name][:] % 3 == 0].min() >= 120 / 3 - 1
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_sampled_scores_have_the_bits_of_the_blocks_that_hold_them(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
+) -> None:
+    """As pairs they are scored again, or else read from blocks."""
+    monkeypatch.setattr(blocks, "is_installed", lambda: False)
+    expected = evaluated(case, f"candidates={candidates}", *FILTERED, output="pairs")
+    monkeypatch.setattr(ranking_pass, "_reads_cells", lambda state: True)
+
+    assert evaluated(case, f"candidates={candidates}", *FILTERED, output="blocks") == expected
 
 
 def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,13 +84,7 @@ def simulated(config: EvalConfig) -> Iterator[dict[bool, dict[str, Estimate]]]:
 
 def by_key(every: Sequence[dict[str, Estimate]], keys: Sequence[str]) -> dict[str, tuple[list[float], list[float]]]:
     """Return values and squared standard errors of all seeds."""
-    found = {}
-    for key in keys:
-        values = [run[key].value for run in every]
-        errors = [run[key].standard_error for run in every]
-        assert None not in (*values, *errors), "each query has draws, and there are several lists"
-        found[key] = values, [error**2 for error in errors]
-    return found
+    return {key: ([run[key].value for run in every], [run[key].standard_error ** 2 for run in every]) for key in keys}
 
 
 @pytest.mark.slow

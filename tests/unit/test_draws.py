@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,3 +75,11 @@ def test_words_have_addresses_whatever_the_blocks(start, blocks):
         at += length
 
     assert stream.words(start, sum(blocks)).tolist() == parts
+
+
+words_64 = st.sampled_from([0, 1, (1 << 32) - 1, 1 << 32, (1 << 64) - 1]) | st.integers(0, (1 << 64) - 1)
+
+
+@given(st.lists(words_64, min_size=1), st.integers(1, (1 << 63) - 1))
+def test_words_are_scaled_by_an_exact_multiply_shift(words, size):
+    assert uniform_below(np.array(words, np.uint64), size).tolist() == [word * size >> 64 for word in words]

@@ -8,12 +8,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.metrics.ndcg import Discount, ndcg_of_levels
 from pbgeval.ranking.type_gains import GainLevels
 from pbgeval.stats.groups import TypeStats
+from tests.examples import examples
 
 scores = st.sampled_from([-math.inf, -1.5, -0.5, 0.0, 0.25, math.inf])
 
@@ -35,11 +36,21 @@ def slow_ndcg_over_orders(gains, scores, k, discount) -> float | None:
     return math.fsum(found) / len(found)
 
 
+def levels_of(of: list[tuple[float, int]], k: int, *, one_by_one: bool = False) -> GainLevels:
+    """Merge (score, gain) pairs, at once, or each by itself if it is not below the floor."""
+    levels = GainLevels(1, k, 1)
+    for some in [[pair] for pair in of] if one_by_one else [of]:
+        score, gain = (np.array(column) for column in zip(*some, strict=True))
+        if not one_by_one or score[0] >= levels.floor(0, 1)[0]:
+            numbers = np.zeros(len(some), np.int64)
+            levels.merge(numbers, score.astype(np.float64), numbers + 1, gain[:, None].astype(np.int64))
+    return levels
+
+
 def ndcg_of(of: list[tuple[float, int]], cutoffs: list[int], discount: Discount) -> list[float]:
     """Return NDCG of (score, gain) pairs, which is the same to the bit beside other queries."""
-    score, gain = (np.array(column) for column in zip(*of, strict=True))
-    levels, gain_H = GainLevels(1, max(cutoffs), 1), np.unique(gain)[::-1]
-    levels.merge(np.zeros(len(of), np.int64), score.astype(np.float64), np.ones(len(of), np.int64), gain[:, None])
+    gain = np.array([gain for _, gain in of])
+    levels, gain_H = levels_of(of, max(cutoffs)), np.unique(gain)[::-1]
     columns = levels.count_Kk, levels.gain_KkG[:, :, 0], np.array([[(gain == one).sum() for one in gain_H]])
     found = ndcg_of_levels(*columns, gain_H, cutoffs, discount)
     several = ndcg_of_levels(*(np.repeat(column, 5, 0) for column in columns), gain_H, cutoffs, discount)
@@ -60,6 +71,17 @@ def test_ndcg_of_levels_is_that_of_all_candidates(of, cutoffs, discount):
     assert ndcg_of(of, cutoffs, discount) == pytest.approx(
         [math.nan if of is None else of for of in expected], rel=1e-12, nan_ok=True
     )
+
+
+@settings(max_examples=examples(500))
+@given(st.lists(st.tuples(scores, st.integers(0, 3)), min_size=1, max_size=14), st.integers(1, 4), st.randoms())
+def test_levels_are_the_same_in_any_order_and_without_who_is_below_the_floor(of, k, chance):
+    whole, merged = levels_of(of, k), levels_of(chance.sample(of, len(of)), k, one_by_one=True)
+
+    is_level = whole.count_Kk > 0
+    assert whole.count_Kk.tolist() == merged.count_Kk.tolist()
+    assert whole.score_Kk[is_level].tolist() == merged.score_Kk[is_level].tolist()
+    assert whole.gain_KkG[is_level].tolist() == merged.gain_KkG[is_level].tolist()
 
 
 def test_statistics_of_types_add_and_are_rounded_once() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,10 +75,3 @@ def test_counts_and_classes_equal_slow_ones_whatever_the_blocks_and_order(traini
             limits = counts.entity_limits(side, entity_type)
             classes = frequency_classes(limits, np.array(frequencies, np.int64))
             assert slow_classes(frequencies) == [FREQUENCY_CLASSES[i] for i in classes]
-
-
-def test_counts_of_unlike_graphs_do_not_add():
-    other = EntityNumbering.from_sizes({("thing", 0): 1})
-
-    with pytest.raises(ValueError, match="unlike graphs"):
-        SlotCounts.zero(1, NUMBERING) + SlotCounts.zero(1, other)

@@ -115,10 +115,3 @@ def test_a_query_without_competitors_has_no_index_and_no_auc():
             "query_auc",
         )
     ) == (1, 1.0, None, None)
-
-
-def test_classes_that_were_not_counted_are_missed():
-    grouped = grouped_of([(Side.RHS, 0, 0, 0, 0, 0, 0)])
-    for name in ("cardinality", "relation_frequency"):
-        with pytest.raises(ValueError, match="train_paths"):
-            breakdown_rows(name, grouped, GroupClasses(NAMES, LHS_TYPES, RHS_TYPES), SIDES)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from unittest import mock
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,11 +65,3 @@ def rows_of(grouped: GroupedStats, dimension: str) -> list[tuple[int, dict[Side,
         (group, {side: of_side[side].sums.tolist() for side in ENDS})
         for group, of_side in grouped.rows(dimension).items()
     ]
-
-
-def test_unlike_columns_do_not_add():
-    other = GroupedStats(StatsLayout((1,)))
-    other.add("relation", Side.LHS, torch.tensor([0]), counts_of([(0, 0, 1)]))
-
-    with pytest.raises(ValueError, match="unlike columns"):
-        GroupedStats(LAYOUT).add_packed(other.pack())
