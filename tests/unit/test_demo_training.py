@@ -52,12 +52,12 @@ def test_the_checkpoint_is_that_of_torchbiggraph(trained):
     config = json.loads((checkpoint / "config.json").read_text())
 
     lines = dict(re.findall(r"^  (\S.*?)  +(.+)$", run_main("inspect", ".", cwd=checkpoint).printed, re.MULTILINE))
-    half = f"{config['dimension'] // 2} values"
+    half = f"{config['dimension'] // 2} values for 2 relations"
     expected = {
         "kind": "checkpoint",
         "version": "2",
         "type class": f"5 entities in 1 partition; dimension {config['dimension']}, float32",
-        "type function": f"120 entities in 2 partitions of 60 to 60; dimension {config['dimension']}, float32",
+        "type function": f"120 entities in 2 partitions of 60; dimension {config['dimension']}, float32",
         "parameters": f"operator/rhs/imag: {half}; operator/rhs/real: {half}",
     }
     assert expected.items() <= lines.items()
