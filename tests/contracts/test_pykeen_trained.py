@@ -45,7 +45,6 @@ def test_ranks_of_a_model_object_are_pykeens_but_for_a_few_near_ties(trained: Pa
 
     assert theirs.shape == (2, 2, 201)
     assert np.mean(theirs != ours) < 0.02
-    assert np.abs(theirs - ours).max() <= 1
 
 
 @pytest.mark.parametrize("model", EXACT)
