@@ -317,8 +317,7 @@ def topk(
     found = read_topk(ranking, test, known or [], entities=entities, filtering=filtering, ties=ties)
     cutoffs = sorted(set(k or (1, 3, 5, 10)))
     settings = {"filter": filtering, "ties": ties, "absent": absent, "hits_at": cutoffs, "known": len(known or [])}
-    headline = RANK_TYPE_SYNONYMS[rank_type].value
-    report = topk_report(found, settings, Absent(absent), headline=headline, cutoffs=cutoffs)
+    report = topk_report(found, settings, Absent(absent), headline=RANK_TYPE_SYNONYMS[rank_type].value, cutoffs=cutoffs)
     if output is not None:
         write_atomically(output, report.to_json())
     _show(topk_table(found, report))

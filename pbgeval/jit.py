@@ -105,8 +105,7 @@ def compiled_call(num_arguments: int) -> Any:  # noqa: ANN401 - numba has no typ
 
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         pointer = ir.IntType(8).as_pointer()
-        signature_type = ir.FunctionType(ir.VoidType(), [pointer] * num_arguments)
-        routine = builder.inttoptr(values[0], signature_type.as_pointer())
+        routine = builder.inttoptr(values[0], ir.FunctionType(ir.VoidType(), [pointer] * num_arguments).as_pointer())
         addresses = [builder.extract_value(values[1], at) for at in range(num_arguments)]
         builder.call(routine, [builder.inttoptr(address, pointer) for address in addresses])
         return context.get_dummy_value()

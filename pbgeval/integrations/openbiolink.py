@@ -105,8 +105,7 @@ def _with_true_scores(scores_bN: Tensor, given_b: Tensor | None, true_b: Tensor)
     # filling of a ranking file's row, and a small confidence must not be taken for it.
     allowed_b = _AGREES * torch.where(own_b == 0, given_b.abs(), finite_bN.abs().amax(1))
     agrees_b = (own_b == given_b) | ((own_b - given_b).abs() <= allowed_b)
-    true_score_b1 = torch.where(agrees_b, own_b, given_b).unsqueeze(1)
-    return scores_bN.scatter(1, true_b1, true_score_b1), int((~agrees_b).sum())
+    return scores_bN.scatter(1, true_b1, torch.where(agrees_b, own_b, given_b).unsqueeze(1)), int((~agrees_b).sum())
 
 
 # Scores of a batch of edges and known answers -> ranks of both sides -> metrics. Exclusion is by identity.

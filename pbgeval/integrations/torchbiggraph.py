@@ -130,8 +130,7 @@ class TrainerModel:
     def embeddings(self, entity_type: str, partition: int) -> Tensor:
         for side in ENDS:
             found: Tensor | None = self.model.get_embeddings(entity_type, _SIDES[side])
-            there = self.bucket.partition_of(side, self.num_partitions[entity_type])
-            if found is not None and there == partition:
+            if found is not None and self.bucket.partition_of(side, self.num_partitions[entity_type]) == partition:
                 return found
         raise AssertionError(f"partition {partition} of '{entity_type}' is not of bucket {tuple(self.bucket)}")
 

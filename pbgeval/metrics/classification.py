@@ -81,7 +81,6 @@ def confusion_metrics(tp: Count, fp: Count, fn: Count, tn: Count) -> dict[str, f
     tpr, fpr = ratio(tp, tp + fn), ratio(fp, fp + tn)
     fnr, tnr = ratio(fn, tp + fn), ratio(tn, fp + tn)
     ppv = ratio(tp, tp + fp)
-    informedness = None if tpr is None or tnr is None else tpr + tnr - 1.0
     return {
         "true_positive_rate": tpr,
         "true_negative_rate": tnr,
@@ -102,7 +101,7 @@ def confusion_metrics(tp: Count, fp: Count, fn: Count, tn: Count) -> dict[str, f
         ),
         "threat_score": ratio(tp, tp + fn + fp),
         "fowlkes_mallows_index": None if ppv is None or tpr is None else math.sqrt(ppv * tpr),
-        "informedness": informedness,
+        "informedness": (None if tpr is None or tnr is None else tpr + tnr - 1.0),
         "matthews_correlation_coefficient": _matthews(tp, fp, fn, tn),
     }
 

@@ -138,8 +138,7 @@ def from_ranks(
         metric = find_query_metric(name)
         if metric is None or metric.over_ties is None:
             return None
-        values_Q = shares_Q * metric.over_ties(best_Q, worst_Q)
-        return fsum(values_Q.tolist()) / fsum(shares_Q.tolist())
+        return fsum((shares_Q * metric.over_ties(best_Q, worst_Q)).tolist()) / fsum(shares_Q.tolist())
 
     distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=over_ties)
     return RankMetrics(distributions)

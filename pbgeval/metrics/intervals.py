@@ -268,8 +268,7 @@ def student_quantile(level: float, degrees_of_freedom: int) -> float:
         high *= 2
     for _ in range(64):
         middle = (low + high) / 2
-        is_low = _student_probability(middle, degrees_of_freedom) < level
-        low, high = (middle, high) if is_low else (low, middle)
+        low, high = (middle, high) if (_student_probability(middle, degrees_of_freedom) < level) else (low, middle)
     return high
 
 
@@ -357,8 +356,7 @@ def two_sided_probability(t: float, degrees_of_freedom: float) -> float:
 
 def _continued_fraction(x: float, a: float, b: float) -> float:
     """Evaluate the incomplete beta function's continued fraction by Lentz's method."""
-    denominator = _away_from_zero(1.0 - (a + b) * x / (a + 1.0))
-    c, d = 1.0, 1.0 / denominator
+    c, d = 1.0, 1.0 / _away_from_zero(1.0 - (a + b) * x / (a + 1.0))
     value = d
     for m in range(1, _MAX_TERMS):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))

@@ -43,8 +43,7 @@ def popularity_groups(measure: str, count_Q: np.ndarray, frequency_Q: np.ndarray
         count_Q: in how many training edges, int64.
         frequency_Q: how many evaluated edges share each query's key, below `MAX_CLASSES`.
     """
-    stratum_Q = np.searchsorted(LIMITS, count_Q, "right")
-    return {measure: count_Q, _strata(measure): stratum_Q * MAX_CLASSES + frequency_Q}
+    return {measure: count_Q, _strata(measure): np.searchsorted(LIMITS, count_Q, "right") * MAX_CLASSES + frequency_Q}
 
 
 def limits_of(stratum: int) -> dict[str, int | None]:

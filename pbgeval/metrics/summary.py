@@ -268,8 +268,7 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
         of_label = [(frequency, of_labels[label]) for frequency, of_labels in rows]
         metrics |= _metrics(label, grouped.layout, of_label, of_label)
         sums = weighted_sums(grouped.layout, of_label)
-        of_sides = tuple(side for side in sides if side.is_in(label))
-        weighted = all_weighted_metrics(sums.__getitem__, grouped, of_sides)
+        weighted = all_weighted_metrics(sums.__getitem__, grouped, tuple(side for side in sides if side.is_in(label)))
         metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
     return metrics
 

@@ -201,8 +201,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     for number, (key, visits) in enumerate(history.passes_of_visits.items()):
         of_buckets = _bucket_visits(visits, metric)
         record = records.get(key)
-        verdict = verdicts.get(key, "too_early")
-        details = (None if record is None else record.details) or PassDetails(verdict=verdict)
+        details = (None if record is None else record.details) or PassDetails(verdict=verdicts.get(key, "too_early"))
         gap_errors = {name: of.standard_error for name, of in details.gap.items()}
         generalization_errors = {name: of.standard_error for name, of in details.generalization.items()}
         rows.append(

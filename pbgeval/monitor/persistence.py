@@ -86,8 +86,7 @@ class ClusterSums:
         """Make them from the values of edges; `chunk_E` tells which share their negatives, ascending."""
         if not len(chunk_E):
             return cls.zero()
-        starts = np.flatnonzero(np.diff(chunk_E, prepend=-1))
-        both = [_sums(of_edges, np.arange(len(chunk_E))), _sums(of_edges, starts)]
+        both = [_sums(of_edges, np.arange(len(chunk_E))), _sums(of_edges, np.flatnonzero(np.diff(chunk_E, prepend=-1)))]
         return cls(torch.from_numpy(np.concatenate(both)))
 
     def num_queries(self, metric: QueryMetric) -> int:
@@ -135,8 +134,7 @@ def _sums(of_edges: QueryValues, starts: np.ndarray) -> np.ndarray:
 def _limbs(products_CM: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round to whole numbers and add them up in two parts: low + high * 2^_LIMB, each exact."""
     high_CM = np.floor(products_CM * 2.0**-_LIMB)
-    low_CM = np.rint(products_CM - high_CM * 2.0**_LIMB)
-    return low_CM.astype(np.int64).sum(0), high_CM.astype(np.int64).sum(0)
+    return np.rint(products_CM - high_CM * 2.0**_LIMB).astype(np.int64).sum(0), high_CM.astype(np.int64).sum(0)
 
 
 MIN_BUCKETS = 4  # for an error that comes from the differences between them

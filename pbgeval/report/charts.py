@@ -116,8 +116,7 @@ def decades(label: str, highest: float) -> Axis:
 def counted(label: str, names: Sequence[str], start: float, end: float, room: float) -> Axis:
     """Return an axis of one thing after the other, and as many of their names as fit if each takes so much room."""
     num = max(len(names), 1)
-    step = math.ceil(room * num / abs(end - start))
-    ticks = tuple((float(at), names[at]) for at in range(0, len(names), step))
+    ticks = tuple((float(at), names[at]) for at in range(0, len(names), math.ceil(room * num / abs(end - start))))
     return Axis(label, -0.5, num - 0.5, start, end, ticks)
 
 
@@ -141,8 +140,7 @@ class SideRanks:
 
     def num_below(self, ranks: np.ndarray) -> np.ndarray:
         """Return how many queries rank below each of these ranks, int64."""
-        sums = np.concatenate([[0], np.cumsum(self.count_K)])
-        return sums[np.searchsorted(self.rank_K, ranks, side="left")]
+        return np.concatenate([[0], np.cumsum(self.count_K)])[np.searchsorted(self.rank_K, ranks, side="left")]
 
 
 def ranks_by_side(rows: Iterable[Row], rank_type: str) -> list[SideRanks]:
@@ -407,10 +405,9 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
 
 
 def _visits(curves: Curves, x: Axis) -> Chart:
-    num_shown = max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))
     lines = [
         Line("thin", [point for at, before, after in visits for point in ((at - 0.25, before), (at + 0.25, after))])
-        for visits in [*curves.teeth.values()][:num_shown]
+        for visits in [*curves.teeth.values()][: max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))]
     ]
     known = [value for line in lines for _, value in line.points if value is not None]
     name = TRAINING_METRICS[curves.metric]

@@ -93,8 +93,7 @@ class PairedRuns:
         """Return the counts of both runs, once they are found to be those of the same queries."""
         of_a, of_b = (run.read_counts(rows, side) for run in (self.a, self.b))
         known = {"num_excluded": "with as many known answers among them"} if self.filtered else {}
-        same = {"num_candidates": "ranked among as many candidates", **known}
-        for name, what in same.items():
+        for name, what in {"num_candidates": "ranked among as many candidates", **known}.items():
             unlike = np.flatnonzero(of_a[name] != of_b[name])
             if len(unlike):
                 row = int(unlike[0])
@@ -474,8 +473,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         for of in comparison.differences
     ]
     lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
-    told = [f"Lower is better for {' and '.join(lower)}."] if lower else []
-    note = "\n".join([*told, *comparison.told_settings])
+    note = "\n".join([*([f"Lower is better for {' and '.join(lower)}."] if lower else []), *comparison.told_settings])
     tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, note, "all-metrics")]
     if comparison.relations and comparison.differences:
         at, shown = relations_to_show(comparison)
@@ -529,8 +527,7 @@ def _decimals(rows: Sequence[Difference]) -> dict[int, int]:
     found: dict[int, int] = {}
     for of in rows:
         usual = _usual_decimals(of)
-        needed = 1 + decimals_of(of.standard_error) if of.standard_error else 0
-        found[usual] = max(found.get(usual, usual), needed)
+        found[usual] = max(found.get(usual, usual), 1 + decimals_of(of.standard_error) if of.standard_error else 0)
     return found
 
 

@@ -467,8 +467,7 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN4
         for key, part in parts.items():
             yield from flat(part, f"{name}.{key}" if name else str(key))
     elif name or value:
-        entries = value if isinstance(value, list) else [value]
-        yield name, ", ".join(map(_leaf, entries)) or "none"
+        yield name, ", ".join(map(_leaf, value if isinstance(value, list) else [value])) or "none"
 
 
 def _leaf(value: Any) -> str:  # noqa: ANN401 (any JSON)

@@ -160,8 +160,7 @@ _IN_THE_WAY = re.compile(
 
 def digest_of(provenance: Mapping[str, Any]) -> str:
     """Return the run's digest: of all that can change a number, and of nothing else."""
-    canonical = json.dumps(provenance, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(provenance, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

@@ -182,8 +182,7 @@ def _result_of(columns: Mapping[str, np.ndarray], num_outside: int) -> SideResul
         RankCounts(of["better"], of["tied"], of["num_candidates"] - 1),
         RankCounts(of["excluded_better"], of["excluded_tied"], of["num_excluded"]),
     )
-    rows_Q = torch.arange(len(of["better"]))
-    return SideResult(rows_Q, counts, ScorePool(), ScorePool(), num_outside=num_outside)
+    return SideResult(torch.arange(len(of["better"])), counts, ScorePool(), ScorePool(), num_outside=num_outside)
 
 
 def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -> Report:
@@ -399,8 +398,7 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
     metrics = query.metrics
     if metrics is None:  # those of the run, and hits at the cut-offs that are asked for
         of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
-        cutoffs = () if RANK in of_run else query.hits_at or ()
-        metrics = [*of_run, *(f"hits_at_{cutoff}" for cutoff in cutoffs)]
+        metrics = [*of_run, *(f"hits_at_{cutoff}" for cutoff in (() if RANK in of_run else query.hits_at or ()))]
     return ReportContext(
         edge_paths=facts.edge_paths,
         buckets=facts.grid,
@@ -449,8 +447,7 @@ def _read_answers(
         of = {name: values[at] for name, values in columns.items()}
         schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
         sizes = [facts.num_partitions[name] for name in facts.types(hidden)]
-        partitions = [rows.bucket.partition_of(hidden, size) for size in sizes]
-        partition_E = np.array(partitions)[schema_E]
+        partition_E = np.array([rows.bucket.partition_of(hidden, size) for size in sizes])[schema_E]
         tied = of["tied"] - of["excluded_tied"]
         seen = {} if counts is None else counts.of(hidden, rows.bucket, edges)
         tables.append(
