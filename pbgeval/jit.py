@@ -146,8 +146,7 @@ def _compile(loop: Callable[..., Any], *, may_reorder: bool, **options: Any) -> 
     found = {name: loop.__globals__.get(name) for name in loop.__code__.co_names}
     names = {name: value.compiled() for name, value in found.items() if isinstance(value, InnerLoop)}
     if names:
-        with_names = FunctionType(loop.__code__, {**loop.__globals__, **names}, loop.__name__)
-        loop = functools.update_wrapper(with_names, loop)
+        loop = functools.update_wrapper(FunctionType(loop.__code__, {**loop.__globals__, **names}, loop.__name__), loop)
     # Sums of ones may be reordered, so that they are done many at once; infinities stay what they are. Loops make no
     # arrays, so references need not be counted: that took twice as long as comparing a row of a hundred scores. C does
     # not call them, nor Python inner ones: without code for that they compile in four fifths of the time.

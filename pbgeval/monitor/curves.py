@@ -202,18 +202,16 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
         of_buckets = _bucket_visits(visits, metric)
         record = records.get(key)
         details = (None if record is None else record.details) or PassDetails(verdict=verdicts.get(key, "too_early"))
-        gap_errors = {name: of.standard_error for name, of in details.gap.items()}
-        generalization_errors = {name: of.standard_error for name, of in details.generalization.items()}
         rows.append(
             PassRow(
                 key,
                 _mean([(visit.num_queries, visit.before) for visit in of_buckets.values()]),
                 _mean([(visit.num_queries, visit.after) for visit in of_buckets.values()]),
                 _of_both(details.training or {}, metric),
-                _of_both(gap_errors, metric),
+                _of_both({name: of.standard_error for name, of in details.gap.items()}, metric),
                 details.verdict,
                 sum(visit.details is not None and visit.details.diverged for visit in visits),
-                _of_both(generalization_errors, metric),
+                _of_both({name: of.standard_error for name, of in details.generalization.items()}, metric),
                 is_finished=record is not None or not any(visit.details for visit in visits),
             )
         )
