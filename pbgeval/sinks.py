@@ -29,8 +29,11 @@ class LoggedRun:
 
 def line_of(run: LoggedRun, step: int, values: Mapping[str, float]) -> str:
     """Return the line of a step, which every result has beside what its sinks write."""
-    record = {"run": run.name, "settings": dict(run.settings), "step": step, "values": dict(values)}
-    return json.dumps(record, sort_keys=True, allow_nan=False)
+    return json.dumps(
+        {"run": run.name, "settings": dict(run.settings), "step": step, "values": dict(values)},
+        sort_keys=True,
+        allow_nan=False,
+    )
 
 
 # A sink opens a run in a folder and returns what logs values; what it leaves to be closed goes onto the stack.

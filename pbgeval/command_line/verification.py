@@ -191,8 +191,11 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
         if ranks.num_edges != files[key].num_edges:
             return 0, f"{ranks.path} has {ranks.num_edges} rows, and its bucket {files[key].num_edges} edges"
     breakdowns = [name for name in config.breakdowns if name in BREAKDOWNS and name != POPULARITY]
-    groups = relation_groups(config, inputs.num_relations) if "groups" in breakdowns else None
-    query = ReportQuery(breakdowns=breakdowns, relation_groups=groups, edge_paths=config.edge_paths)
+    query = ReportQuery(
+        breakdowns=breakdowns,
+        relation_groups=relation_groups(config, inputs.num_relations) if "groups" in breakdowns else None,
+        edge_paths=config.edge_paths,
+    )
     recomputed = recompute(report, query, evolve(saved, edges=files))
     # Ranks do not tell edges that nobody may rank from those that were left out, so counts of edges may differ.
     all_ranked = config.type_constraint != "observed" and not (config.head_candidates or config.tail_candidates)

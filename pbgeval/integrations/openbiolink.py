@@ -303,8 +303,11 @@ class Evaluator(ABC):
                 higher_bN = scores_bN if self.higher_is_better else -scores_bN
                 counts[side].append(rank_side(side, batch_b3.numpy(), higher_bN, known.get(side)))
                 num_without_true += num_without
-        of_side = {side: RankCounts.concatenate(parts) for side, parts in counts.items()}
-        return EdgeRanks(of_side, self.dl.num_dropped["testing"], num_without_true)
+        return EdgeRanks(
+            {side: RankCounts.concatenate(parts) for side, parts in counts.items()},
+            self.dl.num_dropped["testing"],
+            num_without_true,
+        )
 
 
 def _numbered_by_training(path: Path) -> tuple[dict[str, int], ...]:

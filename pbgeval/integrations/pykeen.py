@@ -193,8 +193,11 @@ class RankBasedEvaluator:
         edges = Edges(_array(evaluated))
         if not self.filtered:
             return edges
-        known = [_array(triples) for triples in filters] or [edges.evaluated]
-        return evolve(edges, filter=known, train=[_array(triples) for triples in training])
+        return evolve(
+            edges,
+            filter=[_array(triples) for triples in filters] or [edges.evaluated],
+            train=[_array(triples) for triples in training],
+        )
 
     def _config(self, restrictions: Mapping[str, Any]) -> EvalConfig:
         own = {"candidates": "all", "hits_at": list(self.ks or self.hits_at), **restrictions}

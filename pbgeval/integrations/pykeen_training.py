@@ -91,8 +91,9 @@ def hold_out(
         A factory without the held-out triples, and the callback to train with.
     """
     relation = MonitoredRelation("all", "all", "all", all_negs=all_entities)
-    schema = ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=factory.real_num_relations)
-    monitor = Monitor(schema, output, **settings)
+    monitor = Monitor(
+        ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=factory.real_num_relations), output, **settings
+    )
     training, _ = monitor.split(factory.mapped_triples, BUCKET)
     return factory.clone_and_exchange_triples(training), MonitorTrainingCallback(monitor, len(training))
 
@@ -149,8 +150,11 @@ class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN 
         self.model._free_graph_and_cache()
         summary = self.monitor.end_pass(epoch)
         if summary is not None and summary.average is not None:
-            found = {name: value for name, value in summary.average.metrics.items() if value is not None}
-            self.result_tracker.log_metrics(found, step=epoch, prefix="held_out")
+            self.result_tracker.log_metrics(
+                {name: value for name, value in summary.average.metrics.items() if value is not None},
+                step=epoch,
+                prefix="held_out",
+            )
         if self._stopper is not None:
             self._stopper.keep_if_best(epoch)
 

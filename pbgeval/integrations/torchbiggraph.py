@@ -157,8 +157,9 @@ class _Hook:
 
     def bucket_is_loaded(self, edges: EdgeList, place: Bucket, path: int, chunk: int, num_chunks: int) -> EdgeList:
         """Hold edges out and measure them; return the others."""
-        columns = (edges.lhs.to_tensor(), edges.rel, edges.rhs.to_tensor())
-        split = self.monitor.split(columns, place, edge_path=path, edge_chunk=chunk)
+        split = self.monitor.split(
+            (edges.lhs.to_tensor(), edges.rel, edges.rhs.to_tensor()), place, edge_path=path, edge_chunk=chunk
+        )
         epoch = self.iteration // num_chunks // len(self.config.edge_paths)
         model = TrainerModel(self.model, self.monitor.schema.num_partitions, place)
         visit = self.monitor.watch(epoch, place, model, edge_path=path, edge_chunk=chunk)

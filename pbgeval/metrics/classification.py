@@ -101,7 +101,7 @@ def confusion_metrics(tp: Count, fp: Count, fn: Count, tn: Count) -> dict[str, f
         ),
         "threat_score": ratio(tp, tp + fn + fp),
         "fowlkes_mallows_index": None if ppv is None or tpr is None else math.sqrt(ppv * tpr),
-        "informedness": (None if tpr is None or tnr is None else tpr + tnr - 1.0),
+        "informedness": None if tpr is None or tnr is None else tpr + tnr - 1.0,
         "matthews_correlation_coefficient": _matthews(tp, fp, fn, tn),
     }
 

@@ -268,7 +268,7 @@ def student_quantile(level: float, degrees_of_freedom: int) -> float:
         high *= 2
     for _ in range(64):
         middle = (low + high) / 2
-        low, high = (middle, high) if (_student_probability(middle, degrees_of_freedom) < level) else (low, middle)
+        low, high = (middle, high) if _student_probability(middle, degrees_of_freedom) < level else (low, middle)
     return high
 
 
@@ -347,8 +347,7 @@ def two_sided_probability(t: float, degrees_of_freedom: float) -> float:
         return math.erfc(abs(t) / math.sqrt(2.0))
     a, b = degrees_of_freedom / 2, 0.5
     x, rest = degrees_of_freedom / (degrees_of_freedom + t * t), t * t / (degrees_of_freedom + t * t)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)
-    front = math.exp(log_front)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
     if x < (a + 1) / (a + b + 2):
         return min(1.0, front * _continued_fraction(x, a, b) / a)
     return max(0.0, 1.0 - front * _continued_fraction(rest, b, a) / b)

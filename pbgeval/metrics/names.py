@@ -262,8 +262,10 @@ class Selection:
     def from_names(cls, asked: Iterable[str]) -> Selection:
         """Take families and names as a user writes them; whether there are such metrics is not checked."""
         names = list(asked)
-        families = frozenset(name for name in names if name in METRIC_GROUPS)
-        return cls(families, tuple(split(name) for name in names if name not in METRIC_GROUPS))
+        return cls(
+            frozenset(name for name in names if name in METRIC_GROUPS),
+            tuple(split(name) for name in names if name not in METRIC_GROUPS),
+        )
 
     @property
     def names(self) -> list[str]:

@@ -48,8 +48,10 @@ def popularity_groups(measure: str, count_Q: np.ndarray, frequency_Q: np.ndarray
 
 def limits_of(stratum: int) -> dict[str, int | None]:
     """Return the least and the greatest number of training edges of a stratum."""
-    at_most = int(LIMITS[stratum]) - 1 if stratum < len(LIMITS) else None
-    return {"at_least": int(LIMITS[stratum - 1]) if stratum else 0, "at_most": at_most}
+    return {
+        "at_least": int(LIMITS[stratum - 1]) if stratum else 0,
+        "at_most": int(LIMITS[stratum]) - 1 if stratum < len(LIMITS) else None,
+    }
 
 
 def popularity_section(grouped: GroupedStats, sides: Sequence[Side], headline: str) -> dict[str, Any]:
@@ -89,8 +91,11 @@ def _half(counts: Sequence[Counted], rank_type: RankType) -> dict[str, Any] | No
         of_count = _reciprocals([counted], rank_type)
         queries, reciprocals = queries + of_count[0], reciprocals + of_count[1]
         if 2 * reciprocals + error >= total:
-            shares = {"query_share": ratio(queries, num_queries), "mrr_share": ratio(reciprocals, total)}
-            return {"at_least": counted[0], **shares}
+            return {
+                "at_least": counted[0],
+                "query_share": ratio(queries, num_queries),
+                "mrr_share": ratio(reciprocals, total),
+            }
     return None
 
 

@@ -184,8 +184,10 @@ def summarise(
     for label, stats in labelled.items():
         of_ranks = rank_metrics(stats.total, stats.layout.cutoffs)
         if histograms_of is not None:
-            of_distribution = all_rank_metrics(stats, histograms_of[label], selection.optional_metrics)
-            of_ranks = {**of_distribution, "query_auc": of_ranks["query_auc"]}
+            of_ranks = {
+                **all_rank_metrics(stats, histograms_of[label], selection.optional_metrics),
+                "query_auc": of_ranks["query_auc"],
+            }
         metrics |= {f"{label}.{name}": value for name, value in of_ranks.items()}
         of_pool, intervals_of_pool = _pool_metrics(stats, pools, keys_of[label], selection, only_auc=bucket is not None)
         metrics |= {f"{label}.{name}": value for name, value in of_pool.items()}

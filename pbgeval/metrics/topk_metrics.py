@@ -166,8 +166,7 @@ class TopkSums:
 
     def _means(self, kind: str, strata: Sequence[int], sides: Sequence[Side], names: Sequence[str]) -> dict[str, Any]:
         sums = [{side: self._of.get((kind, stratum, side), Counter()) for side in sides} for stratum in strata]
-        of_side = {side: reduce(add, (of[side] for of in sums), Counter[str]()) for side in sides}
-        of_label = by_label(of_side, sides)
+        of_label = by_label({side: reduce(add, (of[side] for of in sums), Counter[str]()) for side in sides}, sides)
         forms = [*DENOMINATORS][: 2 if kind == QUERIES else 1]
         counted = [DENOMINATORS[form] for form in forms]
         return {

@@ -139,8 +139,9 @@ class Curves:
         visits = {place: {at: after for at, _, after in of_place} for place, of_place in self.teeth.items()}
         shared = [(self.counts[place], of) for place, of in visits.items() if of.keys() >= set(ends)]
         counts_B = np.array([count for count, _ in shared])
-        falls = [self._sign * (of[ends[0]] - of[ends[1]]) for _, of in shared]
-        fall = Change.from_buckets(counts_B / counts_B.sum(), falls)
+        fall = Change.from_buckets(
+            counts_B / counts_B.sum(), [self._sign * (of[ends[0]] - of[ends[1]]) for _, of in shared]
+        )
         level = ERROR_RATE / ends[1]
         if fall.error is None:
             since = self.passes[ends[0] : ends[1] + 1]
@@ -254,5 +255,6 @@ def read_curves(records: Path, metric: str, warn: Callable[[str], None]) -> Curv
         DataError: they have no held-out edges with this metric.
     """
     history = read_history(records, warn)
-    verdicts = {key: judgement.verdict.value for key, judgement in judge_history(history).items()}
-    return curves_of(history, verdicts, metric)
+    return curves_of(
+        history, {key: judgement.verdict.value for key, judgement in judge_history(history).items()}, metric
+    )

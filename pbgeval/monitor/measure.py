@@ -141,8 +141,9 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
     auc = pooled_auc([pool.sort() for pool in pools.values()], all_true=True, all_competing=False)
     order, chunk_E = chunks_of_edges(protocol, edges)
     values = QueryValues.from_counts([RankCounts(*of.unbind()) for of in counts.values()], protocol.headline, order)
-    errors = ClusterSums.from_values(values, chunk_E)
-    phase = PhaseSums.from_stats(stats, errors, None if auc is None else auc.value, edges.num_edges)
+    phase = PhaseSums.from_stats(
+        stats, ClusterSums.from_values(values, chunk_E), None if auc is None else auc.value, edges.num_edges
+    )
     return Measurement(phase, values, chunk_E)
 
 

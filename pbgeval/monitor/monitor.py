@@ -102,8 +102,9 @@ def best_pass(figures: Sequence[Values], metric: str, headline: str, relative_de
     found = find_metric(name)
     direction = _HIGHER_IS_BETTER.get(name, None if found is None else found.direction)
     if direction is None:
-        known = [] if found else [of.name for of in known_rank_metrics(CUTOFFS)]
-        nearest = names.nearest_names(metric, names.parse(metric, headline), known)
+        nearest = names.nearest_names(
+            metric, names.parse(metric, headline), [] if found else [of.name for of in known_rank_metrics(CUTOFFS)]
+        )
         what = "is neither better high nor better low" if found else f"is not a metric of the monitor{nearest}"
         raise ConfigError(f"should_stop: '{metric}' {what}")
     keys = {key for values in figures for key in values}

@@ -306,8 +306,10 @@ def read_history(path: str | os.PathLike[str], warn: Callable[[str], None] = LOG
         if not any(key <= record.key and record.index < index for key, index in own or of_any)
     ]
     kept.sort(key=lambda record: (record.key, record.index if isinstance(record, VisitRecord) else 0))
-    visits = tuple(record for record in kept if isinstance(record, VisitRecord))
-    return History(visits, tuple(record for record in kept if isinstance(record, PassRecord)))
+    return History(
+        tuple(record for record in kept if isinstance(record, VisitRecord)),
+        tuple(record for record in kept if isinstance(record, PassRecord)),
+    )
 
 
 def _restarts(records: list[VisitRecord | PassRecord]) -> Iterator[tuple[PassKey, int]]:

@@ -53,8 +53,11 @@ def add_types(document: dict[str, Any], results: Results, names: Sequence[str]) 
             found = type_metrics(of_key, cutoffs)
             document[key] |= {f"{label}.{name}": value for label in ("tail", "both") for name, value in found.items()}
     rows = results.grouped.rows(RELATION)
-    of_relations = [rows[relation][Side.RHS] for relation in stats.relations if relation in rows]
-    ranks = reduce(add, of_relations, RankStats.zero(results.grouped.layout))
+    ranks = reduce(
+        add,
+        (rows[relation][Side.RHS] for relation in stats.relations if relation in rows),
+        RankStats.zero(results.grouped.layout),
+    )
     num_queries, num_undefined = stats.counts()
     document["types"] = {
         "relations": [names[relation] for relation in stats.relations],
@@ -88,8 +91,11 @@ def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dic
             "intervals": {key: interval_of(key, estimate) for key, estimate in estimates.items()},
             "num_queries_without_draws": sums["both"].num_without_draws,
         }
-    raw = {"raw": sections["raw"]} if "filtered" in sections else {}
-    return {"candidates": "partition", **sections.get("filtered", sections["raw"]), **raw}
+    return {
+        "candidates": "partition",
+        **sections.get("filtered", sections["raw"]),
+        **({"raw": sections["raw"]} if "filtered" in sections else {}),
+    }
 
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
@@ -127,8 +133,9 @@ class Results:
             The sums of the headline's figures: filtered where there are any.
         """
         headline_counts = self.headline_counts(result)
-        raw_counts = result.counts.raw
-        headline = self._stats(self.raw, key, result, raw_counts, result.raw_pool, with_loss=self.filtered is None)
+        headline = self._stats(
+            self.raw, key, result, result.counts.raw, result.raw_pool, with_loss=self.filtered is None
+        )
         if self.filtered is not None:
             headline = self._stats(self.filtered, key, result, headline_counts, result.filtered_pool, with_loss=True)
         if self.in_time is not None:

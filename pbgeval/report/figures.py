@@ -143,8 +143,12 @@ def every_metric(document: Mapping[str, Any]) -> DataTable:
     """Return a row per key of metrics.json."""
     intervals = document.get("intervals") or {}
     macro = {"by query key": document.get("macro_metrics"), "by relation": document.get("relation_macro_metrics")}
-    filters = {"raw": document.get("raw_metrics"), "time-aware": document.get("time_filtered_metrics")}
-    columns = {"value": document["metrics"], **filters, **macro}
+    columns = {
+        "value": document["metrics"],
+        "raw": document.get("raw_metrics"),
+        "time-aware": document.get("time_filtered_metrics"),
+        **macro,
+    }
     for title in _ENDS:
         columns[title.replace("_", " ")] = {key: of[title] for key, of in intervals.items() if title in of}
     columns = {title: values for title, values in columns.items() if values}

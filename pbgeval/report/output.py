@@ -279,8 +279,12 @@ def write_incomplete(
     Raises:
         OutputError: it cannot be written.
     """
-    state = {"schema_version": SCHEMA_VERSION, "complete": False}
-    document = {**facts, **state, "provenance": {**provenance, "digest": digest_of(provenance)}}
+    document = {
+        **facts,
+        "schema_version": SCHEMA_VERSION,
+        "complete": False,
+        "provenance": {**provenance, "digest": digest_of(provenance)},
+    }
     write_atomically(folder / METRICS, json_text(document), check=check)
 
 
@@ -503,8 +507,11 @@ class OutputDirectory:
         """
         tables = {f"{name}.csv": rows for name, rows in report.rows.items()}
         for name, rows in tables.items():
-            text = rows.to_csv() if isinstance(rows, HistogramRows) else to_csv(rows)
-            write_atomically(self.path / name, text, check=self.owner.check)
+            write_atomically(
+                self.path / name,
+                rows.to_csv() if isinstance(rows, HistogramRows) else to_csv(rows),
+                check=self.owner.check,
+            )
         write_atomically(self.path / RUN, json_text(report.run), check=self.owner.check)
         line = line_of(*result_line(report, self.path.absolute().name))
         write_atomically(self.path / LINES, f"{line}\n", check=self.owner.check)

@@ -546,8 +546,10 @@ def publish(
     }
     notes = [table.note, f"{key}: {interval}." if interval else "", f"{capital(caution)}." if caution else ""]
     parts = ["## Evaluation", f"{capital(title)}. {MARK}", to_markdown(table), *map(escape_markdown, notes)]
-    card = "\n\n".join(filter(None, parts)) + "\n"
-    texts = {folder / RESULTS / f"{task}.yaml": f"# {MARK}\n- {_yaml(entry, '  ')[2:]}", folder / CARD: card}
+    texts = {
+        folder / RESULTS / f"{task}.yaml": f"# {MARK}\n- {_yaml(entry, '  ')[2:]}",
+        folder / CARD: "\n\n".join(filter(None, parts)) + "\n",
+    }
     for path in texts:
         refuse_others(path, MARK, "one that publish has written, and may hold more")
     for path, text in texts.items():

@@ -219,8 +219,10 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
     popularity, topk_metrics = POPULARITY in settings["breakdowns"], settings.get(TOPK_METRICS, False)
     if not (popularity or topk_metrics):
         return report
-    files = {(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()}
-    run = evolve(SavedRun.open(report, None), edges=files)
+    run = evolve(
+        SavedRun.open(report, None),
+        edges={(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()},
+    )
     found = {}
     length = settings["save_topk"] if topk_metrics else None
     lists = None if length is None else _Recommended.read(run, length)
@@ -229,8 +231,10 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
         query = ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,))
         found[POPULARITY] = _recompute(report, query, run, training, counts).document[POPULARITY]
     if topk_metrics:
-        recommended = None if lists is None else lists.section(run.facts.ends, counts)
-        found[TOPK_METRICS] = {**_topk_section(run, None, counts, run.facts.hits_at), "recommended": recommended}
+        found[TOPK_METRICS] = {
+            **_topk_section(run, None, counts, run.facts.hits_at),
+            "recommended": None if lists is None else lists.section(run.facts.ends, counts),
+        }
     return evolve(report, document={**report.document, **found})
 
 
@@ -336,8 +340,11 @@ class _KeyTables:
         tables = {}
         for hidden in facts.sides:
             for places, blocks in run.blocks_by_place(hidden).items():
-                edges = (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks)
-                tables[hidden, places] = repeated_keys(hidden, edges, _num_rows(hidden))
+                tables[hidden, places] = repeated_keys(
+                    hidden,
+                    (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
+                    _num_rows(hidden),
+                )
         return cls(facts, tables)
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
@@ -539,6 +546,7 @@ class _Recommended:
                 found[f"{label}.coverage_at_{k}"] = ratio(sum(len(of.codes) for of in of_k.values()), total)
                 if counts is not None:
                     seen = [of.counts @ counts.half_links[place].of(of.codes) for place, of in of_k.items()]
-                    num_places = sum(int(of.counts.sum()) for of in of_k.values())
-                    found[f"{label}.average_popularity_at_{k}"] = ratio(sum(map(int, seen)), num_places)
+                    found[f"{label}.average_popularity_at_{k}"] = ratio(
+                        sum(map(int, seen)), sum(int(of.counts.sum()) for of in of_k.values())
+                    )
         return found

@@ -370,8 +370,9 @@ class TrainingCounts:
                 codes = [further.get((*slot, side), np.empty(0, np.int64))]
                 codes += (found._codes(slot, side, edges)[1] for edges in blocks)
                 found.half_links[*slot, side] = CodeCounts.zeros(np.concatenate(codes))
-            rows = np.concatenate([found.half_links[*slot, side].codes % MAX_ROWS for side in ENDS])
-            found.degrees[slot] = CodeCounts.zeros(rows)
+            found.degrees[slot] = CodeCounts.zeros(
+                np.concatenate([found.half_links[*slot, side].codes % MAX_ROWS for side in ENDS])
+            )
             for file in (file for files in training for file in files.values()):
                 sides = [side for side in ENDS if slot in found._slots(side, file.bucket)]
                 for start in range(0, file.num_edges if sides else 0, TRAINING_ROWS):
