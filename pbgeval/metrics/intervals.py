@@ -281,9 +281,7 @@ def _student_probability(t: float, degrees_of_freedom: int) -> float:
     for power in range(3 if odd else 2, degrees_of_freedom + 1, 2):
         total += term
         term *= cosine**2 * (power - 1) / power
-    if odd:
-        return 2 / math.pi * (angle + math.sin(angle) * total)
-    return math.sin(angle) * total
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
 # The interval of a sample after a round -> whether its target is met, and which round is needed if not.

@@ -290,9 +290,7 @@ def _span(first: int, block: int, num: int) -> str:
 
 def level_of(value: float, low: float, high: float) -> int:
     """Return in which of `NUM_LEVELS` equal parts of [low, high] a value lies; the middle one where all are equal."""
-    if high <= low:
-        return NUM_LEVELS // 2
-    return min(NUM_LEVELS - 1, int(NUM_LEVELS * ((value - low) / (high - low))))
+    return NUM_LEVELS // 2 if high <= low else min(NUM_LEVELS - 1, int(NUM_LEVELS * ((value - low) / (high - low))))
 
 
 def bucket_table(rows: Sequence[Row], key: str) -> DataTable:

@@ -121,9 +121,7 @@ class Source:
         if self.report is None:
             return "Held-out edges during training"
         so_far = title_of(self.report) if "metrics" in self.report.document else ""
-        if self.is_complete:
-            return so_far
-        return " ".join(filter(None, [_progress(self.report.document), so_far]))
+        return so_far if self.is_complete else " ".join(filter(None, [_progress(self.report.document), so_far]))
 
 
 def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[[str], None]) -> Source:
