@@ -38,13 +38,10 @@ class PooledAuc:
         """Return the interval at a level as the report writes it; None where there is none."""
         if self.standard_error is None or not math.isfinite(self.standard_error):
             return None
-        critical = student_quantile(level, self.degrees_of_freedom)
-        if self.standard_error > 0.0:
-            low, high = wilson_ends(self.value, self.standard_error, critical)
-            return {"standard_error": self.standard_error, "low": low, "high": high}
-        low, high = unseen_ends(self.value, self.num_draws, critical)
-        # What an interval as wide would have: 0 is for what is exact.
-        return {"standard_error": max(high - self.value, self.value - low) / critical, "low": low, "high": high}
+        value, error, critical = self.value, self.standard_error, student_quantile(level, self.degrees_of_freedom)
+        low, high = wilson_ends(value, error, critical) if error > 0.0 else unseen_ends(value, self.num_draws, critical)
+        # Without an error, what an interval as wide would have: 0 is for what is exact.
+        return {"standard_error": error or max(high - value, value - low) / critical, "low": low, "high": high}
 
 
 def pooled_auc(

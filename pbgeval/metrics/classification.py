@@ -55,8 +55,8 @@ def confusion_counts(groups: ScoreGroups) -> tuple[Count, Count, Count, Count]:
         missing_T = positive_T.sum() - np.cumsum(positive_T + negative_T)
         rounding = 0 if missing_T.dtype.kind == "i" else _ROUNDING * (positive_T.sum() + negative_T.sum())
         num_above = int(np.argmax(missing_T <= rounding)) + 1
-    parts = (positive_T[:num_above], negative_T[:num_above], positive_T[num_above:], negative_T[num_above:])
-    tp, fp, fn, tn = (part.sum().item() for part in parts)
+    tp, fn = (part.sum().item() for part in np.split(positive_T, [num_above]))
+    fp, tn = (part.sum().item() for part in np.split(negative_T, [num_above]))
     return tp, fp, fn, tn
 
 

@@ -151,9 +151,8 @@ class _Clusters:
         scale = metric.slope * top
         low, high = (metric.start + scale * end for end in (low, high))
         low, high = min(low, value), max(high, value)
-        if agree:  # what a normal interval as wide would have: 0 is for what is exact
-            return Interval(value, max(high - value, value - low) / critical, low, high)
-        return Interval(value, scale * error, low, high)
+        # Where they agree, what a normal interval as wide would have: 0 is for what is exact.
+        return Interval(value, max(high - value, value - low) / critical if agree else scale * error, low, high)
 
     def _mean(self, metric: QueryMetric, rank_type: RankType) -> tuple[float, float, int]:
         """Return a ratio of sums over clusters, its variance and degrees of freedom."""

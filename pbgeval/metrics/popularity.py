@@ -78,8 +78,10 @@ def _strata(measure: str) -> str:
 def _reciprocals(counted: Sequence[Counted], rank_type: RankType) -> tuple[int, int]:
     """Return the number of queries of both sides, and the sum of their reciprocal ranks in fixed point."""
     of_both = [of_label["both"] for _, of_label in counted]
-    numerators = (MEAN_RECIPROCAL_RANK.numerator(stats.total, rank_type) for stats in of_both)
-    return sum(stats.total(QUERIES) for stats in of_both), sum(numerators)
+    return (
+        sum(stats.total(QUERIES) for stats in of_both),
+        sum(MEAN_RECIPROCAL_RANK.numerator(stats.total, rank_type) for stats in of_both),
+    )
 
 
 def _half(counts: Sequence[Counted], rank_type: RankType) -> dict[str, Any] | None:
@@ -137,7 +139,8 @@ def _stratified(
         weight = math.fsum(w * of.total(QUERIES) for w, of in zip(weights, of_counts, strict=True))
         for metric in (metric for metric in layout.metrics if metric.is_share):  # the reciprocal rank, and hits
             unit = metric.denominator(FRACTION_BITS)
-            values = [metric.numerator(of.total, rank_type) / unit for of in of_counts]
-            total = math.fsum(w * value for w, value in zip(weights, values, strict=True))
+            total = math.fsum(
+                w * (metric.numerator(of.total, rank_type) / unit) for w, of in zip(weights, of_counts, strict=True)
+            )
             found[f"{label}.{rank_type.value}.{metric.name}"] = total / weight if weight else None
     return found

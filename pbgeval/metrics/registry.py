@@ -85,15 +85,13 @@ class Metric(Definition):
 
         None if there is no closed form.
         """
-        if self.compute_expectation is None or not distribution.total_weight:
-            return None
-        return self.compute_expectation(distribution)
+        compute = self.compute_expectation
+        return compute(distribution) if compute is not None and distribution.total_weight else None
 
     def variance(self, distribution: RankDistribution) -> Value:
         """Return the variance by chance; None as for `expectation`."""
-        if self.compute_variance is None or not distribution.total_weight:
-            return None
-        return self.compute_variance(distribution)
+        compute = self.compute_variance
+        return compute(distribution) if compute is not None and distribution.total_weight else None
 
 
 def quotient_or_zero(numerator: float, denominator: float) -> float:
