@@ -361,9 +361,13 @@ def _sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
     """Return how a run's lists of candidates are made, from its settings; None where none are sampled."""
     if "num_batch_negs" not in settings:
         return None
-    batch_size = settings["batch_size"] if settings["pbg_semantics"] else 0
-    numbers = settings["num_batch_negs"], settings["num_uniform_negs"]
-    return SampledLists(*numbers, settings["pbg_semantics"], batch_size, settings.get("num_degree_negs", 0))
+    return SampledLists(
+        settings["num_batch_negs"],
+        settings["num_uniform_negs"],
+        settings["pbg_semantics"],
+        settings["batch_size"] if settings["pbg_semantics"] else 0,
+        settings.get("num_degree_negs", 0),
+    )
 
 
 def _comparison(pair: PairedRuns, reports: Sequence[Report], *, side: str) -> Comparison:
@@ -499,12 +503,12 @@ def relations_to_show(comparison: Comparison) -> tuple[int, list[RelationDiffere
     """Return the place of MRR, or of the first metric, and the relations with its smallest p-values."""
     names = [of.metric for of in comparison.differences]
     at = names.index("mean_reciprocal_rank") if "mean_reciprocal_rank" in names else 0
-    p_values = [of.differences[at].p_value for of in comparison.relations]
-    keys = [
-        (2.0 if p is None else p, -abs(of.differences[at].difference), place)
-        for place, (p, of) in enumerate(zip(p_values, comparison.relations, strict=True))
-    ]
-    return at, [comparison.relations[place] for *_, place in sorted(keys)[:MAX_RELATIONS]]
+
+    def place(of: RelationDifferences) -> tuple[float, float]:
+        p = of.differences[at].p_value
+        return 2.0 if p is None else p, -abs(of.differences[at].difference)
+
+    return at, sorted(comparison.relations, key=place)[:MAX_RELATIONS]
 
 
 def difference_tiles(comparison: Comparison) -> list[Tile]:
@@ -553,9 +557,8 @@ def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     parts: list[tuple[str, int | str, Comparison | RelationDifferences]] = [("", "", comparison)]
     parts += [(of.relation, of.relation_id, of) for of in comparison.relations]
     for relation, relation_id, part in parts:
-        names = {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries}
-        for difference in part.differences:
-            yield {**names, **asdict(difference)}
+        for of in part.differences:
+            yield {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries, **asdict(of)}
 
 
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {

@@ -26,7 +26,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
-from pbgeval.errors import OVERWRITE, OutputError, StorageError
+from pbgeval.errors import OVERWRITE, OutputError, StorageError, raise_first
 from pbgeval.notation import Side
 from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, Row, json_text
 from pbgeval.report.tables import csv_text, to_csv
@@ -190,17 +190,20 @@ def check_url(url: str) -> None:
     """
     place = re.split("[?#]", url)[0]
     shown = without_secrets(place, place)
-    if place != url:
-        raise OutputError(f"output: expected a URL without ? and #, got {shown} and more; leave that out")
     scheme, _, rest = url.partition("://")
-    if not re.fullmatch("[a-z][a-z0-9+.-]*", scheme):
-        raise OutputError(
-            f"output: expected a URL such as s3://bucket/folder, or a local path without ://, got {shown}"
-        )
-    if scheme == "memory":
-        raise OutputError(f"output: {shown} is gone when this process ends; choose s3://, gs://, abfs:// or file:///")
-    if not rest.strip("/"):
-        raise OutputError(f"output: expected a bucket or folder after ://, got {shown}")
+    raise_first(
+        OutputError,
+        (place != url, f"output: expected a URL without ? and #, got {shown} and more; leave that out"),
+        (
+            not re.fullmatch("[a-z][a-z0-9+.-]*", scheme),
+            f"output: expected a URL such as s3://bucket/folder, or a local path without ://, got {shown}",
+        ),
+        (
+            scheme == "memory",
+            f"output: {shown} is gone when this process ends; choose s3://, gs://, abfs:// or file:///",
+        ),
+        (not rest.strip("/"), f"output: expected a bucket or folder after ://, got {shown}"),
+    )
 
 
 def refuse_another_result(url: str, digest: str, *, overwrite: bool) -> None:

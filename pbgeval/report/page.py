@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves, both_names, pbg_name, read_curves
@@ -459,9 +459,8 @@ def tables_of(source: Source) -> list[DataTable]:
     if source.report is not None and "metrics" in source.report.document:
         tables = [headline_of(source.report), *estimates_by_side(source.report.document)]
         for table in breakdowns_of(source.report):
-            rows = table.rows[:MAX_ROWS]
-            note = "" if len(rows) == len(table.rows) else f"The first {len(rows)} rows; the CSV file has all."
-            tables.append(without(evolve(table, rows=rows, note=note), _TOO_MUCH))
+            note = f"The first {MAX_ROWS} rows; the CSV file has all." if len(table.rows) > MAX_ROWS else ""
+            tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), _TOO_MUCH))
     if source.training is not None:
         tables.append(passes_of(source.training))
     return tables
@@ -487,19 +486,28 @@ def _check_addresses(dataset: str, task: str, source: str | None) -> None:
         ConfigError: see above.
     """
     is_odd = re.search(r"--|\.\.", dataset) or dataset.endswith((".git", ".ipynb"))
-    if is_odd or not re.fullmatch(f"{_HUB_NAME}/{_HUB_NAME}", dataset):
-        raise ConfigError(f"dataset {dataset!r}: expected OWNER/NAME of a dataset on the Hub")
-    if not re.fullmatch(_HUB_NAME, task) or task.endswith((".yaml", ".yml")):
-        raise ConfigError(
-            f"task {task!r}: expected letters, digits, '.', '_' and '-', without .yaml and without '.' or '-' at an end"
-        )
-    if source is None:
-        return
-    shown = without_secrets(source, source)
-    if not _ADDRESS.fullmatch(source) or not source.isprintable():
-        raise ConfigError(f"source {shown!r}: expected an address that starts with https:// and a host, without spaces")
-    if source != without_secrets(source):
-        raise ConfigError(f"source: expected an address without a user and a query, which all would see, got {shown}")
+    address = source or ""
+    shown = without_secrets(address, address)
+    raise_first(
+        ConfigError,
+        (
+            is_odd or not re.fullmatch(f"{_HUB_NAME}/{_HUB_NAME}", dataset),
+            f"dataset {dataset!r}: expected OWNER/NAME of a dataset on the Hub",
+        ),
+        (
+            not re.fullmatch(_HUB_NAME, task) or task.endswith((".yaml", ".yml")),
+            f"task {task!r}: expected letters, digits, '.', '_' and '-', without .yaml and without '.' or '-' at an "
+            "end",
+        ),
+        (
+            source is not None and not (_ADDRESS.fullmatch(address) and address.isprintable()),
+            f"source {shown!r}: expected an address that starts with https:// and a host, without spaces",
+        ),
+        (
+            address != without_secrets(address),
+            f"source: expected an address without a user and a query, which all would see, got {shown}",
+        ),
+    )
 
 
 def publish(

@@ -18,7 +18,7 @@ import torch
 from attrs import Attribute, evolve, field, frozen
 from attrs.converters import optional
 
-from pbgeval.errors import OutputError
+from pbgeval.errors import OutputError, raise_first
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses
 from pbgeval.metrics.names import DEFAULT, RANK, Selection
@@ -142,24 +142,25 @@ class ReportQuery:
                 "relation_groups: has no effect without 'groups' in breakdowns; add it",
             ),
         ]
-        for is_wrong, message in faults:
-            if is_wrong:
-                raise ValueError(message)
+        raise_first(ValueError, *faults)
 
     def check(self, run: SavedRun) -> None:
         """Refuse what this run cannot answer."""
-        if self.filter == "filtered" and not run.facts.filtered:
-            raise OutputError(
+        raise_first(
+            OutputError,
+            (
+                self.filter == "filtered" and not run.facts.filtered,
                 f"{run.folder}: expected a filtered run, found a raw one, for which no known edges were read; evaluate"
-                " with filter_paths or train_paths"
-            )
+                " with filter_paths or train_paths",
+            ),
+            (
+                self.topk_metrics and not run.facts.has_whole_lists,
+                f"{run.folder}: topk_metrics needs a filtered run of all edges, without known_until, against candidates"
+                " all or partition, or against given ones with topk_metrics = True; evaluate again",
+            ),
+        )
         if POPULARITY in self.breakdowns and run.facts.featurized:
             raise ValueError(f"breakdowns: {POPULARITY!r} needs entities with ids, but some of this run are featurized")
-        if self.topk_metrics and not run.facts.has_whole_lists:
-            raise OutputError(
-                f"{run.folder}: topk_metrics needs a filtered run of all edges, without known_until, against candidates"
-                " all or partition, or against given ones with topk_metrics = True; evaluate again"
-            )
         num_relations = run.facts.num_relations
         last = "" if num_relations is None else f" to {num_relations - 1}"
         for name, relations in (self.relation_groups or {}).items():
@@ -336,16 +337,16 @@ class _KeyTables:
     @classmethod
     def count(cls, run: SavedRun, kept: _Kept | None) -> _KeyTables:
         """Count, place by place, so that memory follows one partition's edges and the keys that repeat."""
-        facts = run.facts
-        tables = {}
-        for hidden in facts.sides:
-            for places, blocks in run.blocks_by_place(hidden).items():
-                tables[hidden, places] = repeated_keys(
-                    hidden,
-                    (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
-                    _num_rows(hidden),
-                )
-        return cls(facts, tables)
+        tables = {
+            (hidden, places): repeated_keys(
+                hidden,
+                (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
+                _num_rows(hidden),
+            )
+            for hidden in run.facts.sides
+            for places, blocks in run.blocks_by_place(hidden).items()
+        }
+        return cls(run.facts, tables)
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return the frequency of the key of each edge, which is one that counts: int64 (E,)."""
@@ -402,10 +403,9 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
     if num_relations is None:
         num_relations = max(stats.grouped.rows(RELATION), default=-1) + 1
     times = num_relations if facts.dynamic else 1
-    metrics = query.metrics
-    if metrics is None:  # those of the run, and hits at the cut-offs that are asked for
-        of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
-        metrics = [*of_run, *(f"hits_at_{cutoff}" for cutoff in (() if RANK in of_run else query.hits_at or ()))]
+    of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
+    # Unless others are asked for, those of the run, and hits at the cut-offs that are asked for.
+    usual = [*of_run, *(f"hits_at_{cutoff}" for cutoff in (() if RANK in of_run else query.hits_at or ()))]
     return ReportContext(
         edge_paths=facts.edge_paths,
         buckets=facts.grid,
@@ -421,7 +421,7 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
             rhs_types=facts.types(Side.RHS) * times,
             groups=query.relation_groups or {},
         ),
-        selection=Selection.from_names(metrics),
+        selection=Selection.from_names(usual if query.metrics is None else query.metrics),
     )
 
 
@@ -510,8 +510,8 @@ class _Recommended:
             is_first = begins(of["key"])
             rel = of["key"][is_first] // MAX_ROWS
             row = of["row"][is_first]
-            relations = [(hidden, relation) for relation in rel.tolist()]
-            found.num_candidates.update(zip(relations, of["num_candidates"][is_first].tolist(), strict=True))
+            numbers = zip(rel.tolist(), of["num_candidates"][is_first].tolist(), strict=True)
+            found.num_candidates.update({(hidden, relation): number for relation, number in numbers})
             for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
                 at = np.flatnonzero(row // MAX_ROWS == block)
                 best = open_query_file(run.folder, "topk", *rows[:2]).read(hidden, *rows[2:])
