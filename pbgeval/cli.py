@@ -44,7 +44,6 @@ from pbgeval.storage.text import did_you_mean, is_url, plural, printable, withou
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
-    from pbgeval.cluster.submit import SubmittedJob
     from pbgeval.report.report import Report
     from pbgeval.report.tables import DataTable
 
@@ -213,16 +212,11 @@ def submit(
     print(f"job {job.job_id}: {plural(num_workers, 'worker')}, {scheduler}")
     print(printable(f"output: {without_secrets(url, url) if url else path}"))
     print(printable(f"logs: {logs}/{job.job_id}_*_log.err"), flush=True)
-    if wait:
-        _wait_for(job)
-
-
-def _wait_for(job: SubmittedJob) -> None:
-    """Wait for a job; end with its status, or raise its faults."""
-    if not job.wait():
+    if wait and not job.wait():  # which raises the job's faults
         print(f"job {job.job_id} ended before the run was complete; submit it again to resume", file=sys.stderr)
         raise typer.Exit(INCOMPLETE_STATUS)
-    print(f"job {job.job_id}: complete")
+    if wait:
+        print(f"job {job.job_id}: complete")
 
 
 command("import-model")(import_model)

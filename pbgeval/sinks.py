@@ -127,27 +127,27 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 class _Kind(NamedTuple):
+    """A sink, which has the name of its package."""
+
     open: Callable[[Path, LoggedRun, ExitStack], Log]
-    package: str
     extra: str
     writes: str
 
 
 PROJECT = "pbgeval"
 _KINDS = {
-    "tensorboard": _Kind(_tensorboard, "tensorboard", "monitor", "an event file of TensorBoard"),
-    "wandb": _Kind(_wandb, "wandb", "wandb", "a run of Weights & Biases"),
-    "mlflow": _Kind(_mlflow, "mlflow", "mlflow", "a run of MLflow"),
+    "tensorboard": _Kind(_tensorboard, "monitor", "an event file of TensorBoard"),
+    "wandb": _Kind(_wandb, "wandb", "a run of Weights & Biases"),
+    "mlflow": _Kind(_mlflow, "mlflow", "a run of MLflow"),
 }
 SINKS = tuple(_KINDS)
 
 
 def missing_library(name: str) -> str | None:
     """Return what is wrong if a sink's package is not installed, None if it is."""
-    kind = _KINDS[name]
-    if find_spec(kind.package) is not None:
+    if find_spec(name) is not None:
         return None
-    return f"{kind.package} is required for the sink {name}: pip install 'pbgeval[{kind.extra}]'"
+    return f"{name} is required for the sink {name}: pip install 'pbgeval[{_KINDS[name].extra}]'"
 
 
 def check_sink(name: str, folder: Path) -> None:
@@ -173,10 +173,10 @@ def open_sink(name: str, folder: Path, run: LoggedRun) -> Iterator[Log]:
     kind, stack = _KINDS[name], ExitStack()
 
     def log(step: int, values: Mapping[str, float]) -> None:
-        with library_faults(kind.package, kind.writes, folder):
+        with library_faults(name, kind.writes, folder):
             write(step, values)
 
-    with library_faults(kind.package, kind.writes, folder):
+    with library_faults(name, kind.writes, folder):
         try:
             write = kind.open(folder, run, stack)
             yield log

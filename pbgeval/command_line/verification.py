@@ -128,7 +128,9 @@ def verify(
             return Verification(num_figures, 0, 0, seed, fault)
         numberer = EdgeNumberer(inputs)
         kept = {(index, bucket): kept_rows(numberer, inputs.buckets[index][bucket]) for index, bucket in saved.ranks}
-        is_fixed = _is_fixed(inputs)
+        of = inputs.config
+        is_fixed = {of.sample_edges, of.target_error, of.taxonomy_path} != {None} or of.pbg_semantics
+        is_fixed = is_fixed or "sampled" in inputs.candidates or inputs.featurized  # the result fixes the sample
     again = _Again(loaded, saved, kept, is_fixed, workers, device, observer)
     honest = 0.0 if loaded.precision == "certified" else ROUNDING * share
     test = SequentialTest(share, error, honest)
@@ -140,13 +142,6 @@ def verify(
         if can_be_true is not None:
             return Verification(num_figures, num_edges, num_different, seed, None if can_be_true else fault)
         num_wanted *= 2
-
-
-def _is_fixed(inputs: Inputs) -> bool:
-    """Return whether the sample of edges is fixed by the result."""
-    config = inputs.config
-    is_sampled = config.sample_edges is not None or config.target_error is not None or "sampled" in inputs.candidates
-    return is_sampled or config.pbg_semantics or config.taxonomy_path is not None or inputs.featurized
 
 
 def _check_provenance(report: Report, inputs: Inputs, result: Path, path: Path) -> None:

@@ -33,11 +33,12 @@ METRIC = "mrr"  # PBG's name; records of both have it
 def judge_history(history: History, alarm_rate: float = 0.05, tolerance: float = 0.1) -> dict[PassKey, Judgement]:
     """Judge each pass by the differences between its buckets, as records do not follow single edges (decision 0017)."""
     test = GapTest(alarm_rate, tolerance)
-    judgements = {}
-    for key, of_pass in history.passes_of_visits.items():
-        visits = _bucket_visits(of_pass, METRIC).items()
-        judgements[key] = test.judge({(key.edge_path, key.edge_chunk, bucket): visit for bucket, visit in visits})
-    return judgements
+    return {
+        key: test.judge(
+            {(key.edge_path, key.edge_chunk, of): visit for of, visit in _bucket_visits(of_pass, METRIC).items()}
+        )
+        for key, of_pass in history.passes_of_visits.items()
+    }
 
 
 def _bucket_visits(visits: Iterable[VisitRecord], metric: str) -> dict[Bucket, BucketVisit]:

@@ -43,6 +43,12 @@ from pbgeval.storage.edges import EdgeBlock
 # A model that scores queries by number -> what a monitor reads, in the place of tables of vectors.
 
 
+def schema_of_scorer(num_relations: int, *, all_entities: bool) -> ModelSchema:
+    """Return the schema of a model that scores queries itself, so that the comparator is not asked."""
+    relation = MonitoredRelation("all", "all", "all", all_negs=all_entities)
+    return ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=num_relations)
+
+
 @define(eq=False)
 class ScoredModel:
     """Any model that is asked for the scores of queries (`Scorer`): one entity type, one partition, any relations.
@@ -59,9 +65,7 @@ class ScoredModel:
         Args:
             all_entities: held-out edges are ranked among all entities, not among sampled ones.
         """
-        relation = MonitoredRelation("all", "all", "all", all_negs=all_entities)
-        # The comparator is not asked: the model is.
-        return ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=self.scorer.num_relations)
+        return schema_of_scorer(self.scorer.num_relations, all_entities=all_entities)
 
     def relation(self, lhs_type: str, rhs_type: str) -> ScorerRelation:
         """Return what scores the edges of all relations.

@@ -27,7 +27,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.team import Team
-from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, known_rank_metrics
 from pbgeval.monitor.measure import Followed, MonitorProtocol, Visit
@@ -342,10 +342,11 @@ class Monitor:
         Raises:
             ConfigError: no such metric, or arguments out of range.
         """
-        if when not in ("before", "after"):
-            raise ConfigError(f"should_stop: expected when = before or after, got {when!r}")
-        if patience < 1:
-            raise ConfigError(f"should_stop: expected patience >= 1, got {patience}")
+        raise_first(
+            ConfigError,
+            (when not in ("before", "after"), f"should_stop: expected when = before or after, got {when!r}"),
+            (patience < 1, f"should_stop: expected patience >= 1, got {patience}"),
+        )
         figures = [past.figures(when) for past in self._past]
         best = best_pass(figures, metric, self.headline.value, relative_delta)
         return len(figures) - (-1 if best is None else best) - 1 >= patience
@@ -420,16 +421,15 @@ class Monitor:
         """Forget the passes from this one on if it is over or of an earlier epoch."""
         if all(of.key != key and of.key.epoch <= key.epoch for of in self._past):
             return
-        kept = [of for of in self._past if of.key < key]
-        num_past = len(self._past)
+        past, self._past = self._past, []
         self._test = GapTest(self._test.alarm_rate, self._test.tolerance)
-        self._past = []
-        for past in kept:
-            self._remember(past)
+        for of in past:
+            if of.key < key:
+                self._remember(of)
         self._followed.clear()
         self._warn(
             f"epoch {key.epoch} is trained again: what was recorded of it and of later passes "
-            f"({plural(num_past - len(kept), 'pass', 'passes')}) is left out; a folder for each run keeps both"
+            f"({plural(len(past) - len(self._past), 'pass', 'passes')}) is left out; a folder for each run keeps both"
         )
 
     def _remember(self, past: PastPass) -> None:
@@ -438,8 +438,8 @@ class Monitor:
         self._test.num_tests += past.details.level is not None
 
     def _no_sums(self) -> PassSums:
-        grid, protocol = self.schema.grid, self._protocol
-        return PassSums.zero(protocol.layout, protocol.sides, grid.lhs * grid.rhs)
+        grid = self.schema.grid
+        return PassSums.zero(self._protocol.layout, self._protocol.sides, grid.lhs * grid.rhs)
 
     def _append(self, record: VisitRecord | PassRecord) -> None:
         for number, sink in enumerate(self._sinks):

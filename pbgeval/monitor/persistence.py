@@ -251,8 +251,7 @@ class Change:
     @classmethod
     def from_buckets(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> Change:
         """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
-        values_B = np.array(values)
-        num_buckets = len(values)
+        values_B, num_buckets = np.array(values), len(values)
         mean = float(shares_B @ values_B)
         error = None if pooled is None else pooled.estimate(MEAN_RECIPROCAL_RANK).standard_error
         if pooled is not None and error is not None:
@@ -361,11 +360,9 @@ class PassSums:
             clusters: the same.
             headline: the rank type of the bucket's row.
         """
-        row = [1, 0, phases[AFTER].stats["both"].total("num_queries")]
-        for phase in phases[:TRAINING]:
-            name = f"{headline.value}.{MEAN_RECIPROCAL_RANK.name}"
-            row += [phase.stats["both"].total(f"{name}.{part}") for part in ("low", "high")]
-        return cls(phases, clusters, torch.tensor([row]))
+        columns = [f"{headline.value}.{MEAN_RECIPROCAL_RANK.name}.{part}" for part in ("low", "high")]
+        sums = [phase.stats["both"].total(column) for phase in phases[:TRAINING] for column in columns]
+        return cls(phases, clusters, torch.tensor([[1, 0, phases[AFTER].stats["both"].total("num_queries"), *sums]]))
 
     def add(self, visit: PassSums, bucket: int) -> None:
         """Add a visit to a bucket."""
@@ -389,9 +386,8 @@ class PassSums:
             gap[key] = self.clusters[0].estimate(metric)
             held_out, of_training = (phase.errors.estimate(metric) for phase in (after, training))
             if held_out.value is not None and of_training.value is not None:
-                error = None
-                if held_out.standard_error is not None and of_training.standard_error is not None:
-                    error = (held_out.standard_error**2 + of_training.standard_error**2) ** 0.5
+                errors = [of.standard_error for of in (held_out, of_training) if of.standard_error is not None]
+                error = (errors[0] ** 2 + errors[1] ** 2) ** 0.5 if len(errors) == 2 else None
                 generalization[key] = Estimate(of_training.value - held_out.value, error)
         return {
             "before": before.values(with_loss=with_loss),
@@ -403,12 +399,12 @@ class PassSums:
 
     def bucket_visits(self) -> list[BucketVisit | None]:
         """Return the mean reciprocal ranks of each bucket; None where nothing was measured."""
-        found: list[BucketVisit | None] = []
-        for _, diverged, queries, *limbs in self.buckets.tolist():
-            sums = (low + (high << LIMB_BITS) for low, high in (limbs[:2], limbs[2:]))
-            found.append(
-                None
-                if diverged or not queries
-                else BucketVisit(queries, *(of / (queries << FRACTION_BITS) for of in sums))
+        return [
+            None
+            if diverged or not queries
+            else BucketVisit(
+                queries,
+                *((low + (high << LIMB_BITS)) / (queries << FRACTION_BITS) for low, high in (limbs[:2], limbs[2:])),
             )
-        return found
+            for _, diverged, queries, *limbs in self.buckets.tolist()
+        ]
