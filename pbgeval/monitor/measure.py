@@ -188,7 +188,6 @@ def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSe
     whole = [relation for relation in schema.relations if relation.all_negs]
     ends = [(side.pick(of.lhs, of.rhs), side) for of in whole for side in ENDS]
     longest = max([protocol.lists.longest_list, *(tables[end].num_rows for end in ends)])
-    rate = min(AUC_CELLS_PER_QUERY / max(longest, 1), 0.5)
     return PassSettings(
         layout=protocol.layout,
         relations=tuple(_relation(schema, index, model, tables) for index in range(len(schema.relations))),
@@ -196,7 +195,9 @@ def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSe
         lists=protocol.lists,
         seed=protocol.seed,
         sides=protocol.sides,
-        auc=AucSampling(rate, 1.0, FIRST_POSITION_WORD + AUC_CELLS_PER_QUERY + 1),
+        auc=AucSampling(
+            min(AUC_CELLS_PER_QUERY / max(longest, 1), 0.5), 1.0, FIRST_POSITION_WORD + AUC_CELLS_PER_QUERY + 1
+        ),
         loss=protocol.loss,
     )
 

@@ -494,8 +494,9 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         rest = len(comparison.relations) - len(shown)
         note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all." if rest else ""
         title = f"{short_title(f'both.{comparison.differences[at].metric}')} by relation"
-        heads = ("relation", "queries", *_COLUMNS, "p (Holm)")
-        tables.append(DataTable(title, heads, rows, note, "relation-differences"))
+        tables.append(
+            DataTable(title, ("relation", "queries", *_COLUMNS, "p (Holm)"), rows, note, "relation-differences")
+        )
     return tables
 
 

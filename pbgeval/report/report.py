@@ -147,8 +147,9 @@ class Figures(Mapping[str, Value]):
         return len(self.by_key)
 
     def __repr__(self) -> str:
-        document = {"metrics": self.by_key, "headline": self.headline, "intervals": {}}
-        table = import_module("pbgeval.report.figures").headline_of(Report(document))
+        table = import_module("pbgeval.report.figures").headline_of(
+            Report({"metrics": self.by_key, "headline": self.headline, "intervals": {}})
+        )
         num_shown = len(table.rows) * (len(table.columns) - 1)
         return to_text(evolve(table, title=f"{self.title}: {num_shown} of {len(self)} figures, {self.headline} ranks"))
 
