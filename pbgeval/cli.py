@@ -203,9 +203,7 @@ def submit(
     url = output if output is not None and is_url(output) else None
     if url is not None:
         check_url(url)
-    path = output_of(
-        loaded, None if output is None or url else Path(output)
-    ).absolute()  # checks files before the queue
+    path = output_of(loaded, None if output is None or url else Path(output)).absolute()  # checks the files at once
     num_workers = nodes * workers_per_node
     run_ = partial(_evaluate, config.absolute(), param or [], url or str(path), num_workers, device)
     logs = path.with_name(f"{path.name}.logs")

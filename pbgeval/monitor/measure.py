@@ -208,16 +208,18 @@ def _relation(schema: ModelSchema, index: int, model: Model, tables: Tables) -> 
     if isinstance(model, ScoredModel):
         return Relation(model.relation(of.lhs, of.rhs), policy, torch.float64)
     sides = ENDS if schema.dynamic else (Side.RHS,)
-    scorer = RelationScorer(
-        name=of.name,
-        operator=of.operator,
-        parameters={side: _parameters(schema, index, side, model, tables) for side in sides},
-        comparator=Comparator(schema.comparator, schema.bias),
-        dynamic=schema.dynamic,
-        lhs_type=of.lhs,
-        rhs_type=of.rhs,
+    return Relation(
+        RelationScorer(
+            name=of.name,
+            operator=of.operator,
+            parameters={side: _parameters(schema, index, side, model, tables) for side in sides},
+            comparator=Comparator(schema.comparator, schema.bias),
+            dynamic=schema.dynamic,
+            lhs_type=of.lhs,
+            rhs_type=of.rhs,
+        ),
+        policy,
     )
-    return Relation(scorer, policy)
 
 
 def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, tables: Tables) -> Parameters:

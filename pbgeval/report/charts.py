@@ -187,17 +187,16 @@ def cumulative_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
     x = decades("k", float(bin_edges(sides)[-1]))
     logs = np.append(np.arange(0.0, x.high, 1 / _POINTS_PER_DECADE), x.high)
     ranks = np.nextafter(10.0**logs * (1 + 1e-12), np.inf)  # an integer that the power misses by rounding counts
-    lines = [
-        Line(kind, tuple(zip(logs.tolist(), (of.num_below(ranks) / of.count_K.sum()).tolist(), strict=True)))
-        for kind, of in enumerate(sides)
-    ]
     return Chart(
         title="Hits at every k",
         description=f"Share of queries whose {rank_type} rank is at most k; the table below has the numbers",
         x=x,
         y=linear("share of queries ranked at most k", 0.0, 1.0),
         legend=_kinds(of.side for of in sides),
-        lines=lines,
+        lines=[
+            Line(kind, tuple(zip(logs.tolist(), (of.num_below(ranks) / of.count_K.sum()).tolist(), strict=True)))
+            for kind, of in enumerate(sides)
+        ],
     )
 
 
@@ -307,9 +306,14 @@ def bucket_table(rows: Sequence[Row], key: str) -> DataTable:
         for row in with_edges
     )
     fit = fitting(cells, MAX_BUCKET_BYTES)
-    columns = ("left, right", *(["edge path"] if several else []), "edges", short_title(key))
-    note = left_out(len(fit), len(with_edges), "buckets with edges", "buckets.csv")
-    return DataTable("Metrics by bucket", columns, fit, note, "by-bucket", "llrr" if several else "lrr")
+    return DataTable(
+        "Metrics by bucket",
+        ("left, right", *(["edge path"] if several else []), "edges", short_title(key)),
+        fit,
+        left_out(len(fit), len(with_edges), "buckets with edges", "buckets.csv"),
+        "by-bucket",
+        "llrr" if several else "lrr",
+    )
 
 
 # Differences by relation -> a dot with its whisker for each.

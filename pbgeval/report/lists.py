@@ -109,8 +109,12 @@ def type_table(result: TypeNdcg, protocol: TypeProtocol) -> DataTable:
     title = f"{result.counts['num_queries']:,} queries, {protocol.gain.value} gain, discount {protocol.discount.value}"
     title += ", as published" if protocol.as_published else ""
     means = {cutoff: result.mean(cutoff) for cutoff in result.of_cutoff}
-    rows = [(f"at {cutoff}", "-" if mean is None else f"{mean:.4f}") for cutoff, mean in means.items()]
-    return DataTable(title, ("NDCG", "mean"), rows, "\n".join(notes))
+    return DataTable(
+        title,
+        ("NDCG", "mean"),
+        [(f"at {cutoff}", "-" if mean is None else f"{mean:.4f}") for cutoff, mean in means.items()],
+        "\n".join(notes),
+    )
 
 
 def type_document(result: TypeNdcg, protocol: TypeProtocol) -> str:

@@ -280,19 +280,33 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     if report is None:
         assert curves is not None  # as `Source` says
         finished = sum(row.is_finished for row in curves.passes)
-        tags = [plural(finished, "pass", "passes"), plural(len(curves.teeth), "bucket")]
         section = _visits(curves)
         section = evolve(section, shown=section.shown[1:])  # the verdict stands above the figures
         tiles, title = training_tiles(curves), "Held-out edges during training"
-        return Page("Training monitor", name, title, tags, tiles, [section], _verdict(curves))
+        return Page(
+            "Training monitor",
+            name,
+            title,
+            [plural(finished, "pass", "passes"), plural(len(curves.teeth), "bucket")],
+            tiles,
+            [section],
+            _verdict(curves),
+        )
     sections = _evaluation(report, metric, meanings or {})
     if curves is not None:
         sections.insert(-1, _visits(curves))
     document = report.document
-    notice = None if source.is_complete else Notice([_progress(document)])
-    digest = (document.get("provenance") or {}).get("digest", "")
     title = name_of(report) or name
-    return Page("Evaluation report", name, title, tags_of(report), tiles_of(report), sections, notice, digest)
+    return Page(
+        "Evaluation report",
+        name,
+        title,
+        tags_of(report),
+        tiles_of(report),
+        sections,
+        None if source.is_complete else Notice([_progress(document)]),
+        (document.get("provenance") or {}).get("digest", ""),
+    )
 
 
 def comparison_page(comparison: Comparison) -> Page:
@@ -324,11 +338,15 @@ def comparison_page(comparison: Comparison) -> Page:
         drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
         shown.append(difference_chart(short_title(f"both.{comparison.differences[at].metric}"), drawn))
         sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
-    runs = [
-        ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a))),
-        ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b))),
-    ]
-    origin = DataTable("The runs", ("run", "model", "folder", "conditions"), runs, kinds="llll")
+    origin = DataTable(
+        "The runs",
+        ("run", "model", "folder", "conditions"),
+        [
+            ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a))),
+            ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b))),
+        ],
+        kinds="llll",
+    )
     sections.append(Section("origin", "Provenance", [origin], layout="wide"))
     return Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
 
@@ -344,8 +362,12 @@ def _visits(curves: Curves) -> Section:
             " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
             "− after, which grows where a model overfits to its training edges."
         )
-    shown = (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip()))
-    return Section("gap", "Before and after each visit", shown, sortable=True)
+    return Section(
+        "gap",
+        "Before and after each visit",
+        (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip())),
+        sortable=True,
+    )
 
 
 def _verdict(curves: Curves) -> Notice:

@@ -337,16 +337,18 @@ class _KeyTables:
     @classmethod
     def count(cls, run: SavedRun, kept: _Kept | None) -> _KeyTables:
         """Count, place by place, so that memory follows one partition's edges and the keys that repeat."""
-        tables = {
-            (hidden, places): repeated_keys(
-                hidden,
-                (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
-                _num_rows(hidden),
-            )
-            for hidden in run.facts.sides
-            for places, blocks in run.blocks_by_place(hidden).items()
-        }
-        return cls(run.facts, tables)
+        return cls(
+            run.facts,
+            {
+                (hidden, places): repeated_keys(
+                    hidden,
+                    (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
+                    _num_rows(hidden),
+                )
+                for hidden in run.facts.sides
+                for places, blocks in run.blocks_by_place(hidden).items()
+            },
+        )
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return the frequency of the key of each edge, which is one that counts: int64 (E,)."""

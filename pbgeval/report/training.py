@@ -60,8 +60,15 @@ def passes_of(curves: Curves) -> DataTable:
     passes = curves.passes
     decimals = _decimals(row.gap_error for row in passes), _decimals(row.generalization_error for row in passes)
     rows = fitting((_pass_row(row, decimals, curves.best) for row in passes), MAX_BYTES_OF_OTHERS)
-    note = ESTIMATED if any("±" in row[3] for row in rows) else ""
-    table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrrl", ("verdict",))
+    table = DataTable(
+        "Passes",
+        _PASS_COLUMNS,
+        rows,
+        ESTIMATED if any("±" in row[3] for row in rows) else "",
+        "passes",
+        "lrrrrrrl",
+        ("verdict",),
+    )
     # Columns that most runs do not need
     empty = {"training": {UNDEFINED}, "generalization": {UNDEFINED}, "diverged": {"0"}}
     left_out = [name for name in empty if {row[_PASS_COLUMNS.index(name)] for row in rows} == empty[name]]
