@@ -319,9 +319,7 @@ def topk(
 def _show(*tables: DataTable) -> None:
     from pbgeval.report.tables import console_of, to_terminal
 
-    console = console_of()
-    for table in tables:
-        console.print(to_terminal(table))
+    console_of().print(*map(to_terminal, tables))
 
 
 @command()
@@ -530,8 +528,7 @@ def _print_result(report: Report) -> None:
     if report.path is None:  # a worker of somebody else's group that does not own the output
         return
     try:
-        for table in report.shown():
-            _show(table)
+        _show(*report.shown())
         print(printable(f"{report.path}: {', '.join(files_of(report))}"))
         print(printable(f"make a page with: kgeval-dist report {report.path}"), flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same

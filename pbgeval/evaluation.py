@@ -270,8 +270,11 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
     # By default as many as the cores, the config and the work allow: units, or parts of the candidates.
     num_parts = work.inputs.numbering.num_entities // ROWS_PER_PROCESS + 1
     num_shares = num_parts if work.protocol.sweeps else len(work.protocol.units)
-    default = max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
-    num_workers = 1 if is_worker_of_a_group() else launch.workers or default
+    num_workers = (
+        1
+        if is_worker_of_a_group()
+        else launch.workers or max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
+    )
     goes_on = output.can_go_on
     try:
         with nullcontext() if is_worker_of_a_group() else ended_by_signals():

@@ -98,8 +98,9 @@ def _mlflow(folder: Path, run: LoggedRun, stack: ExitStack) -> Log:
         folder.mkdir(parents=True, exist_ok=True)
         client = MlflowClient(tracking_uri=folder.absolute().as_uri())
         known = client.get_experiment_by_name(PROJECT)
-        experiment = client.create_experiment(PROJECT) if known is None else known.experiment_id
-        run_id = client.create_run(experiment, run_name=run.name).info.run_id
+        run_id = client.create_run(
+            client.create_experiment(PROJECT) if known is None else known.experiment_id, run_name=run.name
+        ).info.run_id
         stack.callback(client.set_terminated, run_id)
         settings = {name: str(value)[:MAX_SETTING] for name, value in run.settings.items() if value is not None}
         client.log_batch(run_id, params=[Param(*item) for item in settings.items()])

@@ -202,8 +202,9 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
     for where, told, true in _differences(claimed, found):
         name = where.rpartition(".")[2]
         if true == ABSENT:
-            has_types = inputs.types is not None
-            is_unknown = (has_types and name.startswith(NDCG_PREFIXES)) or (name == "loss" and config.compute_loss)
+            is_unknown = (inputs.types is not None and name.startswith(NDCG_PREFIXES)) or (
+                name == "loss" and config.compute_loss
+            )
         elif name in METRICS:
             is_unknown = told is None and name == "macro_metrics"  # the run did not count keys
         else:  # of scores, or not saved
@@ -218,9 +219,12 @@ def _figures(report: Report, tables: Iterable[str], *, all_ranked: bool) -> dict
     document, counts = report.document, ("num_edges", "diagnostics") if all_ranked else ()
     parts = {part: document.get(part) for part in (*METRICS, *counts) if all_ranked or part != "macro_metrics"}
     keys = ("num_edges", "metrics") if all_ranked else ("metrics",)
-    paths = [{key: path.get(key) for key in keys} for path in document["edge_paths"]]
-    rows = {name: [dict(row) for row in report.rows[name]] for name in tables}
-    return {**parts, "num_queries": document.get("num_queries"), "edge_paths": paths, **rows}
+    return {
+        **parts,
+        "num_queries": document.get("num_queries"),
+        "edge_paths": [{key: path.get(key) for key in keys} for path in document["edge_paths"]],
+        **{name: [dict(row) for row in report.rows[name]] for name in tables},
+    }
 
 
 @frozen(eq=False)

@@ -166,8 +166,9 @@ def pooled_classification(
     if not len(pool.true) or not len(pool.competing):
         return {**dict.fromkeys(NAMES), "num_scores": num_scores}, {}
     ascending = np.union1d(first_of_each(pool.true)[0], first_of_each(pool.competing)[0])
-    last = len(ascending) - 1
-    true, competing = (last - np.searchsorted(ascending, images) for images in (pool.true, pool.competing))
+    true, competing = (
+        len(ascending) - 1 - np.searchsorted(ascending, images) for images in (pool.true, pool.competing)
+    )
     positive_T: np.ndarray = np.bincount(true, minlength=len(ascending))
     negative_T: np.ndarray = np.bincount(competing, minlength=len(ascending))
     if not (sample.all_true and sample.all_competing):

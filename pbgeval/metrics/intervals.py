@@ -164,8 +164,9 @@ class _Clusters:
         return (value, *variance_of_mean(residual_U, self.design))
 
     def _cluster_sums(self, values_Q: Tensor) -> np.ndarray:
-        sums_U = torch.zeros(len(self.design.stratum_U), dtype=torch.int64)
-        return sums_U.index_add_(0, self.cluster_Q, values_Q).numpy()
+        return (
+            torch.zeros(len(self.design.stratum_U), dtype=torch.int64).index_add_(0, self.cluster_Q, values_Q).numpy()
+        )
 
     def _num_independent(self) -> float:
         """Return how many independent queries of an endless population the sample is worth.

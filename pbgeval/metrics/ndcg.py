@@ -55,8 +55,10 @@ def ndcg_of_levels(
         cutoffs: each from 1; levels hold at least as many candidates as the greatest, or all there are.
         discount: of positions.
     """
-    places = range(1, max(cutoffs, default=1) + 1)
-    terms = [1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2)) for p in places]
+    terms = [
+        1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2))
+        for p in range(1, max(cutoffs, default=1) + 1)
+    ]
     weights = np.array([math.fsum(terms[:number]) for number in range(len(terms) + 1)])  # of the first places
     found_QK = _discounted(count_Qk, gain_Qk / np.maximum(count_Qk, 1), weights, cutoffs)
     ideal_QK = _discounted(ideal_QH, np.broadcast_to(gain_H.astype(np.float64), ideal_QH.shape), weights, cutoffs)
@@ -100,17 +102,24 @@ def type_values(
         gain_HG: gain at each distance.
         cutoffs: k of NDCG@k.
     """
-    parts = [
-        ndcg_of_levels(count_Qk, gain_QkG[:, :, gain], ideal_QH, gain_HG[:, gain], cutoffs, discount)
-        for gain, discount in VARIANTS
-    ]
-    return np.concatenate(parts, axis=1)
+    return np.concatenate(
+        [
+            ndcg_of_levels(count_Qk, gain_QkG[:, :, gain], ideal_QH, gain_HG[:, gain], cutoffs, discount)
+            for gain, discount in VARIANTS
+        ],
+        axis=1,
+    )
 
 
 def type_metrics(stats: TypeStats, cutoffs: Sequence[int], relation: int | None = None) -> dict[str, float | None]:
     """Return the mean NDCG of the queries of a relation, or of all: `ndcg_jk_at_10` and its like."""
-    keys = [f"{family.prefix}{cutoff}" for family in NDCG_FAMILIES for cutoff in cutoffs]
-    return dict(zip(keys, stats.means(relation), strict=True))
+    return dict(
+        zip(
+            [f"{family.prefix}{cutoff}" for family in NDCG_FAMILIES for cutoff in cutoffs],
+            stats.means(relation),
+            strict=True,
+        )
+    )
 
 
 # Ranked lists of entity types and the true ones of each query -> NDCG with the gains of a hierarchy.

@@ -348,11 +348,10 @@ ADJUSTED_METRICS = (
 
 def ndcg_at(gain: str, discount: str, cutoff: int) -> Definition:
     """Return NDCG of the types of a hierarchy, at a cut-off."""
-    name = f"{'' if gain == 'linear' else 'exponential_'}ndcg_{discount}_at_{cutoff}"
     of_type = "1 - d / depth" if gain == "linear" else "2^-d"
     divisor = "1 at p = 1, then log2(p)" if discount == "jk" else "log2(p + 1)"
     return Definition(
-        name,
+        f"{'' if gain == 'linear' else 'exponential_'}ndcg_{discount}_at_{cutoff}",
         (),
         1,
         SHARE,

@@ -212,11 +212,13 @@ def _pool_metrics(
     if only_auc or not (selection.classification or selection.pooled_cutoffs):
         return metrics, intervals
     pool = SortedPool.union([pools.pools[key] for key in keys])
-    whole = sample.all_true and sample.all_competing and sample.design is None
-    metrics |= pooled_hits(pool, selection.pooled_cutoffs, whole=whole)
+    metrics |= pooled_hits(
+        pool, selection.pooled_cutoffs, whole=sample.all_true and sample.all_competing and sample.design is None
+    )
     if selection.classification:
-        counts = stats.total("num_queries"), stats.total("num_competitors")
-        of_classifier, of_estimates = pooled_classification(pool, *counts, sample)
+        of_classifier, of_estimates = pooled_classification(
+            pool, stats.total("num_queries"), stats.total("num_competitors"), sample
+        )
         metrics, intervals = metrics | of_classifier, intervals | of_estimates
     return metrics, intervals
 

@@ -158,13 +158,12 @@ class TopkSums:
         names = {QUERIES: OF_LISTS, ANSWERS: ("recall",)}
         strata = {kind: sorted({stratum for its, stratum, _ in self._of if its == kind}) for kind in names}
         found = self._means(QUERIES, strata[QUERIES], sides, OF_LISTS)
-        of_kinds = {
+        return found | {
             kind: [
                 {**limits_of(stratum), **self._means(kind, [stratum], sides, names[kind])} for stratum in strata[kind]
             ]
             for kind in kinds
         }
-        return found | of_kinds
 
     def _means(self, kind: str, strata: Sequence[int], sides: Sequence[Side], names: Sequence[str]) -> dict[str, Any]:
         sums = [{side: self._of.get((kind, stratum, side), Counter()) for side in sides} for stratum in strata]

@@ -238,8 +238,11 @@ def _mean(values: Sequence[tuple[int, float]]) -> float | None:
 
 def _of_both(values: Values, metric: str) -> float | None:
     """Return the figure of PBG's name (of pessimistic ranks), or of the rank type that there is."""
-    of_ranks = [f"both.{kind}.{PBG_NAMES.get(metric)}" for kind in ("pessimistic", "realistic", "optimistic")]
-    keys = of_ranks if metric in PBG_NAMES else [metric, f"both.{metric}"]
+    keys = (
+        [f"both.{kind}.{PBG_NAMES.get(metric)}" for kind in ("pessimistic", "realistic", "optimistic")]
+        if metric in PBG_NAMES
+        else [metric, f"both.{metric}"]
+    )
     return next((float(value) for value in map(values.get, keys) if value is not None), None)
 
 

@@ -133,8 +133,11 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
     pools = {side: ScorePool() for side in protocol.sides}
     origin = EdgeOrigin(f"held-out edges of bucket {tuple(bucket)}", edge_path, bucket)
     lists = protocol.lists
-    cut = slice_units(0, bucket, edges.num_edges, 1) if lists.pbg_semantics else None
-    for unit in cut or window_units(0, bucket, edges.num_edges, lists.window_rows()):
+    for unit in (
+        slice_units(0, bucket, edges.num_edges, 1)
+        if lists.pbg_semantics
+        else window_units(0, bucket, edges.num_edges, lists.window_rows())
+    ):
         rows = slice(unit.start, unit.stop)
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
         for side, result in bucket_pass(block, origin, tables, settings).items():
@@ -333,8 +336,11 @@ class Visit:
         if before is not None and after is not None:
             begun = time.perf_counter()
             protocol, values = self.protocol, after.values
-            zero = PhaseSums.zero(protocol.layout, protocol.sides)
-            phases = (before.phase, after.phase, zero if training is None else training.phase)
+            phases = (
+                before.phase,
+                after.phase,
+                PhaseSums.zero(protocol.layout, protocol.sides) if training is None else training.phase,
+            )
             reciprocal_ranks = before.values.values_EM[:, 0], values.values_EM[:, 0]
             self.followed = followed = Followed.then(self.followed, self.key.epoch, *reciprocal_ranks)
             changes = [values - before.values]
@@ -352,8 +358,10 @@ class Visit:
         begun = time.perf_counter()
         try:
             schema, model = self.protocol.schema, self.model
-            first = self.bucket.partition_of(Side.LHS, schema.num_partitions[schema.relations[0].lhs])
-            device = model.embeddings(schema.relations[0].lhs, first).device
+            device = model.embeddings(
+                schema.relations[0].lhs,
+                self.bucket.partition_of(Side.LHS, schema.num_partitions[schema.relations[0].lhs]),
+            ).device
             # The trainer's settings of torch stay as they are.
             with threads_put_back(), full_precision(), torch.no_grad():
                 check_kernels(device)  # equal candidates tie (decision 0004)

@@ -455,8 +455,11 @@ class Monitor:
 
     def _resume(self, folder: Path) -> None:
         """Go on from the records of an earlier process; of its errors only those between buckets."""
-        has_records = self.worker == 0 and folder.is_dir() and any(folder.glob("training_stats*.json"))
-        history = self._team.broadcast_object(read_history(folder, self._warn) if has_records else History((), ()))
+        history = self._team.broadcast_object(
+            read_history(folder, self._warn)
+            if self.worker == 0 and folder.is_dir() and any(folder.glob("training_stats*.json"))
+            else History((), ())
+        )
         prefix = f"both.{self.headline.value}."
         visits = dict[PassKey, dict[Place, BucketVisit]]()
         for visit in history.visits:

@@ -101,23 +101,41 @@ def linear(label: str, low: float, high: float, start: float = HEIGHT - BOTTOM, 
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     last = max(last, first + 1)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    ticks = tuple((at * step, rounded(at * step, decimals)) for at in range(first, last + 1))
-    return Axis(label, first * step, last * step, start, end, ticks)
+    return Axis(
+        label,
+        first * step,
+        last * step,
+        start,
+        end,
+        tuple((at * step, rounded(at * step, decimals)) for at in range(first, last + 1)),
+    )
 
 
 def decades(label: str, highest: float) -> Axis:
     """Return a logarithmic axis from 1 to the highest value, which is above 1."""
     high = math.log10(highest)
     step = -(-int(high + 1e-9) // 7) or 1
-    ticks = tuple((float(power), f"{10**power:,}") for power in range(0, int(high + 1e-9) + 1, step))
-    return Axis(label, 0.0, high, LEFT, WIDTH - RIGHT, ticks)
+    return Axis(
+        label,
+        0.0,
+        high,
+        LEFT,
+        WIDTH - RIGHT,
+        tuple((float(power), f"{10**power:,}") for power in range(0, int(high + 1e-9) + 1, step)),
+    )
 
 
 def counted(label: str, names: Sequence[str], start: float, end: float, room: float) -> Axis:
     """Return an axis of one thing after the other, and as many of their names as fit if each takes so much room."""
     num = max(len(names), 1)
-    ticks = tuple((float(at), names[at]) for at in range(0, len(names), math.ceil(room * num / abs(end - start))))
-    return Axis(label, -0.5, num - 0.5, start, end, ticks)
+    return Axis(
+        label,
+        -0.5,
+        num - 0.5,
+        start,
+        end,
+        tuple((float(at), names[at]) for at in range(0, len(names), math.ceil(room * num / abs(end - start)))),
+    )
 
 
 def _kinds(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -257,8 +275,15 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
         num_edges = sum(row["num_edges"] for row in places[lhs, rhs])
         title = f"left partition {left[lhs]}, right partition {right[rhs]}: {text}, {num_edges:,} edges"
         style = "none" if mean is None else f"level-{level_of(mean, low, high)}"
-        label = text if mean is not None and num_cells <= MAX_LABELLED else ""
-        boxes.append(Box(f"cell {style}", (rhs - 0.5, rhs + 0.5), (lhs - 0.5, lhs + 0.5), title, label))
+        boxes.append(
+            Box(
+                f"cell {style}",
+                (rhs - 0.5, rhs + 0.5),
+                (lhs - 0.5, lhs + 0.5),
+                title,
+                text if mean is not None and num_cells <= MAX_LABELLED else "",
+            )
+        )
     metric, paths = short_title(key), len({row["edge_path"] for row in rows})
     cells = [f"up to {block} by {block} buckets"] * (block > 1) + [f"{paths} edge paths"] * (paths > 1)
     spread = f"from {number(key, low)} to {number(key, high)}; the table has the numbers"
@@ -343,9 +368,10 @@ def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Cha
     for kind in kinds:
         of_kind = [(at, of) for at, (_, of) in enumerate(rows) if of.is_significant == (kind == 0)]
         known = [(of.low, of.high, at) for at, of in of_kind if of.low is not None and of.high is not None]
-        whiskers = [point for low, high, at in known for point in ((low, at), (high, at), (0.0, None))]
-        dots = [point for at, of in of_kind for point in ((of.difference, at), (0.0, None))]
-        lines += [Line(kind, whiskers), Line(kind, dots, has_dots=True)]
+        lines += [
+            Line(kind, [point for low, high, at in known for point in ((low, at), (high, at), (0.0, None))]),
+            Line(kind, [point for at, of in of_kind for point in ((of.difference, at), (0.0, None))], has_dots=True),
+        ]
     return Chart(
         title=f"Difference in {metric} by relation",
         description=f"B − A in {metric} by relation, with 95% intervals; the table has the numbers",

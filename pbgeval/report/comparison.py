@@ -81,8 +81,14 @@ class PairedRuns:
             for side, (of_a, of_b) in counts.items():
                 is_ranked_E = of_a["num_candidates"][at] > 0
                 a_ME, b_ME = (self._values(of, at) * is_ranked_E for of in (of_a, of_b))
-                key_E = self._keys(rows, edges, side) if self.with_keys and edges is not None else None
-                sides.append(PairedSide(is_ranked_E, a_ME, b_ME - a_ME, key_E))
+                sides.append(
+                    PairedSide(
+                        is_ranked_E,
+                        a_ME,
+                        b_ME - a_ME,
+                        self._keys(rows, edges, side) if self.with_keys and edges is not None else None,
+                    )
+                )
             yield PairedEdges(group_E, unit_E, tuple(sides))
 
     def _window_rows(self, num_edges: int) -> int:
@@ -491,8 +497,11 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
             )
             for of in shown
         ]
-        rest = len(comparison.relations) - len(shown)
-        note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all." if rest else ""
+        note = (
+            f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all."
+            if len(shown) < len(comparison.relations)
+            else ""
+        )
         title = f"{short_title(f'both.{comparison.differences[at].metric}')} by relation"
         tables.append(
             DataTable(title, ("relation", "queries", *_COLUMNS, "p (Holm)"), rows, note, "relation-differences")

@@ -98,7 +98,7 @@ def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dic
     }
 
 
-BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
+BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_", "auc", "query_auc", "loss")  # or begin so
 
 
 @define
@@ -244,16 +244,23 @@ def make_report(
     if results.filtered is not None:
         document["raw_metrics"] = _summaries(results.raw, context)(with_loss=False).metrics
     if results.in_time is not None:  # scores are not kept for a third filter
-        in_time = evolve(context, selection=context.selection.of_ranks)
-        document["time_filtered_metrics"] = _summaries(results.in_time, in_time)(with_loss=False).metrics
+        document["time_filtered_metrics"] = _summaries(
+            results.in_time, evolve(context, selection=context.selection.of_ranks)
+        )(with_loss=False).metrics
     add_types(document, results, context.classes.names)
-    buckets = tuple(
-        _bucket_row(path, bucket, parts(path_index=path_index, bucket=bucket))
-        for path_index, path in enumerate(context.edge_paths)
-        for bucket in context.buckets
+    return Report(
+        document,
+        run,
+        {
+            BUCKETS: tuple(
+                _bucket_row(path, bucket, parts(path_index=path_index, bucket=bucket))
+                for path_index, path in enumerate(context.edge_paths)
+                for bucket in context.buckets
+            ),
+            HISTOGRAM: HistogramRows.from_groups(groups, context.sides),
+            **_breakdown_tables(results, context),
+        },
     )
-    histogram = HistogramRows.from_groups(groups, context.sides)
-    return Report(document, run, {BUCKETS: buckets, HISTOGRAM: histogram, **_breakdown_tables(results, context)})
 
 
 def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -263,8 +270,14 @@ def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, A
 
 def _summaries(groups: GroupStats, context: ReportContext) -> Callable[..., Summary]:
     """Return what summarises a part of the groups; pools of scores are sorted once."""
-    pools = SortedPools.from_groups(groups, context.auc_sample)
-    return partial(summarise, groups, pools, context.sides, context.selection, with_loss=context.with_loss)
+    return partial(
+        summarise,
+        groups,
+        SortedPools.from_groups(groups, context.auc_sample),
+        context.sides,
+        context.selection,
+        with_loss=context.with_loss,
+    )
 
 
 def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
@@ -285,7 +298,6 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
 
 
 def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
-    others = ("both.auc", "both.query_auc", "both.loss")
     return {
         "edge_path": path,
         "lhs_partition": bucket.lhs,
@@ -294,6 +306,6 @@ def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
         **{
             key: value
             for key, value in summary.metrics.items()
-            if key.startswith("both.") and (key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others)
+            if key.startswith("both.") and key.rpartition(".")[2].startswith(BUCKET_METRICS)
         },
     }

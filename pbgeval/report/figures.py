@@ -168,12 +168,8 @@ def edge_paths_of(document: Mapping[str, Any]) -> DataTable:
         for of in paths
         if len(paths) > 1
     ]
-    return DataTable(
-        "Metrics by edge path",
-        ("edge path", "edges", *(name for name, _ in shown)),
-        fitting(rows, MAX_BYTES_OF_OTHERS),
-        anchor="edge-paths",
-    )
+    columns = ("edge path", "edges", *(name for name, _ in shown))
+    return DataTable("Metrics by edge path", columns, fitting(rows, MAX_BYTES_OF_OTHERS), anchor="edge-paths")
 
 
 def estimates_of(document: Mapping[str, Any]) -> DataTable:
@@ -217,13 +213,9 @@ def estimates_by_side(document: Mapping[str, Any]) -> list[DataTable]:
 def types_of(document: Mapping[str, Any]) -> DataTable:
     """Return the figures of queries for entity types; no rows where no taxonomy was given."""
     types = document.get("types") or {"metrics": {}, "num_queries": 0, "num_undefined": 0}
-    return DataTable(
-        "Queries for entity types",
-        ("metric", "value"),
-        fitting(((key, _exact(value)) for key, value in types["metrics"].items()), MAX_BYTES_OF_OTHERS),
-        f"{types['num_queries']:,} queries have an NDCG, {types['num_undefined']:,} have none.",
-        "types",
-    )
+    rows = fitting(((key, _exact(value)) for key, value in types["metrics"].items()), MAX_BYTES_OF_OTHERS)
+    note = f"{types['num_queries']:,} queries have an NDCG, {types['num_undefined']:,} have none."
+    return DataTable("Queries for entity types", ("metric", "value"), rows, note, "types")
 
 
 POPULARITY_TITLE = "Popularity in training"
@@ -247,8 +239,8 @@ def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
     for measure, of in sorted(measures.items()):
         for row in of["strata"]:
             cells = [text_of(key, row[form][key]) for key in keys for form in ("metrics", "macro_metrics")]
-            shares = f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"
-            rows.append((_MEASURES[measure], _training_edges(row), *cells, *shares))
+            cells += [f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"]
+            rows.append((_MEASURES[measure], _training_edges(row), *cells))
         for beta, values in of["stratified"].items():
             cells = [cell for key in keys for cell in (text_of(key, values[key]), "")]
             rows.append((_MEASURES[measure], f"all (β = {beta})", *cells, "", ""))
@@ -268,26 +260,30 @@ def topk_of(document: Mapping[str, Any]) -> list[DataTable]:
     if section is None:
         return []
     cutoffs = sorted({int(key.rpartition("_")[2]) for key in section["metrics"]})
-    rows = []
-
-    def add(over: str, metrics: Mapping[str, Any], names: Iterable[str]) -> None:
-        for name in names:
-            values = (metrics.get(f"both.{name}_at_{k}") for k in cutoffs)
-            cells = (UNDEFINED if value is None else f"{value:.4f}" for value in values)
-            rows.append((name.replace("_", " "), over, *cells))
-
-    parts = {
-        "query keys": section["macro_metrics"],
-        "answers": section["metrics"],
-        "lists": section["recommended"] or {},
-    }
-    for over, metrics in parts.items():
-        keys = (key for key in metrics if "both." in key)
-        add(over, metrics, dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in keys))
-    forms = {"query keys": ("query_half_link", "macro_metrics"), "answers": ("answer_half_link", "metrics")}
-    for over, (strata, form) in forms.items():
-        for row in section.get(strata, []):
-            add(f"{over} with {_training_edges(row)} training edges", row[form], ["recall"])
+    keys, answers, lists = section["macro_metrics"], section["metrics"], section["recommended"] or {}
+    strata = {"query keys": ("query_half_link", "macro_metrics"), "answers": ("answer_half_link", "metrics")}
+    parts: list[tuple[str, Mapping[str, Any], Collection[str]]] = [
+        (
+            over,
+            metrics,
+            dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in metrics if "both." in key),
+        )
+        for over, metrics in (("query keys", keys), ("answers", answers), ("lists", lists))
+    ]
+    parts += [
+        (f"{over} with {_training_edges(row)} training edges", row[form], ["recall"])
+        for over, (stratum, form) in strata.items()
+        for row in section.get(stratum, [])
+    ]
+    rows = [
+        (
+            name.replace("_", " "),
+            over,
+            *(UNDEFINED if of is None else f"{of:.4f}" for of in (metrics.get(f"both.{name}_at_{k}") for k in cutoffs)),
+        )
+        for over, metrics, names in parts
+        for name in names
+    ]
     return [
         DataTable(
             "Top k",
@@ -362,16 +358,19 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
         first = next(iter(rows))
         shown = [key for key in first if "." not in key or key in usual]
         cells = [[_cell(key, row[key]) for key in shown] for row in islice(rows, MAX_PRINTED)]
-        kinds = "".join("l" if isinstance(first[key], str) else "r" for key in shown)
-        titles = (short_title(key) if key in usual else key.replace("_", " ") for key in shown)
-        table = DataTable(name.replace("_", " "), tuple(titles), cells, kinds=kinds)
+        table = DataTable(
+            name.replace("_", " "),
+            tuple(short_title(key) if key in usual else key.replace("_", " ") for key in shown),
+            cells,
+            kinds="".join("l" if isinstance(first[key], str) else "r" for key in shown),
+        )
     columns = zip(table.columns, table.kinds, strict=True)
-    others = [name for name, kind in columns if kind == "r" and name not in _PRINTED]
     table = evolve(
         table,
         rows=table.rows[:MAX_PRINTED],
         note=f"The first {MAX_PRINTED} of {len(rows):,} rows; to_pandas() has all." if len(rows) > MAX_PRINTED else "",
     )
+    others = [name for name, kind in columns if kind == "r" and name not in _PRINTED]
     return without(table, others if len(table.columns) > MAX_COLUMNS_PRINTED else ())
 
 

@@ -318,10 +318,13 @@ def comparison_page(comparison: Comparison) -> Page:
         folders = [clipped(of) for of in (comparison.a, comparison.b)]
     models, data = names if names[0] != names[1] else folders, name_of(a).partition(" on ")[2]
     title = f"{models[1]} compared with {models[0]}" + (f" on {data}" if data else "")
-    evaluated = (comparison.a_model, comparison.b_model)
-    tags = [f"{side}: {of} ({what})" for side, of, what in zip("AB", folders, evaluated, strict=True)]
-    filtered = "filtered" if comparison.filter == "filtered" else "unfiltered"
-    tags += [f"{comparison.num_queries:,} queries", filtered, f"{comparison.rank_type} ranks"]
+    tags = [
+        f"A: {folders[0]} ({comparison.a_model})",
+        f"B: {folders[1]} ({comparison.b_model})",
+        f"{comparison.num_queries:,} queries",
+        "filtered" if comparison.filter == "filtered" else "unfiltered",
+        f"{comparison.rank_type} ranks",
+    ]
     whole, *by_relation = comparison_tables(comparison)
     note = (
         "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
@@ -338,15 +341,11 @@ def comparison_page(comparison: Comparison) -> Page:
         drawn = [row for row in drawn if row[1].low is not None or row[1].is_significant] or drawn  # not the rarest
         shown.append(difference_chart(short_title(f"both.{comparison.differences[at].metric}"), drawn))
         sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
-    origin = DataTable(
-        "The runs",
-        ("run", "model", "folder", "conditions"),
-        [
-            ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a))),
-            ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b))),
-        ],
-        kinds="llll",
-    )
+    runs = [
+        ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a))),
+        ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b))),
+    ]
+    origin = DataTable("The runs", ("run", "model", "folder", "conditions"), runs, kinds="llll")
     sections.append(Section("origin", "Provenance", [origin], layout="wide"))
     return Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
 
@@ -396,7 +395,6 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
                 charts = share_chart(ranks, headline), cumulative_chart(ranks, headline)
                 sections.append(Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)]))
             sections += _buckets(report, metric)
-            soundness = _with_rows(diagnostics_of(document), edges_of(document))
             sections += [
                 *(
                     Section(table.anchor, table.title, [table], sortable=True, layout="wide")
@@ -404,7 +402,11 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
                 ),
                 Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"),
                 Section("top-k", "First k candidates", topk_of(document), layout="wide"),
-                Section("soundness", "Candidates, ties and leakage", soundness),
+                Section(
+                    "soundness",
+                    "Candidates, ties and leakage",
+                    _with_rows(diagnostics_of(document), edges_of(document)),
+                ),
             ]
     return [*sections, Section("origin", "Provenance", (), _with_rows(*origin_of(report, meanings)))]
 
@@ -507,13 +509,13 @@ def _check_addresses(dataset: str, task: str, source: str | None) -> None:
     Raises:
         ConfigError: see above.
     """
-    is_odd = re.search(r"--|\.\.", dataset) or dataset.endswith((".git", ".ipynb"))
     address = source or ""
     shown = without_secrets(address, address)
     raise_first(
         ConfigError,
         (
-            is_odd or not re.fullmatch(f"{_HUB_NAME}/{_HUB_NAME}", dataset),
+            (re.search(r"--|\.\.", dataset) or dataset.endswith((".git", ".ipynb")))
+            or not re.fullmatch(f"{_HUB_NAME}/{_HUB_NAME}", dataset),
             f"dataset {dataset!r}: expected OWNER/NAME of a dataset on the Hub",
         ),
         (

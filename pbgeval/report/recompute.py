@@ -229,8 +229,9 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
     lists = None if length is None else _Recommended.read(run, length)
     counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
     if popularity:
-        query = ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,))
-        found[POPULARITY] = _recompute(report, query, run, training, counts).document[POPULARITY]
+        found[POPULARITY] = _recompute(
+            report, ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,)), run, training, counts
+        ).document[POPULARITY]
     if topk_metrics:
         found[TOPK_METRICS] = {
             **_topk_section(run, None, counts, run.facts.hits_at),
@@ -258,25 +259,30 @@ def _recompute(
     popularity = counts if POPULARITY in query.breakdowns else None
     _add_all(run, stats, kept, popularity)
     context = _context(report, query, run, stats)
-    asked = {
-        "digest": facts.digest,
-        "edges": None if kept is None else kept.digest,
-        "filter": "filtered" if filtered else "raw",
-        "headline": context.headline,
-        "hits_at": list(layout.cutoffs),
-        "metrics": context.selection.names,
-        "breakdowns": sorted(set(query.breakdowns)),
-        **({"training": [fingerprints_of(files) for files in training]} if training else {}),
-        **({TOPK_METRICS: True} if query.topk_metrics else {}),
-    }
-    its_provenance = {name: value for name, value in report.document["provenance"].items() if name != "digest"}
-    facts_of_run = {
-        "version": __version__,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "seconds": round(time.time() - started, 3),
-        "evaluation": report.run,
-    }
-    made = make_report(stats, context, {**its_provenance, "recomputed": asked}, facts_of_run)
+    made = make_report(
+        stats,
+        context,
+        {
+            **{name: value for name, value in report.document["provenance"].items() if name != "digest"},
+            "recomputed": {
+                "digest": facts.digest,
+                "edges": None if kept is None else kept.digest,
+                "filter": "filtered" if filtered else "raw",
+                "headline": context.headline,
+                "hits_at": list(layout.cutoffs),
+                "metrics": context.selection.names,
+                "breakdowns": sorted(set(query.breakdowns)),
+                **({"training": [fingerprints_of(files) for files in training]} if training else {}),
+                **({TOPK_METRICS: True} if query.topk_metrics else {}),
+            },
+        },
+        {
+            "version": __version__,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+            "seconds": round(time.time() - started, 3),
+            "evaluation": report.run,
+        },
+    )
     if not made.document["metrics"]:
         raise ValueError(
             f"metrics: nothing of {', '.join(context.selection.names)} follows from saved ranks; evaluate again"
@@ -395,9 +401,11 @@ def _add_all(run: SavedRun, stats: Results, kept: _Kept | None, popularity: Trai
                     if popularity is not None and side is not Side.REL:  # it is of entities
                         for name, count_Q in popularity.of(side, rows.bucket, of_queries).items():
                             dimensions |= popularity_groups(name, count_Q, frequency_Q)
-            found = _result_of({name: values[at] for name, values in of_side.items()}, int(counts_E.sum()) - len(at))
-            groups = {name: torch.from_numpy(np.ascontiguousarray(group_Q)) for name, group_Q in dimensions.items()}
-            stats.add(GroupKey(rows.path_index, rows.bucket, side), found, groups)
+            stats.add(
+                GroupKey(rows.path_index, rows.bucket, side),
+                _result_of({name: values[at] for name, values in of_side.items()}, int(counts_E.sum()) - len(at)),
+                {name: torch.from_numpy(np.ascontiguousarray(group_Q)) for name, group_Q in dimensions.items()},
+            )
 
 
 def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) -> ReportContext:
@@ -517,8 +525,13 @@ class _Recommended:
             for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
                 at = np.flatnonzero(row // MAX_ROWS == block)
                 best = open_query_file(run.folder, "topk", *rows[:2]).read(hidden, *rows[2:])
-                of_block = {name: best[name][row[at] % MAX_ROWS] for name in ("entity", "partition")}
-                found._add(run.facts, hidden, cutoffs, rel[at], of_block)
+                found._add(
+                    run.facts,
+                    hidden,
+                    cutoffs,
+                    rel[at],
+                    {name: best[name][row[at] % MAX_ROWS] for name in ("entity", "partition")},
+                )
         return found
 
     def _add(

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 # Figures of a report -> (side, rank type, metric, value) by PyKEEN's keys, and the data frame of them.
-
 SIDES = ("head", "tail", "relation", "both")
 COLUMNS = ("Side", "Rank_type", "Metric", "Value")
 # PyKEEN's own keys, but for those of a k. It has one key for adjusted hits at any k, and so the last one's value.
@@ -65,8 +64,8 @@ Item: TypeAlias = tuple[tuple[str, str, str], float]
 
 def cutoffs_of(figures: Mapping[str, Value]) -> list[int]:
     """Return the k of hits at k that a report has, in order."""
-    cutoffs = (key.removeprefix(_HITS) for key in figures if key.startswith(_HITS))
-    return sorted(int(cutoff) for cutoff in cutoffs if cutoff.isdecimal())
+    digits = (key.removeprefix(_HITS) for key in figures if key.startswith(_HITS))
+    return sorted(map(int, filter(str.isdecimal, digits)))
 
 
 def items_of(figures: Mapping[str, Value], hits_at: Sequence[int]) -> Iterator[Item]:
@@ -275,8 +274,8 @@ class Report:
     def shown(self) -> list[DataTable]:
         """Return the tables that are printed: the headline metrics and the sections that were asked for."""
         figures = self._made("figures")
-        shown = [figures.final_table(self), *figures.estimates_by_side(self.document)]
-        return [*shown, *figures.popularity_of(self.document), *figures.topk_of(self.document)]
+        sections = (figures.estimates_by_side, figures.popularity_of, figures.topk_of)
+        return [figures.final_table(self), *(table for of in sections for table in of(self.document))]
 
     def _with_warnings(self) -> list[DataTable]:
         first, *others = self.shown()
@@ -359,19 +358,21 @@ class Report:
             DataError: an id in the edges is out of range.
         """
         recomputing = self._made("recompute")
-        query = recomputing.ReportQuery(
-            hits_at=hits_at,
-            filter=filter,
-            headline=headline,
-            edge_paths=edge_paths,
-            train_paths=train_paths,
-            keep=keep,
-            breakdowns=breakdowns,
-            relation_groups=relation_groups,
-            metrics=metrics,
-            topk_metrics=topk_metrics,
+        report: Report = recomputing.recompute(
+            self,
+            recomputing.ReportQuery(
+                hits_at=hits_at,
+                filter=filter,
+                headline=headline,
+                edge_paths=edge_paths,
+                train_paths=train_paths,
+                keep=keep,
+                breakdowns=breakdowns,
+                relation_groups=relation_groups,
+                metrics=metrics,
+                topk_metrics=topk_metrics,
+            ),
         )
-        report: Report = recomputing.recompute(self, query)
         return report
 
     @classmethod
@@ -454,7 +455,6 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 # A finished report -> what its reader should know before quoting a figure, a line each.
 
-
 MUCH_TIED = 0.01  # share of its candidates that tie with a true entity, on average
 MUCH_REPEATED = 0.1  # share of the evaluated edges; fewer are a matter of chance in dense graphs
 
@@ -529,7 +529,7 @@ def tags_of(report: Report) -> list[str]:
     version = (document.get("provenance") or {}).get("checkpoint_version")
     told = "" if version is None else f"checkpoint version {version}"
     tags = edges_told(document), _filter(document), f"{document['headline']} ranks", candidates, told
-    return [tag for tag in tags if tag]
+    return [*filter(None, tags)]
 
 
 def _filter(document: Mapping[str, Any]) -> str:

@@ -384,8 +384,7 @@ class TrainingCounts:
         return found
 
     def _slots(self, side: Side, bucket: Bucket) -> set[tuple[str, int]]:
-        sizes = self.facts.num_partitions
-        return {(name, bucket.partition_of(side, sizes[name])) for name in self.facts.types(side)}
+        return {(name, bucket.partition_of(side, self.facts.num_partitions[name])) for name in self.facts.types(side)}
 
     def _codes(self, slot: tuple[str, int], side: Side, edges: EdgeColumns) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of the edges whose entity at a side is of a slot's type, and their half-links."""

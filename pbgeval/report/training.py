@@ -51,8 +51,10 @@ def verdicts_of(curves: Curves) -> list[str]:
             "model overfits."
         )
     verdicts = {**_VERDICTS, **(_OF_LOSSES if curves.visits_lose else {})}
-    of_buckets = "With one bucket there is no verdict about buckets."
-    return [*told, of_buckets if curves.has_one_bucket else verdicts[last.verdict]]
+    return [
+        *told,
+        "With one bucket there is no verdict about buckets." if curves.has_one_bucket else verdicts[last.verdict],
+    ]
 
 
 def passes_of(curves: Curves) -> DataTable:
@@ -93,9 +95,13 @@ def _decimals(errors: Iterable[float | None]) -> int:
 def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = None) -> tuple[str, ...]:
     key, name = row.key, str(row.key.epoch)
     name += f", path {key.edge_path}, chunk {key.edge_chunk}" if key.edge_path or key.edge_chunk else ""
-    gap = _difference(row.gap, row.gap_error, decimals[0])
-    generalization = _difference(row.generalization, row.generalization_error, decimals[1])
-    figures = _fixed(row.before), _fixed(row.after), gap, _fixed(row.training), generalization
+    figures = (
+        _fixed(row.before),
+        _fixed(row.after),
+        _difference(row.gap, row.gap_error, decimals[0]),
+        _fixed(row.training),
+        _difference(row.generalization, row.generalization_error, decimals[1]),
+    )
     name += " (best)" * (row is best) + " (unfinished)" * (not row.is_finished)
     return name, *figures, str(row.num_diverged), row.verdict.replace("_", " ")
 
@@ -119,10 +125,15 @@ def training_tiles(curves: Curves) -> list[Tile]:
         ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
         interval = [interval_line(*ends)]
     _, before, after, gap, training, *_ = _pass_row(last, (_decimals([error]), 4))
-    tiles = (
-        Tile(f"{metric} before visits", before, where),
-        Tile(f"{metric} after visits", after, where),
-        Tile("Gap", gap, [*interval, "after − before"]),
-        Tile(f"{metric} of training edges", training, where),
-    )
-    return [tile for tile in tiles if tile.value != UNDEFINED]
+    return [
+        tile
+        for tile in (
+            (
+                Tile(f"{metric} before visits", before, where),
+                Tile(f"{metric} after visits", after, where),
+                Tile("Gap", gap, [*interval, "after − before"]),
+                Tile(f"{metric} of training edges", training, where),
+            )
+        )
+        if tile.value != UNDEFINED
+    ]
