@@ -65,8 +65,7 @@ class RankBasedMetricResults:
     @property
     def figures(self) -> Mapping[str, Value]:
         """What the keys are taken from, by the report's own keys."""
-        figures: Mapping[str, Value] = self.report.document["macro_metrics" if self.macro else "metrics"]
-        return figures
+        return cast("Mapping[str, Value]", self.report.document["macro_metrics" if self.macro else "metrics"])
 
     @property
     def data(self) -> dict[tuple[str, str, str], float]:

@@ -102,10 +102,11 @@ def _groups(name: str, grouped: GroupedStats, classes: GroupClasses) -> dict[Gro
     if name == "entity_types":
         return _unions(rows, {rel: tuple(of[rel] for of in types) for rel in rows})
     if name == "groups":  # a relation may be in several
-        by_group: dict[Group, SideSums] = {}
-        for group, relations in sorted(classes.groups.items()):
-            by_group |= _unions(rows, {rel: (group,) for rel in relations if rel in rows})
-        return by_group
+        return {
+            key: of_side
+            for group, relations in sorted(classes.groups.items())
+            for key, of_side in _unions(rows, {rel: (group,) for rel in relations if rel in rows}).items()
+        }
     class_R, labels = {
         "cardinality": (classes.cardinality_R, CARDINALITIES),
         "relation_frequency": (classes.frequency_R, FREQUENCY_CLASSES),

@@ -271,8 +271,11 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
         of_label = [(frequency, of_labels[label]) for frequency, of_labels in rows]
         metrics |= _metrics(label, grouped.layout, of_label, of_label)
-        sums = weighted_sums(grouped.layout, of_label)
-        weighted = all_weighted_metrics(sums.__getitem__, grouped, tuple(side for side in sides if side.is_in(label)))
+        weighted = all_weighted_metrics(
+            weighted_sums(grouped.layout, of_label).__getitem__,
+            grouped,
+            tuple(side for side in sides if side.is_in(label)),
+        )
         metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
     return metrics
 

@@ -169,9 +169,11 @@ class TopkSums:
         sums = [{side: self._of.get((kind, stratum, side), Counter()) for side in sides} for stratum in strata]
         of_label = by_label({side: reduce(add, (of[side] for of in sums), Counter[str]()) for side in sides}, sides)
         forms = [*DENOMINATORS][: 2 if kind == QUERIES else 1]
-        counted = [DENOMINATORS[form] for form in forms]
         return {
-            **{name: {label: of[name] for label, of in of_label.items()} for name in counted},
+            **{
+                name: {label: of[name] for label, of in of_label.items()}
+                for name in map(DENOMINATORS.__getitem__, forms)
+            },
             **{
                 form: {
                     f"{label}.{name}_at_{k}": ratio(

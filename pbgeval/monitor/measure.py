@@ -188,8 +188,7 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: EdgeBlock) -> tuple[np.nda
 
 def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSettings:
     schema = protocol.schema
-    whole = [relation for relation in schema.relations if relation.all_negs]
-    ends = [(side.pick(of.lhs, of.rhs), side) for of in whole for side in ENDS]
+    ends = [(side.pick(of.lhs, of.rhs), side) for of in schema.relations if of.all_negs for side in ENDS]
     longest = max([protocol.lists.longest_list, *(tables[end].num_rows for end in ends)])
     return PassSettings(
         layout=protocol.layout,
@@ -237,8 +236,10 @@ def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, table
     for name, shape in shapes.items():
         found = tuple(given[name].shape) if name in given else None
         if found != shape:
-            place = f"operators[{index}, Side.{side.name}]['{name}']"
-            raise DataError(f"{where}: expected {place} of shape {shape}, got {found or 'none'}")
+            raise DataError(
+                f"{where}: expected operators[{index}, Side.{side.name}]['{name}'] of shape {shape}, "
+                f"got {found or 'none'}"
+            )
         parameters[name] = given[name].detach().to(tables[of.rhs, Side.RHS].device, torch.float32)
         if not bool(torch.isfinite(parameters[name]).all()):
             raise UnrankableError(f"{where}: expected finite numbers as '{name}', got NaN or infinity")
@@ -246,8 +247,11 @@ def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, table
 
 
 def _tables(schema: ModelSchema, bucket: Bucket, model: Model) -> Tables:
-    ends = [(side.pick(of.lhs, of.rhs), side) for of in schema.relations for side in ENDS]
-    places = {(name, side): (name, bucket.partition_of(side, schema.num_partitions[name])) for name, side in ends}
+    places = {
+        (name, side): (name, bucket.partition_of(side, schema.num_partitions[name]))
+        for of in schema.relations
+        for name, side in ((of.lhs, Side.LHS), (of.rhs, Side.RHS))
+    }
     checked = {place: _table(schema, *place, model) for place in dict.fromkeys(places.values())}
     return {end: checked[place] for end, place in places.items()}
 
@@ -257,8 +261,10 @@ def _table(schema: ModelSchema, name: str, partition: int, model: Model) -> Enti
     vector_D = model.global_embedding(name)
     table = EntityTable(name, partition, embeddings_ND, max_norm=schema.max_norm)
     if embeddings_ND.ndim != 2 or not embeddings_ND.is_floating_point():
-        found = f"{tuple(embeddings_ND.shape)} of {embeddings_ND.dtype}"
-        raise DataError(f"{table.label}: expected embeddings (N, D) of a floating-point type, got {found}")
+        raise DataError(
+            f"{table.label}: expected embeddings (N, D) of a floating-point type, got {tuple(embeddings_ND.shape)} of "
+            f"{embeddings_ND.dtype}"
+        )
     if vector_D is not None:
         table = evolve(table, global_embedding_D=vector_D.detach().to(embeddings_ND.device, torch.float32))
         if not bool(torch.isfinite(vector_D).all()):

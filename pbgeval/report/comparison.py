@@ -137,6 +137,7 @@ class PairedRuns:
 # The provenance of two runs -> whether their queries, filters and candidates are the same, else what differs.
 
 MAX_SHOWN = 60  # characters of a value
+_DIVIDED = "they split the graph differently"
 
 # Settings that decide which edges are evaluated, and which of their sides.
 QUERY_SETTINGS = (
@@ -174,9 +175,11 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
         filtered: whether filtered figures are to be compared, so that known answers must be the same.
     """
     of_a, of_b = a["settings"], b["settings"]
-    divided = _partitions(of_a["entities"], of_b["entities"])
-    if divided:
-        return [divided]  # all else may follow from it
+    both = sorted({*of_a["entities"]} & {*of_b["entities"]})
+    counts = {name: [of["entities"][name]["num_partitions"] for of in (of_a, of_b)] for name in both}
+    divided = [f"{name}: {one} and {other} partitions" for name, (one, other) in counts.items() if one != other]
+    if divided:  # all else may follow from it
+        return [f"{_DIVIDED} ({', '.join(divided)}), so queries cannot be paired"]
     names = [*QUERY_SETTINGS, *CANDIDATE_SETTINGS]
     if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in of_a["relations"]):
         names += LIST_SETTINGS
@@ -209,15 +212,6 @@ def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> It
         unlike = sorted(bucket for bucket in {*files[0], *files[1]} if files[0].get(bucket) != files[1].get(bucket))
         if unlike:
             yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}"
-
-
-_DIVIDED = "they split the graph differently"
-
-
-def _partitions(a: Mapping[str, Mapping[str, Any]], b: Mapping[str, Mapping[str, Any]]) -> str:
-    counts = {name: (a[name]["num_partitions"], b[name]["num_partitions"]) for name in sorted({*a} & {*b})}
-    unlike = [f"{name}: {one} and {other} partitions" for name, (one, other) in counts.items() if one != other]
-    return f"{_DIVIDED} ({', '.join(unlike)}), so queries cannot be paired" if unlike else ""
 
 
 def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
@@ -550,9 +544,8 @@ def _usual_decimals(of: Difference) -> int:
 
 
 def _cells(of: Difference, decimals_of_table: Mapping[int, int]) -> list[str]:
-    decimals, interval = decimals_of_table[_usual_decimals(of)], UNDEFINED
-    if of.low is not None and of.high is not None:
-        interval = f"{rounded(of.low, decimals, '+')} to {rounded(of.high, decimals, '+')}"
+    decimals = decimals_of_table[_usual_decimals(of)]
+    interval = " to ".join(rounded(end, decimals, "+") for end in (of.low, of.high) if end is not None) or UNDEFINED
     return [rounded(of.a, decimals), rounded(of.b, decimals), rounded(of.difference, decimals, "+"), interval]
 
 

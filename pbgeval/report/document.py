@@ -252,11 +252,7 @@ def make_report(
         document,
         run,
         {
-            BUCKETS: tuple(
-                _bucket_row(path, bucket, parts(path_index=path_index, bucket=bucket))
-                for path_index, path in enumerate(context.edge_paths)
-                for bucket in context.buckets
-            ),
+            BUCKETS: _bucket_rows(context, parts),
             HISTOGRAM: HistogramRows.from_groups(groups, context.sides),
             **_breakdown_tables(results, context),
         },
@@ -297,15 +293,20 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
     return tables
 
 
-def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
-    return {
-        "edge_path": path,
-        "lhs_partition": bucket.lhs,
-        "rhs_partition": bucket.rhs,
-        "num_edges": summary.num_edges,
-        **{
-            key: value
-            for key, value in summary.metrics.items()
-            if key.startswith("both.") and key.rpartition(".")[2].startswith(BUCKET_METRICS)
-        },
-    }
+def _bucket_rows(context: ReportContext, parts: Callable[..., Summary]) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {
+            "edge_path": path,
+            "lhs_partition": bucket.lhs,
+            "rhs_partition": bucket.rhs,
+            "num_edges": summary.num_edges,
+            **{
+                key: value
+                for key, value in summary.metrics.items()
+                if key.startswith("both.") and key.rpartition(".")[2].startswith(BUCKET_METRICS)
+            },
+        }
+        for path_index, path in enumerate(context.edge_paths)
+        for bucket in context.buckets
+        for summary in [parts(path_index=path_index, bucket=bucket)]
+    )

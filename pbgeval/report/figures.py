@@ -147,9 +147,8 @@ def every_metric(document: Mapping[str, Any]) -> DataTable:
         "raw": document.get("raw_metrics"),
         "time-aware": document.get("time_filtered_metrics"),
         **macro,
+        **{of.replace("_", " "): {key: ends[of] for key, ends in intervals.items() if of in ends} for of in _ENDS},
     }
-    for title in _ENDS:
-        columns[title.replace("_", " ")] = {key: of[title] for key, of in intervals.items() if title in of}
     columns = {title: values for title, values in columns.items() if values}
     keys = sorted({key for values in columns.values() for key in values})
     rows = [(key, *(_exact(values.get(key)) for values in columns.values())) for key in keys]
@@ -581,9 +580,11 @@ def tiles_of(report: Report) -> list[Tile]:
     keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(LARGE)]
     for key in keys:
         ends = ends_of(intervals.get(f"both.{key}"))
-        sides = [side for side in ("head", "tail") if metrics.get(f"{side}.{key}") is not None]
-        figures = {side: _with_error(metrics, intervals, f"{side}.{key}").partition(" ±")[0] for side in sides}
-        of_sides = ", ".join(f"{side}\u00a0{figure}" for side, figure in figures.items())
+        of_sides = ", ".join(
+            f"{side}\u00a0{_with_error(metrics, intervals, f'{side}.{key}').partition(' ±')[0]}"
+            for side in ("head", "tail")
+            if metrics.get(f"{side}.{key}") is not None
+        )
         lines = [interval_line(*ends, interval_name(document)) if ends else "", of_sides]
         figure = _with_error(metrics, intervals, f"both.{key}")
         tiles.append(Tile(short_title(f"both.{key}"), figure, [*filter(None, lines)]))

@@ -72,9 +72,11 @@ def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, fl
         for key, value in document.get(part, {}).items()
         if value is not None and key.split(".")[1:-1] in ([], [document["headline"]])
     }
-    for key, interval in document["intervals"].items():
-        if key in values and "standard_error" in interval:
-            values[f"{key}.standard_error"] = float(interval["standard_error"])
+    values |= {
+        f"{key}.standard_error": float(interval["standard_error"])
+        for key, interval in document["intervals"].items()
+        if key in values and "standard_error" in interval
+    }
     return LoggedRun(name, facts), version if isinstance(version, int) else 0, values
 
 

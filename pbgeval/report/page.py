@@ -313,9 +313,8 @@ def comparison_page(comparison: Comparison) -> Page:
     """Return the page of two runs, whose results are read again for their names."""
     a, b = Report.read(comparison.a), Report.read(comparison.b)
     names = [name_of(report).partition(" on ")[0] for report in (a, b)]
-    folders = [clipped(Path(of).name) for of in (comparison.a, comparison.b)]
-    if folders[0] == folders[1]:
-        folders = [clipped(of) for of in (comparison.a, comparison.b)]
+    has_one_name = Path(comparison.a).name == Path(comparison.b).name
+    folders = [clipped(of if has_one_name else Path(of).name) for of in (comparison.a, comparison.b)]
     models, data = names if names[0] != names[1] else folders, name_of(a).partition(" on ")[2]
     title = f"{models[1]} compared with {models[0]}" + (f" on {data}" if data else "")
     tags = [
@@ -331,8 +330,8 @@ def comparison_page(comparison: Comparison) -> Page:
         f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant. Intervals are not "
         "corrected. A dash: too few queries for an interval. Figures are of these runs; retrained models may differ."
     )
-    note = " ".join([note, *comparison.told_settings])
-    whole = evolve(without(whole, ["p"]), title="All metrics", note=note)  # beside the chart is room for one p
+    # Beside the chart is room for one p.
+    whole = evolve(without(whole, ["p"]), title="All metrics", note=" ".join([note, *comparison.told_settings]))
     shown: list[DataTable | Chart] = [whole]
     sections = [Section("differences", "Differences between the runs", shown, layout="roomy")]
     for table in by_relation:

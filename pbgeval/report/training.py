@@ -80,11 +80,12 @@ def passes_of(curves: Curves) -> DataTable:
 def training_table(curves: Curves) -> DataTable:
     """Return the same for the terminal, of at most 80 columns, with what the last verdict means."""
     title, table = f"{TRAINING_METRICS[curves.metric]} of held-out edges", passes_of(curves)
-    rows = []
-    for row, (name, *cells) in zip(curves.passes, without(table, ["diverged"]).rows, strict=False):
-        name += f" {row.num_diverged} diverged" if row.num_diverged else ""
-        rows.append((name, *(cell.replace(" ± ", "±") for cell in cells)))
-    return evolve(without(table, ["diverged"]), title=title, rows=rows, note="\n".join(verdicts_of(curves)))
+    shown = without(table, ["diverged"])
+    rows = [
+        (name + f" {row.num_diverged} diverged" * bool(row.num_diverged), *(cell.replace(" ± ", "±") for cell in cells))
+        for row, (name, *cells) in zip(curves.passes, shown.rows, strict=False)
+    ]
+    return evolve(shown, title=title, rows=rows, note="\n".join(verdicts_of(curves)))
 
 
 def _decimals(errors: Iterable[float | None]) -> int:
