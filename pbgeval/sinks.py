@@ -102,8 +102,10 @@ def _mlflow(folder: Path, run: LoggedRun, stack: ExitStack) -> Log:
             client.create_experiment(PROJECT) if known is None else known.experiment_id, run_name=run.name
         ).info.run_id
         stack.callback(client.set_terminated, run_id)
-        settings = {name: str(value)[:MAX_SETTING] for name, value in run.settings.items() if value is not None}
-        client.log_batch(run_id, params=[Param(*item) for item in settings.items()])
+        client.log_batch(
+            run_id,
+            params=[Param(name, str(value)[:MAX_SETTING]) for name, value in run.settings.items() if value is not None],
+        )
 
     def log(step: int, values: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)

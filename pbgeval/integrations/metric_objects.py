@@ -102,7 +102,7 @@ class RankMetric:
             )
         else:
             counts = _counts_of_marked(*_cells(scores, true, None if indexes is None else _tensor("indexes", indexes)))
-        self._add_counts(counts)
+        self._add(*self._sums_of(counts))
 
     def compute(self) -> Figures:
         """Return every rank metric over all processes, by any of its names: `["mrr"]`, `["pessimistic.hits@10"]`.
@@ -165,9 +165,7 @@ class RankMetric:
         )
         competing_Q = torch.full_like(below_Q, others.shape[-1])
         counts = RankCounts(competing_Q - not_above_Q, not_above_Q - below_Q, competing_Q)
-        alone = RankMetric(self.hits_at)
-        alone._add_counts(counts)
-        figures = all_rank_metrics(*alone._sums)
+        figures = all_rank_metrics(*self._sums_of(counts))
         is_ogb = others.ndim == 1 and "eval_metric" not in input_dict
         rank_type = RankType.PESSIMISTIC if is_ogb else RankType.REALISTIC
         names = {"mrr": "mean_reciprocal_rank"} | {f"hits@{k}": f"hits_at_{k}" for k in self.hits_at}
@@ -177,9 +175,9 @@ class RankMetric:
             found |= {"mrr_list": 1 / rank_Q} | {f"hits@{k}_list": (rank_Q <= k).double() for k in self.hits_at}
         return found
 
-    def _add_counts(self, counts: RankCounts) -> None:
+    def _sums_of(self, counts: RankCounts) -> tuple[RankStats, RankHistograms]:
         counts = counts.cpu()
-        self._add(RankStats.from_queries(StatsLayout(self.hits_at), counts), RankHistograms.from_queries(counts))
+        return RankStats.from_queries(StatsLayout(self.hits_at), counts), RankHistograms.from_queries(counts)
 
     def _add(self, stats: RankStats, histograms: RankHistograms) -> None:
         self._sums = self._sums[0] + stats, self._sums[1] + histograms

@@ -75,8 +75,11 @@ def pooled_auc(
     of_draws = 0.0 if all_true else _variance_of_mean(beaten_Q)
     of_draws += 0.0 if all_competing else _variance_of_mean(lost_C)
     if design is None:
-        sizes = [size for size, whole in ((num_true, all_true), (num_competing, all_competing)) if not whole]
-        return PooledAuc(value, math.sqrt(of_draws), num_draws=min(sizes))
+        return PooledAuc(
+            value,
+            math.sqrt(of_draws),
+            num_draws=min(size for size, whole in ((num_true, all_true), (num_competing, all_competing)) if not whole),
+        )
     if design.degrees_of_freedom < 1:
         return PooledAuc(value, math.inf)
     num_clusters, population = len(design.stratum_U), int(design.population_H.sum())
@@ -245,8 +248,9 @@ def _intervals(
         parts = np.array([found[name] for found in replicates], np.float64)  # None: NaN
         if name == "num_scores" or value is None or np.isnan(parts).any():
             continue
-        spread = float(np.sum((parts - np.mean(parts)) ** 2))
-        error = math.sqrt(spread * unseen_share * (JACKKNIFE_GROUPS - 1) / JACKKNIFE_GROUPS)
+        error = math.sqrt(
+            float(np.sum((parts - np.mean(parts)) ** 2)) * unseen_share * (JACKKNIFE_GROUPS - 1) / JACKKNIFE_GROUPS
+        )
         if math.isfinite(error):
             low, high = _ends(value, error, critical, _RANGES.get(name, (0.0, 1.0)))
             intervals[name] = {"standard_error": error, "low": low, "high": high}

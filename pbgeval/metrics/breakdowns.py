@@ -78,8 +78,10 @@ def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, side
         if any(bool(of_side[side].sums.any()) for side in sides):
             row: Row = dict(zip(GROUP_COLUMNS[name], group, strict=True))
             for label, stats in by_label(of_side, sides).items():
-                metrics = rank_metrics(stats.total, stats.layout.cutoffs, adjusted=True)
-                row |= {f"{label}.{key}": value for key, value in metrics.items()}
+                row |= {
+                    f"{label}.{key}": value
+                    for key, value in rank_metrics(stats.total, stats.layout.cutoffs, adjusted=True).items()
+                }
             rows.append(row)
     return rows
 

@@ -185,10 +185,11 @@ def _precision_recall(groups: ScoreGroups) -> dict[str, float | None]:
         return dict.fromkeys(("average_precision_score", "area_under_the_precision_recall_curve"))
     above_T = np.cumsum(positive_T)
     precision_T = above_T / (above_T + np.cumsum(groups.negative_T))
-    before_T = np.append(1.0, precision_T[:-1])
     return {
         "average_precision_score": float((positive_T * precision_T).sum() / total),
-        "area_under_the_precision_recall_curve": float((positive_T * (precision_T + before_T)).sum() / (2 * total)),
+        "area_under_the_precision_recall_curve": float(
+            (positive_T * (precision_T + np.append(1.0, precision_T[:-1]))).sum() / (2 * total)
+        ),
     }
 
 

@@ -160,8 +160,10 @@ class _Clusters:
         denominator_U = self._cluster_sums(metric.counted(self.counts) * metric.denominator(VALUE_BITS))
         total = int(denominator_U.sum())
         value = int(numerator_U.sum()) / total
-        residual_U = (numerator_U - value * denominator_U) / (total / len(denominator_U))
-        return (value, *variance_of_mean(residual_U, self.design))
+        return (
+            value,
+            *variance_of_mean((numerator_U - value * denominator_U) / (total / len(denominator_U)), self.design),
+        )
 
     def _cluster_sums(self, values_Q: Tensor) -> np.ndarray:
         return (
@@ -356,10 +358,11 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
     c, d = 1.0, 1.0 / _away_from_zero(1.0 - (a + b) * x / (a + 1.0))
     value = d
     for m in range(1, _MAX_TERMS):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         change = 1.0
-        for term in (even, odd):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
             d = 1.0 / _away_from_zero(1.0 + term * d)
             c = _away_from_zero(1.0 + term / c)
             change = c * d

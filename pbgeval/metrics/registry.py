@@ -282,8 +282,9 @@ def adjusted_index(
         return quotient_or_zero(_known(base.value(distribution)) - expected, 1.0 - expected)
 
     def variance(distribution: RankDistribution) -> float:
-        rest = 1.0 - _known(base.expectation(distribution))
-        return quotient_or_zero(_known(base.variance(distribution)), rest**2)
+        return quotient_or_zero(
+            _known(base.variance(distribution)), (1.0 - _known(base.expectation(distribution))) ** 2
+        )
 
     formula = f"(M - E) / (1 - E), M = {base.name}"
     return Metric(name, synonyms, 1, value_range, "0", formula, source, value, lambda _: 0.0, variance, base.is_linear)

@@ -223,8 +223,9 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
                 counts[place] = visit.num_queries // 2
                 teeth.setdefault(place, []).append((number, visit.before, visit.after))
     if not teeth:
-        measured = (visit.after.metrics for visit in history.visits if visit.after is not None)
-        found = sorted({name for metrics in measured for name in metrics if name in TRAINING_METRICS})
+        found = sorted(
+            {name for of in history.visits if of.after for name in of.after.metrics if name in TRAINING_METRICS}
+        )
         names = ", ".join(map(both_names, found)) or "no held-out edges at all"
         raise DataError(f"expected records of held-out edges with '{both_names(metric)}', found {names}")
     return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()}, counts)

@@ -388,8 +388,11 @@ class Monitor:
             self._team.sum_(tensor)
         if sums.buckets[:, 0].any():  # visits of others, perhaps, while this worker had none that could have told
             self._rewind(key)
-        found = enumerate(sums.bucket_visits())
-        visits = {(key.edge_path, key.edge_chunk, bucket): visit for bucket, visit in found if visit is not None}
+        visits = {
+            (key.edge_path, key.edge_chunk, bucket): visit
+            for bucket, visit in enumerate(sums.bucket_visits())
+            if visit is not None
+        }
         gap, gained, lost = sums.clusters
         # A bucket that another worker visited last time is not followed edge by edge.
         is_followed = gained.num_queries(MEAN_RECIPROCAL_RANK) >= gap.num_queries(MEAN_RECIPROCAL_RANK)

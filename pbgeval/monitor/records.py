@@ -114,12 +114,13 @@ class VisitRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""
-        figures = zip(FIGURES, (self.stats, self.before, self.after), strict=True)
         return {
             "lhs_partition": self.bucket.lhs,
             "rhs_partition": self.bucket.rhs,
             "index": self.index,
-            **{name: of and asdict(of) for name, of in figures},
+            **{
+                name: of and asdict(of) for name, of in zip(FIGURES, (self.stats, self.before, self.after), strict=True)
+            },
             **dict(zip(KEYS, astuple(self.key), strict=True)),
             **_ours(self.details),
         }

@@ -227,8 +227,12 @@ def distribution_table(sides: Sequence[SideRanks]) -> DataTable:
         for cells, (before, upto) in zip(rows, pairwise(below_E), strict=True):
             count = upto - before
             cells += [f"{count:,}", f"{count / below_E[-1]:.4f}", f"{upto / below_E[-1]:.4f}"]
-    columns = (f"{of.side}, {what}" for of in sides for what in ("queries", "share", "cumulative"))
-    return DataTable("Numbers of both charts", ("rank", *columns), rows, anchor="rank-distribution")
+    return DataTable(
+        "Numbers of both charts",
+        ("rank", *(f"{of.side}, {what}" for of in sides for what in ("queries", "share", "cumulative"))),
+        rows,
+        anchor="rank-distribution",
+    )
 
 
 def _bin_name(edges: Sequence[int], at: int) -> str:

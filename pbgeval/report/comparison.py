@@ -98,8 +98,10 @@ class PairedRuns:
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
         of_a, of_b = (run.read_counts(rows, side) for run in (self.a, self.b))
-        known = {"num_excluded": "with as many known answers among them"} if self.filtered else {}
-        for name, what in {"num_candidates": "ranked among as many candidates", **known}.items():
+        for name, what in {
+            "num_candidates": "ranked among as many candidates",
+            **({"num_excluded": "with as many known answers among them"} if self.filtered else {}),
+        }.items():
             unlike = np.flatnonzero(of_a[name] != of_b[name])
             if len(unlike):
                 row = int(unlike[0])

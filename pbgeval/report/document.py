@@ -287,8 +287,9 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
         for row in breakdown_rows(name, results.grouped, context.classes, context.sides):
             rows.append({key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)})
             if name == "relation" and types is not None:  # None for relations that ask for no types
-                found = type_metrics(types, cutoffs, rows[-1]["relation_id"])
-                rows[-1] |= {f"tail.{key}": value for key, value in found.items()}
+                rows[-1] |= {
+                    f"tail.{key}": value for key, value in type_metrics(types, cutoffs, rows[-1]["relation_id"]).items()
+                }
         tables[BREAKDOWN_FILES[name].removesuffix(".csv")] = tuple(rows)
     return tables
 

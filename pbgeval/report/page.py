@@ -32,12 +32,7 @@ from pbgeval.report.charts import (
     share_chart,
     training_charts,
 )
-from pbgeval.report.comparison import (
-    Comparison,
-    comparison_tables,
-    difference_tiles,
-    relations_to_show,
-)
+from pbgeval.report.comparison import Comparison, comparison_tables, difference_tiles, relations_to_show
 from pbgeval.report.figures import (
     POPULARITY_TITLE,
     Tile,
@@ -74,15 +69,7 @@ from pbgeval.report.report import (
     title_of,
     warnings_of,
 )
-from pbgeval.report.tables import (
-    DataTable,
-    clipped,
-    escape_latex,
-    escape_markdown,
-    to_latex,
-    to_markdown,
-    without,
-)
+from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.storage.objects import put_object
 from pbgeval.storage.row_files import find_ranks
@@ -375,39 +362,45 @@ def _verdict(curves: Curves) -> Notice:
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:
     """Return the sections of an evaluation; parts that the result does not have are left out."""
-    document, sections = report.document, []
-    if "metrics" in document:
-        headline, is_complete = document["headline"], document["complete"]
-        warnings = warnings_of(document)
-        if warnings:
-            sections.append(Section("warnings", WARNINGS, [Notice(warnings)], layout="wide"))
-        figures = (edge_paths_of(document), types_of(document), estimates_of(document), every_metric(document))
-        sides = "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
-        table = headline_of(report)
-        sides += " Relation: the relation is hidden." if "relation" in table.columns else ""
-        shown = (evolve(table, note=f"{sides} {table.note}".strip()), *_with_rows(ties_of(document)))
-        shown += tuple(estimates_by_side(document))
-        sections.append(Section("headline", f"Metrics, {headline} ranks", shown, _with_rows(*figures)))
-        if is_complete:
-            ranks = ranks_by_side(report.rows.get(HISTOGRAM, ()), headline)
-            if ranks:
-                charts = share_chart(ranks, headline), cumulative_chart(ranks, headline)
-                sections.append(Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)]))
-            sections += _buckets(report, metric)
-            sections += [
-                *(
-                    Section(table.anchor, table.title, [table], sortable=True, layout="wide")
-                    for table in breakdowns_of(report)
-                ),
-                Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"),
-                Section("top-k", "First k candidates", topk_of(document), layout="wide"),
-                Section(
-                    "soundness",
-                    "Candidates, ties and leakage",
-                    _with_rows(diagnostics_of(document), edges_of(document)),
-                ),
-            ]
-    return [*sections, Section("origin", "Provenance", (), _with_rows(*origin_of(report, meanings)))]
+    document = report.document
+    origin = Section("origin", "Provenance", (), _with_rows(*origin_of(report, meanings)))
+    if "metrics" not in document:
+        return [origin]
+    warnings, headline, table = warnings_of(document), document["headline"], headline_of(report)
+    sides = "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
+    sides += " Relation: the relation is hidden." if "relation" in table.columns else ""
+    sections = [
+        Section("warnings", WARNINGS, [Notice(warnings)] if warnings else (), layout="wide"),
+        Section(
+            "headline",
+            f"Metrics, {headline} ranks",
+            (
+                evolve(table, note=f"{sides} {table.note}".strip()),
+                *_with_rows(ties_of(document)),
+                *estimates_by_side(document),
+            ),
+            _with_rows(edge_paths_of(document), types_of(document), estimates_of(document), every_metric(document)),
+        ),
+    ]
+    if document["complete"]:
+        ranks = ranks_by_side(report.rows.get(HISTOGRAM, ()), headline)
+        charts = (share_chart(ranks, headline), cumulative_chart(ranks, headline)) if ranks else ()
+        sections += [
+            Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)] if ranks else ()),
+            *_buckets(report, metric),
+            *(
+                Section(table.anchor, table.title, [table], sortable=True, layout="wide")
+                for table in breakdowns_of(report)
+            ),
+            Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"),
+            Section("top-k", "First k candidates", topk_of(document), layout="wide"),
+            Section(
+                "soundness",
+                "Candidates, ties and leakage",
+                _with_rows(diagnostics_of(document), edges_of(document)),
+            ),
+        ]
+    return [*sections, origin]
 
 
 def _buckets(report: Report, metric: str) -> list[Section]:

@@ -179,11 +179,16 @@ def _result_of(columns: Mapping[str, np.ndarray], num_outside: int) -> SideResul
         num_outside: further queries of this side, which are not ranked.
     """
     of = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in columns.items()}
-    counts = QueryCounts(
-        RankCounts(of["better"], of["tied"], of["num_candidates"] - 1),
-        RankCounts(of["excluded_better"], of["excluded_tied"], of["num_excluded"]),
+    return SideResult(
+        torch.arange(len(of["better"])),
+        QueryCounts(
+            RankCounts(of["better"], of["tied"], of["num_candidates"] - 1),
+            RankCounts(of["excluded_better"], of["excluded_tied"], of["num_excluded"]),
+        ),
+        ScorePool(),
+        ScorePool(),
+        num_outside=num_outside,
     )
-    return SideResult(torch.arange(len(of["better"])), counts, ScorePool(), ScorePool(), num_outside=num_outside)
 
 
 def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -> Report:
@@ -464,8 +469,9 @@ def _read_answers(
         at, edges = _edges_in(run, kept, rows, hidden, places, columns["num_candidates"] > 0)
         of = {name: values[at] for name, values in columns.items()}
         schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
-        sizes = [facts.num_partitions[name] for name in facts.types(hidden)]
-        partition_E = np.array([rows.bucket.partition_of(hidden, size) for size in sizes])[schema_E]
+        partition_E = np.array(
+            [rows.bucket.partition_of(hidden, facts.num_partitions[name]) for name in facts.types(hidden)]
+        )[schema_E]
         tied = of["tied"] - of["excluded_tied"]
         seen = {} if counts is None else counts.of(hidden, rows.bucket, edges)
         tables.append(

@@ -50,7 +50,7 @@ def verdicts_of(curves: Curves) -> list[str]:
             f"now, while that of training edges went from {_fixed(best.training)} to {_fixed(last.training)}: the "
             "model overfits."
         )
-    verdicts = {**_VERDICTS, **(_OF_LOSSES if curves.visits_lose else {})}
+    verdicts = _VERDICTS | (_OF_LOSSES if curves.visits_lose else {})
     return [
         *told,
         "With one bucket there is no verdict about buckets." if curves.has_one_bucket else verdicts[last.verdict],
