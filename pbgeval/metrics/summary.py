@@ -196,8 +196,12 @@ def summarise(
     num_edges = one_side.total("num_queries") + one_side.total("num_outside")
     if with_loss:
         metrics["both.loss"] = mean_loss(labelled["both"], num_edges)
-    chosen, chosen_intervals = selection.select(metrics), selection.select(intervals)
-    return Summary(num_edges, labelled["both"].total("num_queries"), chosen, chosen_intervals)
+    return Summary(
+        num_edges,
+        labelled["both"].total("num_queries"),
+        selection.select(metrics),
+        selection.select(intervals),
+    )
 
 
 def _pool_metrics(

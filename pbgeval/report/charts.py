@@ -273,21 +273,17 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
     left, right = ([_span(first, block, num) for first in range(0, num, block)] for num in nums)
     num_cells = max(len(left), len(right))
     size = min(_LARGEST, _EXTENT / num_cells)
-    boxes = []
-    for (lhs, rhs), mean in means.items():
-        text = text_of(key, mean)
-        num_edges = sum(row["num_edges"] for row in places[lhs, rhs])
-        title = f"left partition {left[lhs]}, right partition {right[rhs]}: {text}, {num_edges:,} edges"
-        style = "none" if mean is None else f"level-{level_of(mean, low, high)}"
-        boxes.append(
-            Box(
-                f"cell {style}",
-                (rhs - 0.5, rhs + 0.5),
-                (lhs - 0.5, lhs + 0.5),
-                title,
-                text if mean is not None and num_cells <= MAX_LABELLED else "",
-            )
+    boxes = [
+        Box(
+            "cell none" if mean is None else f"cell level-{level_of(mean, low, high)}",
+            (rhs - 0.5, rhs + 0.5),
+            (lhs - 0.5, lhs + 0.5),
+            f"left partition {left[lhs]}, right partition {right[rhs]}: {text_of(key, mean)}, "
+            f"{sum(row['num_edges'] for row in places[lhs, rhs]):,} edges",
+            text_of(key, mean) if mean is not None and num_cells <= MAX_LABELLED else "",
         )
+        for (lhs, rhs), mean in means.items()
+    ]
     metric, paths = short_title(key), len({row["edge_path"] for row in rows})
     cells = [f"up to {block} by {block} buckets"] * (block > 1) + [f"{paths} edge paths"] * (paths > 1)
     spread = f"from {number(key, low)} to {number(key, high)}; the table has the numbers"

@@ -469,18 +469,21 @@ _COLUMNS = ("A", "B", "B − A", "95% interval")
 
 def comparison_tables(comparison: Comparison) -> list[DataTable]:
     """Return the table of all metrics, and that of relations where there are any."""
-    title = (
-        f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} ranks; "
-        f"A: {comparison.a} ({comparison.a_model}), B: {comparison.b} ({comparison.b_model})"
-    )
     decimals = _decimals(comparison.differences)
-    rows = [
-        (short_title(f"both.{of.metric}"), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
-        for of in comparison.differences
-    ]
     lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
-    note = "\n".join([*([f"Lower is better for {' and '.join(lower)}."] if lower else []), *comparison.told_settings])
-    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, note, "all-metrics")]
+    tables = [
+        DataTable(
+            f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} "
+            f"ranks; A: {comparison.a} ({comparison.a_model}), B: {comparison.b} ({comparison.b_model})",
+            ("metric", *_COLUMNS, "p", "p (Holm)"),
+            [
+                (short_title(f"both.{of.metric}"), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
+                for of in comparison.differences
+            ],
+            "\n".join([f"Lower is better for {' and '.join(lower)}."] * bool(lower) + comparison.told_settings),
+            "all-metrics",
+        )
+    ]
     if comparison.relations and comparison.differences:
         at, shown = relations_to_show(comparison)
         decimals = _decimals([of.differences[at] for of in shown])
@@ -493,14 +496,15 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
             )
             for of in shown
         ]
-        note = (
-            f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all."
-            if len(shown) < len(comparison.relations)
-            else ""
-        )
-        title = f"{short_title(f'both.{comparison.differences[at].metric}')} by relation"
+        note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all."
         tables.append(
-            DataTable(title, ("relation", "queries", *_COLUMNS, "p (Holm)"), rows, note, "relation-differences")
+            DataTable(
+                f"{short_title(f'both.{comparison.differences[at].metric}')} by relation",
+                ("relation", "queries", *_COLUMNS, "p (Holm)"),
+                rows,
+                note if len(shown) < len(comparison.relations) else "",
+                "relation-differences",
+            )
         )
     return tables
 

@@ -135,8 +135,10 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
         needed = result is None or monitor is not None
         name = pbg_name(metric)
         if name is None and needed:
-            expected = ", ".join(map(both_names, TRAINING_METRICS))
-            raise ConfigError(f"--metric {metric}: expected one of {expected} for the records of a training run")
+            raise ConfigError(
+                f"--metric {metric}: expected one of {', '.join(map(both_names, TRAINING_METRICS))} for the records of "
+                "a training run"
+            )
         try:
             training = read_curves(records, name or "mrr", warn)
         except DataError as error:
@@ -268,31 +270,27 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
         assert curves is not None  # as `Source` says
         finished = sum(row.is_finished for row in curves.passes)
         section = _visits(curves)
-        section = evolve(section, shown=section.shown[1:])  # the verdict stands above the figures
-        tiles, title = training_tiles(curves), "Held-out edges during training"
         return Page(
             "Training monitor",
             name,
-            title,
+            "Held-out edges during training",
             [plural(finished, "pass", "passes"), plural(len(curves.teeth), "bucket")],
-            tiles,
-            [section],
+            training_tiles(curves),
+            [evolve(section, shown=section.shown[1:])],  # the verdict stands above the figures
             _verdict(curves),
         )
     sections = _evaluation(report, metric, meanings or {})
     if curves is not None:
         sections.insert(-1, _visits(curves))
-    document = report.document
-    title = name_of(report) or name
     return Page(
         "Evaluation report",
         name,
-        title,
+        name_of(report) or name,
         tags_of(report),
         tiles_of(report),
         sections,
-        None if source.is_complete else Notice([_progress(document)]),
-        (document.get("provenance") or {}).get("digest", ""),
+        None if source.is_complete else Notice([_progress(report.document)]),
+        (report.document.get("provenance") or {}).get("digest", ""),
     )
 
 
