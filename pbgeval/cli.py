@@ -44,7 +44,6 @@ from pbgeval.storage.text import did_you_mean, is_url, plural, printable, withou
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
-    from pbgeval.cluster.submit import SubmittedJob
     from pbgeval.report.report import Report
     from pbgeval.report.tables import DataTable
 
@@ -204,8 +203,7 @@ def submit(
     url = output if output is not None and is_url(output) else None
     if url is not None:
         check_url(url)
-    folder = Path(output) if output is not None and url is None else None
-    path = output_of(loaded, folder).absolute()  # checks the files now, so that errors do not wait in a queue
+    path = output_of(loaded, None if output is None or url else Path(output)).absolute()  # checks the files at once
     num_workers = nodes * workers_per_node
     run_ = partial(_evaluate, config.absolute(), param or [], url or str(path), num_workers, device)
     logs = path.with_name(f"{path.name}.logs")
@@ -213,16 +211,11 @@ def submit(
     print(f"job {job.job_id}: {plural(num_workers, 'worker')}, {scheduler}")
     print(printable(f"output: {without_secrets(url, url) if url else path}"))
     print(printable(f"logs: {logs}/{job.job_id}_*_log.err"), flush=True)
-    if wait:
-        _wait_for(job)
-
-
-def _wait_for(job: SubmittedJob) -> None:
-    """Wait for a job; end with its status, or raise its faults."""
-    if not job.wait():
+    if wait and not job.wait():  # which raises the job's faults
         print(f"job {job.job_id} ended before the run was complete; submit it again to resume", file=sys.stderr)
         raise typer.Exit(INCOMPLETE_STATUS)
-    print(f"job {job.job_id}: complete")
+    if wait:
+        print(f"job {job.job_id}: complete")
 
 
 command("import-model")(import_model)
@@ -317,8 +310,7 @@ def topk(
     found = read_topk(ranking, test, known or [], entities=entities, filtering=filtering, ties=ties)
     cutoffs = sorted(set(k or (1, 3, 5, 10)))
     settings = {"filter": filtering, "ties": ties, "absent": absent, "hits_at": cutoffs, "known": len(known or [])}
-    headline = RANK_TYPE_SYNONYMS[rank_type].value
-    report = topk_report(found, settings, Absent(absent), headline=headline, cutoffs=cutoffs)
+    report = topk_report(found, settings, Absent(absent), headline=RANK_TYPE_SYNONYMS[rank_type].value, cutoffs=cutoffs)
     if output is not None:
         write_atomically(output, report.to_json())
     _show(topk_table(found, report))
@@ -327,9 +319,7 @@ def topk(
 def _show(*tables: DataTable) -> None:
     from pbgeval.report.tables import console_of, to_terminal
 
-    console = console_of()
-    for table in tables:
-        console.print(to_terminal(table))
+    console_of().print(*map(to_terminal, tables))
 
 
 @command()
@@ -538,8 +528,7 @@ def _print_result(report: Report) -> None:
     if report.path is None:  # a worker of somebody else's group that does not own the output
         return
     try:
-        for table in report.shown():
-            _show(table)
+        _show(*report.shown())
         print(printable(f"{report.path}: {', '.join(files_of(report))}"))
         print(printable(f"make a page with: kgeval-dist report {report.path}"), flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same

@@ -22,6 +22,13 @@ class EvalError(Exception):
         return type(self), self.faults
 
 
+def raise_first(kind: type[Exception], *rules: tuple[object, str]) -> None:
+    """Raise an exception with the message of the first rule that is broken, if any; a rule is (is broken, message)."""
+    for is_broken, message in rules:
+        if is_broken:
+            raise kind(message)
+
+
 class ConfigError(EvalError):
     """The configuration file, an override or a combination of settings is wrong."""
 

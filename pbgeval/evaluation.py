@@ -27,7 +27,16 @@ from pbgeval.cluster.resources import host_name, num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config, names_file_of_edges
-from pbgeval.errors import OVERWRITE, ConfigError, DataError, EvalError, IncompleteError, LaunchError, OutputError
+from pbgeval.errors import (
+    OVERWRITE,
+    ConfigError,
+    DataError,
+    EvalError,
+    IncompleteError,
+    LaunchError,
+    OutputError,
+    raise_first,
+)
 from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, files_of_edges
 from pbgeval.inputs.object_storage import local_copies, urls_of
 from pbgeval.inputs.opening import EDGE_PATHS, GivenModel, Inputs, open_in_memory, open_inputs
@@ -174,24 +183,27 @@ def evaluate_triples(
 
 
 def _evaluate_in_memory(inputs: Inputs, launch: _Launch) -> Report:
-    if launch.workers not in (None, 1):  # what is in memory may not be sent to other processes
-        raise LaunchError(
+    config, in_group, is_kept = inputs.config, is_worker_of_a_group(), bool(launch.output or launch.url)
+    raise_first(
+        LaunchError,
+        (
+            launch.workers not in (None, 1),  # what is in memory may not be sent to other processes
             "workers: a model or edges in memory are evaluated by one process; leave out workers, or start a group with"
-            " torchrun"
-        )
-    if not is_worker_of_a_group():
+            " torchrun",
+        ),
+        (in_group and launch.output is None, "output: give a folder that all workers of the group share"),
+        (config.sinks and not is_kept, "sinks: give output=..., the folder that they write into"),
+        (
+            config.save_topk is not None and not config.topk_metrics and not is_kept,
+            "save_topk: give output=..., the folder that the lists go to",
+        ),
+    )
+    if not in_group:
         launch = evolve(launch, workers=1)
     if launch.output is not None:
         return _evaluate(inputs, launch)
-    if is_worker_of_a_group():
-        raise LaunchError("output: give a folder that all workers of the group share")
-    if launch.url is None:
-        if inputs.config.sinks:
-            raise LaunchError("sinks: give output=..., the folder that they write into")
-        if inputs.config.save_topk is not None and not inputs.config.topk_metrics:
-            raise LaunchError("save_topk: give output=..., the folder that the lists go to")
-        if inputs.config.save_ranks is None and not inputs.config.needs_ranks:
-            inputs = evolve(inputs, config=evolve(inputs.config, save_ranks=False))  # they would go with the folder
+    if not is_kept and config.save_ranks is None and not config.needs_ranks:
+        inputs = evolve(inputs, config=evolve(config, save_ranks=False))  # they would go with the folder
     with temporary_folder() as folder:
         report = _evaluate(inputs, evolve(launch, output=folder / "result"))
         if launch.url is not None:
@@ -258,8 +270,11 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
     # By default as many as the cores, the config and the work allow: units, or parts of the candidates.
     num_parts = work.inputs.numbering.num_entities // ROWS_PER_PROCESS + 1
     num_shares = num_parts if work.protocol.sweeps else len(work.protocol.units)
-    default = max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
-    num_workers = 1 if is_worker_of_a_group() else launch.workers or default
+    num_workers = (
+        1
+        if is_worker_of_a_group()
+        else launch.workers or max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
+    )
     goes_on = output.can_go_on
     try:
         with nullcontext() if is_worker_of_a_group() else ended_by_signals():

@@ -105,8 +105,7 @@ def compiled_call(num_arguments: int) -> Any:  # noqa: ANN401 - numba has no typ
 
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         pointer = ir.IntType(8).as_pointer()
-        signature_type = ir.FunctionType(ir.VoidType(), [pointer] * num_arguments)
-        routine = builder.inttoptr(values[0], signature_type.as_pointer())
+        routine = builder.inttoptr(values[0], ir.FunctionType(ir.VoidType(), [pointer] * num_arguments).as_pointer())
         addresses = [builder.extract_value(values[1], at) for at in range(num_arguments)]
         builder.call(routine, [builder.inttoptr(address, pointer) for address in addresses])
         return context.get_dummy_value()
@@ -147,8 +146,7 @@ def _compile(loop: Callable[..., Any], *, may_reorder: bool, **options: Any) -> 
     found = {name: loop.__globals__.get(name) for name in loop.__code__.co_names}
     names = {name: value.compiled() for name, value in found.items() if isinstance(value, InnerLoop)}
     if names:
-        with_names = FunctionType(loop.__code__, {**loop.__globals__, **names}, loop.__name__)
-        loop = functools.update_wrapper(with_names, loop)
+        loop = functools.update_wrapper(FunctionType(loop.__code__, {**loop.__globals__, **names}, loop.__name__), loop)
     # Sums of ones may be reordered, so that they are done many at once; infinities stay what they are. Loops make no
     # arrays, so references need not be counted: that took twice as long as comparing a row of a hundred scores. C does
     # not call them, nor Python inner ones: without code for that they compile in four fifths of the time.

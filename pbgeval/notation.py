@@ -184,6 +184,4 @@ def is_among(values: np.ndarray, sorted_set: np.ndarray) -> np.ndarray:
     """Tell of each value whether it is in a sorted array, bool of the same shape."""
     if not sorted_set.size:
         return np.zeros(values.shape, bool)
-    at = np.minimum(np.searchsorted(sorted_set, values), sorted_set.size - 1)
-    found: np.ndarray = sorted_set[at] == values
-    return found
+    return np.asarray(sorted_set[np.minimum(np.searchsorted(sorted_set, values), sorted_set.size - 1)] == values)

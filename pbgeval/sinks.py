@@ -29,8 +29,11 @@ class LoggedRun:
 
 def line_of(run: LoggedRun, step: int, values: Mapping[str, float]) -> str:
     """Return the line of a step, which every result has beside what its sinks write."""
-    record = {"run": run.name, "settings": dict(run.settings), "step": step, "values": dict(values)}
-    return json.dumps(record, sort_keys=True, allow_nan=False)
+    return json.dumps(
+        {"run": run.name, "settings": dict(run.settings), "step": step, "values": dict(values)},
+        sort_keys=True,
+        allow_nan=False,
+    )
 
 
 # A sink opens a run in a folder and returns what logs values; what it leaves to be closed goes onto the stack.
@@ -95,11 +98,14 @@ def _mlflow(folder: Path, run: LoggedRun, stack: ExitStack) -> Log:
         folder.mkdir(parents=True, exist_ok=True)
         client = MlflowClient(tracking_uri=folder.absolute().as_uri())
         known = client.get_experiment_by_name(PROJECT)
-        experiment = client.create_experiment(PROJECT) if known is None else known.experiment_id
-        run_id = client.create_run(experiment, run_name=run.name).info.run_id
+        run_id = client.create_run(
+            client.create_experiment(PROJECT) if known is None else known.experiment_id, run_name=run.name
+        ).info.run_id
         stack.callback(client.set_terminated, run_id)
-        settings = {name: str(value)[:MAX_SETTING] for name, value in run.settings.items() if value is not None}
-        client.log_batch(run_id, params=[Param(*item) for item in settings.items()])
+        client.log_batch(
+            run_id,
+            params=[Param(name, str(value)[:MAX_SETTING]) for name, value in run.settings.items() if value is not None],
+        )
 
     def log(step: int, values: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
@@ -124,27 +130,27 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 class _Kind(NamedTuple):
+    """A sink, which has the name of its package."""
+
     open: Callable[[Path, LoggedRun, ExitStack], Log]
-    package: str
     extra: str
     writes: str
 
 
 PROJECT = "pbgeval"
 _KINDS = {
-    "tensorboard": _Kind(_tensorboard, "tensorboard", "monitor", "an event file of TensorBoard"),
-    "wandb": _Kind(_wandb, "wandb", "wandb", "a run of Weights & Biases"),
-    "mlflow": _Kind(_mlflow, "mlflow", "mlflow", "a run of MLflow"),
+    "tensorboard": _Kind(_tensorboard, "monitor", "an event file of TensorBoard"),
+    "wandb": _Kind(_wandb, "wandb", "a run of Weights & Biases"),
+    "mlflow": _Kind(_mlflow, "mlflow", "a run of MLflow"),
 }
 SINKS = tuple(_KINDS)
 
 
 def missing_library(name: str) -> str | None:
     """Return what is wrong if a sink's package is not installed, None if it is."""
-    kind = _KINDS[name]
-    if find_spec(kind.package) is not None:
+    if find_spec(name) is not None:
         return None
-    return f"{kind.package} is required for the sink {name}: pip install 'pbgeval[{kind.extra}]'"
+    return f"{name} is required for the sink {name}: pip install 'pbgeval[{_KINDS[name].extra}]'"
 
 
 def check_sink(name: str, folder: Path) -> None:
@@ -170,10 +176,10 @@ def open_sink(name: str, folder: Path, run: LoggedRun) -> Iterator[Log]:
     kind, stack = _KINDS[name], ExitStack()
 
     def log(step: int, values: Mapping[str, float]) -> None:
-        with library_faults(kind.package, kind.writes, folder):
+        with library_faults(name, kind.writes, folder):
             write(step, values)
 
-    with library_faults(kind.package, kind.writes, folder):
+    with library_faults(name, kind.writes, folder):
         try:
             write = kind.open(folder, run, stack)
             yield log

@@ -137,8 +137,9 @@ def import_graph(
         dictionary_of or (),
         skip_unknown=unknown == "skip",
     )
-    memory_bytes = None if max_memory is None else parse_memory(max_memory)
-    lines = _import(partial(write, files, output, memory_bytes), output, quiet)
+    lines = _import(
+        partial(write, files, output, None if max_memory is None else parse_memory(max_memory)), output, quiet
+    )
     if not quiet:
         print("\n".join(map(printable, lines)))
 

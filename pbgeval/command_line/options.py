@@ -62,8 +62,7 @@ class CommandGroup(TyperGroup):
 
 def usage_line(error: typer.TyperException) -> str:
     """Return a usage error as one line that names the help."""
-    context = getattr(error, "ctx", None)
-    command = "kgeval-dist" if context is None else context.command_path
+    command = getattr(getattr(error, "ctx", None), "command_path", "kgeval-dist")
     return f"{error.format_message().replace('Value error, ', '').rstrip('.')}; see {command} --help"
 
 
@@ -122,8 +121,7 @@ def _misplaced(
     rest: Sequence[str],
 ) -> ConfigError:
     """Explain that options precede a subcommand, and what to type instead."""
-    taken = {opt for param in command.get_params(ctx) for opt in param.opts}
-    foreign = [flag for flag in given if flag not in taken]
+    foreign = [flag for flag in given if not any(flag in param.opts for param in command.get_params(ctx))]
     if foreign:
         return ConfigError(f"{foreign[0]} is not an option of {ctx.command_path} {rest[0]}; leave it out")
     return ConfigError(

@@ -128,7 +128,9 @@ def verify(
             return Verification(num_figures, 0, 0, seed, fault)
         numberer = EdgeNumberer(inputs)
         kept = {(index, bucket): kept_rows(numberer, inputs.buckets[index][bucket]) for index, bucket in saved.ranks}
-        is_fixed = _is_fixed(inputs)
+        of = inputs.config
+        is_fixed = {of.sample_edges, of.target_error, of.taxonomy_path} != {None} or of.pbg_semantics
+        is_fixed = is_fixed or "sampled" in inputs.candidates or inputs.featurized  # the result fixes the sample
     again = _Again(loaded, saved, kept, is_fixed, workers, device, observer)
     honest = 0.0 if loaded.precision == "certified" else ROUNDING * share
     test = SequentialTest(share, error, honest)
@@ -140,13 +142,6 @@ def verify(
         if can_be_true is not None:
             return Verification(num_figures, num_edges, num_different, seed, None if can_be_true else fault)
         num_wanted *= 2
-
-
-def _is_fixed(inputs: Inputs) -> bool:
-    """Return whether the sample of edges is fixed by the result."""
-    config = inputs.config
-    is_sampled = config.sample_edges is not None or config.target_error is not None or "sampled" in inputs.candidates
-    return is_sampled or config.pbg_semantics or config.taxonomy_path is not None or inputs.featurized
 
 
 def _check_provenance(report: Report, inputs: Inputs, result: Path, path: Path) -> None:
@@ -191,8 +186,11 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
         if ranks.num_edges != files[key].num_edges:
             return 0, f"{ranks.path} has {ranks.num_edges} rows, and its bucket {files[key].num_edges} edges"
     breakdowns = [name for name in config.breakdowns if name in BREAKDOWNS and name != POPULARITY]
-    groups = relation_groups(config, inputs.num_relations) if "groups" in breakdowns else None
-    query = ReportQuery(breakdowns=breakdowns, relation_groups=groups, edge_paths=config.edge_paths)
+    query = ReportQuery(
+        breakdowns=breakdowns,
+        relation_groups=relation_groups(config, inputs.num_relations) if "groups" in breakdowns else None,
+        edge_paths=config.edge_paths,
+    )
     recomputed = recompute(report, query, evolve(saved, edges=files))
     # Ranks do not tell edges that nobody may rank from those that were left out, so counts of edges may differ.
     all_ranked = config.type_constraint != "observed" and not (config.head_candidates or config.tail_candidates)
@@ -204,8 +202,9 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
     for where, told, true in _differences(claimed, found):
         name = where.rpartition(".")[2]
         if true == ABSENT:
-            has_types = inputs.types is not None
-            is_unknown = (has_types and name.startswith(NDCG_PREFIXES)) or (name == "loss" and config.compute_loss)
+            is_unknown = (inputs.types is not None and name.startswith(NDCG_PREFIXES)) or (
+                name == "loss" and config.compute_loss
+            )
         elif name in METRICS:
             is_unknown = told is None and name == "macro_metrics"  # the run did not count keys
         else:  # of scores, or not saved
@@ -220,9 +219,12 @@ def _figures(report: Report, tables: Iterable[str], *, all_ranked: bool) -> dict
     document, counts = report.document, ("num_edges", "diagnostics") if all_ranked else ()
     parts = {part: document.get(part) for part in (*METRICS, *counts) if all_ranked or part != "macro_metrics"}
     keys = ("num_edges", "metrics") if all_ranked else ("metrics",)
-    paths = [{key: path.get(key) for key in keys} for path in document["edge_paths"]]
-    rows = {name: [dict(row) for row in report.rows[name]] for name in tables}
-    return {**parts, "num_queries": document.get("num_queries"), "edge_paths": paths, **rows}
+    return {
+        **parts,
+        "num_queries": document.get("num_queries"),
+        "edge_paths": [{key: path.get(key) for key in keys} for path in document["edge_paths"]],
+        **{name: [dict(row) for row in report.rows[name]] for name in tables},
+    }
 
 
 @frozen(eq=False)

@@ -103,8 +103,11 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
             self._end_visits()
             summary = self.monitor.end_pass(trainer.current_epoch)
             if summary is not None and summary.average is not None:
-                metrics = summary.average.metrics.items()
-                found = {f"held_out/{name}": float(value) for name, value in metrics if value is not None}
+                found = {
+                    f"held_out/{name}": float(value)
+                    for name, value in summary.average.metrics.items()
+                    if value is not None
+                }
             stops = self._stopping is not None and self.monitor.should_stop(*self._stopping)
         found, stops = trainer.strategy.broadcast((found, stops))
         # All processes have the same number: their maximum is exact, a mean may be rounded. Lightning asks for one.

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from pbgeval.cluster.team import gather_over_processes
-from pbgeval.errors import ConfigError, DataError
+from pbgeval.errors import ConfigError, DataError, raise_first
 from pbgeval.metrics.names import OF_LISTS
 from pbgeval.metrics.summary import all_rank_metrics
 from pbgeval.metrics.topk_metrics import AnswerPlaces, exact_sum
@@ -102,15 +102,15 @@ class RankMetric:
             )
         else:
             counts = _counts_of_marked(*_cells(scores, true, None if indexes is None else _tensor("indexes", indexes)))
-        self._add_counts(counts)
+        self._add(*self._sums_of(counts))
 
     def compute(self) -> Figures:
         """Return every rank metric over all processes, by any of its names: `["mrr"]`, `["pessimistic.hits@10"]`.
 
         A metric is None where it is undefined, as all are without queries.
         """
-        gathered = _gathered(self.hits_at, self._sums)
-        figures = all_rank_metrics(*(reduce(add, parts) for parts in zip(*gathered, strict=True)))
+        stats, histograms = zip(*_gathered(self.hits_at, self._sums), strict=True)
+        figures = all_rank_metrics(reduce(add, stats), reduce(add, histograms))
         return Figures({f"both.{name}": value for name, value in figures.items()}, RankType.REALISTIC.value)
 
     def merge_state(self, other: RankMetric) -> None:
@@ -141,16 +141,19 @@ class RankMetric:
             DataError: a key is missing, the shapes do not fit, or a score is NaN.
         """
         if not isinstance(input_dict, Mapping):
-            given = one_line(repr(input_dict))
-            raise DataError(f"eval: expected a dictionary of y_pred_pos and y_pred_neg, got {given}")
+            raise DataError(
+                f"eval: expected a dictionary of y_pred_pos and y_pred_neg, got {one_line(repr(input_dict))}"
+            )
         missing = [key for key in ("y_pred_pos", "y_pred_neg") if key not in input_dict]
         if missing:
             raise DataError(f"eval: the dictionary has no {missing[0]}; it has {', '.join(map(str, input_dict))}")
         true_Q, others = (_tensor(name, input_dict[name]) for name in ("y_pred_pos", "y_pred_neg"))
         true_Q = true_Q.flatten()
         if others.ndim not in (1, 2) or (others.ndim == 2 and len(others) != len(true_Q)):
-            shapes = f"({len(true_Q)}, negatives) or (negatives,)"
-            raise DataError(f"eval: y_pred_neg: expected shape {shapes}, got {tuple(others.shape)}")
+            raise DataError(
+                f"eval: y_pred_neg: expected shape ({len(true_Q)}, negatives) or (negatives,), "
+                f"got {tuple(others.shape)}"
+            )
         for name, of in (("y_pred_pos", true_Q), ("y_pred_neg", others)):
             if bool(of.isnan().any()):
                 raise DataError(f"eval: {name}: a score is NaN, which cannot be ranked")
@@ -162,9 +165,7 @@ class RankMetric:
         )
         competing_Q = torch.full_like(below_Q, others.shape[-1])
         counts = RankCounts(competing_Q - not_above_Q, not_above_Q - below_Q, competing_Q)
-        alone = RankMetric(self.hits_at)
-        alone._add_counts(counts)
-        figures = all_rank_metrics(*alone._sums)
+        figures = all_rank_metrics(*self._sums_of(counts))
         is_ogb = others.ndim == 1 and "eval_metric" not in input_dict
         rank_type = RankType.PESSIMISTIC if is_ogb else RankType.REALISTIC
         names = {"mrr": "mean_reciprocal_rank"} | {f"hits@{k}": f"hits_at_{k}" for k in self.hits_at}
@@ -174,9 +175,9 @@ class RankMetric:
             found |= {"mrr_list": 1 / rank_Q} | {f"hits@{k}_list": (rank_Q <= k).double() for k in self.hits_at}
         return found
 
-    def _add_counts(self, counts: RankCounts) -> None:
+    def _sums_of(self, counts: RankCounts) -> tuple[RankStats, RankHistograms]:
         counts = counts.cpu()
-        self._add(RankStats.from_queries(StatsLayout(self.hits_at), counts), RankHistograms.from_queries(counts))
+        return RankStats.from_queries(StatsLayout(self.hits_at), counts), RankHistograms.from_queries(counts)
 
     def _add(self, stats: RankStats, histograms: RankHistograms) -> None:
         self._sums = self._sums[0] + stats, self._sums[1] + histograms
@@ -232,10 +233,11 @@ def _cells(scores: Tensor, true: Tensor, row: Tensor | None) -> tuple[np.ndarray
         row = torch.arange(len(scores), device=scores.device)[:, None].expand_as(scores)
     elif row.shape != scores.shape or row.is_floating_point() or row.dtype is torch.bool:
         raise DataError(f"{where}: indexes: expected integers of shape {shape}, got {row.dtype} {tuple(row.shape)}")
-    if bool(((true != 0) & (true != 1)).any()):
-        raise DataError(f"{where}: target: expected bool, or 0 and 1, in the shape of preds")
-    if bool(scores.isnan().any()):
-        raise DataError(f"{where}: preds: a score is NaN, which cannot be ranked")
+    raise_first(
+        DataError,
+        (((true != 0) & (true != 1)).any(), f"{where}: target: expected bool, or 0 and 1, in the shape of preds"),
+        (scores.isnan().any(), f"{where}: preds: a score is NaN, which cannot be ranked"),
+    )
     scores_N, true_N, row_N = (of.reshape(-1).cpu() for of in (scores, true, row))
     return scores_N.to(_comparable(scores.dtype)).numpy(), true_N.bool().numpy(), row_N.long().numpy()
 
@@ -288,10 +290,17 @@ class TopKMetric:
         except (TypeError, ValueError):
             raise DataError("edge_label_index: expected two rows: rows of users, and right items") from None
         user_E, item_E = (_integers("edge_label_index", of, 1) for of in (user, item))
-        if len(user_E) != len(item_E):
-            raise DataError(f"edge_label_index: expected pairs, got {len(user_E)} users and {len(item_E)} items")
-        if user_E.size and not 0 <= user_E.min() <= user_E.max() < len(items_Uk):
-            raise DataError(f"edge_label_index: expected rows of pred_index_mat, 0 to {len(items_Uk) - 1}")
+        raise_first(
+            DataError,
+            (
+                len(user_E) != len(item_E),
+                f"edge_label_index: expected pairs, got {len(user_E)} users and {len(item_E)} items",
+            ),
+            (
+                user_E.size and not 0 <= user_E.min() <= user_E.max() < len(items_Uk),
+                f"edge_label_index: expected rows of pred_index_mat, 0 to {len(items_Uk) - 1}",
+            ),
+        )
         most = np.iinfo(np.int64).max if self.num_items is None else self.num_items - 1
         for name, of, least in (("pred_index_mat", items_Uk, -1), ("edge_label_index", item_E, 0)):
             if of.size and not least <= of.min() <= of.max() <= most:
@@ -309,9 +318,8 @@ class TopKMetric:
         asked_U = num_right_U > 0
         user_R, before_R = np.nonzero(is_hit_Uk[asked_U])
         alone_R = np.ones_like(user_R)  # an order is given, so each hit is at one place
-        places = AnswerPlaces(num_right_U[asked_U], user_R, before_R, alone_R, alone_R)
-        for name, value_U in places.values(self.k).items():
-            self._sums[name] += exact_sum(value_U)
+        values = AnswerPlaces(num_right_U[asked_U], user_R, before_R, alone_R, alone_R).values(self.k)
+        self._sums = {name: total + exact_sum(values[name]) for name, total in self._sums.items()}
         self._num_users += int(asked_U.sum())
         if self.num_items is not None:
             self._is_recommended[items_Uk[items_Uk >= 0]] = True
@@ -336,8 +344,8 @@ class TopKMetric:
         Each is a mean over the users of all processes that have right items, None without any; coverage is the share
         of all items.
         """
-        gathered = _gathered((self.k, self.num_items), (self._sums, self._num_users, self._is_recommended))
-        sums, counts, recommended = zip(*gathered, strict=True)
+        own = (self._sums, self._num_users, self._is_recommended)
+        sums, counts, recommended = zip(*_gathered((self.k, self.num_items), own), strict=True)
         num_terms = sum(counts) << FRACTION_BITS
         found = {name: ratio(sum(part[name] for part in sums), num_terms) for name in self._sums}
         if self.num_items is not None:

@@ -26,7 +26,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import DataError, ScorerError, StorageError
+from pbgeval.errors import DataError, ScorerError, StorageError, raise_first
 from pbgeval.metrics.given import RankMetrics, from_ranks
 from pbgeval.models.model import read_labels
 from pbgeval.models.triple_lines import triple_columns, triples_of
@@ -105,8 +105,7 @@ def _with_true_scores(scores_bN: Tensor, given_b: Tensor | None, true_b: Tensor)
     # filling of a ranking file's row, and a small confidence must not be taken for it.
     allowed_b = _AGREES * torch.where(own_b == 0, given_b.abs(), finite_bN.abs().amax(1))
     agrees_b = (own_b == given_b) | ((own_b - given_b).abs() <= allowed_b)
-    true_score_b1 = torch.where(agrees_b, own_b, given_b).unsqueeze(1)
-    return scores_bN.scatter(1, true_b1, true_score_b1), int((~agrees_b).sum())
+    return scores_bN.scatter(1, true_b1, torch.where(agrees_b, own_b, given_b).unsqueeze(1)), int((~agrees_b).sum())
 
 
 # Scores of a batch of edges and known answers -> ranks of both sides -> metrics. Exclusion is by identity.
@@ -148,8 +147,10 @@ def rank_side(
     if len(undefined):
         row, entity = undefined[0].tolist()
         entity_name = "the true entity" if entity == true_b[row] else f"entity {entity}"
-        edge = tuple(batch[row].tolist())
-        raise DataError(f"score_batch: expected a number for {entity_name} as {side.label} of edge {edge}, got NaN")
+        raise DataError(
+            f"score_batch: expected a number for {entity_name} as {side.label} of edge {tuple(batch[row].tolist())}, "
+            "got NaN"
+        )
     return from_scores(scores_bN, torch.from_numpy(true_b), excluded_bN).counts().cpu()
 
 
@@ -277,8 +278,8 @@ class Evaluator(ABC):
             DataError: a score that is compared is not a number; there is nothing to rank.
         """
         metrics = self.rank(batch_size, filtering).metrics()
-        found = {name: metrics[f"pessimistic.{name}"] for name in ("hits@1", "hits@3", "hits@10", "mrr")}
-        return {name: float(value) for name, value in found.items() if value is not None}
+        found = ((name, metrics[f"pessimistic.{name}"]) for name in ("hits@1", "hits@3", "hits@10", "mrr"))
+        return {name: float(value) for name, value in found if value is not None}
 
     def rank(self, batch_size: int = 100, filtering: bool = True) -> EdgeRanks:
         """Rank the test edges: every rank type, every metric, each side, and counts of doubtful scores.
@@ -290,10 +291,11 @@ class Evaluator(ABC):
         Raises:
             EvalError: as `evaluate`.
         """
-        if not len(self.dl.testing):
-            raise DataError("testing: no edges to rank")
-        if batch_size < 1:
-            raise DataError(f"batch_size: expected a number from 1, got {batch_size}")
+        raise_first(
+            DataError,
+            (not len(self.dl.testing), "testing: no edges to rank"),
+            (batch_size < 1, f"batch_size: expected a number from 1, got {batch_size}"),
+        )
         known = known_answers(self.dl.testing, self.dl.all, self.num_neg) if filtering else {}
         counts: dict[Side, list[RankCounts]] = {side: [] for side in ENDS}
         num_without_true = 0
@@ -304,8 +306,11 @@ class Evaluator(ABC):
                 higher_bN = scores_bN if self.higher_is_better else -scores_bN
                 counts[side].append(rank_side(side, batch_b3.numpy(), higher_bN, known.get(side)))
                 num_without_true += num_without
-        of_side = {side: RankCounts.concatenate(parts) for side, parts in counts.items()}
-        return EdgeRanks(of_side, self.dl.num_dropped["testing"], num_without_true)
+        return EdgeRanks(
+            {side: RankCounts.concatenate(parts) for side, parts in counts.items()},
+            self.dl.num_dropped["testing"],
+            num_without_true,
+        )
 
 
 def _numbered_by_training(path: Path) -> tuple[dict[str, int], ...]:

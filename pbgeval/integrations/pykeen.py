@@ -65,8 +65,7 @@ class RankBasedMetricResults:
     @property
     def figures(self) -> Mapping[str, Value]:
         """What the keys are taken from, by the report's own keys."""
-        figures: Mapping[str, Value] = self.report.document["macro_metrics" if self.macro else "metrics"]
-        return figures
+        return cast("Mapping[str, Value]", self.report.document["macro_metrics" if self.macro else "metrics"])
 
     @property
     def data(self) -> dict[tuple[str, str, str], float]:
@@ -168,8 +167,9 @@ class RankBasedEvaluator:
             raise ConfigError(f"evaluate: unknown argument {name}")
         if self.filtered and additional_filter_triples is None and training is None:
             warnings.warn(_NO_FILTER, stacklevel=2)
-        filters = _as_list(additional_filter_triples)
-        _check_id_maps([mapped_triples, *filters, *_as_list(training)])
+        filters, training = _as_list(additional_filter_triples), _as_list(training)
+        factories = [mapped_triples, *filters, *training]
+        _check_id_maps(factories)
         num_entities = None if mode is None else getattr(mapped_triples, "num_entities", None)
         if mode is not None and num_entities is None:
             raise DataError("mapped_triples: an inductive model needs a triples factory of its mode")
@@ -177,7 +177,7 @@ class RankBasedEvaluator:
         scorer = pykeen_scorer(
             model, num_entities=num_entities, batch_size=batch_size, slice_size=slice_size, mode=mode
         )
-        edges = self._edges(mapped_triples, filters, _as_list(training))
+        edges = self._edges(mapped_triples, filters, training)
         restrictions = {
             "restrict_entities": _names(restrict_entities_to, mapped_triples, "entity_to_id", "all:0:"),
             "restrict_relations": _names(restrict_relations_to, mapped_triples, "relation_to_id", "rel:"),
@@ -185,7 +185,7 @@ class RankBasedEvaluator:
         config = self._config({**_hidden(targets), **restrictions})
         vectors = pykeen_vectors(model, scorer) if mode is None else None
         run = partial(evaluate, model=vectors or scorer, edges=edges, observer=self.observer)
-        with _with_labels(config, [mapped_triples, *filters, *_as_list(training)], scorer.num_relations) as labelled:
+        with _with_labels(config, factories, scorer.num_relations) as labelled:
             report = run(labelled, output=self.output, device=self.device, overwrite=self.overwrite)
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
 
@@ -193,8 +193,11 @@ class RankBasedEvaluator:
         edges = Edges(_array(evaluated))
         if not self.filtered:
             return edges
-        known = [_array(triples) for triples in filters] or [edges.evaluated]
-        return evolve(edges, filter=known, train=[_array(triples) for triples in training])
+        return evolve(
+            edges,
+            filter=[_array(triples) for triples in filters] or [edges.evaluated],
+            train=[_array(triples) for triples in training],
+        )
 
     def _config(self, restrictions: Mapping[str, Any]) -> EvalConfig:
         own = {"candidates": "all", "hits_at": list(self.ks or self.hits_at), **restrictions}

@@ -20,12 +20,11 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import ConfigError
+from pbgeval.errors import ConfigError, raise_first
 from pbgeval.models.functions import CELLS_PER_CALL, in_parts
 from pbgeval.models.pykeen import pykeen_scorer
-from pbgeval.monitor.measure import ScoredModel, Visit
+from pbgeval.monitor.measure import ScoredModel, Visit, schema_of_scorer
 from pbgeval.monitor.monitor import Monitor
-from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
 from pbgeval.notation import Bucket, Side
 
 try:
@@ -90,9 +89,7 @@ def hold_out(
     Returns:
         A factory without the held-out triples, and the callback to train with.
     """
-    relation = MonitoredRelation("all", "all", "all", all_negs=all_entities)
-    schema = ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=factory.real_num_relations)
-    monitor = Monitor(schema, output, **settings)
+    monitor = Monitor(schema_of_scorer(factory.real_num_relations, all_entities=all_entities), output, **settings)
     training, _ = monitor.split(factory.mapped_triples, BUCKET)
     return factory.clone_and_exchange_triples(training), MonitorTrainingCallback(monitor, len(training))
 
@@ -149,8 +146,11 @@ class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN 
         self.model._free_graph_and_cache()
         summary = self.monitor.end_pass(epoch)
         if summary is not None and summary.average is not None:
-            found = {name: value for name, value in summary.average.metrics.items() if value is not None}
-            self.result_tracker.log_metrics(found, step=epoch, prefix="held_out")
+            self.result_tracker.log_metrics(
+                {name: value for name, value in summary.average.metrics.items() if value is not None},
+                step=epoch,
+                prefix="held_out",
+            )
         if self._stopper is not None:
             self._stopper.keep_if_best(epoch)
 
@@ -179,10 +179,11 @@ class MonitorStopper(Stopper):  # type: ignore[misc] # not installed where types
         self, callback: MonitorTrainingCallback, metric: str, patience: int, relative_delta: float, frequency: int
     ) -> None:
         super().__init__()
-        if not callback.monitor.is_on:
-            raise ConfigError("MonitorStopper: needs held-out triples; set eval_fraction above 0")
-        if frequency < 1:
-            raise ConfigError(f"MonitorStopper: expected frequency >= 1, got {frequency}")
+        raise_first(
+            ConfigError,
+            (not callback.monitor.is_on, "MonitorStopper: needs held-out triples; set eval_fraction above 0"),
+            (frequency < 1, f"MonitorStopper: expected frequency >= 1, got {frequency}"),
+        )
         callback.monitor.should_stop(metric, patience, relative_delta)  # refuses what it cannot judge by
         self.callback = callback
         self.metric, self.patience, self.relative_delta, self.frequency = metric, patience, relative_delta, frequency

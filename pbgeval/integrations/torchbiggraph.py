@@ -86,12 +86,11 @@ def train(
     """
     _refuse(config, output)
     model = model or make_model(config)
-    disabled = {Side.LHS: config.disable_lhs_negs, Side.RHS: config.disable_rhs_negs}
     defaults = {
         "eval_fraction": config.eval_fraction,
         "eval_num_batch_negs": config.eval_num_batch_negs,
         "eval_num_uniform_negs": config.eval_num_uniform_negs,
-        "sides": [side for side, is_disabled in disabled.items() if not is_disabled],
+        "sides": [side for side in ENDS if not side.pick(config.disable_lhs_negs, config.disable_rhs_negs)],
         "margin": config.margin,
         "batch_size": config.batch_size,
     }
@@ -130,8 +129,7 @@ class TrainerModel:
     def embeddings(self, entity_type: str, partition: int) -> Tensor:
         for side in ENDS:
             found: Tensor | None = self.model.get_embeddings(entity_type, _SIDES[side])
-            there = self.bucket.partition_of(side, self.num_partitions[entity_type])
-            if found is not None and there == partition:
+            if found is not None and self.bucket.partition_of(side, self.num_partitions[entity_type]) == partition:
                 return found
         raise AssertionError(f"partition {partition} of '{entity_type}' is not of bucket {tuple(self.bucket)}")
 
@@ -158,11 +156,16 @@ class _Hook:
 
     def bucket_is_loaded(self, edges: EdgeList, place: Bucket, path: int, chunk: int, num_chunks: int) -> EdgeList:
         """Hold edges out and measure them; return the others."""
-        columns = (edges.lhs.to_tensor(), edges.rel, edges.rhs.to_tensor())
-        split = self.monitor.split(columns, place, edge_path=path, edge_chunk=chunk)
-        epoch = self.iteration // num_chunks // len(self.config.edge_paths)
-        model = TrainerModel(self.model, self.monitor.schema.num_partitions, place)
-        visit = self.monitor.watch(epoch, place, model, edge_path=path, edge_chunk=chunk)
+        split = self.monitor.split(
+            (edges.lhs.to_tensor(), edges.rel, edges.rhs.to_tensor()), place, edge_path=path, edge_chunk=chunk
+        )
+        visit = self.monitor.watch(
+            self.iteration // num_chunks // len(self.config.edge_paths),
+            place,
+            TrainerModel(self.model, self.monitor.schema.num_partitions, place),
+            edge_path=path,
+            edge_chunk=chunk,
+        )
         with _all_threads(self.config):
             self._visit, self.last = visit.__enter__(), visit.key
         return edges if split.training_rows is None else edges[torch.from_numpy(split.training_rows)]
@@ -238,7 +241,6 @@ def _all_threads(config: ConfigSchema) -> Iterator[None]:
 
 def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
     featurized = [name for name, of in config.entities.items() if of.featurized]
-    is_checkpoint = output is not None and os.path.realpath(output) == os.path.realpath(config.checkpoint_path)
     rules = (
         (
             config.num_machines > 1,
@@ -251,7 +253,7 @@ def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
             "entities; train without it",
         ),
         (
-            is_checkpoint,
+            output is not None and os.path.realpath(output) == os.path.realpath(config.checkpoint_path),
             f"{output}: expected a folder of the monitor's own, got the checkpoint, where PyTorch-BigGraph "
             "writes a training_stats.json itself",
         ),

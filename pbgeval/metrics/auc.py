@@ -38,13 +38,10 @@ class PooledAuc:
         """Return the interval at a level as the report writes it; None where there is none."""
         if self.standard_error is None or not math.isfinite(self.standard_error):
             return None
-        critical = student_quantile(level, self.degrees_of_freedom)
-        if self.standard_error > 0.0:
-            low, high = wilson_ends(self.value, self.standard_error, critical)
-            return {"standard_error": self.standard_error, "low": low, "high": high}
-        low, high = unseen_ends(self.value, self.num_draws, critical)
-        # What an interval as wide would have: 0 is for what is exact.
-        return {"standard_error": max(high - self.value, self.value - low) / critical, "low": low, "high": high}
+        value, error, critical = self.value, self.standard_error, student_quantile(level, self.degrees_of_freedom)
+        low, high = wilson_ends(value, error, critical) if error > 0.0 else unseen_ends(value, self.num_draws, critical)
+        # Without an error, what an interval as wide would have: 0 is for what is exact.
+        return {"standard_error": error or max(high - value, value - low) / critical, "low": low, "high": high}
 
 
 def pooled_auc(
@@ -78,8 +75,11 @@ def pooled_auc(
     of_draws = 0.0 if all_true else _variance_of_mean(beaten_Q)
     of_draws += 0.0 if all_competing else _variance_of_mean(lost_C)
     if design is None:
-        sizes = [size for size, whole in ((num_true, all_true), (num_competing, all_competing)) if not whole]
-        return PooledAuc(value, math.sqrt(of_draws), num_draws=min(sizes))
+        return PooledAuc(
+            value,
+            math.sqrt(of_draws),
+            num_draws=min(size for size, whole in ((num_true, all_true), (num_competing, all_competing)) if not whole),
+        )
     if design.degrees_of_freedom < 1:
         return PooledAuc(value, math.inf)
     num_clusters, population = len(design.stratum_U), int(design.population_H.sum())
@@ -169,8 +169,9 @@ def pooled_classification(
     if not len(pool.true) or not len(pool.competing):
         return {**dict.fromkeys(NAMES), "num_scores": num_scores}, {}
     ascending = np.union1d(first_of_each(pool.true)[0], first_of_each(pool.competing)[0])
-    last = len(ascending) - 1
-    true, competing = (last - np.searchsorted(ascending, images) for images in (pool.true, pool.competing))
+    true, competing = (
+        len(ascending) - 1 - np.searchsorted(ascending, images) for images in (pool.true, pool.competing)
+    )
     positive_T: np.ndarray = np.bincount(true, minlength=len(ascending))
     negative_T: np.ndarray = np.bincount(competing, minlength=len(ascending))
     if not (sample.all_true and sample.all_competing):
@@ -247,8 +248,9 @@ def _intervals(
         parts = np.array([found[name] for found in replicates], np.float64)  # None: NaN
         if name == "num_scores" or value is None or np.isnan(parts).any():
             continue
-        spread = float(np.sum((parts - np.mean(parts)) ** 2))
-        error = math.sqrt(spread * unseen_share * (JACKKNIFE_GROUPS - 1) / JACKKNIFE_GROUPS)
+        error = math.sqrt(
+            float(np.sum((parts - np.mean(parts)) ** 2)) * unseen_share * (JACKKNIFE_GROUPS - 1) / JACKKNIFE_GROUPS
+        )
         if math.isfinite(error):
             low, high = _ends(value, error, critical, _RANGES.get(name, (0.0, 1.0)))
             intervals[name] = {"standard_error": error, "low": low, "high": high}

@@ -78,8 +78,10 @@ def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, side
         if any(bool(of_side[side].sums.any()) for side in sides):
             row: Row = dict(zip(GROUP_COLUMNS[name], group, strict=True))
             for label, stats in by_label(of_side, sides).items():
-                metrics = rank_metrics(stats.total, stats.layout.cutoffs, adjusted=True)
-                row |= {f"{label}.{key}": value for key, value in metrics.items()}
+                row |= {
+                    f"{label}.{key}": value
+                    for key, value in rank_metrics(stats.total, stats.layout.cutoffs, adjusted=True).items()
+                }
             rows.append(row)
     return rows
 
@@ -102,10 +104,11 @@ def _groups(name: str, grouped: GroupedStats, classes: GroupClasses) -> dict[Gro
     if name == "entity_types":
         return _unions(rows, {rel: tuple(of[rel] for of in types) for rel in rows})
     if name == "groups":  # a relation may be in several
-        by_group: dict[Group, SideSums] = {}
-        for group, relations in sorted(classes.groups.items()):
-            by_group |= _unions(rows, {rel: (group,) for rel in relations if rel in rows})
-        return by_group
+        return {
+            key: of_side
+            for group, relations in sorted(classes.groups.items())
+            for key, of_side in _unions(rows, {rel: (group,) for rel in relations if rel in rows}).items()
+        }
     class_R, labels = {
         "cardinality": (classes.cardinality_R, CARDINALITIES),
         "relation_frequency": (classes.frequency_R, FREQUENCY_CLASSES),

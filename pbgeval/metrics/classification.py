@@ -55,8 +55,8 @@ def confusion_counts(groups: ScoreGroups) -> tuple[Count, Count, Count, Count]:
         missing_T = positive_T.sum() - np.cumsum(positive_T + negative_T)
         rounding = 0 if missing_T.dtype.kind == "i" else _ROUNDING * (positive_T.sum() + negative_T.sum())
         num_above = int(np.argmax(missing_T <= rounding)) + 1
-    parts = (positive_T[:num_above], negative_T[:num_above], positive_T[num_above:], negative_T[num_above:])
-    tp, fp, fn, tn = (part.sum().item() for part in parts)
+    tp, fn = (part.sum().item() for part in np.split(positive_T, [num_above]))
+    fp, tn = (part.sum().item() for part in np.split(negative_T, [num_above]))
     return tp, fp, fn, tn
 
 
@@ -81,7 +81,6 @@ def confusion_metrics(tp: Count, fp: Count, fn: Count, tn: Count) -> dict[str, f
     tpr, fpr = ratio(tp, tp + fn), ratio(fp, fp + tn)
     fnr, tnr = ratio(fn, tp + fn), ratio(tn, fp + tn)
     ppv = ratio(tp, tp + fp)
-    informedness = None if tpr is None or tnr is None else tpr + tnr - 1.0
     return {
         "true_positive_rate": tpr,
         "true_negative_rate": tnr,
@@ -102,7 +101,7 @@ def confusion_metrics(tp: Count, fp: Count, fn: Count, tn: Count) -> dict[str, f
         ),
         "threat_score": ratio(tp, tp + fn + fp),
         "fowlkes_mallows_index": None if ppv is None or tpr is None else math.sqrt(ppv * tpr),
-        "informedness": informedness,
+        "informedness": None if tpr is None or tnr is None else tpr + tnr - 1.0,
         "matthews_correlation_coefficient": _matthews(tp, fp, fn, tn),
     }
 
@@ -186,10 +185,11 @@ def _precision_recall(groups: ScoreGroups) -> dict[str, float | None]:
         return dict.fromkeys(("average_precision_score", "area_under_the_precision_recall_curve"))
     above_T = np.cumsum(positive_T)
     precision_T = above_T / (above_T + np.cumsum(groups.negative_T))
-    before_T = np.append(1.0, precision_T[:-1])
     return {
         "average_precision_score": float((positive_T * precision_T).sum() / total),
-        "area_under_the_precision_recall_curve": float((positive_T * (precision_T + before_T)).sum() / (2 * total)),
+        "area_under_the_precision_recall_curve": float(
+            (positive_T * (precision_T + np.append(1.0, precision_T[:-1]))).sum() / (2 * total)
+        ),
     }
 
 

@@ -159,11 +159,16 @@ class RankDistribution:
         order = kept[np.argsort(rank[kept])]
         ranks_R, first_R = first_of_each(rank[order])
         weights = weight[order].tolist()
-        weight_R = np.array(
-            [fsum(weights[first:end]) for first, end in pairwise([*first_R.tolist(), len(weights)])], np.float64
-        )
         groups = groups or CandidateGroups.from_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
-        return cls(ranks_R, weight_R, groups, len(rank), is_weighted=True)
+        return cls(
+            ranks_R,
+            np.array(
+                [fsum(weights[first:end]) for first, end in pairwise([*first_R.tolist(), len(weights)])], np.float64
+            ),
+            groups,
+            len(rank),
+            is_weighted=True,
+        )
 
     @classmethod
     def from_counts(cls, ranks: KeyedSums, groups: CandidateGroups, *, doubled: bool = False) -> RankDistribution:

@@ -89,8 +89,13 @@ class DrawSums:
         def sums(weight_Q: np.ndarray, worth_of_ties: float) -> _ShareSums:
             weights_L = np.bincount(list_of_query, weight_Q, num_lists)
             weighted_L = np.bincount(list_of_query, weight_Q * (better_Q + worth_of_ties * tied_Q), num_lists)
-            products = (weighted_L * weighted_L, weighted_L * weights_L, weights_L * weights_L)
-            return _ShareSums(*(math.fsum(of.tolist()) for of in (weighted_L, weights_L, *products)))
+            return _ShareSums(
+                weighted=math.fsum(weighted_L.tolist()),
+                weights=math.fsum(weights_L.tolist()),
+                squares=math.fsum((weighted_L * weighted_L).tolist()),
+                products=math.fsum((weighted_L * weights_L).tolist()),
+                weight_squares=math.fsum((weights_L * weights_L).tolist()),
+            )
 
         parts = [sums(population_Q, worth) for worth in WORTH_OF_TIES.values()]
         parts.append(sums(np.ones_like(better_Q), WORTH_OF_TIES[RankType.REALISTIC.value]))

@@ -15,6 +15,7 @@ import torch
 from attrs import astuple, evolve, frozen
 from numpy.typing import NDArray
 
+from pbgeval.errors import raise_first
 from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights
 from pbgeval.metrics.names import UnknownMetricError, nearest_names, parse
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, known_rank_metrics
@@ -42,8 +43,7 @@ class RankMetrics:
         Raises:
             UnknownMetricError: no such metric (a KeyError); the message names the nearest.
         """
-        metric, distribution = self._find(name)
-        return metric.value(distribution)
+        return Metric.value(*self._find(name))
 
     def expectation(self, name: str) -> Value:
         """Return a metric's expectation by chance; None where there is no closed form.
@@ -51,8 +51,7 @@ class RankMetrics:
         Raises:
             UnknownMetricError: no such metric (a KeyError); the message names the nearest.
         """
-        metric, distribution = self._find(name)
-        return metric.expectation(distribution)
+        return Metric.expectation(*self._find(name))
 
     def variance(self, name: str) -> Value:
         """Return a metric's variance by chance; None where there is no closed form.
@@ -60,8 +59,7 @@ class RankMetrics:
         Raises:
             UnknownMetricError: no such metric (a KeyError); the message names the nearest.
         """
-        metric, distribution = self._find(name)
-        return metric.variance(distribution)
+        return Metric.variance(*self._find(name))
 
     def to_dict(self, cutoffs: Sequence[int] = (1, 3, 5, 10)) -> dict[str, Value]:
         """Return all metrics, `<rank type>.<metric>` -> value; None where it is undefined.
@@ -138,8 +136,7 @@ def from_ranks(
         metric = find_query_metric(name)
         if metric is None or metric.over_ties is None:
             return None
-        values_Q = shares_Q * metric.over_ties(best_Q, worst_Q)
-        return fsum(values_Q.tolist()) / fsum(shares_Q.tolist())
+        return fsum((shares_Q * metric.over_ties(best_Q, worst_Q)).tolist()) / fsum(shares_Q.tolist())
 
     distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=over_ties)
     return RankMetrics(distributions)
@@ -153,12 +150,13 @@ def _array(name: str, values: ArrayLike, length: int | None = None) -> NDArray[n
         array: NDArray[np.generic] = values.numpy()
     else:
         array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name}: expected one number for each query, got an array of shape {array.shape}")
-    if length is not None and len(array) != length:
-        raise ValueError(f"{name}: expected {length} numbers, as many as num_candidates, got {len(array)}")
-    if len(array) and array.dtype.kind not in "iuf":
-        raise ValueError(f"{name}: expected numbers of at most 64 bits, got {array.dtype}")
+    size = array.size
+    raise_first(
+        ValueError,
+        (array.ndim != 1, f"{name}: expected one number for each query, got an array of shape {array.shape}"),
+        (length not in (None, size), f"{name}: expected {length} numbers, as many as num_candidates, got {size}"),
+        (size and array.dtype.kind not in "iuf", f"{name}: expected numbers of at most 64 bits, got {array.dtype}"),
+    )
     return array
 
 
@@ -287,16 +285,14 @@ class ListedMetrics:
     def refusal(self, name: str) -> str | None:
         """Return why nothing can be said of a metric; None if something can."""
         key = parse(name, RankType.REALISTIC.value).metric
-        if self._num_listed == self._num_queries:
-            return None
         if self.absent is Absent.ZERO:
-            if key == "count" or key.startswith((_HITS, _RECIPROCAL)):
-                return None
-            return "has no value where a true entity that is not listed has no rank; choose absent = 'last' or 'bounds'"
-        metric = find_metric(key)
-        if self.absent is Absent.LAST or key == "count" or (metric is not None and metric.direction is not None):
-            return None
-        return "neither grows nor falls with every rank, so the lists tell nothing of it; choose absent = 'last'"
+            is_known = key.startswith((_HITS, _RECIPROCAL))
+            why = "has no value where a true entity that is not listed has no rank; choose absent = 'last' or 'bounds'"
+        else:
+            metric = find_metric(key)
+            is_known = self.absent is Absent.LAST or (metric is not None and metric.direction is not None)
+            why = "neither grows nor falls with every rank, so the lists tell nothing of it; choose absent = 'last'"
+        return None if is_known or key == "count" or self._num_listed == self._num_queries else why
 
     def to_dict(self, cutoffs: tuple[int, ...] = (1, 3, 5, 10)) -> dict[str, Bounds | str | None]:
         """Return for each `<rank type>.<metric>` its bounds, or why it has none."""

@@ -151,9 +151,8 @@ class _Clusters:
         scale = metric.slope * top
         low, high = (metric.start + scale * end for end in (low, high))
         low, high = min(low, value), max(high, value)
-        if agree:  # what a normal interval as wide would have: 0 is for what is exact
-            return Interval(value, max(high - value, value - low) / critical, low, high)
-        return Interval(value, scale * error, low, high)
+        # Where they agree, what a normal interval as wide would have: 0 is for what is exact.
+        return Interval(value, max(high - value, value - low) / critical if agree else scale * error, low, high)
 
     def _mean(self, metric: QueryMetric, rank_type: RankType) -> tuple[float, float, int]:
         """Return a ratio of sums over clusters, its variance and degrees of freedom."""
@@ -161,12 +160,15 @@ class _Clusters:
         denominator_U = self._cluster_sums(metric.counted(self.counts) * metric.denominator(VALUE_BITS))
         total = int(denominator_U.sum())
         value = int(numerator_U.sum()) / total
-        residual_U = (numerator_U - value * denominator_U) / (total / len(denominator_U))
-        return (value, *variance_of_mean(residual_U, self.design))
+        return (
+            value,
+            *variance_of_mean((numerator_U - value * denominator_U) / (total / len(denominator_U)), self.design),
+        )
 
     def _cluster_sums(self, values_Q: Tensor) -> np.ndarray:
-        sums_U = torch.zeros(len(self.design.stratum_U), dtype=torch.int64)
-        return sums_U.index_add_(0, self.cluster_Q, values_Q).numpy()
+        return (
+            torch.zeros(len(self.design.stratum_U), dtype=torch.int64).index_add_(0, self.cluster_Q, values_Q).numpy()
+        )
 
     def _num_independent(self) -> float:
         """Return how many independent queries of an endless population the sample is worth.
@@ -268,8 +270,7 @@ def student_quantile(level: float, degrees_of_freedom: int) -> float:
         high *= 2
     for _ in range(64):
         middle = (low + high) / 2
-        is_low = _student_probability(middle, degrees_of_freedom) < level
-        low, high = (middle, high) if is_low else (low, middle)
+        low, high = (middle, high) if _student_probability(middle, degrees_of_freedom) < level else (low, middle)
     return high
 
 
@@ -282,9 +283,7 @@ def _student_probability(t: float, degrees_of_freedom: int) -> float:
     for power in range(3 if odd else 2, degrees_of_freedom + 1, 2):
         total += term
         term *= cosine**2 * (power - 1) / power
-    if odd:
-        return 2 / math.pi * (angle + math.sin(angle) * total)
-    return math.sin(angle) * total
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
 # The interval of a sample after a round -> whether its target is met, and which round is needed if not.
@@ -348,8 +347,7 @@ def two_sided_probability(t: float, degrees_of_freedom: float) -> float:
         return math.erfc(abs(t) / math.sqrt(2.0))
     a, b = degrees_of_freedom / 2, 0.5
     x, rest = degrees_of_freedom / (degrees_of_freedom + t * t), t * t / (degrees_of_freedom + t * t)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)
-    front = math.exp(log_front)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
     if x < (a + 1) / (a + b + 2):
         return min(1.0, front * _continued_fraction(x, a, b) / a)
     return max(0.0, 1.0 - front * _continued_fraction(rest, b, a) / b)
@@ -357,14 +355,14 @@ def two_sided_probability(t: float, degrees_of_freedom: float) -> float:
 
 def _continued_fraction(x: float, a: float, b: float) -> float:
     """Evaluate the incomplete beta function's continued fraction by Lentz's method."""
-    denominator = _away_from_zero(1.0 - (a + b) * x / (a + 1.0))
-    c, d = 1.0, 1.0 / denominator
+    c, d = 1.0, 1.0 / _away_from_zero(1.0 - (a + b) * x / (a + 1.0))
     value = d
     for m in range(1, _MAX_TERMS):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         change = 1.0
-        for term in (even, odd):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
             d = 1.0 / _away_from_zero(1.0 + term * d)
             c = _away_from_zero(1.0 + term / c)
             change = c * d

@@ -262,21 +262,21 @@ class Selection:
     def from_names(cls, asked: Iterable[str]) -> Selection:
         """Take families and names as a user writes them; whether there are such metrics is not checked."""
         names = list(asked)
-        families = frozenset(name for name in names if name in METRIC_GROUPS)
-        return cls(families, tuple(split(name) for name in names if name not in METRIC_GROUPS))
+        return cls(
+            frozenset(name for name in names if name in METRIC_GROUPS),
+            tuple(split(name) for name in names if name not in METRIC_GROUPS),
+        )
 
     @property
     def names(self) -> list[str]:
         """The same choice as names that `of` takes, each once and in order."""
-        parts = {".".join(filter(None, (part.side, part.rank_type, part.metric))) for part in self.parts}
-        return sorted(self.families | parts)
+        return sorted(self.families | {".".join(filter(None, (of.side, of.rank_type, of.metric))) for of in self.parts})
 
     def has(self, key: str) -> bool:
         """Return whether a key of metrics.json is chosen; loss and NDCG always are."""
         found = split(key)
-        if self.families & _groups_of(found.metric) or found.metric == "loss" or found.metric.startswith(NDCG_PREFIXES):
-            return True
-        return any(part.covers(found) for part in self.parts)
+        always = found.metric == "loss" or found.metric.startswith(NDCG_PREFIXES)
+        return always or bool(self.families & _groups_of(found.metric)) or any(of.covers(found) for of in self.parts)
 
     def has_metric(self, metric: str) -> bool:
         """Whether a metric is chosen for any side and rank type."""
@@ -364,11 +364,9 @@ ALL_BY_DEFAULT = Selection.from_names(DEFAULT)
 
 def _groups_of(metric: str) -> set[str]:
     """Return the metric's groups; a metric computed only when named has none."""
-    if metric in _GROUPS_OF:
-        return _GROUPS_OF[metric]
-    if metric.startswith(NDCG_PREFIXES):
-        return {NDCG}
-    return set() if metric.startswith((POOLED_HITS, *_OPTIONAL)) else {RANK}
+    if metric.startswith((POOLED_HITS, *_OPTIONAL)):
+        return set()
+    return _GROUPS_OF.get(metric, {NDCG} if metric.startswith(NDCG_PREFIXES) else {RANK})
 
 
 _OPTIONAL = tuple(family.prefix for family in OPTIONAL_FAMILIES)

@@ -55,8 +55,10 @@ def ndcg_of_levels(
         cutoffs: each from 1; levels hold at least as many candidates as the greatest, or all there are.
         discount: of positions.
     """
-    places = range(1, max(cutoffs, default=1) + 1)
-    terms = [1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2)) for p in places]
+    terms = [
+        1.0 / math.log2(p + 1 if discount is Discount.STANDARD else max(p, 2))
+        for p in range(1, max(cutoffs, default=1) + 1)
+    ]
     weights = np.array([math.fsum(terms[:number]) for number in range(len(terms) + 1)])  # of the first places
     found_QK = _discounted(count_Qk, gain_Qk / np.maximum(count_Qk, 1), weights, cutoffs)
     ideal_QK = _discounted(ideal_QH, np.broadcast_to(gain_H.astype(np.float64), ideal_QH.shape), weights, cutoffs)
@@ -79,7 +81,8 @@ def _discounted(count_Qn: Integers, mean_Qn: Floats, weights: Floats, cutoffs: S
 
 # Statistics of queries for types -> NDCG by the names of the registry.
 
-VARIANTS = tuple((gain, discount) for gain in TypeGain for discount in (Discount.JK, Discount.STANDARD))
+# (number of the gain in `TypeGain`, discount), as NDCG_FAMILIES has them
+VARIANTS = tuple((gain, discount) for gain in range(len(TypeGain)) for discount in (Discount.JK, Discount.STANDARD))
 
 
 def num_values(cutoffs: Sequence[int]) -> int:
@@ -99,18 +102,24 @@ def type_values(
         gain_HG: gain at each distance.
         cutoffs: k of NDCG@k.
     """
-    kinds = [(list(TypeGain).index(gain), discount) for gain, discount in VARIANTS]
-    parts = [
-        ndcg_of_levels(count_Qk, gain_QkG[:, :, kind], ideal_QH, gain_HG[:, kind], cutoffs, discount)
-        for kind, discount in kinds
-    ]
-    return np.concatenate(parts, axis=1)
+    return np.concatenate(
+        [
+            ndcg_of_levels(count_Qk, gain_QkG[:, :, gain], ideal_QH, gain_HG[:, gain], cutoffs, discount)
+            for gain, discount in VARIANTS
+        ],
+        axis=1,
+    )
 
 
 def type_metrics(stats: TypeStats, cutoffs: Sequence[int], relation: int | None = None) -> dict[str, float | None]:
     """Return the mean NDCG of the queries of a relation, or of all: `ndcg_jk_at_10` and its like."""
-    keys = [f"{family.prefix}{cutoff}" for family in NDCG_FAMILIES for cutoff in cutoffs]
-    return dict(zip(keys, stats.means(relation), strict=True))
+    return dict(
+        zip(
+            [f"{family.prefix}{cutoff}" for family in NDCG_FAMILIES for cutoff in cutoffs],
+            stats.means(relation),
+            strict=True,
+        )
+    )
 
 
 # Ranked lists of entity types and the true ones of each query -> NDCG with the gains of a hierarchy.
@@ -181,11 +190,10 @@ def evaluate_types(
     lists = [_judge(taxonomy, protocol, width, true, ranking.get(query), counts) for query, true in truth.items()]
     counts["num_unasked"] = len(ranking.keys() - truth.keys())
     gains_QK, ideal_QK = (np.array([pair[at] for pair in lists]).reshape(-1, width) for at in (0, 1))
-    is_standard = protocol.discount is Discount.STANDARD
     of_cutoff = {}
     for cutoff in cutoffs:
         place_K = torch.arange(1, cutoff + 1, dtype=torch.float64)
-        divisor_K = torch.log2(place_K + 1.0 if is_standard else place_K.clamp(min=2.0))
+        divisor_K = torch.log2(place_K + 1.0 if protocol.discount is Discount.STANDARD else place_K.clamp(min=2.0))
         dcg, ideal = (
             (torch.from_numpy(of_QK[:, :cutoff]) / divisor_K).sum(1).tolist() for of_QK in (gains_QK, ideal_QK)
         )
@@ -220,14 +228,16 @@ def _judge(
     once = list(dict.fromkeys(names))
     found = [taxonomy.find(name) for name in dict.fromkeys(true) if name != root]
     known = tuple(sorted(type_ for type_ in found if type_ is not None))
-    counts["num_queries"] += 1
-    counts["num_missing"] += listed is None
-    counts["num_unknown_true_types"] += len(found) - len(known)
-    counts["num_undefined"] += not known
-    counts["num_on_one_branch"] += taxonomy.share_a_branch(known)
-    counts["num_repeated_types"] += len(names) - len(once)
-    counts["num_roots_listed"] += root in once
-    counts["num_unknown_listed_types"] += sum(taxonomy.find(name) is None and name != root for name in once)
+    counts.update(
+        num_queries=1,
+        num_missing=int(listed is None),
+        num_unknown_true_types=len(found) - len(known),
+        num_undefined=int(not known),
+        num_on_one_branch=int(taxonomy.share_a_branch(known)),
+        num_repeated_types=len(names) - len(once),
+        num_roots_listed=int(root in once),
+        num_unknown_listed_types=sum(taxonomy.find(name) is None and name != root for name in once),
+    )
     related = taxonomy.related(known)
 
     def gain(name: str) -> float:

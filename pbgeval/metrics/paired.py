@@ -82,11 +82,11 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
     for group in sums.groups:
         moments = sums.table[group]
         its_keys = [of_side.select_group(group if by_group else None) for of_side in keys]
-        of_metrics = []
-        for number, metric in enumerate(metrics):
-            variance = _variance(moments, number, its_keys)
-            of_metrics.append(_difference(metric, number, moments, variance, few[number].get(group)))
-        found.append(GroupDifferences(group, int(moments["num_S"].sum()), tuple(of_metrics)))
+        of_metrics = tuple(
+            _difference(metric, number, moments, _variance(moments, number, its_keys), few[number].get(group))
+            for number, metric in enumerate(metrics)
+        )
+        found.append(GroupDifferences(group, int(moments["num_S"].sum()), of_metrics))
     return found
 
 

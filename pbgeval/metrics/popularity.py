@@ -43,14 +43,15 @@ def popularity_groups(measure: str, count_Q: np.ndarray, frequency_Q: np.ndarray
         count_Q: in how many training edges, int64.
         frequency_Q: how many evaluated edges share each query's key, below `MAX_CLASSES`.
     """
-    stratum_Q = np.searchsorted(LIMITS, count_Q, "right")
-    return {measure: count_Q, _strata(measure): stratum_Q * MAX_CLASSES + frequency_Q}
+    return {measure: count_Q, _strata(measure): np.searchsorted(LIMITS, count_Q, "right") * MAX_CLASSES + frequency_Q}
 
 
 def limits_of(stratum: int) -> dict[str, int | None]:
     """Return the least and the greatest number of training edges of a stratum."""
-    at_most = int(LIMITS[stratum]) - 1 if stratum < len(LIMITS) else None
-    return {"at_least": int(LIMITS[stratum - 1]) if stratum else 0, "at_most": at_most}
+    return {
+        "at_least": int(LIMITS[stratum - 1]) if stratum else 0,
+        "at_most": int(LIMITS[stratum]) - 1 if stratum < len(LIMITS) else None,
+    }
 
 
 def popularity_section(grouped: GroupedStats, sides: Sequence[Side], headline: str) -> dict[str, Any]:
@@ -77,8 +78,10 @@ def _strata(measure: str) -> str:
 def _reciprocals(counted: Sequence[Counted], rank_type: RankType) -> tuple[int, int]:
     """Return the number of queries of both sides, and the sum of their reciprocal ranks in fixed point."""
     of_both = [of_label["both"] for _, of_label in counted]
-    numerators = (MEAN_RECIPROCAL_RANK.numerator(stats.total, rank_type) for stats in of_both)
-    return sum(stats.total(QUERIES) for stats in of_both), sum(numerators)
+    return (
+        sum(stats.total(QUERIES) for stats in of_both),
+        sum(MEAN_RECIPROCAL_RANK.numerator(stats.total, rank_type) for stats in of_both),
+    )
 
 
 def _half(counts: Sequence[Counted], rank_type: RankType) -> dict[str, Any] | None:
@@ -90,8 +93,11 @@ def _half(counts: Sequence[Counted], rank_type: RankType) -> dict[str, Any] | No
         of_count = _reciprocals([counted], rank_type)
         queries, reciprocals = queries + of_count[0], reciprocals + of_count[1]
         if 2 * reciprocals + error >= total:
-            shares = {"query_share": ratio(queries, num_queries), "mrr_share": ratio(reciprocals, total)}
-            return {"at_least": counted[0], **shares}
+            return {
+                "at_least": counted[0],
+                "query_share": ratio(queries, num_queries),
+                "mrr_share": ratio(reciprocals, total),
+            }
     return None
 
 
@@ -133,7 +139,8 @@ def _stratified(
         weight = math.fsum(w * of.total(QUERIES) for w, of in zip(weights, of_counts, strict=True))
         for metric in (metric for metric in layout.metrics if metric.is_share):  # the reciprocal rank, and hits
             unit = metric.denominator(FRACTION_BITS)
-            values = [metric.numerator(of.total, rank_type) / unit for of in of_counts]
-            total = math.fsum(w * value for w, value in zip(weights, values, strict=True))
+            total = math.fsum(
+                w * (metric.numerator(of.total, rank_type) / unit) for w, of in zip(weights, of_counts, strict=True)
+            )
             found[f"{label}.{rank_type.value}.{metric.name}"] = total / weight if weight else None
     return found

@@ -85,15 +85,13 @@ class Metric(Definition):
 
         None if there is no closed form.
         """
-        if self.compute_expectation is None or not distribution.total_weight:
-            return None
-        return self.compute_expectation(distribution)
+        compute = self.compute_expectation
+        return compute(distribution) if compute is not None and distribution.total_weight else None
 
     def variance(self, distribution: RankDistribution) -> Value:
         """Return the variance by chance; None as for `expectation`."""
-        if self.compute_variance is None or not distribution.total_weight:
-            return None
-        return self.compute_variance(distribution)
+        compute = self.compute_variance
+        return compute(distribution) if compute is not None and distribution.total_weight else None
 
 
 def quotient_or_zero(numerator: float, denominator: float) -> float:
@@ -284,8 +282,9 @@ def adjusted_index(
         return quotient_or_zero(_known(base.value(distribution)) - expected, 1.0 - expected)
 
     def variance(distribution: RankDistribution) -> float:
-        rest = 1.0 - _known(base.expectation(distribution))
-        return quotient_or_zero(_known(base.variance(distribution)), rest**2)
+        return quotient_or_zero(
+            _known(base.variance(distribution)), (1.0 - _known(base.expectation(distribution))) ** 2
+        )
 
     formula = f"(M - E) / (1 - E), M = {base.name}"
     return Metric(name, synonyms, 1, value_range, "0", formula, source, value, lambda _: 0.0, variance, base.is_linear)
@@ -350,11 +349,10 @@ ADJUSTED_METRICS = (
 
 def ndcg_at(gain: str, discount: str, cutoff: int) -> Definition:
     """Return NDCG of the types of a hierarchy, at a cut-off."""
-    name = f"{'' if gain == 'linear' else 'exponential_'}ndcg_{discount}_at_{cutoff}"
     of_type = "1 - d / depth" if gain == "linear" else "2^-d"
     divisor = "1 at p = 1, then log2(p)" if discount == "jk" else "log2(p + 1)"
     return Definition(
-        name,
+        f"{'' if gain == 'linear' else 'exponential_'}ndcg_{discount}_at_{cutoff}",
         (),
         1,
         SHARE,

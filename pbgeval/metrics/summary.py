@@ -184,8 +184,10 @@ def summarise(
     for label, stats in labelled.items():
         of_ranks = rank_metrics(stats.total, stats.layout.cutoffs)
         if histograms_of is not None:
-            of_distribution = all_rank_metrics(stats, histograms_of[label], selection.optional_metrics)
-            of_ranks = {**of_distribution, "query_auc": of_ranks["query_auc"]}
+            of_ranks = {
+                **all_rank_metrics(stats, histograms_of[label], selection.optional_metrics),
+                "query_auc": of_ranks["query_auc"],
+            }
         metrics |= {f"{label}.{name}": value for name, value in of_ranks.items()}
         of_pool, intervals_of_pool = _pool_metrics(stats, pools, keys_of[label], selection, only_auc=bucket is not None)
         metrics |= {f"{label}.{name}": value for name, value in of_pool.items()}
@@ -194,8 +196,12 @@ def summarise(
     num_edges = one_side.total("num_queries") + one_side.total("num_outside")
     if with_loss:
         metrics["both.loss"] = mean_loss(labelled["both"], num_edges)
-    chosen, chosen_intervals = selection.select(metrics), selection.select(intervals)
-    return Summary(num_edges, labelled["both"].total("num_queries"), chosen, chosen_intervals)
+    return Summary(
+        num_edges,
+        labelled["both"].total("num_queries"),
+        selection.select(metrics),
+        selection.select(intervals),
+    )
 
 
 def _pool_metrics(
@@ -210,11 +216,13 @@ def _pool_metrics(
     if only_auc or not (selection.classification or selection.pooled_cutoffs):
         return metrics, intervals
     pool = SortedPool.union([pools.pools[key] for key in keys])
-    whole = sample.all_true and sample.all_competing and sample.design is None
-    metrics |= pooled_hits(pool, selection.pooled_cutoffs, whole=whole)
+    metrics |= pooled_hits(
+        pool, selection.pooled_cutoffs, whole=sample.all_true and sample.all_competing and sample.design is None
+    )
     if selection.classification:
-        counts = stats.total("num_queries"), stats.total("num_competitors")
-        of_classifier, of_estimates = pooled_classification(pool, *counts, sample)
+        of_classifier, of_estimates = pooled_classification(
+            pool, stats.total("num_queries"), stats.total("num_competitors"), sample
+        )
         metrics, intervals = metrics | of_classifier, intervals | of_estimates
     return metrics, intervals
 
@@ -267,9 +275,11 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
         of_label = [(frequency, of_labels[label]) for frequency, of_labels in rows]
         metrics |= _metrics(label, grouped.layout, of_label, of_label)
-        sums = weighted_sums(grouped.layout, of_label)
-        of_sides = tuple(side for side in sides if side.is_in(label))
-        weighted = all_weighted_metrics(sums.__getitem__, grouped, of_sides)
+        weighted = all_weighted_metrics(
+            weighted_sums(grouped.layout, of_label).__getitem__,
+            grouped,
+            tuple(side for side in sides if side.is_in(label)),
+        )
         metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
     return metrics
 

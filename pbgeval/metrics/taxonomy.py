@@ -104,8 +104,9 @@ class Taxonomy:
 
     def related(self, true: Iterable[int]) -> RelatedTypes:
         """Return true types, their ancestors below the root, and their descendants."""
-        parts = [np.empty((2, 0), np.int64), *(self._related_to(type_) for type_ in sorted(set(true)))]
-        type_n, distance_n = np.concatenate(parts, axis=1)
+        type_n, distance_n = np.concatenate(
+            [np.empty((2, 0), np.int64), *(self._related_to(type_) for type_ in sorted(set(true)))], axis=1
+        )
         order = np.lexsort((distance_n, type_n))
         nearest = order[begins(type_n[order])]
         return RelatedTypes(type_n[nearest], distance_n[nearest])

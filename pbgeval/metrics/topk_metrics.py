@@ -158,20 +158,22 @@ class TopkSums:
         names = {QUERIES: OF_LISTS, ANSWERS: ("recall",)}
         strata = {kind: sorted({stratum for its, stratum, _ in self._of if its == kind}) for kind in names}
         found = self._means(QUERIES, strata[QUERIES], sides, OF_LISTS)
-        for kind in kinds:
-            found[kind] = [
+        return found | {
+            kind: [
                 {**limits_of(stratum), **self._means(kind, [stratum], sides, names[kind])} for stratum in strata[kind]
             ]
-        return found
+            for kind in kinds
+        }
 
     def _means(self, kind: str, strata: Sequence[int], sides: Sequence[Side], names: Sequence[str]) -> dict[str, Any]:
         sums = [{side: self._of.get((kind, stratum, side), Counter()) for side in sides} for stratum in strata]
-        of_side = {side: reduce(add, (of[side] for of in sums), Counter[str]()) for side in sides}
-        of_label = by_label(of_side, sides)
+        of_label = by_label({side: reduce(add, (of[side] for of in sums), Counter[str]()) for side in sides}, sides)
         forms = [*DENOMINATORS][: 2 if kind == QUERIES else 1]
-        counted = [DENOMINATORS[form] for form in forms]
         return {
-            **{name: {label: of[name] for label, of in of_label.items()} for name in counted},
+            **{
+                name: {label: of[name] for label, of in of_label.items()}
+                for name in map(DENOMINATORS.__getitem__, forms)
+            },
             **{
                 form: {
                     f"{label}.{name}_at_{k}": ratio(

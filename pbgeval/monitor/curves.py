@@ -33,11 +33,12 @@ METRIC = "mrr"  # PBG's name; records of both have it
 def judge_history(history: History, alarm_rate: float = 0.05, tolerance: float = 0.1) -> dict[PassKey, Judgement]:
     """Judge each pass by the differences between its buckets, as records do not follow single edges (decision 0017)."""
     test = GapTest(alarm_rate, tolerance)
-    judgements = {}
-    for key, of_pass in history.passes_of_visits.items():
-        visits = _bucket_visits(of_pass, METRIC).items()
-        judgements[key] = test.judge({(key.edge_path, key.edge_chunk, bucket): visit for bucket, visit in visits})
-    return judgements
+    return {
+        key: test.judge(
+            {(key.edge_path, key.edge_chunk, of): visit for of, visit in _bucket_visits(of_pass, METRIC).items()}
+        )
+        for key, of_pass in history.passes_of_visits.items()
+    }
 
 
 def _bucket_visits(visits: Iterable[VisitRecord], metric: str) -> dict[Bucket, BucketVisit]:
@@ -139,8 +140,9 @@ class Curves:
         visits = {place: {at: after for at, _, after in of_place} for place, of_place in self.teeth.items()}
         shared = [(self.counts[place], of) for place, of in visits.items() if of.keys() >= set(ends)]
         counts_B = np.array([count for count, _ in shared])
-        falls = [self._sign * (of[ends[0]] - of[ends[1]]) for _, of in shared]
-        fall = Change.from_buckets(counts_B / counts_B.sum(), falls)
+        fall = Change.from_buckets(
+            counts_B / counts_B.sum(), [self._sign * (of[ends[0]] - of[ends[1]]) for _, of in shared]
+        )
         level = ERROR_RATE / ends[1]
         if fall.error is None:
             since = self.passes[ends[0] : ends[1] + 1]
@@ -201,20 +203,17 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     for number, (key, visits) in enumerate(history.passes_of_visits.items()):
         of_buckets = _bucket_visits(visits, metric)
         record = records.get(key)
-        verdict = verdicts.get(key, "too_early")
-        details = (None if record is None else record.details) or PassDetails(verdict=verdict)
-        gap_errors = {name: of.standard_error for name, of in details.gap.items()}
-        generalization_errors = {name: of.standard_error for name, of in details.generalization.items()}
+        details = (None if record is None else record.details) or PassDetails(verdict=verdicts.get(key, "too_early"))
         rows.append(
             PassRow(
                 key,
                 _mean([(visit.num_queries, visit.before) for visit in of_buckets.values()]),
                 _mean([(visit.num_queries, visit.after) for visit in of_buckets.values()]),
                 _of_both(details.training or {}, metric),
-                _of_both(gap_errors, metric),
+                _of_both({name: of.standard_error for name, of in details.gap.items()}, metric),
                 details.verdict,
                 sum(visit.details is not None and visit.details.diverged for visit in visits),
-                _of_both(generalization_errors, metric),
+                _of_both({name: of.standard_error for name, of in details.generalization.items()}, metric),
                 is_finished=record is not None or not any(visit.details for visit in visits),
             )
         )
@@ -224,8 +223,9 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
                 counts[place] = visit.num_queries // 2
                 teeth.setdefault(place, []).append((number, visit.before, visit.after))
     if not teeth:
-        measured = (visit.after.metrics for visit in history.visits if visit.after is not None)
-        found = sorted({name for metrics in measured for name in metrics if name in TRAINING_METRICS})
+        found = sorted(
+            {name for of in history.visits if of.after for name in of.after.metrics if name in TRAINING_METRICS}
+        )
         names = ", ".join(map(both_names, found)) or "no held-out edges at all"
         raise DataError(f"expected records of held-out edges with '{both_names(metric)}', found {names}")
     return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()}, counts)
@@ -239,8 +239,11 @@ def _mean(values: Sequence[tuple[int, float]]) -> float | None:
 
 def _of_both(values: Values, metric: str) -> float | None:
     """Return the figure of PBG's name (of pessimistic ranks), or of the rank type that there is."""
-    of_ranks = [f"both.{kind}.{PBG_NAMES.get(metric)}" for kind in ("pessimistic", "realistic", "optimistic")]
-    keys = of_ranks if metric in PBG_NAMES else [metric, f"both.{metric}"]
+    keys = (
+        [f"both.{kind}.{PBG_NAMES.get(metric)}" for kind in ("pessimistic", "realistic", "optimistic")]
+        if metric in PBG_NAMES
+        else [metric, f"both.{metric}"]
+    )
     return next((float(value) for value in map(values.get, keys) if value is not None), None)
 
 
@@ -257,5 +260,6 @@ def read_curves(records: Path, metric: str, warn: Callable[[str], None]) -> Curv
         DataError: they have no held-out edges with this metric.
     """
     history = read_history(records, warn)
-    verdicts = {key: judgement.verdict.value for key, judgement in judge_history(history).items()}
-    return curves_of(history, verdicts, metric)
+    return curves_of(
+        history, {key: judgement.verdict.value for key, judgement in judge_history(history).items()}, metric
+    )

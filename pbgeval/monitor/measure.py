@@ -43,6 +43,12 @@ from pbgeval.storage.edges import EdgeBlock
 # A model that scores queries by number -> what a monitor reads, in the place of tables of vectors.
 
 
+def schema_of_scorer(num_relations: int, *, all_entities: bool) -> ModelSchema:
+    """Return the schema of a model that scores queries itself, so that the comparator is not asked."""
+    relation = MonitoredRelation("all", "all", "all", all_negs=all_entities)
+    return ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=num_relations)
+
+
 @define(eq=False)
 class ScoredModel:
     """Any model that is asked for the scores of queries (`Scorer`): one entity type, one partition, any relations.
@@ -59,9 +65,7 @@ class ScoredModel:
         Args:
             all_entities: held-out edges are ranked among all entities, not among sampled ones.
         """
-        relation = MonitoredRelation("all", "all", "all", all_negs=all_entities)
-        # The comparator is not asked: the model is.
-        return ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=self.scorer.num_relations)
+        return schema_of_scorer(self.scorer.num_relations, all_entities=all_entities)
 
     def relation(self, lhs_type: str, rhs_type: str) -> ScorerRelation:
         """Return what scores the edges of all relations.
@@ -129,8 +133,11 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
     pools = {side: ScorePool() for side in protocol.sides}
     origin = EdgeOrigin(f"held-out edges of bucket {tuple(bucket)}", edge_path, bucket)
     lists = protocol.lists
-    cut = slice_units(0, bucket, edges.num_edges, 1) if lists.pbg_semantics else None
-    for unit in cut or window_units(0, bucket, edges.num_edges, lists.window_rows()):
+    for unit in (
+        slice_units(0, bucket, edges.num_edges, 1)
+        if lists.pbg_semantics
+        else window_units(0, bucket, edges.num_edges, lists.window_rows())
+    ):
         rows = slice(unit.start, unit.stop)
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
         for side, result in bucket_pass(block, origin, tables, settings).items():
@@ -141,8 +148,9 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
     auc = pooled_auc([pool.sort() for pool in pools.values()], all_true=True, all_competing=False)
     order, chunk_E = chunks_of_edges(protocol, edges)
     values = QueryValues.from_counts([RankCounts(*of.unbind()) for of in counts.values()], protocol.headline, order)
-    errors = ClusterSums.from_values(values, chunk_E)
-    phase = PhaseSums.from_stats(stats, errors, None if auc is None else auc.value, edges.num_edges)
+    phase = PhaseSums.from_stats(
+        stats, ClusterSums.from_values(values, chunk_E), None if auc is None else auc.value, edges.num_edges
+    )
     return Measurement(phase, values, chunk_E)
 
 
@@ -180,10 +188,8 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: EdgeBlock) -> tuple[np.nda
 
 def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSettings:
     schema = protocol.schema
-    whole = [relation for relation in schema.relations if relation.all_negs]
-    ends = [(side.pick(of.lhs, of.rhs), side) for of in whole for side in ENDS]
+    ends = [(side.pick(of.lhs, of.rhs), side) for of in schema.relations if of.all_negs for side in ENDS]
     longest = max([protocol.lists.longest_list, *(tables[end].num_rows for end in ends)])
-    rate = min(AUC_CELLS_PER_QUERY / max(longest, 1), 0.5)
     return PassSettings(
         layout=protocol.layout,
         relations=tuple(_relation(schema, index, model, tables) for index in range(len(schema.relations))),
@@ -191,7 +197,9 @@ def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSe
         lists=protocol.lists,
         seed=protocol.seed,
         sides=protocol.sides,
-        auc=AucSampling(rate, 1.0, FIRST_POSITION_WORD + AUC_CELLS_PER_QUERY + 1),
+        auc=AucSampling(
+            min(AUC_CELLS_PER_QUERY / max(longest, 1), 0.5), 1.0, FIRST_POSITION_WORD + AUC_CELLS_PER_QUERY + 1
+        ),
         loss=protocol.loss,
     )
 
@@ -202,16 +210,18 @@ def _relation(schema: ModelSchema, index: int, model: Model, tables: Tables) -> 
     if isinstance(model, ScoredModel):
         return Relation(model.relation(of.lhs, of.rhs), policy, torch.float64)
     sides = ENDS if schema.dynamic else (Side.RHS,)
-    scorer = RelationScorer(
-        name=of.name,
-        operator=of.operator,
-        parameters={side: _parameters(schema, index, side, model, tables) for side in sides},
-        comparator=Comparator(schema.comparator, schema.bias),
-        dynamic=schema.dynamic,
-        lhs_type=of.lhs,
-        rhs_type=of.rhs,
+    return Relation(
+        RelationScorer(
+            name=of.name,
+            operator=of.operator,
+            parameters={side: _parameters(schema, index, side, model, tables) for side in sides},
+            comparator=Comparator(schema.comparator, schema.bias),
+            dynamic=schema.dynamic,
+            lhs_type=of.lhs,
+            rhs_type=of.rhs,
+        ),
+        policy,
     )
-    return Relation(scorer, policy)
 
 
 def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, tables: Tables) -> Parameters:
@@ -226,8 +236,10 @@ def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, table
     for name, shape in shapes.items():
         found = tuple(given[name].shape) if name in given else None
         if found != shape:
-            place = f"operators[{index}, Side.{side.name}]['{name}']"
-            raise DataError(f"{where}: expected {place} of shape {shape}, got {found or 'none'}")
+            raise DataError(
+                f"{where}: expected operators[{index}, Side.{side.name}]['{name}'] of shape {shape}, "
+                f"got {found or 'none'}"
+            )
         parameters[name] = given[name].detach().to(tables[of.rhs, Side.RHS].device, torch.float32)
         if not bool(torch.isfinite(parameters[name]).all()):
             raise UnrankableError(f"{where}: expected finite numbers as '{name}', got NaN or infinity")
@@ -235,8 +247,11 @@ def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, table
 
 
 def _tables(schema: ModelSchema, bucket: Bucket, model: Model) -> Tables:
-    ends = [(side.pick(of.lhs, of.rhs), side) for of in schema.relations for side in ENDS]
-    places = {(name, side): (name, bucket.partition_of(side, schema.num_partitions[name])) for name, side in ends}
+    places = {
+        (name, side): (name, bucket.partition_of(side, schema.num_partitions[name]))
+        for of in schema.relations
+        for name, side in ((of.lhs, Side.LHS), (of.rhs, Side.RHS))
+    }
     checked = {place: _table(schema, *place, model) for place in dict.fromkeys(places.values())}
     return {end: checked[place] for end, place in places.items()}
 
@@ -246,8 +261,10 @@ def _table(schema: ModelSchema, name: str, partition: int, model: Model) -> Enti
     vector_D = model.global_embedding(name)
     table = EntityTable(name, partition, embeddings_ND, max_norm=schema.max_norm)
     if embeddings_ND.ndim != 2 or not embeddings_ND.is_floating_point():
-        found = f"{tuple(embeddings_ND.shape)} of {embeddings_ND.dtype}"
-        raise DataError(f"{table.label}: expected embeddings (N, D) of a floating-point type, got {found}")
+        raise DataError(
+            f"{table.label}: expected embeddings (N, D) of a floating-point type, got {tuple(embeddings_ND.shape)} of "
+            f"{embeddings_ND.dtype}"
+        )
     if vector_D is not None:
         table = evolve(table, global_embedding_D=vector_D.detach().to(embeddings_ND.device, torch.float32))
         if not bool(torch.isfinite(vector_D).all()):
@@ -325,8 +342,11 @@ class Visit:
         if before is not None and after is not None:
             begun = time.perf_counter()
             protocol, values = self.protocol, after.values
-            zero = PhaseSums.zero(protocol.layout, protocol.sides)
-            phases = (before.phase, after.phase, zero if training is None else training.phase)
+            phases = (
+                before.phase,
+                after.phase,
+                PhaseSums.zero(protocol.layout, protocol.sides) if training is None else training.phase,
+            )
             reciprocal_ranks = before.values.values_EM[:, 0], values.values_EM[:, 0]
             self.followed = followed = Followed.then(self.followed, self.key.epoch, *reciprocal_ranks)
             changes = [values - before.values]
@@ -344,8 +364,10 @@ class Visit:
         begun = time.perf_counter()
         try:
             schema, model = self.protocol.schema, self.model
-            first = self.bucket.partition_of(Side.LHS, schema.num_partitions[schema.relations[0].lhs])
-            device = model.embeddings(schema.relations[0].lhs, first).device
+            device = model.embeddings(
+                schema.relations[0].lhs,
+                self.bucket.partition_of(Side.LHS, schema.num_partitions[schema.relations[0].lhs]),
+            ).device
             # The trainer's settings of torch stay as they are.
             with threads_put_back(), full_precision(), torch.no_grad():
                 check_kernels(device)  # equal candidates tie (decision 0004)

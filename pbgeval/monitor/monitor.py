@@ -27,7 +27,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.cluster.team import Team
-from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, known_rank_metrics
 from pbgeval.monitor.measure import Followed, MonitorProtocol, Visit
@@ -102,8 +102,9 @@ def best_pass(figures: Sequence[Values], metric: str, headline: str, relative_de
     found = find_metric(name)
     direction = _HIGHER_IS_BETTER.get(name, None if found is None else found.direction)
     if direction is None:
-        known = [] if found else [of.name for of in known_rank_metrics(CUTOFFS)]
-        nearest = names.nearest_names(metric, names.parse(metric, headline), known)
+        nearest = names.nearest_names(
+            metric, names.parse(metric, headline), [] if found else [of.name for of in known_rank_metrics(CUTOFFS)]
+        )
         what = "is neither better high nor better low" if found else f"is not a metric of the monitor{nearest}"
         raise ConfigError(f"should_stop: '{metric}' {what}")
     keys = {key for values in figures for key in values}
@@ -341,10 +342,11 @@ class Monitor:
         Raises:
             ConfigError: no such metric, or arguments out of range.
         """
-        if when not in ("before", "after"):
-            raise ConfigError(f"should_stop: expected when = before or after, got {when!r}")
-        if patience < 1:
-            raise ConfigError(f"should_stop: expected patience >= 1, got {patience}")
+        raise_first(
+            ConfigError,
+            (when not in ("before", "after"), f"should_stop: expected when = before or after, got {when!r}"),
+            (patience < 1, f"should_stop: expected patience >= 1, got {patience}"),
+        )
         figures = [past.figures(when) for past in self._past]
         best = best_pass(figures, metric, self.headline.value, relative_delta)
         return len(figures) - (-1 if best is None else best) - 1 >= patience
@@ -386,8 +388,11 @@ class Monitor:
             self._team.sum_(tensor)
         if sums.buckets[:, 0].any():  # visits of others, perhaps, while this worker had none that could have told
             self._rewind(key)
-        found = enumerate(sums.bucket_visits())
-        visits = {(key.edge_path, key.edge_chunk, bucket): visit for bucket, visit in found if visit is not None}
+        visits = {
+            (key.edge_path, key.edge_chunk, bucket): visit
+            for bucket, visit in enumerate(sums.bucket_visits())
+            if visit is not None
+        }
         gap, gained, lost = sums.clusters
         # A bucket that another worker visited last time is not followed edge by edge.
         is_followed = gained.num_queries(MEAN_RECIPROCAL_RANK) >= gap.num_queries(MEAN_RECIPROCAL_RANK)
@@ -419,16 +424,15 @@ class Monitor:
         """Forget the passes from this one on if it is over or of an earlier epoch."""
         if all(of.key != key and of.key.epoch <= key.epoch for of in self._past):
             return
-        kept = [of for of in self._past if of.key < key]
-        num_past = len(self._past)
+        past, self._past = self._past, []
         self._test = GapTest(self._test.alarm_rate, self._test.tolerance)
-        self._past = []
-        for past in kept:
-            self._remember(past)
+        for of in past:
+            if of.key < key:
+                self._remember(of)
         self._followed.clear()
         self._warn(
             f"epoch {key.epoch} is trained again: what was recorded of it and of later passes "
-            f"({plural(num_past - len(kept), 'pass', 'passes')}) is left out; a folder for each run keeps both"
+            f"({plural(len(past) - len(self._past), 'pass', 'passes')}) is left out; a folder for each run keeps both"
         )
 
     def _remember(self, past: PastPass) -> None:
@@ -437,8 +441,8 @@ class Monitor:
         self._test.num_tests += past.details.level is not None
 
     def _no_sums(self) -> PassSums:
-        grid, protocol = self.schema.grid, self._protocol
-        return PassSums.zero(protocol.layout, protocol.sides, grid.lhs * grid.rhs)
+        grid = self.schema.grid
+        return PassSums.zero(self._protocol.layout, self._protocol.sides, grid.lhs * grid.rhs)
 
     def _append(self, record: VisitRecord | PassRecord) -> None:
         for number, sink in enumerate(self._sinks):
@@ -454,8 +458,11 @@ class Monitor:
 
     def _resume(self, folder: Path) -> None:
         """Go on from the records of an earlier process; of its errors only those between buckets."""
-        has_records = self.worker == 0 and folder.is_dir() and any(folder.glob("training_stats*.json"))
-        history = self._team.broadcast_object(read_history(folder, self._warn) if has_records else History((), ()))
+        history = self._team.broadcast_object(
+            read_history(folder, self._warn)
+            if self.worker == 0 and folder.is_dir() and any(folder.glob("training_stats*.json"))
+            else History((), ())
+        )
         prefix = f"both.{self.headline.value}."
         visits = dict[PassKey, dict[Place, BucketVisit]]()
         for visit in history.visits:

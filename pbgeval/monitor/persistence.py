@@ -86,8 +86,7 @@ class ClusterSums:
         """Make them from the values of edges; `chunk_E` tells which share their negatives, ascending."""
         if not len(chunk_E):
             return cls.zero()
-        starts = np.flatnonzero(np.diff(chunk_E, prepend=-1))
-        both = [_sums(of_edges, np.arange(len(chunk_E))), _sums(of_edges, starts)]
+        both = [_sums(of_edges, np.arange(len(chunk_E))), _sums(of_edges, np.flatnonzero(np.diff(chunk_E, prepend=-1)))]
         return cls(torch.from_numpy(np.concatenate(both)))
 
     def num_queries(self, metric: QueryMetric) -> int:
@@ -135,8 +134,7 @@ def _sums(of_edges: QueryValues, starts: np.ndarray) -> np.ndarray:
 def _limbs(products_CM: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round to whole numbers and add them up in two parts: low + high * 2^_LIMB, each exact."""
     high_CM = np.floor(products_CM * 2.0**-_LIMB)
-    low_CM = np.rint(products_CM - high_CM * 2.0**_LIMB)
-    return low_CM.astype(np.int64).sum(0), high_CM.astype(np.int64).sum(0)
+    return np.rint(products_CM - high_CM * 2.0**_LIMB).astype(np.int64).sum(0), high_CM.astype(np.int64).sum(0)
 
 
 MIN_BUCKETS = 4  # for an error that comes from the differences between them
@@ -231,15 +229,17 @@ class GapTest:
         margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
         sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
-        verdict = Verdict.UNDECIDED
-        if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
-            verdict = Verdict.VANISHED
-        elif Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
-            verdict = Verdict.SHRINKING
-        # Both have to be significant, so the level is that of either; half of it for each direction.
-        elif any(all(of.exceeds(margin, level / 2, sign) for of in (gained, lost)) for sign in (1.0, -1.0)):
-            verdict = Verdict.PERSISTS
-        return Judgement(verdict, gained.value, lost.value, level)
+        directions = (1.0, -1.0)
+        holds = {
+            Verdict.VANISHED: all(gained.exceeds(-margin, self.alarm_rate, of) for of in directions),
+            Verdict.SHRINKING: Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate),
+            # Both have to be significant, so the level is that of either; half of it for each direction.
+            Verdict.PERSISTS: any(
+                gained.exceeds(margin, level / 2, of) and lost.exceeds(margin, level / 2, of) for of in directions
+            ),
+            Verdict.UNDECIDED: True,
+        }
+        return Judgement(next(verdict for verdict in holds if holds[verdict]), gained.value, lost.value, level)
 
 
 @frozen
@@ -253,8 +253,7 @@ class Change:
     @classmethod
     def from_buckets(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> Change:
         """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
-        values_B = np.array(values)
-        num_buckets = len(values)
+        values_B, num_buckets = np.array(values), len(values)
         mean = float(shares_B @ values_B)
         error = None if pooled is None else pooled.estimate(MEAN_RECIPROCAL_RANK).standard_error
         if pooled is not None and error is not None:
@@ -363,11 +362,9 @@ class PassSums:
             clusters: the same.
             headline: the rank type of the bucket's row.
         """
-        row = [1, 0, phases[AFTER].stats["both"].total("num_queries")]
-        for phase in phases[:TRAINING]:
-            name = f"{headline.value}.{MEAN_RECIPROCAL_RANK.name}"
-            row += [phase.stats["both"].total(f"{name}.{part}") for part in ("low", "high")]
-        return cls(phases, clusters, torch.tensor([row]))
+        columns = [f"{headline.value}.{MEAN_RECIPROCAL_RANK.name}.{part}" for part in ("low", "high")]
+        sums = [phase.stats["both"].total(column) for phase in phases[:TRAINING] for column in columns]
+        return cls(phases, clusters, torch.tensor([[1, 0, phases[AFTER].stats["both"].total("num_queries"), *sums]]))
 
     def add(self, visit: PassSums, bucket: int) -> None:
         """Add a visit to a bucket."""
@@ -391,9 +388,8 @@ class PassSums:
             gap[key] = self.clusters[0].estimate(metric)
             held_out, of_training = (phase.errors.estimate(metric) for phase in (after, training))
             if held_out.value is not None and of_training.value is not None:
-                error = None
-                if held_out.standard_error is not None and of_training.standard_error is not None:
-                    error = (held_out.standard_error**2 + of_training.standard_error**2) ** 0.5
+                errors = [of.standard_error for of in (held_out, of_training) if of.standard_error is not None]
+                error = (errors[0] ** 2 + errors[1] ** 2) ** 0.5 if len(errors) == 2 else None
                 generalization[key] = Estimate(of_training.value - held_out.value, error)
         return {
             "before": before.values(with_loss=with_loss),
@@ -405,12 +401,12 @@ class PassSums:
 
     def bucket_visits(self) -> list[BucketVisit | None]:
         """Return the mean reciprocal ranks of each bucket; None where nothing was measured."""
-        found: list[BucketVisit | None] = []
-        for _, diverged, queries, *limbs in self.buckets.tolist():
-            sums = (low + (high << LIMB_BITS) for low, high in (limbs[:2], limbs[2:]))
-            found.append(
-                None
-                if diverged or not queries
-                else BucketVisit(queries, *(of / (queries << FRACTION_BITS) for of in sums))
+        return [
+            None
+            if diverged or not queries
+            else BucketVisit(
+                queries,
+                *((low + (high << LIMB_BITS)) / (queries << FRACTION_BITS) for low, high in (limbs[:2], limbs[2:])),
             )
-        return found
+            for _, diverged, queries, *limbs in self.buckets.tolist()
+        ]

@@ -114,12 +114,13 @@ class VisitRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""
-        figures = zip(FIGURES, (self.stats, self.before, self.after), strict=True)
         return {
             "lhs_partition": self.bucket.lhs,
             "rhs_partition": self.bucket.rhs,
             "index": self.index,
-            **{name: of and asdict(of) for name, of in figures},
+            **{
+                name: of and asdict(of) for name, of in zip(FIGURES, (self.stats, self.before, self.after), strict=True)
+            },
             **dict(zip(KEYS, astuple(self.key), strict=True)),
             **_ours(self.details),
         }
@@ -306,8 +307,10 @@ def read_history(path: str | os.PathLike[str], warn: Callable[[str], None] = LOG
         if not any(key <= record.key and record.index < index for key, index in own or of_any)
     ]
     kept.sort(key=lambda record: (record.key, record.index if isinstance(record, VisitRecord) else 0))
-    visits = tuple(record for record in kept if isinstance(record, VisitRecord))
-    return History(visits, tuple(record for record in kept if isinstance(record, PassRecord)))
+    return History(
+        tuple(record for record in kept if isinstance(record, VisitRecord)),
+        tuple(record for record in kept if isinstance(record, PassRecord)),
+    )
 
 
 def _restarts(records: list[VisitRecord | PassRecord]) -> Iterator[tuple[PassKey, int]]:

@@ -105,14 +105,16 @@ class ModelSchema:
         ]
         for relation in self.relations:
             expected = f"expected an operator of {', '.join(OPERATORS)}, got {relation.operator!r}"
-            rows.append((relation.operator not in OPERATORS, f"relation '{relation.name}': {expected}"))
             rows += [
-                (
-                    self.num_partitions.get(entity_type, 0) < 1,
-                    f"num_partitions: expected those of entity type '{entity_type}' of relation "
-                    f"'{relation.name}', at least 1, got {self.num_partitions.get(entity_type)}",
-                )
-                for entity_type in (relation.lhs, relation.rhs)
+                (relation.operator not in OPERATORS, f"relation '{relation.name}': {expected}"),
+                *(
+                    (
+                        self.num_partitions.get(entity_type, 0) < 1,
+                        f"num_partitions: expected those of entity type '{entity_type}' of relation "
+                        f"'{relation.name}', at least 1, got {self.num_partitions.get(entity_type)}",
+                    )
+                    for entity_type in (relation.lhs, relation.rhs)
+                ),
             ]
         faults = [message for is_wrong, message in rows if is_wrong]
         if faults:

@@ -101,24 +101,41 @@ def linear(label: str, low: float, high: float, start: float = HEIGHT - BOTTOM, 
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     last = max(last, first + 1)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    ticks = tuple((at * step, rounded(at * step, decimals)) for at in range(first, last + 1))
-    return Axis(label, first * step, last * step, start, end, ticks)
+    return Axis(
+        label,
+        first * step,
+        last * step,
+        start,
+        end,
+        tuple((at * step, rounded(at * step, decimals)) for at in range(first, last + 1)),
+    )
 
 
 def decades(label: str, highest: float) -> Axis:
     """Return a logarithmic axis from 1 to the highest value, which is above 1."""
     high = math.log10(highest)
     step = -(-int(high + 1e-9) // 7) or 1
-    ticks = tuple((float(power), f"{10**power:,}") for power in range(0, int(high + 1e-9) + 1, step))
-    return Axis(label, 0.0, high, LEFT, WIDTH - RIGHT, ticks)
+    return Axis(
+        label,
+        0.0,
+        high,
+        LEFT,
+        WIDTH - RIGHT,
+        tuple((float(power), f"{10**power:,}") for power in range(0, int(high + 1e-9) + 1, step)),
+    )
 
 
 def counted(label: str, names: Sequence[str], start: float, end: float, room: float) -> Axis:
     """Return an axis of one thing after the other, and as many of their names as fit if each takes so much room."""
     num = max(len(names), 1)
-    step = math.ceil(room * num / abs(end - start))
-    ticks = tuple((float(at), names[at]) for at in range(0, len(names), step))
-    return Axis(label, -0.5, num - 0.5, start, end, ticks)
+    return Axis(
+        label,
+        -0.5,
+        num - 0.5,
+        start,
+        end,
+        tuple((float(at), names[at]) for at in range(0, len(names), math.ceil(room * num / abs(end - start)))),
+    )
 
 
 def _kinds(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -141,8 +158,7 @@ class SideRanks:
 
     def num_below(self, ranks: np.ndarray) -> np.ndarray:
         """Return how many queries rank below each of these ranks, int64."""
-        sums = np.concatenate([[0], np.cumsum(self.count_K)])
-        return sums[np.searchsorted(self.rank_K, ranks, side="left")]
+        return np.concatenate([[0], np.cumsum(self.count_K)])[np.searchsorted(self.rank_K, ranks, side="left")]
 
 
 def ranks_by_side(rows: Iterable[Row], rank_type: str) -> list[SideRanks]:
@@ -189,17 +205,16 @@ def cumulative_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
     x = decades("k", float(bin_edges(sides)[-1]))
     logs = np.append(np.arange(0.0, x.high, 1 / _POINTS_PER_DECADE), x.high)
     ranks = np.nextafter(10.0**logs * (1 + 1e-12), np.inf)  # an integer that the power misses by rounding counts
-    lines = [
-        Line(kind, tuple(zip(logs.tolist(), (of.num_below(ranks) / of.count_K.sum()).tolist(), strict=True)))
-        for kind, of in enumerate(sides)
-    ]
     return Chart(
         title="Hits at every k",
         description=f"Share of queries whose {rank_type} rank is at most k; the table below has the numbers",
         x=x,
         y=linear("share of queries ranked at most k", 0.0, 1.0),
         legend=_kinds(of.side for of in sides),
-        lines=lines,
+        lines=[
+            Line(kind, tuple(zip(logs.tolist(), (of.num_below(ranks) / of.count_K.sum()).tolist(), strict=True)))
+            for kind, of in enumerate(sides)
+        ],
     )
 
 
@@ -212,8 +227,12 @@ def distribution_table(sides: Sequence[SideRanks]) -> DataTable:
         for cells, (before, upto) in zip(rows, pairwise(below_E), strict=True):
             count = upto - before
             cells += [f"{count:,}", f"{count / below_E[-1]:.4f}", f"{upto / below_E[-1]:.4f}"]
-    columns = (f"{of.side}, {what}" for of in sides for what in ("queries", "share", "cumulative"))
-    return DataTable("Numbers of both charts", ("rank", *columns), rows, anchor="rank-distribution")
+    return DataTable(
+        "Numbers of both charts",
+        ("rank", *(f"{of.side}, {what}" for of in sides for what in ("queries", "share", "cumulative"))),
+        rows,
+        anchor="rank-distribution",
+    )
 
 
 def _bin_name(edges: Sequence[int], at: int) -> str:
@@ -254,14 +273,17 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
     left, right = ([_span(first, block, num) for first in range(0, num, block)] for num in nums)
     num_cells = max(len(left), len(right))
     size = min(_LARGEST, _EXTENT / num_cells)
-    boxes = []
-    for (lhs, rhs), mean in means.items():
-        text = text_of(key, mean)
-        num_edges = sum(row["num_edges"] for row in places[lhs, rhs])
-        title = f"left partition {left[lhs]}, right partition {right[rhs]}: {text}, {num_edges:,} edges"
-        style = "none" if mean is None else f"level-{level_of(mean, low, high)}"
-        label = text if mean is not None and num_cells <= MAX_LABELLED else ""
-        boxes.append(Box(f"cell {style}", (rhs - 0.5, rhs + 0.5), (lhs - 0.5, lhs + 0.5), title, label))
+    boxes = [
+        Box(
+            "cell none" if mean is None else f"cell level-{level_of(mean, low, high)}",
+            (rhs - 0.5, rhs + 0.5),
+            (lhs - 0.5, lhs + 0.5),
+            f"left partition {left[lhs]}, right partition {right[rhs]}: {text_of(key, mean)}, "
+            f"{sum(row['num_edges'] for row in places[lhs, rhs]):,} edges",
+            text_of(key, mean) if mean is not None and num_cells <= MAX_LABELLED else "",
+        )
+        for (lhs, rhs), mean in means.items()
+    ]
     metric, paths = short_title(key), len({row["edge_path"] for row in rows})
     cells = [f"up to {block} by {block} buckets"] * (block > 1) + [f"{paths} edge paths"] * (paths > 1)
     spread = f"from {number(key, low)} to {number(key, high)}; the table has the numbers"
@@ -292,9 +314,7 @@ def _span(first: int, block: int, num: int) -> str:
 
 def level_of(value: float, low: float, high: float) -> int:
     """Return in which of `NUM_LEVELS` equal parts of [low, high] a value lies; the middle one where all are equal."""
-    if high <= low:
-        return NUM_LEVELS // 2
-    return min(NUM_LEVELS - 1, int(NUM_LEVELS * ((value - low) / (high - low))))
+    return NUM_LEVELS // 2 if high <= low else min(NUM_LEVELS - 1, int(NUM_LEVELS * ((value - low) / (high - low))))
 
 
 def bucket_table(rows: Sequence[Row], key: str) -> DataTable:
@@ -311,9 +331,14 @@ def bucket_table(rows: Sequence[Row], key: str) -> DataTable:
         for row in with_edges
     )
     fit = fitting(cells, MAX_BUCKET_BYTES)
-    columns = ("left, right", *(["edge path"] if several else []), "edges", short_title(key))
-    note = left_out(len(fit), len(with_edges), "buckets with edges", "buckets.csv")
-    return DataTable("Metrics by bucket", columns, fit, note, "by-bucket", "llrr" if several else "lrr")
+    return DataTable(
+        "Metrics by bucket",
+        ("left, right", *(["edge path"] if several else []), "edges", short_title(key)),
+        fit,
+        left_out(len(fit), len(with_edges), "buckets with edges", "buckets.csv"),
+        "by-bucket",
+        "llrr" if several else "lrr",
+    )
 
 
 # Differences by relation -> a dot with its whisker for each.
@@ -343,9 +368,10 @@ def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Cha
     for kind in kinds:
         of_kind = [(at, of) for at, (_, of) in enumerate(rows) if of.is_significant == (kind == 0)]
         known = [(of.low, of.high, at) for at, of in of_kind if of.low is not None and of.high is not None]
-        whiskers = [point for low, high, at in known for point in ((low, at), (high, at), (0.0, None))]
-        dots = [point for at, of in of_kind for point in ((of.difference, at), (0.0, None))]
-        lines += [Line(kind, whiskers), Line(kind, dots, has_dots=True)]
+        lines += [
+            Line(kind, [point for low, high, at in known for point in ((low, at), (high, at), (0.0, None))]),
+            Line(kind, [point for at, of in of_kind for point in ((of.difference, at), (0.0, None))], has_dots=True),
+        ]
     return Chart(
         title=f"Difference in {metric} by relation",
         description=f"B − A in {metric} by relation, with 95% intervals; the table has the numbers",
@@ -407,10 +433,9 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
 
 
 def _visits(curves: Curves, x: Axis) -> Chart:
-    num_shown = max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))
     lines = [
         Line("thin", [point for at, before, after in visits for point in ((at - 0.25, before), (at + 0.25, after))])
-        for visits in [*curves.teeth.values()][:num_shown]
+        for visits in [*curves.teeth.values()][: max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))]
     ]
     known = [value for line in lines for _, value in line.points if value is not None]
     name = TRAINING_METRICS[curves.metric]

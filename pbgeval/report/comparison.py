@@ -81,8 +81,14 @@ class PairedRuns:
             for side, (of_a, of_b) in counts.items():
                 is_ranked_E = of_a["num_candidates"][at] > 0
                 a_ME, b_ME = (self._values(of, at) * is_ranked_E for of in (of_a, of_b))
-                key_E = self._keys(rows, edges, side) if self.with_keys and edges is not None else None
-                sides.append(PairedSide(is_ranked_E, a_ME, b_ME - a_ME, key_E))
+                sides.append(
+                    PairedSide(
+                        is_ranked_E,
+                        a_ME,
+                        b_ME - a_ME,
+                        self._keys(rows, edges, side) if self.with_keys and edges is not None else None,
+                    )
+                )
             yield PairedEdges(group_E, unit_E, tuple(sides))
 
     def _window_rows(self, num_edges: int) -> int:
@@ -92,9 +98,10 @@ class PairedRuns:
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
         of_a, of_b = (run.read_counts(rows, side) for run in (self.a, self.b))
-        known = {"num_excluded": "with as many known answers among them"} if self.filtered else {}
-        same = {"num_candidates": "ranked among as many candidates", **known}
-        for name, what in same.items():
+        for name, what in {
+            "num_candidates": "ranked among as many candidates",
+            **({"num_excluded": "with as many known answers among them"} if self.filtered else {}),
+        }.items():
             unlike = np.flatnonzero(of_a[name] != of_b[name])
             if len(unlike):
                 row = int(unlike[0])
@@ -132,6 +139,7 @@ class PairedRuns:
 # The provenance of two runs -> whether their queries, filters and candidates are the same, else what differs.
 
 MAX_SHOWN = 60  # characters of a value
+_DIVIDED = "they split the graph differently"
 
 # Settings that decide which edges are evaluated, and which of their sides.
 QUERY_SETTINGS = (
@@ -169,9 +177,11 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
         filtered: whether filtered figures are to be compared, so that known answers must be the same.
     """
     of_a, of_b = a["settings"], b["settings"]
-    divided = _partitions(of_a["entities"], of_b["entities"])
-    if divided:
-        return [divided]  # all else may follow from it
+    both = sorted({*of_a["entities"]} & {*of_b["entities"]})
+    counts = {name: [of["entities"][name]["num_partitions"] for of in (of_a, of_b)] for name in both}
+    divided = [f"{name}: {one} and {other} partitions" for name, (one, other) in counts.items() if one != other]
+    if divided:  # all else may follow from it
+        return [f"{_DIVIDED} ({', '.join(divided)}), so queries cannot be paired"]
     names = [*QUERY_SETTINGS, *CANDIDATE_SETTINGS]
     if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in of_a["relations"]):
         names += LIST_SETTINGS
@@ -204,15 +214,6 @@ def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> It
         unlike = sorted(bucket for bucket in {*files[0], *files[1]} if files[0].get(bucket) != files[1].get(bucket))
         if unlike:
             yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}"
-
-
-_DIVIDED = "they split the graph differently"
-
-
-def _partitions(a: Mapping[str, Mapping[str, Any]], b: Mapping[str, Mapping[str, Any]]) -> str:
-    counts = {name: (a[name]["num_partitions"], b[name]["num_partitions"]) for name in sorted({*a} & {*b})}
-    unlike = [f"{name}: {one} and {other} partitions" for name, (one, other) in counts.items() if one != other]
-    return f"{_DIVIDED} ({', '.join(unlike)}), so queries cannot be paired" if unlike else ""
 
 
 def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
@@ -362,9 +363,13 @@ def _sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
     """Return how a run's lists of candidates are made, from its settings; None where none are sampled."""
     if "num_batch_negs" not in settings:
         return None
-    batch_size = settings["batch_size"] if settings["pbg_semantics"] else 0
-    numbers = settings["num_batch_negs"], settings["num_uniform_negs"]
-    return SampledLists(*numbers, settings["pbg_semantics"], batch_size, settings.get("num_degree_negs", 0))
+    return SampledLists(
+        settings["num_batch_negs"],
+        settings["num_uniform_negs"],
+        settings["pbg_semantics"],
+        settings["batch_size"] if settings["pbg_semantics"] else 0,
+        settings.get("num_degree_negs", 0),
+    )
 
 
 def _comparison(pair: PairedRuns, reports: Sequence[Report], *, side: str) -> Comparison:
@@ -464,19 +469,21 @@ _COLUMNS = ("A", "B", "B − A", "95% interval")
 
 def comparison_tables(comparison: Comparison) -> list[DataTable]:
     """Return the table of all metrics, and that of relations where there are any."""
-    title = (
-        f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} ranks; "
-        f"A: {comparison.a} ({comparison.a_model}), B: {comparison.b} ({comparison.b_model})"
-    )
     decimals = _decimals(comparison.differences)
-    rows = [
-        (short_title(f"both.{of.metric}"), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
-        for of in comparison.differences
-    ]
     lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
-    told = [f"Lower is better for {' and '.join(lower)}."] if lower else []
-    note = "\n".join([*told, *comparison.told_settings])
-    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, note, "all-metrics")]
+    tables = [
+        DataTable(
+            f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} "
+            f"ranks; A: {comparison.a} ({comparison.a_model}), B: {comparison.b} ({comparison.b_model})",
+            ("metric", *_COLUMNS, "p", "p (Holm)"),
+            [
+                (short_title(f"both.{of.metric}"), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
+                for of in comparison.differences
+            ],
+            "\n".join([f"Lower is better for {' and '.join(lower)}."] * bool(lower) + comparison.told_settings),
+            "all-metrics",
+        )
+    ]
     if comparison.relations and comparison.differences:
         at, shown = relations_to_show(comparison)
         decimals = _decimals([of.differences[at] for of in shown])
@@ -489,11 +496,16 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
             )
             for of in shown
         ]
-        rest = len(comparison.relations) - len(shown)
-        note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all." if rest else ""
-        title = f"{short_title(f'both.{comparison.differences[at].metric}')} by relation"
-        heads = ("relation", "queries", *_COLUMNS, "p (Holm)")
-        tables.append(DataTable(title, heads, rows, note, "relation-differences"))
+        note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all."
+        tables.append(
+            DataTable(
+                f"{short_title(f'both.{comparison.differences[at].metric}')} by relation",
+                ("relation", "queries", *_COLUMNS, "p (Holm)"),
+                rows,
+                note if len(shown) < len(comparison.relations) else "",
+                "relation-differences",
+            )
+        )
     return tables
 
 
@@ -501,12 +513,12 @@ def relations_to_show(comparison: Comparison) -> tuple[int, list[RelationDiffere
     """Return the place of MRR, or of the first metric, and the relations with its smallest p-values."""
     names = [of.metric for of in comparison.differences]
     at = names.index("mean_reciprocal_rank") if "mean_reciprocal_rank" in names else 0
-    p_values = [of.differences[at].p_value for of in comparison.relations]
-    keys = [
-        (2.0 if p is None else p, -abs(of.differences[at].difference), place)
-        for place, (p, of) in enumerate(zip(p_values, comparison.relations, strict=True))
-    ]
-    return at, [comparison.relations[place] for *_, place in sorted(keys)[:MAX_RELATIONS]]
+
+    def place(of: RelationDifferences) -> tuple[float, float]:
+        p = of.differences[at].p_value
+        return 2.0 if p is None else p, -abs(of.differences[at].difference)
+
+    return at, sorted(comparison.relations, key=place)[:MAX_RELATIONS]
 
 
 def difference_tiles(comparison: Comparison) -> list[Tile]:
@@ -529,8 +541,7 @@ def _decimals(rows: Sequence[Difference]) -> dict[int, int]:
     found: dict[int, int] = {}
     for of in rows:
         usual = _usual_decimals(of)
-        needed = 1 + decimals_of(of.standard_error) if of.standard_error else 0
-        found[usual] = max(found.get(usual, usual), needed)
+        found[usual] = max(found.get(usual, usual), 1 + decimals_of(of.standard_error) if of.standard_error else 0)
     return found
 
 
@@ -539,9 +550,8 @@ def _usual_decimals(of: Difference) -> int:
 
 
 def _cells(of: Difference, decimals_of_table: Mapping[int, int]) -> list[str]:
-    decimals, interval = decimals_of_table[_usual_decimals(of)], UNDEFINED
-    if of.low is not None and of.high is not None:
-        interval = f"{rounded(of.low, decimals, '+')} to {rounded(of.high, decimals, '+')}"
+    decimals = decimals_of_table[_usual_decimals(of)]
+    interval = " to ".join(rounded(end, decimals, "+") for end in (of.low, of.high) if end is not None) or UNDEFINED
     return [rounded(of.a, decimals), rounded(of.b, decimals), rounded(of.difference, decimals, "+"), interval]
 
 
@@ -556,9 +566,8 @@ def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     parts: list[tuple[str, int | str, Comparison | RelationDifferences]] = [("", "", comparison)]
     parts += [(of.relation, of.relation_id, of) for of in comparison.relations]
     for relation, relation_id, part in parts:
-        names = {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries}
-        for difference in part.differences:
-            yield {**names, **asdict(difference)}
+        for of in part.differences:
+            yield {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries, **asdict(of)}
 
 
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {

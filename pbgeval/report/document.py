@@ -53,8 +53,11 @@ def add_types(document: dict[str, Any], results: Results, names: Sequence[str]) 
             found = type_metrics(of_key, cutoffs)
             document[key] |= {f"{label}.{name}": value for label in ("tail", "both") for name, value in found.items()}
     rows = results.grouped.rows(RELATION)
-    of_relations = [rows[relation][Side.RHS] for relation in stats.relations if relation in rows]
-    ranks = reduce(add, of_relations, RankStats.zero(results.grouped.layout))
+    ranks = reduce(
+        add,
+        (rows[relation][Side.RHS] for relation in stats.relations if relation in rows),
+        RankStats.zero(results.grouped.layout),
+    )
     num_queries, num_undefined = stats.counts()
     document["types"] = {
         "relations": [names[relation] for relation in stats.relations],
@@ -88,11 +91,14 @@ def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dic
             "intervals": {key: interval_of(key, estimate) for key, estimate in estimates.items()},
             "num_queries_without_draws": sums["both"].num_without_draws,
         }
-    raw = {"raw": sections["raw"]} if "filtered" in sections else {}
-    return {"candidates": "partition", **sections.get("filtered", sections["raw"]), **raw}
+    return {
+        "candidates": "partition",
+        **sections.get("filtered", sections["raw"]),
+        **({"raw": sections["raw"]} if "filtered" in sections else {}),
+    }
 
 
-BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
+BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_", "auc", "query_auc", "loss")  # or begin so
 
 
 @define
@@ -127,8 +133,9 @@ class Results:
             The sums of the headline's figures: filtered where there are any.
         """
         headline_counts = self.headline_counts(result)
-        raw_counts = result.counts.raw
-        headline = self._stats(self.raw, key, result, raw_counts, result.raw_pool, with_loss=self.filtered is None)
+        headline = self._stats(
+            self.raw, key, result, result.counts.raw, result.raw_pool, with_loss=self.filtered is None
+        )
         if self.filtered is not None:
             headline = self._stats(self.filtered, key, result, headline_counts, result.filtered_pool, with_loss=True)
         if self.in_time is not None:
@@ -237,16 +244,19 @@ def make_report(
     if results.filtered is not None:
         document["raw_metrics"] = _summaries(results.raw, context)(with_loss=False).metrics
     if results.in_time is not None:  # scores are not kept for a third filter
-        in_time = evolve(context, selection=context.selection.of_ranks)
-        document["time_filtered_metrics"] = _summaries(results.in_time, in_time)(with_loss=False).metrics
+        document["time_filtered_metrics"] = _summaries(
+            results.in_time, evolve(context, selection=context.selection.of_ranks)
+        )(with_loss=False).metrics
     add_types(document, results, context.classes.names)
-    buckets = tuple(
-        _bucket_row(path, bucket, parts(path_index=path_index, bucket=bucket))
-        for path_index, path in enumerate(context.edge_paths)
-        for bucket in context.buckets
+    return Report(
+        document,
+        run,
+        {
+            BUCKETS: _bucket_rows(context, parts),
+            HISTOGRAM: HistogramRows.from_groups(groups, context.sides),
+            **_breakdown_tables(results, context),
+        },
     )
-    histogram = HistogramRows.from_groups(groups, context.sides)
-    return Report(document, run, {BUCKETS: buckets, HISTOGRAM: histogram, **_breakdown_tables(results, context)})
 
 
 def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -256,8 +266,14 @@ def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, A
 
 def _summaries(groups: GroupStats, context: ReportContext) -> Callable[..., Summary]:
     """Return what summarises a part of the groups; pools of scores are sorted once."""
-    pools = SortedPools.from_groups(groups, context.auc_sample)
-    return partial(summarise, groups, pools, context.sides, context.selection, with_loss=context.with_loss)
+    return partial(
+        summarise,
+        groups,
+        SortedPools.from_groups(groups, context.auc_sample),
+        context.sides,
+        context.selection,
+        with_loss=context.with_loss,
+    )
 
 
 def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
@@ -271,22 +287,27 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
         for row in breakdown_rows(name, results.grouped, context.classes, context.sides):
             rows.append({key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)})
             if name == "relation" and types is not None:  # None for relations that ask for no types
-                found = type_metrics(types, cutoffs, rows[-1]["relation_id"])
-                rows[-1] |= {f"tail.{key}": value for key, value in found.items()}
+                rows[-1] |= {
+                    f"tail.{key}": value for key, value in type_metrics(types, cutoffs, rows[-1]["relation_id"]).items()
+                }
         tables[BREAKDOWN_FILES[name].removesuffix(".csv")] = tuple(rows)
     return tables
 
 
-def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
-    others = ("both.auc", "both.query_auc", "both.loss")
-    return {
-        "edge_path": path,
-        "lhs_partition": bucket.lhs,
-        "rhs_partition": bucket.rhs,
-        "num_edges": summary.num_edges,
-        **{
-            key: value
-            for key, value in summary.metrics.items()
-            if key.startswith("both.") and (key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others)
-        },
-    }
+def _bucket_rows(context: ReportContext, parts: Callable[..., Summary]) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {
+            "edge_path": path,
+            "lhs_partition": bucket.lhs,
+            "rhs_partition": bucket.rhs,
+            "num_edges": summary.num_edges,
+            **{
+                key: value
+                for key, value in summary.metrics.items()
+                if key.startswith("both.") and key.rpartition(".")[2].startswith(BUCKET_METRICS)
+            },
+        }
+        for path_index, path in enumerate(context.edge_paths)
+        for bucket in context.buckets
+        for summary in [parts(path_index=path_index, bucket=bucket)]
+    )

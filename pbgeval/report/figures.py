@@ -94,9 +94,8 @@ def decimals_of(error: float) -> int:
 def rounded(value: float, decimals: int, sign: str = "") -> str:
     """Return a figure as text, rounded as `decimals_of` says; `sign` "+" also shows that of positive figures."""
     figure = round(value, decimals) + 0.0  # no minus before a zero
-    return f"{figure:{sign if figure else ''},.{max(decimals, 0)}f}".replace(
-        "-", "−"
-    )  # figures to be copied keep the keyboard's
+    # Figures to be copied keep the keyboard's minus.
+    return f"{figure:{sign if figure else ''},.{max(decimals, 0)}f}".replace("-", "−")
 
 
 def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
@@ -143,10 +142,13 @@ def every_metric(document: Mapping[str, Any]) -> DataTable:
     """Return a row per key of metrics.json."""
     intervals = document.get("intervals") or {}
     macro = {"by query key": document.get("macro_metrics"), "by relation": document.get("relation_macro_metrics")}
-    filters = {"raw": document.get("raw_metrics"), "time-aware": document.get("time_filtered_metrics")}
-    columns = {"value": document["metrics"], **filters, **macro}
-    for title in _ENDS:
-        columns[title.replace("_", " ")] = {key: of[title] for key, of in intervals.items() if title in of}
+    columns = {
+        "value": document["metrics"],
+        "raw": document.get("raw_metrics"),
+        "time-aware": document.get("time_filtered_metrics"),
+        **macro,
+        **{of.replace("_", " "): {key: ends[of] for key, ends in intervals.items() if of in ends} for of in _ENDS},
+    }
     columns = {title: values for title, values in columns.items() if values}
     keys = sorted({key for values in columns.values() for key in values})
     rows = [(key, *(_exact(values.get(key)) for values in columns.values())) for key in keys]
@@ -173,13 +175,16 @@ def estimates_of(document: Mapping[str, Any]) -> DataTable:
     """Return what sampled candidates tell of whole partitions; no rows where it was not asked for."""
     estimates = document.get("estimates") or {"metrics": {}, "intervals": {}}
     intervals = {key: interval or {} for key, interval in estimates["intervals"].items()}
-    rows = [
-        (key, _exact(value), *(_exact(intervals.get(key, {}).get(end)) for end in _ENDS))
-        for key, value in estimates["metrics"].items()
-    ]
-    note = "Metrics against all entities of the partition, estimated from uniform draws, with 95% intervals."
-    columns = ("metric", "estimate", *(end.replace("_", " ") for end in _ENDS))
-    return DataTable("Estimates for whole partitions", columns, rows, note, "estimates")
+    return DataTable(
+        "Estimates for whole partitions",
+        ("metric", "estimate", *(end.replace("_", " ") for end in _ENDS)),
+        [
+            (key, _exact(value), *(_exact(intervals.get(key, {}).get(end)) for end in _ENDS))
+            for key, value in estimates["metrics"].items()
+        ],
+        "Metrics against all entities of the partition, estimated from uniform draws, with 95% intervals.",
+        "estimates",
+    )
 
 
 def estimates_by_side(document: Mapping[str, Any]) -> list[DataTable]:
@@ -189,13 +194,19 @@ def estimates_by_side(document: Mapping[str, Any]) -> list[DataTable]:
         return []
     metrics, intervals, headline = section["metrics"], section["intervals"], document["headline"]
     sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
-    rows = [
-        (short_title(f"both.{name}"), *(_with_error(metrics, intervals, f"{side}.{name}") for side in sides))
-        for name in dict.fromkeys(key.partition(".")[2] for key in metrics)
-        if name.startswith(f"{headline}.") or "." not in name
+    return [
+        DataTable(
+            "Estimates by hidden side",
+            ("estimate", *sides),
+            [
+                (short_title(f"both.{name}"), *(_with_error(metrics, intervals, f"{side}.{name}") for side in sides))
+                for name in dict.fromkeys(key.partition(".")[2] for key in metrics)
+                if name.startswith(f"{headline}.") or "." not in name
+            ],
+            f"Estimated for all entities of the partition from uniform draws, not measured. {ESTIMATED}",
+            "estimates-by-side",
+        )
     ]
-    note = f"Estimated for all entities of the partition from uniform draws, not measured. {ESTIMATED}"
-    return [DataTable("Estimates by hidden side", ("estimate", *sides), rows, note, "estimates-by-side")]
 
 
 def types_of(document: Mapping[str, Any]) -> DataTable:
@@ -227,18 +238,18 @@ def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
     for measure, of in sorted(measures.items()):
         for row in of["strata"]:
             cells = [text_of(key, row[form][key]) for key in keys for form in ("metrics", "macro_metrics")]
-            shares = f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"
-            rows.append((_MEASURES[measure], _training_edges(row), *cells, *shares))
+            cells += [f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"]
+            rows.append((_MEASURES[measure], _training_edges(row), *cells))
         for beta, values in of["stratified"].items():
             cells = [cell for key in keys for cell in (text_of(key, values[key]), "")]
             rows.append((_MEASURES[measure], f"all (β = {beta})", *cells, "", ""))
+    columns = [f"{short_title(key)}{macro}" for key in keys for macro in ("", ", macro")]
+    heads = ("edges of", "training edges", *columns, "of queries", "of MRR")
     note = (
         f"The {half['query_share']:.1%} of queries whose answers have {half['at_least']:,} or more training edges make "
         f"{half['mrr_share']:.1%} of MRR.\nQueries are grouped by the training edges of their answer or known entity, "
         "in all or (+ relation) with the query's relation.\nWith β, queries weigh (1 + training edges) to the power −β."
     )
-    columns = [f"{short_title(key)}{macro}" for key in keys for macro in ("", ", macro")]
-    heads = ("edges of", "training edges", *columns, "of queries", "of MRR")
     return [DataTable(POPULARITY_TITLE, heads, rows, note, "popularity", "ll" + "r" * (len(heads) - 2))]
 
 
@@ -248,29 +259,40 @@ def topk_of(document: Mapping[str, Any]) -> list[DataTable]:
     if section is None:
         return []
     cutoffs = sorted({int(key.rpartition("_")[2]) for key in section["metrics"]})
-    rows = []
-
-    def add(over: str, metrics: Mapping[str, Any], names: Iterable[str]) -> None:
-        for name in names:
-            values = (metrics.get(f"both.{name}_at_{k}") for k in cutoffs)
-            cells = (UNDEFINED if value is None else f"{value:.4f}" for value in values)
-            rows.append((name.replace("_", " "), over, *cells))
-
-    parts = {
-        "query keys": section["macro_metrics"],
-        "answers": section["metrics"],
-        "lists": section["recommended"] or {},
-    }
-    for over, metrics in parts.items():
-        keys = (key for key in metrics if "both." in key)
-        add(over, metrics, dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in keys))
-    forms = {"query keys": ("query_half_link", "macro_metrics"), "answers": ("answer_half_link", "metrics")}
-    for over, (strata, form) in forms.items():
-        for row in section.get(strata, []):
-            add(f"{over} with {_training_edges(row)} training edges", row[form], ["recall"])
-    columns = ("of the first k", "mean over", *(f"k = {k}" for k in cutoffs))
-    note = f"{section['num_queries']['both']:,} query keys have {section['num_answers']['both']:,} answers."
-    return [DataTable("Top k", columns, rows, note, "top-k", "ll" + "r" * len(cutoffs))]
+    keys, answers, lists = section["macro_metrics"], section["metrics"], section["recommended"] or {}
+    strata = {"query keys": ("query_half_link", "macro_metrics"), "answers": ("answer_half_link", "metrics")}
+    parts: list[tuple[str, Mapping[str, Any], Collection[str]]] = [
+        (
+            over,
+            metrics,
+            dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in metrics if "both." in key),
+        )
+        for over, metrics in (("query keys", keys), ("answers", answers), ("lists", lists))
+    ]
+    parts += [
+        (f"{over} with {_training_edges(row)} training edges", row[form], ["recall"])
+        for over, (stratum, form) in strata.items()
+        for row in section.get(stratum, [])
+    ]
+    rows = [
+        (
+            name.replace("_", " "),
+            over,
+            *(UNDEFINED if of is None else f"{of:.4f}" for of in (metrics.get(f"both.{name}_at_{k}") for k in cutoffs)),
+        )
+        for over, metrics, names in parts
+        for name in names
+    ]
+    return [
+        DataTable(
+            "Top k",
+            ("of the first k", "mean over", *(f"k = {k}" for k in cutoffs)),
+            rows,
+            f"{section['num_queries']['both']:,} query keys have {section['num_answers']['both']:,} answers.",
+            "top-k",
+            "ll" + "r" * len(cutoffs),
+        )
+    ]
 
 
 def _training_edges(row: Mapping[str, Any]) -> str:
@@ -307,10 +329,14 @@ def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
     cells = ((_cell(column, row.get(column)) for column in columns) for row in rows)
     fit = fitting(map(tuple, cells), MAX_BYTES.get(name, MAX_BYTES_OF_OTHERS))
     title, what = _GROUPS[name]
-    heads = tuple(_HEADS[column] if column in _HEADS else short_title(column) for column in columns)
-    kinds = "".join("l" if column in groups and column != "relation_id" else "r" for column in columns)
-    note = left_out(len(fit), len(rows), what, BREAKDOWN_FILES[name])
-    return DataTable(title, heads, fit, note, f"by-{name.replace('_', '-')}", kinds)
+    return DataTable(
+        title,
+        tuple(_HEADS[column] if column in _HEADS else short_title(column) for column in columns),
+        fit,
+        left_out(len(fit), len(rows), what, BREAKDOWN_FILES[name]),
+        f"by-{name.replace('_', '-')}",
+        "".join("l" if column in groups and column != "relation_id" else "r" for column in columns),
+    )
 
 
 def _cell(column: str, value: Any) -> str:  # noqa: ANN401 (a name or a figure)
@@ -331,13 +357,19 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
         first = next(iter(rows))
         shown = [key for key in first if "." not in key or key in usual]
         cells = [[_cell(key, row[key]) for key in shown] for row in islice(rows, MAX_PRINTED)]
-        kinds = "".join("l" if isinstance(first[key], str) else "r" for key in shown)
-        titles = (short_title(key) if key in usual else key.replace("_", " ") for key in shown)
-        table = DataTable(name.replace("_", " "), tuple(titles), cells, kinds=kinds)
-    note = f"The first {MAX_PRINTED} of {len(rows):,} rows; to_pandas() has all." if len(rows) > MAX_PRINTED else ""
+        table = DataTable(
+            name.replace("_", " "),
+            tuple(short_title(key) if key in usual else key.replace("_", " ") for key in shown),
+            cells,
+            kinds="".join("l" if isinstance(first[key], str) else "r" for key in shown),
+        )
     columns = zip(table.columns, table.kinds, strict=True)
+    table = evolve(
+        table,
+        rows=table.rows[:MAX_PRINTED],
+        note=f"The first {MAX_PRINTED} of {len(rows):,} rows; to_pandas() has all." if len(rows) > MAX_PRINTED else "",
+    )
     others = [name for name, kind in columns if kind == "r" and name not in _PRINTED]
-    table = evolve(table, rows=table.rows[:MAX_PRINTED], note=note)
     return without(table, others if len(table.columns) > MAX_COLUMNS_PRINTED else ())
 
 
@@ -384,13 +416,17 @@ def diagnostics_of(document: Mapping[str, Any]) -> DataTable:
     diagnostics = document["diagnostics"]
     sides = [side for side in SHOWN_SIDES if side in diagnostics]
     found = [{**diagnostics[side], **diagnostics[side]["num_candidates"]} for side in sides]
-    rows = [
-        (name, *(_count(of_side.get(key)) for of_side in found))
-        for key, name in _DIAGNOSTICS.items()
-        if any(key in of_side for of_side in found)
-    ]
-    note = "The true entity counts as one of its candidates."
-    return DataTable("Candidates and ties", ("queries", *sides), rows, note, "diagnostics")
+    return DataTable(
+        "Candidates and ties",
+        ("queries", *sides),
+        [
+            (name, *(_count(of_side.get(key)) for of_side in found))
+            for key, name in _DIAGNOSTICS.items()
+            if any(key in of_side for of_side in found)
+        ],
+        "The true entity counts as one of its candidates.",
+        "diagnostics",
+    )
 
 
 def ties_of(document: Mapping[str, Any]) -> DataTable:
@@ -400,16 +436,18 @@ def ties_of(document: Mapping[str, Any]) -> DataTable:
     prefix = f"both.{document['headline']}."
     names = [key.removeprefix(prefix) for key in metrics if key.startswith((f"{prefix}mean_", f"{prefix}hits_at_"))]
     names.sort(key=lambda name: (name.startswith("hits_at_"), len(name), name))
-    rows = [
-        (short_title(f"both.{name}"), *(text_of(name, metrics.get(f"both.{of}.{name}")) for of in types))
-        for name in names
-        if len(types) > 1
-    ]
-    note = (
+    return DataTable(
+        "Effect of ties",
+        ("both sides", *types),
+        [
+            (short_title(f"both.{name}"), *(text_of(name, metrics.get(f"both.{of}.{name}")) for of in types))
+            for name in names
+            if len(types) > 1
+        ],
         "Optimistic ranks put the true entity before candidates with the same score, pessimistic ranks put it after "
-        "them, and realistic ranks are the mean of both. If the columns agree, ties do not matter."
+        "them, and realistic ranks are the mean of both. If the columns agree, ties do not matter.",
+        "ties",
     )
-    return DataTable("Effect of ties", ("both sides", *types), rows, note, "ties")
 
 
 def edges_of(document: Mapping[str, Any]) -> DataTable:
@@ -444,13 +482,18 @@ def origin_of(report: Report, meanings: Mapping[str, str]) -> list[DataTable]:
         meaning = meanings.get(name.partition(".")[0], "")
         rows.append((name, text, "" if meaning == told else meaning))
         told = meaning
-    note = "Every setting that can change a number. Lists that are too long for this table are in metrics.json."
-    columns = ("setting", "value", "meaning")
     settings, data, run = (
         fitting(leaves, MAX_SETTING_BYTES) for leaves in (rows, flat(provenance.get("data")), flat(report.run))
     )
     return [
-        DataTable("Settings", columns, settings, note, "settings", "lll"),
+        DataTable(
+            "Settings",
+            ("setting", "value", "meaning"),
+            settings,
+            "Every setting that can change a number. Lists that are too long for this table are in metrics.json.",
+            "settings",
+            "lll",
+        ),
         DataTable("Digests of the data", ("data", "digest"), data, anchor="data", kinds="ll"),
         DataTable("The run", ("run", "value"), run, anchor="run", kinds="ll"),
     ]
@@ -467,8 +510,7 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN4
         for key, part in parts.items():
             yield from flat(part, f"{name}.{key}" if name else str(key))
     elif name or value:
-        entries = value if isinstance(value, list) else [value]
-        yield name, ", ".join(map(_leaf, entries)) or "none"
+        yield name, ", ".join(map(_leaf, value if isinstance(value, list) else [value])) or "none"
 
 
 def _leaf(value: Any) -> str:  # noqa: ANN401 (any JSON)
@@ -538,9 +580,11 @@ def tiles_of(report: Report) -> list[Tile]:
     keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(LARGE)]
     for key in keys:
         ends = ends_of(intervals.get(f"both.{key}"))
-        sides = [side for side in ("head", "tail") if metrics.get(f"{side}.{key}") is not None]
-        figures = {side: _with_error(metrics, intervals, f"{side}.{key}").partition(" ±")[0] for side in sides}
-        of_sides = ", ".join(f"{side}\u00a0{figure}" for side, figure in figures.items())
+        of_sides = ", ".join(
+            f"{side}\u00a0{_with_error(metrics, intervals, f'{side}.{key}').partition(' ±')[0]}"
+            for side in ("head", "tail")
+            if metrics.get(f"{side}.{key}") is not None
+        )
         lines = [interval_line(*ends, interval_name(document)) if ends else "", of_sides]
         figure = _with_error(metrics, intervals, f"both.{key}")
         tiles.append(Tile(short_title(f"both.{key}"), figure, [*filter(None, lines)]))

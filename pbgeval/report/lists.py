@@ -52,21 +52,27 @@ def topk_report(
     bounds = {key: value for key, value in found.items() if value is not None and not isinstance(value, str)}
     known = {key: low for key, (low, high) in bounds.items() if low == high}
     provenance = {"settings": dict(settings)}
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "complete": True,
-        "filter": "raw" if topk.filtering is TopKFilter.NONE else "filtered",
-        "headline": headline,
-        "num_edges": topk.num_edges,
-        "num_queries": topk.ranks.num_queries,
-        "metrics": {**dict.fromkeys(found), **known},
-        "intervals": {key: {"low": low, "high": high} for key, (low, high) in bounds.items() if key not in known},
-        "refused": {key: value for key, value in found.items() if isinstance(value, str)},
-        "diagnostics": {label: _diagnosis(ranks) for label, ranks in labelled.items()},
-        "lists": {**topk.counts, "num_entities": topk.num_entities, "longest": int(topk.list_length_Q.max(initial=0))},
-        "provenance": {**provenance, "digest": digest_of(provenance)},
-    }
-    return Report(document, {"version": __version__})
+    return Report(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "complete": True,
+            "filter": "raw" if topk.filtering is TopKFilter.NONE else "filtered",
+            "headline": headline,
+            "num_edges": topk.num_edges,
+            "num_queries": topk.ranks.num_queries,
+            "metrics": {**dict.fromkeys(found), **known},
+            "intervals": {key: {"low": low, "high": high} for key, (low, high) in bounds.items() if key not in known},
+            "refused": {key: value for key, value in found.items() if isinstance(value, str)},
+            "diagnostics": {label: _diagnosis(ranks) for label, ranks in labelled.items()},
+            "lists": {
+                **topk.counts,
+                "num_entities": topk.num_entities,
+                "longest": int(topk.list_length_Q.max(initial=0)),
+            },
+            "provenance": {**provenance, "digest": digest_of(provenance)},
+        },
+        {"version": __version__},
+    )
 
 
 def _diagnosis(ranks: ListedRanks) -> dict[str, Any]:
@@ -109,23 +115,28 @@ def type_table(result: TypeNdcg, protocol: TypeProtocol) -> DataTable:
     title = f"{result.counts['num_queries']:,} queries, {protocol.gain.value} gain, discount {protocol.discount.value}"
     title += ", as published" if protocol.as_published else ""
     means = {cutoff: result.mean(cutoff) for cutoff in result.of_cutoff}
-    rows = [(f"at {cutoff}", "-" if mean is None else f"{mean:.4f}") for cutoff, mean in means.items()]
-    return DataTable(title, ("NDCG", "mean"), rows, "\n".join(notes))
+    return DataTable(
+        title,
+        ("NDCG", "mean"),
+        [(f"at {cutoff}", "-" if mean is None else f"{mean:.4f}") for cutoff, mean in means.items()],
+        "\n".join(notes),
+    )
 
 
 def type_document(result: TypeNdcg, protocol: TypeProtocol) -> str:
     """Return the same as JSON, with the value of each query (null: it has none)."""
-    document = {
-        "schema_version": 1,
-        "gain": protocol.gain.value,
-        "base": protocol.base,
-        "discount": protocol.discount.value,
-        "as_published": protocol.as_published,
-        "metrics": {f"ndcg_at_{cutoff}": result.mean(cutoff) for cutoff in result.of_cutoff},
-        "counts": dict(result.counts),
-        "queries": {
-            query: {f"ndcg_at_{cutoff}": of_query[at] for cutoff, of_query in result.of_cutoff.items()}
-            for at, query in enumerate(result.queries)
-        },
-    }
-    return json_text(document)
+    return json_text(
+        {
+            "schema_version": 1,
+            "gain": protocol.gain.value,
+            "base": protocol.base,
+            "discount": protocol.discount.value,
+            "as_published": protocol.as_published,
+            "metrics": {f"ndcg_at_{cutoff}": result.mean(cutoff) for cutoff in result.of_cutoff},
+            "counts": dict(result.counts),
+            "queries": {
+                query: {f"ndcg_at_{cutoff}": of_query[at] for cutoff, of_query in result.of_cutoff.items()}
+                for at, query in enumerate(result.queries)
+            },
+        }
+    )

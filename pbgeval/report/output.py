@@ -26,7 +26,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
-from pbgeval.errors import OVERWRITE, OutputError, StorageError
+from pbgeval.errors import OVERWRITE, OutputError, StorageError, raise_first
 from pbgeval.notation import Side
 from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, Row, json_text
 from pbgeval.report.tables import csv_text, to_csv
@@ -72,9 +72,11 @@ def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, fl
         for key, value in document.get(part, {}).items()
         if value is not None and key.split(".")[1:-1] in ([], [document["headline"]])
     }
-    for key, interval in document["intervals"].items():
-        if key in values and "standard_error" in interval:
-            values[f"{key}.standard_error"] = float(interval["standard_error"])
+    values |= {
+        f"{key}.standard_error": float(interval["standard_error"])
+        for key, interval in document["intervals"].items()
+        if key in values and "standard_error" in interval
+    }
     return LoggedRun(name, facts), version if isinstance(version, int) else 0, values
 
 
@@ -160,8 +162,7 @@ _IN_THE_WAY = re.compile(
 
 def digest_of(provenance: Mapping[str, Any]) -> str:
     """Return the run's digest: of all that can change a number, and of nothing else."""
-    canonical = json.dumps(provenance, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(provenance, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
@@ -191,17 +192,20 @@ def check_url(url: str) -> None:
     """
     place = re.split("[?#]", url)[0]
     shown = without_secrets(place, place)
-    if place != url:
-        raise OutputError(f"output: expected a URL without ? and #, got {shown} and more; leave that out")
     scheme, _, rest = url.partition("://")
-    if not re.fullmatch("[a-z][a-z0-9+.-]*", scheme):
-        raise OutputError(
-            f"output: expected a URL such as s3://bucket/folder, or a local path without ://, got {shown}"
-        )
-    if scheme == "memory":
-        raise OutputError(f"output: {shown} is gone when this process ends; choose s3://, gs://, abfs:// or file:///")
-    if not rest.strip("/"):
-        raise OutputError(f"output: expected a bucket or folder after ://, got {shown}")
+    raise_first(
+        OutputError,
+        (place != url, f"output: expected a URL without ? and #, got {shown} and more; leave that out"),
+        (
+            not re.fullmatch("[a-z][a-z0-9+.-]*", scheme),
+            f"output: expected a URL such as s3://bucket/folder, or a local path without ://, got {shown}",
+        ),
+        (
+            scheme == "memory",
+            f"output: {shown} is gone when this process ends; choose s3://, gs://, abfs:// or file:///",
+        ),
+        (not rest.strip("/"), f"output: expected a bucket or folder after ://, got {shown}"),
+    )
 
 
 def refuse_another_result(url: str, digest: str, *, overwrite: bool) -> None:
@@ -280,8 +284,12 @@ def write_incomplete(
     Raises:
         OutputError: it cannot be written.
     """
-    state = {"schema_version": SCHEMA_VERSION, "complete": False}
-    document = {**facts, **state, "provenance": {**provenance, "digest": digest_of(provenance)}}
+    document = {
+        **facts,
+        "schema_version": SCHEMA_VERSION,
+        "complete": False,
+        "provenance": {**provenance, "digest": digest_of(provenance)},
+    }
     write_atomically(folder / METRICS, json_text(document), check=check)
 
 
@@ -504,8 +512,11 @@ class OutputDirectory:
         """
         tables = {f"{name}.csv": rows for name, rows in report.rows.items()}
         for name, rows in tables.items():
-            text = rows.to_csv() if isinstance(rows, HistogramRows) else to_csv(rows)
-            write_atomically(self.path / name, text, check=self.owner.check)
+            write_atomically(
+                self.path / name,
+                rows.to_csv() if isinstance(rows, HistogramRows) else to_csv(rows),
+                check=self.owner.check,
+            )
         write_atomically(self.path / RUN, json_text(report.run), check=self.owner.check)
         line = line_of(*result_line(report, self.path.absolute().name))
         write_atomically(self.path / LINES, f"{line}\n", check=self.owner.check)

@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves, both_names, pbg_name, read_curves
@@ -32,12 +32,7 @@ from pbgeval.report.charts import (
     share_chart,
     training_charts,
 )
-from pbgeval.report.comparison import (
-    Comparison,
-    comparison_tables,
-    difference_tiles,
-    relations_to_show,
-)
+from pbgeval.report.comparison import Comparison, comparison_tables, difference_tiles, relations_to_show
 from pbgeval.report.figures import (
     POPULARITY_TITLE,
     Tile,
@@ -74,15 +69,7 @@ from pbgeval.report.report import (
     title_of,
     warnings_of,
 )
-from pbgeval.report.tables import (
-    DataTable,
-    clipped,
-    escape_latex,
-    escape_markdown,
-    to_latex,
-    to_markdown,
-    without,
-)
+from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.storage.objects import put_object
 from pbgeval.storage.row_files import find_ranks
@@ -121,9 +108,7 @@ class Source:
         if self.report is None:
             return "Held-out edges during training"
         so_far = title_of(self.report) if "metrics" in self.report.document else ""
-        if self.is_complete:
-            return so_far
-        return " ".join(filter(None, [_progress(self.report.document), so_far]))
+        return so_far if self.is_complete else " ".join(filter(None, [_progress(self.report.document), so_far]))
 
 
 def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[[str], None]) -> Source:
@@ -150,8 +135,10 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
         needed = result is None or monitor is not None
         name = pbg_name(metric)
         if name is None and needed:
-            expected = ", ".join(map(both_names, TRAINING_METRICS))
-            raise ConfigError(f"--metric {metric}: expected one of {expected} for the records of a training run")
+            raise ConfigError(
+                f"--metric {metric}: expected one of {', '.join(map(both_names, TRAINING_METRICS))} for the records of "
+                "a training run"
+            )
         try:
             training = read_curves(records, name or "mrr", warn)
         except DataError as error:
@@ -282,42 +269,54 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     if report is None:
         assert curves is not None  # as `Source` says
         finished = sum(row.is_finished for row in curves.passes)
-        tags = [plural(finished, "pass", "passes"), plural(len(curves.teeth), "bucket")]
         section = _visits(curves)
-        section = evolve(section, shown=section.shown[1:])  # the verdict stands above the figures
-        tiles, title = training_tiles(curves), "Held-out edges during training"
-        return Page("Training monitor", name, title, tags, tiles, [section], _verdict(curves))
+        return Page(
+            "Training monitor",
+            name,
+            "Held-out edges during training",
+            [plural(finished, "pass", "passes"), plural(len(curves.teeth), "bucket")],
+            training_tiles(curves),
+            [evolve(section, shown=section.shown[1:])],  # the verdict stands above the figures
+            _verdict(curves),
+        )
     sections = _evaluation(report, metric, meanings or {})
     if curves is not None:
         sections.insert(-1, _visits(curves))
-    document = report.document
-    notice = None if source.is_complete else Notice([_progress(document)])
-    digest = (document.get("provenance") or {}).get("digest", "")
-    title = name_of(report) or name
-    return Page("Evaluation report", name, title, tags_of(report), tiles_of(report), sections, notice, digest)
+    return Page(
+        "Evaluation report",
+        name,
+        name_of(report) or name,
+        tags_of(report),
+        tiles_of(report),
+        sections,
+        None if source.is_complete else Notice([_progress(report.document)]),
+        (report.document.get("provenance") or {}).get("digest", ""),
+    )
 
 
 def comparison_page(comparison: Comparison) -> Page:
     """Return the page of two runs, whose results are read again for their names."""
     a, b = Report.read(comparison.a), Report.read(comparison.b)
     names = [name_of(report).partition(" on ")[0] for report in (a, b)]
-    folders = [clipped(Path(of).name) for of in (comparison.a, comparison.b)]
-    if folders[0] == folders[1]:
-        folders = [clipped(of) for of in (comparison.a, comparison.b)]
+    has_one_name = Path(comparison.a).name == Path(comparison.b).name
+    folders = [clipped(of if has_one_name else Path(of).name) for of in (comparison.a, comparison.b)]
     models, data = names if names[0] != names[1] else folders, name_of(a).partition(" on ")[2]
     title = f"{models[1]} compared with {models[0]}" + (f" on {data}" if data else "")
-    evaluated = (comparison.a_model, comparison.b_model)
-    tags = [f"{side}: {of} ({what})" for side, of, what in zip("AB", folders, evaluated, strict=True)]
-    filtered = "filtered" if comparison.filter == "filtered" else "unfiltered"
-    tags += [f"{comparison.num_queries:,} queries", filtered, f"{comparison.rank_type} ranks"]
+    tags = [
+        f"A: {folders[0]} ({comparison.a_model})",
+        f"B: {folders[1]} ({comparison.b_model})",
+        f"{comparison.num_queries:,} queries",
+        "filtered" if comparison.filter == "filtered" else "unfiltered",
+        f"{comparison.rank_type} ranks",
+    ]
     whole, *by_relation = comparison_tables(comparison)
     note = (
         "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
         f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant. Intervals are not "
         "corrected. A dash: too few queries for an interval. Figures are of these runs; retrained models may differ."
     )
-    note = " ".join([note, *comparison.told_settings])
-    whole = evolve(without(whole, ["p"]), title="All metrics", note=note)  # beside the chart is room for one p
+    # Beside the chart is room for one p.
+    whole = evolve(without(whole, ["p"]), title="All metrics", note=" ".join([note, *comparison.told_settings]))
     shown: list[DataTable | Chart] = [whole]
     sections = [Section("differences", "Differences between the runs", shown, layout="roomy")]
     for table in by_relation:
@@ -346,8 +345,12 @@ def _visits(curves: Curves) -> Section:
             " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
             "− after, which grows where a model overfits to its training edges."
         )
-    shown = (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip()))
-    return Section("gap", "Before and after each visit", shown, sortable=True)
+    return Section(
+        "gap",
+        "Before and after each visit",
+        (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip())),
+        sortable=True,
+    )
 
 
 def _verdict(curves: Curves) -> Notice:
@@ -357,36 +360,45 @@ def _verdict(curves: Curves) -> Notice:
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:
     """Return the sections of an evaluation; parts that the result does not have are left out."""
-    document, sections = report.document, []
-    if "metrics" in document:
-        headline, is_complete = document["headline"], document["complete"]
-        warnings = warnings_of(document)
-        if warnings:
-            sections.append(Section("warnings", WARNINGS, [Notice(warnings)], layout="wide"))
-        figures = (edge_paths_of(document), types_of(document), estimates_of(document), every_metric(document))
-        sides = "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
-        table = headline_of(report)
-        sides += " Relation: the relation is hidden." if "relation" in table.columns else ""
-        shown = (evolve(table, note=f"{sides} {table.note}".strip()), *_with_rows(ties_of(document)))
-        shown += tuple(estimates_by_side(document))
-        sections.append(Section("headline", f"Metrics, {headline} ranks", shown, _with_rows(*figures)))
-        if is_complete:
-            ranks = ranks_by_side(report.rows.get(HISTOGRAM, ()), headline)
-            if ranks:
-                charts = share_chart(ranks, headline), cumulative_chart(ranks, headline)
-                sections.append(Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)]))
-            sections += _buckets(report, metric)
-            soundness = _with_rows(diagnostics_of(document), edges_of(document))
-            sections += [
-                *(
-                    Section(table.anchor, table.title, [table], sortable=True, layout="wide")
-                    for table in breakdowns_of(report)
-                ),
-                Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"),
-                Section("top-k", "First k candidates", topk_of(document), layout="wide"),
-                Section("soundness", "Candidates, ties and leakage", soundness),
-            ]
-    return [*sections, Section("origin", "Provenance", (), _with_rows(*origin_of(report, meanings)))]
+    document = report.document
+    origin = Section("origin", "Provenance", (), _with_rows(*origin_of(report, meanings)))
+    if "metrics" not in document:
+        return [origin]
+    warnings, headline, table = warnings_of(document), document["headline"], headline_of(report)
+    sides = "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
+    sides += " Relation: the relation is hidden." if "relation" in table.columns else ""
+    sections = [
+        Section("warnings", WARNINGS, [Notice(warnings)] if warnings else (), layout="wide"),
+        Section(
+            "headline",
+            f"Metrics, {headline} ranks",
+            (
+                evolve(table, note=f"{sides} {table.note}".strip()),
+                *_with_rows(ties_of(document)),
+                *estimates_by_side(document),
+            ),
+            _with_rows(edge_paths_of(document), types_of(document), estimates_of(document), every_metric(document)),
+        ),
+    ]
+    if document["complete"]:
+        ranks = ranks_by_side(report.rows.get(HISTOGRAM, ()), headline)
+        charts = (share_chart(ranks, headline), cumulative_chart(ranks, headline)) if ranks else ()
+        sections += [
+            Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)] if ranks else ()),
+            *_buckets(report, metric),
+            *(
+                Section(table.anchor, table.title, [table], sortable=True, layout="wide")
+                for table in breakdowns_of(report)
+            ),
+            Section("popularity", POPULARITY_TITLE, popularity_of(document), layout="wide"),
+            Section("top-k", "First k candidates", topk_of(document), layout="wide"),
+            Section(
+                "soundness",
+                "Candidates, ties and leakage",
+                _with_rows(diagnostics_of(document), edges_of(document)),
+            ),
+        ]
+    return [*sections, origin]
 
 
 def _buckets(report: Report, metric: str) -> list[Section]:
@@ -461,9 +473,8 @@ def tables_of(source: Source) -> list[DataTable]:
     if source.report is not None and "metrics" in source.report.document:
         tables = [headline_of(source.report), *estimates_by_side(source.report.document)]
         for table in breakdowns_of(source.report):
-            rows = table.rows[:MAX_ROWS]
-            note = "" if len(rows) == len(table.rows) else f"The first {len(rows)} rows; the CSV file has all."
-            tables.append(without(evolve(table, rows=rows, note=note), _TOO_MUCH))
+            note = f"The first {MAX_ROWS} rows; the CSV file has all." if len(table.rows) > MAX_ROWS else ""
+            tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), _TOO_MUCH))
     if source.training is not None:
         tables.append(passes_of(source.training))
     return tables
@@ -488,20 +499,29 @@ def _check_addresses(dataset: str, task: str, source: str | None) -> None:
     Raises:
         ConfigError: see above.
     """
-    is_odd = re.search(r"--|\.\.", dataset) or dataset.endswith((".git", ".ipynb"))
-    if is_odd or not re.fullmatch(f"{_HUB_NAME}/{_HUB_NAME}", dataset):
-        raise ConfigError(f"dataset {dataset!r}: expected OWNER/NAME of a dataset on the Hub")
-    if not re.fullmatch(_HUB_NAME, task) or task.endswith((".yaml", ".yml")):
-        raise ConfigError(
-            f"task {task!r}: expected letters, digits, '.', '_' and '-', without .yaml and without '.' or '-' at an end"
-        )
-    if source is None:
-        return
-    shown = without_secrets(source, source)
-    if not _ADDRESS.fullmatch(source) or not source.isprintable():
-        raise ConfigError(f"source {shown!r}: expected an address that starts with https:// and a host, without spaces")
-    if source != without_secrets(source):
-        raise ConfigError(f"source: expected an address without a user and a query, which all would see, got {shown}")
+    address = source or ""
+    shown = without_secrets(address, address)
+    raise_first(
+        ConfigError,
+        (
+            (re.search(r"--|\.\.", dataset) or dataset.endswith((".git", ".ipynb")))
+            or not re.fullmatch(f"{_HUB_NAME}/{_HUB_NAME}", dataset),
+            f"dataset {dataset!r}: expected OWNER/NAME of a dataset on the Hub",
+        ),
+        (
+            not re.fullmatch(_HUB_NAME, task) or task.endswith((".yaml", ".yml")),
+            f"task {task!r}: expected letters, digits, '.', '_' and '-', without .yaml and without '.' or '-' at an "
+            "end",
+        ),
+        (
+            source is not None and not (_ADDRESS.fullmatch(address) and address.isprintable()),
+            f"source {shown!r}: expected an address that starts with https:// and a host, without spaces",
+        ),
+        (
+            address != without_secrets(address),
+            f"source: expected an address without a user and a query, which all would see, got {shown}",
+        ),
+    )
 
 
 def publish(
@@ -546,8 +566,10 @@ def publish(
     }
     notes = [table.note, f"{key}: {interval}." if interval else "", f"{capital(caution)}." if caution else ""]
     parts = ["## Evaluation", f"{capital(title)}. {MARK}", to_markdown(table), *map(escape_markdown, notes)]
-    card = "\n\n".join(filter(None, parts)) + "\n"
-    texts = {folder / RESULTS / f"{task}.yaml": f"# {MARK}\n- {_yaml(entry, '  ')[2:]}", folder / CARD: card}
+    texts = {
+        folder / RESULTS / f"{task}.yaml": f"# {MARK}\n- {_yaml(entry, '  ')[2:]}",
+        folder / CARD: "\n\n".join(filter(None, parts)) + "\n",
+    }
     for path in texts:
         refuse_others(path, MARK, "one that publish has written, and may hold more")
     for path, text in texts.items():

@@ -18,7 +18,7 @@ import torch
 from attrs import Attribute, evolve, field, frozen
 from attrs.converters import optional
 
-from pbgeval.errors import OutputError
+from pbgeval.errors import OutputError, raise_first
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses
 from pbgeval.metrics.names import DEFAULT, RANK, Selection
@@ -142,24 +142,25 @@ class ReportQuery:
                 "relation_groups: has no effect without 'groups' in breakdowns; add it",
             ),
         ]
-        for is_wrong, message in faults:
-            if is_wrong:
-                raise ValueError(message)
+        raise_first(ValueError, *faults)
 
     def check(self, run: SavedRun) -> None:
         """Refuse what this run cannot answer."""
-        if self.filter == "filtered" and not run.facts.filtered:
-            raise OutputError(
+        raise_first(
+            OutputError,
+            (
+                self.filter == "filtered" and not run.facts.filtered,
                 f"{run.folder}: expected a filtered run, found a raw one, for which no known edges were read; evaluate"
-                " with filter_paths or train_paths"
-            )
+                " with filter_paths or train_paths",
+            ),
+            (
+                self.topk_metrics and not run.facts.has_whole_lists,
+                f"{run.folder}: topk_metrics needs a filtered run of all edges, without known_until, against candidates"
+                " all or partition, or against given ones with topk_metrics = True; evaluate again",
+            ),
+        )
         if POPULARITY in self.breakdowns and run.facts.featurized:
             raise ValueError(f"breakdowns: {POPULARITY!r} needs entities with ids, but some of this run are featurized")
-        if self.topk_metrics and not run.facts.has_whole_lists:
-            raise OutputError(
-                f"{run.folder}: topk_metrics needs a filtered run of all edges, without known_until, against candidates"
-                " all or partition, or against given ones with topk_metrics = True; evaluate again"
-            )
         num_relations = run.facts.num_relations
         last = "" if num_relations is None else f" to {num_relations - 1}"
         for name, relations in (self.relation_groups or {}).items():
@@ -178,12 +179,16 @@ def _result_of(columns: Mapping[str, np.ndarray], num_outside: int) -> SideResul
         num_outside: further queries of this side, which are not ranked.
     """
     of = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in columns.items()}
-    counts = QueryCounts(
-        RankCounts(of["better"], of["tied"], of["num_candidates"] - 1),
-        RankCounts(of["excluded_better"], of["excluded_tied"], of["num_excluded"]),
+    return SideResult(
+        torch.arange(len(of["better"])),
+        QueryCounts(
+            RankCounts(of["better"], of["tied"], of["num_candidates"] - 1),
+            RankCounts(of["excluded_better"], of["excluded_tied"], of["num_excluded"]),
+        ),
+        ScorePool(),
+        ScorePool(),
+        num_outside=num_outside,
     )
-    rows_Q = torch.arange(len(of["better"]))
-    return SideResult(rows_Q, counts, ScorePool(), ScorePool(), num_outside=num_outside)
 
 
 def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -> Report:
@@ -220,18 +225,23 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
     popularity, topk_metrics = POPULARITY in settings["breakdowns"], settings.get(TOPK_METRICS, False)
     if not (popularity or topk_metrics):
         return report
-    files = {(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()}
-    run = evolve(SavedRun.open(report, None), edges=files)
+    run = evolve(
+        SavedRun.open(report, None),
+        edges={(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()},
+    )
     found = {}
     length = settings["save_topk"] if topk_metrics else None
     lists = None if length is None else _Recommended.read(run, length)
     counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
     if popularity:
-        query = ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,))
-        found[POPULARITY] = _recompute(report, query, run, training, counts).document[POPULARITY]
+        found[POPULARITY] = _recompute(
+            report, ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,)), run, training, counts
+        ).document[POPULARITY]
     if topk_metrics:
-        recommended = None if lists is None else lists.section(run.facts.ends, counts)
-        found[TOPK_METRICS] = {**_topk_section(run, None, counts, run.facts.hits_at), "recommended": recommended}
+        found[TOPK_METRICS] = {
+            **_topk_section(run, None, counts, run.facts.hits_at),
+            "recommended": None if lists is None else lists.section(run.facts.ends, counts),
+        }
     return evolve(report, document={**report.document, **found})
 
 
@@ -254,40 +264,46 @@ def _recompute(
     popularity = counts if POPULARITY in query.breakdowns else None
     _add_all(run, stats, kept, popularity)
     context = _context(report, query, run, stats)
-    asked = {
-        "digest": facts.digest,
-        "edges": None if kept is None else kept.digest,
-        "filter": "filtered" if filtered else "raw",
-        "headline": context.headline,
-        "hits_at": list(layout.cutoffs),
-        "metrics": context.selection.names,
-        "breakdowns": sorted(set(query.breakdowns)),
-        **({"training": [fingerprints_of(files) for files in training]} if training else {}),
-        **({TOPK_METRICS: True} if query.topk_metrics else {}),
-    }
-    its_provenance = {name: value for name, value in report.document["provenance"].items() if name != "digest"}
-    facts_of_run = {
-        "version": __version__,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "seconds": round(time.time() - started, 3),
-        "evaluation": report.run,
-    }
-    made = make_report(stats, context, {**its_provenance, "recomputed": asked}, facts_of_run)
+    made = make_report(
+        stats,
+        context,
+        {
+            **{name: value for name, value in report.document["provenance"].items() if name != "digest"},
+            "recomputed": {
+                "digest": facts.digest,
+                "edges": None if kept is None else kept.digest,
+                "filter": "filtered" if filtered else "raw",
+                "headline": context.headline,
+                "hits_at": list(layout.cutoffs),
+                "metrics": context.selection.names,
+                "breakdowns": sorted(set(query.breakdowns)),
+                **({"training": [fingerprints_of(files) for files in training]} if training else {}),
+                **({TOPK_METRICS: True} if query.topk_metrics else {}),
+            },
+        },
+        {
+            "version": __version__,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+            "seconds": round(time.time() - started, 3),
+            "evaluation": report.run,
+        },
+    )
     if not made.document["metrics"]:
         raise ValueError(
             f"metrics: nothing of {', '.join(context.selection.names)} follows from saved ranks; evaluate again"
         )
-    # Ranks files do not tell these: zeros would look like findings.
-    diagnostics = {label: {**of, **dict.fromkeys(NOT_SAVED)} for label, of in made.document["diagnostics"].items()}
-    document = {**made.document, "diagnostics": diagnostics, "edge_diagnostics": None}
-    if run.edges is None:
-        document["relation_macro_metrics"] = None
-    if popularity is not None:
-        document[POPULARITY] = popularity_section(stats.grouped, facts.sides, context.headline)
-    if query.topk_metrics:
-        document[TOPK_METRICS] = {**_topk_section(run, kept, counts, layout.cutoffs), "recommended": None}
-    if "sample" in report.document:
-        document["sample"] = report.document["sample"]  # the run's edges are still no more than a sample
+    of_sides, topk = made.document["diagnostics"].items(), query.topk_metrics
+    document = {
+        **made.document,
+        # Ranks files do not tell these: zeros would look like findings.
+        "diagnostics": {label: {**of, **dict.fromkeys(NOT_SAVED)} for label, of in of_sides},
+        "edge_diagnostics": None,
+        **({"relation_macro_metrics": None} if run.edges is None else {}),
+        **({POPULARITY: popularity_section(stats.grouped, facts.sides, context.headline)} if popularity else {}),
+        **({TOPK_METRICS: {**_topk_section(run, kept, counts, layout.cutoffs), "recommended": None}} if topk else {}),
+        # The run's edges are still no more than a sample, if they were one.
+        **{key: value for key, value in report.document.items() if key == "sample"},
+    }
     return evolve(made, document=document)
 
 
@@ -333,13 +349,18 @@ class _KeyTables:
     @classmethod
     def count(cls, run: SavedRun, kept: _Kept | None) -> _KeyTables:
         """Count, place by place, so that memory follows one partition's edges and the keys that repeat."""
-        facts = run.facts
-        tables = {}
-        for hidden in facts.sides:
-            for places, blocks in run.blocks_by_place(hidden).items():
-                edges = (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks)
-                tables[hidden, places] = repeated_keys(hidden, edges, _num_rows(hidden))
-        return cls(facts, tables)
+        return cls(
+            run.facts,
+            {
+                (hidden, places): repeated_keys(
+                    hidden,
+                    (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
+                    _num_rows(hidden),
+                )
+                for hidden in run.facts.sides
+                for places, blocks in run.blocks_by_place(hidden).items()
+            },
+        )
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return the frequency of the key of each edge, which is one that counts: int64 (E,)."""
@@ -386,9 +407,11 @@ def _add_all(run: SavedRun, stats: Results, kept: _Kept | None, popularity: Trai
                     if popularity is not None and side is not Side.REL:  # it is of entities
                         for name, count_Q in popularity.of(side, rows.bucket, of_queries).items():
                             dimensions |= popularity_groups(name, count_Q, frequency_Q)
-            found = _result_of({name: values[at] for name, values in of_side.items()}, int(counts_E.sum()) - len(at))
-            groups = {name: torch.from_numpy(np.ascontiguousarray(group_Q)) for name, group_Q in dimensions.items()}
-            stats.add(GroupKey(rows.path_index, rows.bucket, side), found, groups)
+            stats.add(
+                GroupKey(rows.path_index, rows.bucket, side),
+                _result_of({name: values[at] for name, values in of_side.items()}, int(counts_E.sum()) - len(at)),
+                {name: torch.from_numpy(np.ascontiguousarray(group_Q)) for name, group_Q in dimensions.items()},
+            )
 
 
 def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) -> ReportContext:
@@ -396,11 +419,9 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
     if num_relations is None:
         num_relations = max(stats.grouped.rows(RELATION), default=-1) + 1
     times = num_relations if facts.dynamic else 1
-    metrics = query.metrics
-    if metrics is None:  # those of the run, and hits at the cut-offs that are asked for
-        of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
-        cutoffs = () if RANK in of_run else query.hits_at or ()
-        metrics = [*of_run, *(f"hits_at_{cutoff}" for cutoff in cutoffs)]
+    of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
+    # Unless others are asked for, those of the run, and hits at the cut-offs that are asked for.
+    usual = [*of_run, *(f"hits_at_{cutoff}" for cutoff in (() if RANK in of_run else query.hits_at or ()))]
     return ReportContext(
         edge_paths=facts.edge_paths,
         buckets=facts.grid,
@@ -416,7 +437,7 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
             rhs_types=facts.types(Side.RHS) * times,
             groups=query.relation_groups or {},
         ),
-        selection=Selection.from_names(metrics),
+        selection=Selection.from_names(usual if query.metrics is None else query.metrics),
     )
 
 
@@ -448,9 +469,9 @@ def _read_answers(
         at, edges = _edges_in(run, kept, rows, hidden, places, columns["num_candidates"] > 0)
         of = {name: values[at] for name, values in columns.items()}
         schema_E = np.zeros_like(at) if facts.dynamic else edges.rel_n
-        sizes = [facts.num_partitions[name] for name in facts.types(hidden)]
-        partitions = [rows.bucket.partition_of(hidden, size) for size in sizes]
-        partition_E = np.array(partitions)[schema_E]
+        partition_E = np.array(
+            [rows.bucket.partition_of(hidden, facts.num_partitions[name]) for name in facts.types(hidden)]
+        )[schema_E]
         tied = of["tied"] - of["excluded_tied"]
         seen = {} if counts is None else counts.of(hidden, rows.bucket, edges)
         tables.append(
@@ -506,13 +527,18 @@ class _Recommended:
             is_first = begins(of["key"])
             rel = of["key"][is_first] // MAX_ROWS
             row = of["row"][is_first]
-            relations = [(hidden, relation) for relation in rel.tolist()]
-            found.num_candidates.update(zip(relations, of["num_candidates"][is_first].tolist(), strict=True))
+            numbers = zip(rel.tolist(), of["num_candidates"][is_first].tolist(), strict=True)
+            found.num_candidates.update({(hidden, relation): number for relation, number in numbers})
             for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
                 at = np.flatnonzero(row // MAX_ROWS == block)
                 best = open_query_file(run.folder, "topk", *rows[:2]).read(hidden, *rows[2:])
-                of_block = {name: best[name][row[at] % MAX_ROWS] for name in ("entity", "partition")}
-                found._add(run.facts, hidden, cutoffs, rel[at], of_block)
+                found._add(
+                    run.facts,
+                    hidden,
+                    cutoffs,
+                    rel[at],
+                    {name: best[name][row[at] % MAX_ROWS] for name in ("entity", "partition")},
+                )
         return found
 
     def _add(
@@ -542,6 +568,7 @@ class _Recommended:
                 found[f"{label}.coverage_at_{k}"] = ratio(sum(len(of.codes) for of in of_k.values()), total)
                 if counts is not None:
                     seen = [of.counts @ counts.half_links[place].of(of.codes) for place, of in of_k.items()]
-                    num_places = sum(int(of.counts.sum()) for of in of_k.values())
-                    found[f"{label}.average_popularity_at_{k}"] = ratio(sum(map(int, seen)), num_places)
+                    found[f"{label}.average_popularity_at_{k}"] = ratio(
+                        sum(map(int, seen)), sum(int(of.counts.sum()) for of in of_k.values())
+                    )
         return found

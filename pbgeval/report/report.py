@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 # Figures of a report -> (side, rank type, metric, value) by PyKEEN's keys, and the data frame of them.
-
 SIDES = ("head", "tail", "relation", "both")
 COLUMNS = ("Side", "Rank_type", "Metric", "Value")
 # PyKEEN's own keys, but for those of a k. It has one key for adjusted hits at any k, and so the last one's value.
@@ -65,8 +64,8 @@ Item: TypeAlias = tuple[tuple[str, str, str], float]
 
 def cutoffs_of(figures: Mapping[str, Value]) -> list[int]:
     """Return the k of hits at k that a report has, in order."""
-    cutoffs = (key.removeprefix(_HITS) for key in figures if key.startswith(_HITS))
-    return sorted(int(cutoff) for cutoff in cutoffs if cutoff.isdecimal())
+    digits = (key.removeprefix(_HITS) for key in figures if key.startswith(_HITS))
+    return sorted(map(int, filter(str.isdecimal, digits)))
 
 
 def items_of(figures: Mapping[str, Value], hits_at: Sequence[int]) -> Iterator[Item]:
@@ -147,8 +146,9 @@ class Figures(Mapping[str, Value]):
         return len(self.by_key)
 
     def __repr__(self) -> str:
-        document = {"metrics": self.by_key, "headline": self.headline, "intervals": {}}
-        table = import_module("pbgeval.report.figures").headline_of(Report(document))
+        table = import_module("pbgeval.report.figures").headline_of(
+            Report({"metrics": self.by_key, "headline": self.headline, "intervals": {}})
+        )
         num_shown = len(table.rows) * (len(table.columns) - 1)
         return to_text(evolve(table, title=f"{self.title}: {num_shown} of {len(self)} figures, {self.headline} ranks"))
 
@@ -274,8 +274,8 @@ class Report:
     def shown(self) -> list[DataTable]:
         """Return the tables that are printed: the headline metrics and the sections that were asked for."""
         figures = self._made("figures")
-        shown = [figures.final_table(self), *figures.estimates_by_side(self.document)]
-        return [*shown, *figures.popularity_of(self.document), *figures.topk_of(self.document)]
+        sections = (figures.estimates_by_side, figures.popularity_of, figures.topk_of)
+        return [figures.final_table(self), *(table for of in sections for table in of(self.document))]
 
     def _with_warnings(self) -> list[DataTable]:
         first, *others = self.shown()
@@ -358,19 +358,21 @@ class Report:
             DataError: an id in the edges is out of range.
         """
         recomputing = self._made("recompute")
-        query = recomputing.ReportQuery(
-            hits_at=hits_at,
-            filter=filter,
-            headline=headline,
-            edge_paths=edge_paths,
-            train_paths=train_paths,
-            keep=keep,
-            breakdowns=breakdowns,
-            relation_groups=relation_groups,
-            metrics=metrics,
-            topk_metrics=topk_metrics,
+        report: Report = recomputing.recompute(
+            self,
+            recomputing.ReportQuery(
+                hits_at=hits_at,
+                filter=filter,
+                headline=headline,
+                edge_paths=edge_paths,
+                train_paths=train_paths,
+                keep=keep,
+                breakdowns=breakdowns,
+                relation_groups=relation_groups,
+                metrics=metrics,
+                topk_metrics=topk_metrics,
+            ),
         )
-        report: Report = recomputing.recompute(self, query)
         return report
 
     @classmethod
@@ -428,10 +430,9 @@ def _check_kinds(path: Path, document: Mapping[str, Any]) -> None:
     wrong = [key for key, kind in _KINDS.items() if not isinstance(document.get(key), kind)]
     if "lists" in document and "edge_paths" in wrong:
         wrong.remove("edge_paths")
-    figures = {key: document.get(key) or {} for key in _FIGURES}
     wrong += [
         key
-        for key, of_key in figures.items()
+        for key, of_key in {key: document.get(key) or {} for key in _FIGURES}.items()
         if not (isinstance(of_key, dict) and all(isinstance(value, int | float | None) for value in of_key.values()))
     ]
     if wrong or not isinstance(document["provenance"].get("digest"), str):
@@ -453,7 +454,6 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 # A finished report -> what its reader should know before quoting a figure, a line each.
-
 
 MUCH_TIED = 0.01  # share of its candidates that tie with a true entity, on average
 MUCH_REPEATED = 0.1  # share of the evaluated edges; fewer are a matter of chance in dense graphs
@@ -529,7 +529,7 @@ def tags_of(report: Report) -> list[str]:
     version = (document.get("provenance") or {}).get("checkpoint_version")
     told = "" if version is None else f"checkpoint version {version}"
     tags = edges_told(document), _filter(document), f"{document['headline']} ranks", candidates, told
-    return [tag for tag in tags if tag]
+    return [*filter(None, tags)]
 
 
 def _filter(document: Mapping[str, Any]) -> str:

@@ -220,8 +220,14 @@ class SavedRun:
         better, tied, candidates = columns["better"], columns["tied"], columns["num_candidates"]
         known_better, known_tied, known = columns["excluded_better"], columns["excluded_tied"], columns["num_excluded"]
         competing = np.maximum(candidates, 1) - 1  # all counts of a query that was not ranked are 0
-        parts = [(better, competing), (tied, competing - better), (known, competing), (known_better, better)]
-        parts += [(known_tied, tied), (known - known_better - known_tied, competing - better - tied)]
+        parts = (
+            (better, competing),
+            (tied, competing - better),
+            (known, competing),
+            (known_better, better),
+            (known_tied, tied),
+            (known - known_better - known_tied, competing - better - tied),
+        )
         wrong = np.logical_or.reduce([candidates < 0, *((part < 0) | (part > whole) for part, whole in parts)])
         if wrong.any():
             at = int(np.argmax(wrong))
@@ -236,8 +242,7 @@ class SavedRun:
         """Return which edges were ranked on some side, bool (E,)."""
         file = self.ranks[rows.path_index, rows.bucket].rows
         names = [f"{side.label}/num_candidates" for side in self.facts.sides]
-        counts = file.read(names, rows.start, rows.stop).values()
-        return np.asarray(np.logical_or.reduce([num_candidates > 0 for num_candidates in counts]))
+        return np.asarray(np.any([of > 0 for of in file.read(names, rows.start, rows.stop).values()], axis=0))
 
     def read_edges(self, rows: RowRange) -> EdgeColumns:
         """Return the edges, whose entities are rows of their partitions, as the file has them.
@@ -370,8 +375,9 @@ class TrainingCounts:
                 codes = [further.get((*slot, side), np.empty(0, np.int64))]
                 codes += (found._codes(slot, side, edges)[1] for edges in blocks)
                 found.half_links[*slot, side] = CodeCounts.zeros(np.concatenate(codes))
-            rows = np.concatenate([found.half_links[*slot, side].codes % MAX_ROWS for side in ENDS])
-            found.degrees[slot] = CodeCounts.zeros(rows)
+            found.degrees[slot] = CodeCounts.zeros(
+                np.concatenate([found.half_links[*slot, side].codes % MAX_ROWS for side in ENDS])
+            )
             for file in (file for files in training for file in files.values()):
                 sides = [side for side in ENDS if slot in found._slots(side, file.bucket)]
                 for start in range(0, file.num_edges if sides else 0, TRAINING_ROWS):
@@ -383,8 +389,7 @@ class TrainingCounts:
         return found
 
     def _slots(self, side: Side, bucket: Bucket) -> set[tuple[str, int]]:
-        sizes = self.facts.num_partitions
-        return {(name, bucket.partition_of(side, sizes[name])) for name in self.facts.types(side)}
+        return {(name, bucket.partition_of(side, self.facts.num_partitions[name])) for name in self.facts.types(side)}
 
     def _codes(self, slot: tuple[str, int], side: Side, edges: EdgeColumns) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of the edges whose entity at a side is of a slot's type, and their half-links."""

@@ -154,8 +154,10 @@ def to_html(table: DataTable) -> str:
     """Return the title, the table and its note as HTML."""
     head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
     starts = [f'<td style="text-align: {"left" if kind == "l" else "right"}">' for kind in table.kinds]
-    rows = (map(html.escape, row) for row in table.rows)
-    cells = ("".join(f"{start}{cell}</td>" for start, cell in zip(starts, row, strict=True)) for row in rows)
+    cells = (
+        "".join(f"{start}{html.escape(cell)}</td>" for start, cell in zip(starts, row, strict=True))
+        for row in table.rows
+    )
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     note = "".join(f"<p>{html.escape(line)}</p>" for line in table.note.splitlines())
     caption = f"<caption>{html.escape(table.title)}</caption>"
@@ -171,8 +173,12 @@ def to_terminal(table: DataTable) -> Group:
 
     shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)) if len(table.columns) > MAX_BORDERED else Table()
     for title, kind in zip(table.columns, table.kinds, strict=True):
-        whole = kind == "r" or title in table.unbroken
-        shown.add_column(Text(title), justify="left" if kind == "l" else "right", no_wrap=whole, overflow="fold")
+        shown.add_column(
+            Text(title),
+            justify="left" if kind == "l" else "right",
+            no_wrap=kind == "r" or title in table.unbroken,
+            overflow="fold",
+        )
     for row in table.rows:
         shown.add_row(*(Text(printable(cell)) for cell in row))
     return Group(Text(printable(table.title)), shown, *map(Text, table.note.splitlines()))
@@ -218,8 +224,17 @@ def to_markdown(table: DataTable, left: str = ":--") -> str:
 def to_latex(table: DataTable) -> str:
     """Return a tabular with the rules of booktabs, without title and note."""
     head, *rows = (" & ".join(map(escape_latex, row)) + r" \\" for row in (table.columns, *table.rows))
-    begin = [rf"\begin{{tabular}}{{{table.kinds}}}", r"\toprule", head, r"\midrule"]
-    return "\n".join([*begin, *rows, r"\bottomrule", r"\end{tabular}"])
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{table.kinds}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )
 
 
 def escape_markdown(text: str) -> str:

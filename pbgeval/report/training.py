@@ -50,9 +50,11 @@ def verdicts_of(curves: Curves) -> list[str]:
             f"now, while that of training edges went from {_fixed(best.training)} to {_fixed(last.training)}: the "
             "model overfits."
         )
-    verdicts = {**_VERDICTS, **(_OF_LOSSES if curves.visits_lose else {})}
-    of_buckets = "With one bucket there is no verdict about buckets."
-    return [*told, of_buckets if curves.has_one_bucket else verdicts[last.verdict]]
+    verdicts = _VERDICTS | (_OF_LOSSES if curves.visits_lose else {})
+    return [
+        *told,
+        "With one bucket there is no verdict about buckets." if curves.has_one_bucket else verdicts[last.verdict],
+    ]
 
 
 def passes_of(curves: Curves) -> DataTable:
@@ -60,8 +62,15 @@ def passes_of(curves: Curves) -> DataTable:
     passes = curves.passes
     decimals = _decimals(row.gap_error for row in passes), _decimals(row.generalization_error for row in passes)
     rows = fitting((_pass_row(row, decimals, curves.best) for row in passes), MAX_BYTES_OF_OTHERS)
-    note = ESTIMATED if any("±" in row[3] for row in rows) else ""
-    table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrrl", ("verdict",))
+    table = DataTable(
+        "Passes",
+        _PASS_COLUMNS,
+        rows,
+        ESTIMATED if any("±" in row[3] for row in rows) else "",
+        "passes",
+        "lrrrrrrl",
+        ("verdict",),
+    )
     # Columns that most runs do not need
     empty = {"training": {UNDEFINED}, "generalization": {UNDEFINED}, "diverged": {"0"}}
     left_out = [name for name in empty if {row[_PASS_COLUMNS.index(name)] for row in rows} == empty[name]]
@@ -71,11 +80,12 @@ def passes_of(curves: Curves) -> DataTable:
 def training_table(curves: Curves) -> DataTable:
     """Return the same for the terminal, of at most 80 columns, with what the last verdict means."""
     title, table = f"{TRAINING_METRICS[curves.metric]} of held-out edges", passes_of(curves)
-    rows = []
-    for row, (name, *cells) in zip(curves.passes, without(table, ["diverged"]).rows, strict=False):
-        name += f" {row.num_diverged} diverged" if row.num_diverged else ""
-        rows.append((name, *(cell.replace(" ± ", "±") for cell in cells)))
-    return evolve(without(table, ["diverged"]), title=title, rows=rows, note="\n".join(verdicts_of(curves)))
+    shown = without(table, ["diverged"])
+    rows = [
+        (name + f" {row.num_diverged} diverged" * bool(row.num_diverged), *(cell.replace(" ± ", "±") for cell in cells))
+        for row, (name, *cells) in zip(curves.passes, shown.rows, strict=False)
+    ]
+    return evolve(shown, title=title, rows=rows, note="\n".join(verdicts_of(curves)))
 
 
 def _decimals(errors: Iterable[float | None]) -> int:
@@ -86,9 +96,13 @@ def _decimals(errors: Iterable[float | None]) -> int:
 def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = None) -> tuple[str, ...]:
     key, name = row.key, str(row.key.epoch)
     name += f", path {key.edge_path}, chunk {key.edge_chunk}" if key.edge_path or key.edge_chunk else ""
-    gap = _difference(row.gap, row.gap_error, decimals[0])
-    generalization = _difference(row.generalization, row.generalization_error, decimals[1])
-    figures = _fixed(row.before), _fixed(row.after), gap, _fixed(row.training), generalization
+    figures = (
+        _fixed(row.before),
+        _fixed(row.after),
+        _difference(row.gap, row.gap_error, decimals[0]),
+        _fixed(row.training),
+        _difference(row.generalization, row.generalization_error, decimals[1]),
+    )
     name += " (best)" * (row is best) + " (unfinished)" * (not row.is_finished)
     return name, *figures, str(row.num_diverged), row.verdict.replace("_", " ")
 
@@ -112,10 +126,15 @@ def training_tiles(curves: Curves) -> list[Tile]:
         ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
         interval = [interval_line(*ends)]
     _, before, after, gap, training, *_ = _pass_row(last, (_decimals([error]), 4))
-    tiles = (
-        Tile(f"{metric} before visits", before, where),
-        Tile(f"{metric} after visits", after, where),
-        Tile("Gap", gap, [*interval, "after − before"]),
-        Tile(f"{metric} of training edges", training, where),
-    )
-    return [tile for tile in tiles if tile.value != UNDEFINED]
+    return [
+        tile
+        for tile in (
+            (
+                Tile(f"{metric} before visits", before, where),
+                Tile(f"{metric} after visits", after, where),
+                Tile("Gap", gap, [*interval, "after − before"]),
+                Tile(f"{metric} of training edges", training, where),
+            )
+        )
+        if tile.value != UNDEFINED
+    ]
