@@ -161,8 +161,7 @@ class Ownership(Claim):
                     marker.unlink()  # it has died in between
             return
         try:
-            found = _read(self.folder / OWNER)
-            if (found or {}).get("nonce") == (dead or {}).get("nonce"):
+            if (_read(self.folder / OWNER) or {}).get("nonce") == (dead or {}).get("nonce"):
                 remove_files(self.folder, [OWNER])
         finally:
             marker.unlink(missing_ok=True)

@@ -211,8 +211,7 @@ def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
 def _lists_of_names(config: EvalConfig) -> Iterator[Fault]:
     for key, element in _NAME_LISTS.items():
         names: list[str] | None = getattr(config, key)
-        message = f"empty restriction: give the name of {element}, or remove the key"
-        yield from refuse((key,), (names == [], message))
+        yield from refuse((key,), (names == [], f"empty restriction: give the name of {element}, or remove the key"))
         for index, name in enumerate(names or ()):
             yield from refuse((key, index), (not name.strip(), f"expected the name of {element}, got {show(name)}"))
 

@@ -375,8 +375,7 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
     config = structurer.config(raw)
     config, missing = resolve_paths(config, bases_of, has_model=config.model is not None)
     config, of_model = with_model_of_path(config)
-    faults = structurer.all_faults(config, [*missing, *of_model])
-    lines += [_line(fault, source.name, applied) for fault in faults]
+    lines += [_line(fault, source.name, applied) for fault in structurer.all_faults(config, [*missing, *of_model])]
     if lines:
         raise ConfigError(*(" ".join(line.split()) for line in lines))
     # The folder of a checkpoint tells more than `config`.
@@ -430,8 +429,7 @@ def check_config(
         for key, what in in_memory.items()
         if getattr(config, key)
     ]
-    faults = structurer.all_faults(resolved, [*missing, *twice, *of_model])
-    lines = [" ".join(str(fault).split()) for fault in faults]
+    lines = [" ".join(str(fault).split()) for fault in structurer.all_faults(resolved, [*missing, *twice, *of_model])]
     if lines:
         raise ConfigError(*lines)
     return attrs.evolve(resolved, name=config.name, ignored=config.ignored)

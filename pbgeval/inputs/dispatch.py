@@ -148,8 +148,7 @@ def _rows(buckets: list[Bucket], width: int) -> list[Step]:
     walk: list[Step] = []
     for first in range(0, len(rows), width):
         band = rows[first : first + width]
-        steps = [[Bucket(lhs, rhs) for lhs in band if Bucket(lhs, rhs) in of_pair] for rhs in columns]
-        walk += filter(None, steps)
+        walk += filter(None, [[Bucket(lhs, rhs) for lhs in band if Bucket(lhs, rhs) in of_pair] for rhs in columns])
         columns.reverse()
     return walk
 

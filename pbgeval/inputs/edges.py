@@ -37,8 +37,7 @@ class EdgeNumberer:
         rel_n = block.rel.numpy()
         _check_ids(file, block, "rel", rel_n, self.inputs.num_relations, lambda _: "relations")
         ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in ENDS}
-        time_n = None if block.time is None else block.time.numpy()
-        return EdgeColumns(ends[Side.LHS], rel_n, ends[Side.RHS], time_n)
+        return EdgeColumns(ends[Side.LHS], rel_n, ends[Side.RHS], None if block.time is None else block.time.numpy())
 
     def key_codes(self, hidden: Side, edges: EdgeColumns) -> np.ndarray:
         """Return a number for each query's key, int64."""
@@ -62,8 +61,7 @@ class EdgeNumberer:
             slots = self.inputs.partitions_at(side, file.bucket)
             return "entity type '{}', partition {}".format(*slots[0 if is_one else int(rel_n[at])])
 
-        sizes = int(size_R[0]) if is_one else size_R[rel_n]
-        _check_ids(file, block, side.pick("lhs", "rhs"), row_n, sizes, label_of)
+        _check_ids(file, block, side.pick("lhs", "rhs"), row_n, int(size_R[0]) if is_one else size_R[rel_n], label_of)
         if is_one:
             return row_n + int(offset_R[0]) if offset_R[0] else row_n
         numbers_n: np.ndarray = row_n + offset_R[rel_n]

@@ -186,10 +186,9 @@ def _differences(config: EvalConfig, trained: Mapping[str, object]) -> Iterator[
     for name in config.used_entity_types:
         of_type = _part(trained, "entities", name)
         own, whole = _part(of_type, "dimension"), _part(trained, "dimension")
-        partitions = config.entities[name].num_partitions
         for key, before, now in (
             ("dimension", whole if own is None else own, config.dimension_of(name)),
-            ("num_partitions", _part(of_type, "num_partitions"), partitions),
+            ("num_partitions", _part(of_type, "num_partitions"), config.entities[name].num_partitions),
         ):
             if before not in (None, now):
                 yield f"entities[{name!r}].{key} = {now} (trained with {show(before)})"

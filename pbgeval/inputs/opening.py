@@ -198,10 +198,9 @@ def _of_model(config: EvalConfig, model: Model) -> _Opened:
         if isinstance(model, EmbeddingModel)
         else dict.fromkeys(types, NumberRows(0, model.num_entities))
     )
-    num_relations = len(config.relations) if not config.dynamic_relations else model.num_relations
     return (
         0,
-        num_relations,
+        (len(config.relations) if not config.dynamic_relations else model.num_relations),
         {
             (name, index): table.part(*part_of(table.num_rows, index, config.entities[name].num_partitions))
             for name, table in tables.items()
@@ -367,8 +366,7 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
     for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked)):
         if is_url(path):
             raise ConfigError(f"{path}: URLs do not work together with a model or edges in memory; copy the files here")
-    arrays = {name: array for of_key in by_key.values() for name, array in of_key.items()}
-    return open_inputs(checked, opened, arrays)
+    return open_inputs(checked, opened, {name: array for of_key in by_key.values() for name, array in of_key.items()})
 
 
 def _checked_model(model: GivenModel, config: EvalConfig) -> Model:

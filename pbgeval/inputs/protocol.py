@@ -206,8 +206,7 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
         for bucket, file in files.items():
             longest = longest_sampled
             if CandidatePolicy.PARTITION.value in inputs.candidates:
-                sizes = [inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)]
-                longest = max(longest, *sizes)
+                longest = max(longest, *[inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)])
             if CandidatePolicy.ALL.value in inputs.candidates and inputs.candidate_files:
                 given = inputs.candidate_files[path_index].get(bucket)
                 longest = max([longest, *(given.num_candidates.values() if given is not None else ())])

@@ -221,8 +221,7 @@ def stored_at(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) 
     storage = tensor.untyped_storage()
     start, size = int(getattr(storage, "_checkpoint_offset", -1)), tensor.element_size()
     first = int(tensor.storage_offset())
-    end = (first + tensor.numel()) * size
-    if max(end, storage.nbytes()) > _records(path, piece).get(start, -1):
+    if max((first + tensor.numel()) * size, storage.nbytes()) > _records(path, piece).get(start, -1):
         raise StorageError(
             f"{path}: expected a tensor within its record of the file, found a larger one; copy it again"
         )

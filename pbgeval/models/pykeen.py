@@ -90,9 +90,8 @@ def pykeen_scorer(
         expected = f"a trained model of PyKEEN, with {', '.join(_NEEDED)}"
         raise ScorerError(f"model: expected {expected}, got {type(model).__name__} without {lacking}{advice}")
     given = {"slice_size": slice_size, "mode": mode}
-    scores = PyKEENScores(model, {name: value for name, value in given.items() if value is not None})
     return side_scorer(
-        scores,
+        PyKEENScores(model, {name: value for name, value in given.items() if value is not None}),
         num_entities=int(model.num_entities) if num_entities is None else num_entities,
         num_relations=int(model.num_relations) // (2 if getattr(model, "use_inverse_triples", False) else 1),
         batch_size=ROWS_PER_BATCH if batch_size is None else batch_size,
