@@ -27,7 +27,7 @@ from attrs import frozen
 from pbgeval.cluster.environment import LOOPBACK, place_in_group, variables_of_torch
 from pbgeval.cluster.liveness import StalledWorkerError, is_lost_connection
 from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
-from pbgeval.errors import EvalError, IncompleteError, LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError, raise_first
 
 MAX_LOCAL_WORKERS = 1024
 MAX_RESTARTS = 3
@@ -66,19 +66,24 @@ def start_local_workers(
         KeyboardInterrupt: this process was interrupted; its workers have been ended.
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
-    if num_workers > MAX_LOCAL_WORKERS:
-        raise LaunchError(f"--workers {num_workers}: at most {MAX_LOCAL_WORKERS:,} processes can run on one host")
-    if multiprocessing.current_process().daemon:
-        raise LaunchError(
-            f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
-            "or call evaluate in a process with daemon=False"
-        )
     needed, limit = _FILES + _FILES_OF_A_WORKER * num_workers, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if 0 <= limit < needed:
-        raise LaunchError(
+    raise_first(
+        LaunchError,
+        (
+            num_workers > MAX_LOCAL_WORKERS,
+            f"--workers {num_workers}: at most {MAX_LOCAL_WORKERS:,} processes can run on one host",
+        ),
+        (
+            multiprocessing.current_process().daemon,
+            f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
+            "or call evaluate in a process with daemon=False",
+        ),
+        (
+            0 <= limit < needed,
             f"Too many open files: {num_workers} workers need up to {needed:,}, and the limit is {limit:,}; raise it"
-            f" (ulimit -n {needed}), or use --workers 1"
-        )
+            f" (ulimit -n {needed}), or use --workers 1",
+        ),
+    )
     for restart in range(MAX_RESTARTS + 1):
         try:
             if _server is not None:

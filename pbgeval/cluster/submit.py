@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from pbgeval.errors import EvalError, IncompleteError, LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError, raise_first
 
 if TYPE_CHECKING:
     import submitit
@@ -147,13 +147,18 @@ def submit_run(run: SubmittedRun, scheduler: str, parameters: Mapping[str, Any],
         LaunchError: submitit or the scheduler is missing, or the scheduler refuses the job.
     """
     library = _import_submitit()
-    if scheduler == "local" and parameters["nodes"] != 1:
-        raise LaunchError(f"--nodes {parameters['nodes']}: --scheduler local has one host; use --workers-per-node")
-    if scheduler == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
-        raise LaunchError(
+    raise_first(
+        LaunchError,
+        (
+            scheduler == "local" and parameters["nodes"] != 1,
+            f"--nodes {parameters['nodes']}: --scheduler local has one host; use --workers-per-node",
+        ),
+        (
+            scheduler == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")),
             "--scheduler slurm: sbatch and srun are not installed on this host; submit from a login node, or use "
-            "--scheduler local"
-        )
+            "--scheduler local",
+        ),
+    )
     executor = library.AutoExecutor(folder=logs, cluster=scheduler, slurm_max_num_timeout=_MAX_TIME_LIMITS)
     executor.update_parameters(name=name, **parameters)
     try:

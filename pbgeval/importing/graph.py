@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-from pbgeval.errors import ConfigError, OutputError, StorageError
+from pbgeval.errors import ConfigError, OutputError, StorageError, raise_first
 from pbgeval.importing.dictionaries import (
     Partitioning,
     RelationTypes,
@@ -90,16 +90,28 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
 def _check(files: GraphFiles, folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
-    if not files.edges:
-        raise ConfigError("--edges: give at least one NAME=FILE")
-    for name in files.edges:
-        if not name or "/" in name or name.startswith(".") or name in _TAKEN:
-            raise ConfigError(f"--edges {name}: {name} cannot be the name of a folder of edges; choose another")
-    for name in files.dictionary_of:
-        if name not in files.edges:
-            raise ConfigError(f"--dictionary-of {name}: there are no such edges; choose from {', '.join(files.edges)}")
-    if files.dictionary is not None and files.dictionary_of:
-        raise ConfigError("--dictionary and --dictionary-of cannot be combined; remove one of them")
+    raise_first(
+        ConfigError,
+        (not files.edges, "--edges: give at least one NAME=FILE"),
+        *(
+            (
+                not name or "/" in name or name.startswith(".") or name in _TAKEN,
+                f"--edges {name}: {name} cannot be the name of a folder of edges; choose another",
+            )
+            for name in files.edges
+        ),
+        *(
+            (
+                name not in files.edges,
+                f"--dictionary-of {name}: there are no such edges; choose from {', '.join(files.edges)}",
+            )
+            for name in files.dictionary_of
+        ),
+        (
+            files.dictionary is not None and files.dictionary_of,
+            "--dictionary and --dictionary-of cannot be combined; remove one of them",
+        ),
+    )
     if files.dictionary is None:
         files.partitioning.check((files.types or RelationTypes()).entity_types)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from attrs import define, evolve, field, frozen
 
-from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.placement import UNKNOWN, unknown_lines, unknown_names
 from pbgeval.models.formulas import TwoOperators
@@ -292,20 +292,26 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
-    if len(model.tables) > 1 or isinstance(model.formula, TwoOperators) or model.rows_of_ids:
-        raise ConfigError(
+    raise_first(
+        ConfigError,
+        (
+            len(model.tables) > 1 or isinstance(model.formula, TwoOperators) or model.rows_of_ids,
             f"{model.label}: import-model converts models of one entity type, whose operators act on one side and "
-            "whose rows are in the order of their ids; evaluate this one as it is: model = PATH in a config"
-        )
-    if not 1 <= num_partitions <= model.num_entities:
-        raise ConfigError(
-            f"--partitions {num_partitions}: must be from 1 to {model.num_entities}, the number of entities"
-        )
-    if edges.order not in ORDERS:
-        raise ConfigError(f"--edge-columns {edges.order}: expected one of {', '.join(ORDERS)}")
-    for name in edges.paths:
-        if not name or "/" in name or name in (".", "..", "checkpoint", "entity", "eval.py"):
-            raise ConfigError(f"--edges {name}: {name} cannot be the name of a folder of edges; choose another")
+            "whose rows are in the order of their ids; evaluate this one as it is: model = PATH in a config",
+        ),
+        (
+            not 1 <= num_partitions <= model.num_entities,
+            f"--partitions {num_partitions}: must be from 1 to {model.num_entities}, the number of entities",
+        ),
+        (edges.order not in ORDERS, f"--edge-columns {edges.order}: expected one of {', '.join(ORDERS)}"),
+        *(
+            (
+                not name or "/" in name or name in (".", "..", "checkpoint", "entity", "eval.py"),
+                f"--edges {name}: {name} cannot be the name of a folder of edges; choose another",
+            )
+            for name in edges.paths
+        ),
+    )
 
 
 def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, entity_type: str = ENTITY_TYPE) -> None:

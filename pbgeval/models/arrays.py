@@ -23,7 +23,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.formulas import OPERATORS, SIDE_OPERATORS, SIMILARITIES, Formula, TwoOperators
 from pbgeval.models.model import EmbeddingModel, TypedRelations, existing_file, read_object
 from pbgeval.models.tensors import SHARDS, Tensors, is_checkpoint, table_at, tensors_of
@@ -81,13 +81,22 @@ def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     from_file = read_object(file, "a description of a model") if file.is_file() else {}
     for where, given in ((str(file), from_file), ("model_options", options)):
         for key, value in given.items():
-            if key not in _KEYS or not isinstance(value, _KEYS[key]):
-                what = f"wrong value of {key}: {one_line(value)}" if key in _KEYS else f"unknown key {one_line(key)}"
-                raise StorageError(f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}")
-            if key in ("norm", "unit_norm") and value not in (1, 2):
-                raise StorageError(f"{where}: {key} must be 1 or 2, got {value}")
-            if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:  # NaN, and integers beyond
-                raise StorageError(f"{where}: {key} must be a finite number, got {one_line(value)}")
+            what = f"wrong value of {key}: {one_line(value)}" if key in _KEYS else f"unknown key {one_line(key)}"
+            raise_first(
+                StorageError,
+                (
+                    key not in _KEYS or not isinstance(value, _KEYS[key]),
+                    f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}",
+                ),
+                (
+                    key in ("norm", "unit_norm") and value not in (1, 2),
+                    f"{where}: {key} must be 1 or 2, got {one_line(value)}",
+                ),
+                (  # NaN, and integers beyond
+                    isinstance(value, int | float) and not abs(value) <= sys.float_info.max,
+                    f"{where}: {key} must be a finite number, got {one_line(value)}",
+                ),
+            )
     named = [from_file.get(key) for key in _PLACES if key not in options]
     for one in named:  # it grows
         if isinstance(one, list | dict):

@@ -28,7 +28,7 @@ from pbgeval.models.model import once_each, read_object
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
 from pbgeval.storage.parquet import check_parts, parquet_files, parquet_rows
-from pbgeval.storage.text import check_regular, listed, one_line
+from pbgeval.storage.text import check_regular, listed, one_line, unreadable
 
 Tensors: TypeAlias = Mapping[str, Callable[[], Table]]  # by name; calling one opens its table
 METADATA = ".metadata"
@@ -148,7 +148,8 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         raise StorageError(
             f"{path}: safetensors is required to read this file: pip install 'pbgeval[tables]'"
         ) from None
-    try:
+    kinds = (OSError, SafetensorError, ValueError, RecursionError)
+    with unreadable(path, "cannot read this safetensors file", "; copy it again", kinds):
         check_regular(path)
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -157,9 +158,6 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             header = json.loads(file.read(size), object_pairs_hook=once_each)
         with safe_open(path, framework="numpy"):  # it checks that offsets are those of the shapes, without gaps
             return header, 8 + size
-    except (OSError, SafetensorError, ValueError, RecursionError) as error:
-        reason = one_line(getattr(error, "strerror", None) or error)
-        raise StorageError(f"{path}: cannot read this safetensors file: {reason}; copy it again") from error
 
 
 def _described(path: Path, start: int, name: str, of: Mapping[str, Any]) -> MappedRows:

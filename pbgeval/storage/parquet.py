@@ -192,8 +192,8 @@ def _opened(path: Path, names: str | None = None) -> Iterator[Any]:
             f"{path}: pyarrow is required to read vectors from Parquet: pip install 'pbgeval[tables]'"
         ) from None
     # pyarrow raises OSError for what is damaged, too.
-    kinds = (pyarrow.ArrowException, MemoryError, OverflowError, ValueError)
-    with unreadable(path, "cannot read this Parquet file", "", *kinds):
+    kinds = (OSError, pyarrow.ArrowException, MemoryError, OverflowError, ValueError)
+    with unreadable(path, "cannot read this Parquet file", "", kinds):
         check_regular(path)
         _check_footer(path)
         with pyarrow.parquet.ParquetFile(path, read_dictionary=[names] if names else None) as file:

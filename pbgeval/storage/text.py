@@ -83,7 +83,7 @@ def read_small_text(path: Path) -> str | None:
     """
     what = "cannot read this text file"
     with (
-        unreadable(path, what, "; check the path", UnicodeDecodeError),
+        unreadable(path, what, "; check the path", (OSError, UnicodeDecodeError)),
         suppress(FileNotFoundError, NotADirectoryError),
     ):
         return read_text(path)
@@ -91,11 +91,13 @@ def read_small_text(path: Path) -> str | None:
 
 
 @contextmanager
-def unreadable(path: Path, what: str, advice: str = "", *kinds: type[Exception]) -> Iterator[None]:
-    """Turn what the system says of an input, or an error of further kinds, into a `StorageError`."""
+def unreadable(
+    path: Path, what: str, advice: str = "", kinds: tuple[type[Exception], ...] = (OSError,)
+) -> Iterator[None]:
+    """Turn what the system says of an input, or an error of other kinds, into a `StorageError`."""
     try:
         yield
-    except (OSError, *kinds) as error:
+    except kinds as error:
         raise StorageError(f"{path}: {what}: {reason_of(error)}{advice}") from error
 
 
