@@ -193,9 +193,7 @@ def _port(environment: Environment, how: str, job: str) -> int:
     """Return the port given, or one that all workers of a job derive and that other jobs hardly share."""
     if environment.get("MASTER_PORT"):
         return _number(environment, "MASTER_PORT")
-    if not job:
-        return _DEFAULT_PORT
-    return _FIRST_PORT + zlib.crc32(f"{how} {job}".encode()) % _NUM_PORTS
+    return _DEFAULT_PORT if not job else _FIRST_PORT + zlib.crc32(f"{how} {job}".encode()) % _NUM_PORTS
 
 
 def _has_all(environment: Environment, *names: str) -> bool:

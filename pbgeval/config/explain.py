@@ -110,6 +110,4 @@ def _type_name(type_: Any) -> str:  # noqa: ANN401 (any annotation)
         return " or ".join("none" if option is types.NoneType else _type_name(option) for option in arguments)
     if origin is list:
         return f"list of {_type_name(arguments[0])}"
-    if origin is dict:
-        return f"dict of {_type_name(arguments[1])} by name"
-    return str(type_.__name__)
+    return f"dict of {_type_name(arguments[1])} by name" if origin is dict else str(type_.__name__)

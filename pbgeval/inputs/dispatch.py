@@ -290,9 +290,7 @@ class UnitQueue:
 
     def upcoming(self) -> range:
         """Return the units that this worker claims next if no other claims from its stripe; empty if not known."""
-        if self._stripe is None or self._last is None:
-            return range(0)
-        return range(self._last + 1, self._stripe.stop)
+        return range(0) if self._stripe is None or self._last is None else range(self._last + 1, self._stripe.stop)
 
     def _stripe_to_join(self) -> int | None:
         """Return a stripe that others have begun and not used up, None if none is worth it.

@@ -185,15 +185,14 @@ def shares_of_files(
         for index, file in enumerate(files)
         for unit in window_units(index, file.bucket, file.num_edges, _whole_chunks(file, rows_at_a_time))
     ]
-    for unit in equal_parts(units, team.size)[team.rank_in_team]:
-        yield files[unit.path_index], unit.start, unit.stop
+    mine = equal_parts(units, team.size)[team.rank_in_team]
+    return ((files[unit.path_index], unit.start, unit.stop) for unit in mine)
 
 
 def parts_of_file(file: EdgeSource) -> Iterator[tuple[EdgeSource, int, int]]:
     """Yield (file, first row, one past the last) of a whole file, block by block."""
     rows = _whole_chunks(file, ROWS_AT_A_TIME)
-    for start in range(0, file.num_edges, rows):
-        yield file, start, min(start + rows, file.num_edges)
+    return ((file, start, min(start + rows, file.num_edges)) for start in range(0, file.num_edges, rows))
 
 
 def kept_rows(numberer: EdgeNumberer, file: EdgeSource) -> np.ndarray | None:
@@ -217,5 +216,4 @@ def numbered_files(numberer: EdgeNumberer, files: Iterable[EdgeSource]) -> Itera
 
 def numbered_blocks(numberer: EdgeNumberer, parts: Iterable[tuple[EdgeSource, int, int]]) -> Iterator[EdgeColumns]:
     """Read parts of files as numbered edges."""
-    for file, start, stop in parts:
-        yield numberer.numbered(file, file.read(start, stop))
+    return (numberer.numbered(file, file.read(start, stop)) for file, start, stop in parts)

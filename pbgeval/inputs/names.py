@@ -21,7 +21,7 @@ from attrs import Factory, field, frozen
 
 from pbgeval.config import EvalConfig, read_relation_groups
 from pbgeval.config.loading import IN_MEMORY
-from pbgeval.errors import ConfigError, StorageError
+from pbgeval.errors import ConfigError, Faults, StorageError
 from pbgeval.metrics.taxonomy import Taxonomy
 from pbgeval.models.model import read_labels
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
@@ -131,14 +131,11 @@ def relation_groups(config: EvalConfig, num_relations: int) -> dict[str, np.ndar
         return {}
     vocabulary = read_relation_vocabulary(config, num_relations)
     groups: dict[str, np.ndarray] = {}
-    faults: list[str] = []
+    faults = Faults()
     for group, names in read_relation_groups(path).items():
-        try:
+        with faults.noted(ConfigError):
             groups[group] = vocabulary.find(names, f"{path}: group {group!r}")
-        except ConfigError as error:
-            faults += error.faults
-    if faults:
-        raise ConfigError(*faults)
+    faults.raise_any(ConfigError)
     return groups
 
 
@@ -177,7 +174,7 @@ def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relati
     schemas = {0} if config.dynamic_relations else set(relations.tolist())
     answers = sorted({config.relations[schema].rhs for schema in schemas})
     found: dict[int, int] = {}  # number -> type
-    faults = []
+    faults = Faults()
     for of_type in answers:
         own: dict[int, int] = {}
         named = entity_names(Path(config.entity_path), numbering, of_type)
@@ -194,8 +191,7 @@ def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relati
                 f" found none; names are in {config.entity_path}/entity_names_{of_type}_<partition>.json"
             )
         found |= {number: type_ for type_, number in own.items()}
-    if faults:
-        raise ConfigError(*faults)
+    faults.raise_any(ConfigError)
     number_T = np.array(sorted(found), np.int64)
     type_T = np.array([found[number] for number in number_T.tolist()], np.int64)
     return TypeQueries(relations, TypeEntities(taxonomy, number_T, type_T))
@@ -259,29 +255,25 @@ def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relati
         ConfigError: Names are unknown or ambiguous, rows out of range, or no entity can compete; a line for each.
         StorageError: a file of names cannot be read, or has not one per entity.
     """
-    faults: list[str] = []
+    faults = Faults()
     relations: np.ndarray | None = None
     if config.restrict_relations is not None:
         vocabulary = read_relation_vocabulary(config, num_relations)
-        try:
+        with faults.noted(ConfigError, _MAX_FAULTS):
             relations = vocabulary.find(config.restrict_relations, _where(config, "restrict_relations"))
-        except ConfigError as error:
-            faults += error.faults[:_MAX_FAULTS]
     keys = ("restrict_entities", "head_candidates", "tail_candidates")
     lists: dict[str, list[str]] = {key: getattr(config, key) for key in keys if getattr(config, key) is not None}
-    entities = _Entities(Path(config.entity_path), numbering)
-    try:
+    numbers: dict[str, np.ndarray] = {}
+    with faults.noted(ConfigError):
+        entities = _Entities(Path(config.entity_path), numbering)
         numbers = entities.find(lists, {key: _where(config, key) for key in lists})
-    except ConfigError as error:
-        raise ConfigError(*faults, *error.faults) from None
     allowed = numbers.get("restrict_entities")
     of_side = {side: numbers[f"{side.label}_candidates"] for side in ENDS if f"{side.label}_candidates" in numbers}
     for side, competing in of_side.items():
         if allowed is not None and not np.intersect1d(allowed, competing, assume_unique=True).size:
             where = _where(config, f"{side.label}_candidates")
             faults.append(f"{where}: empty restriction: needs at least one entity of restrict_entities")
-    if faults:
-        raise ConfigError(*faults)
+    faults.raise_any(ConfigError)
     return Restrictions(allowed, relations, of_side)
 
 
@@ -331,7 +323,7 @@ class _Entities:
                 similar = [other for other in known if abs(len(other) - len(name)) <= 2][:_MAX_COMPARED]
                 close[name] += difflib.get_close_matches(name, similar, n=1)
         nearest = {name: difflib.get_close_matches(name, near, n=1)[0] for name, near in close.items() if near}
-        faults: list[str] = []
+        faults = Faults()
         found: dict[str, np.ndarray] = {}
         for key, names in lists.items():
             if not names:
@@ -340,8 +332,7 @@ class _Entities:
             wrong = [number for number in numbers if isinstance(number, str)]
             faults += [f"{where[key]}: {fault}" for fault in wrong[:_MAX_FAULTS]]
             found[key] = distinct(np.array([number for number in numbers if isinstance(number, int)], np.int64))
-        if faults:
-            raise ConfigError(*faults)
+        faults.raise_any(ConfigError)
         return found
 
     def _address(self, name: str) -> tuple[str, int, int] | None:
@@ -367,9 +358,9 @@ class _Entities:
             addresses = [":".join(map(str, self.numbering.place_of(number))) for number in places[:4]]
             return f"ambiguous entity {name!r}: {len(places)} have that name; write {' or '.join(map(repr, addresses))}"
         if not has_names and _ADDRESS.fullmatch(name) is None:
-            names = f"no entity_names_<type>_<partition>.json in {self.entity_path}"
-            if str(self.entity_path).startswith(IN_MEMORY):
-                names = "entities in memory have no names"
+            is_in_memory = str(self.entity_path).startswith(IN_MEMORY)
+            missing = f"no entity_names_<type>_<partition>.json in {self.entity_path}"
+            names = "entities in memory have no names" if is_in_memory else missing
             return f"unknown entity {name!r}: {names}; write type:partition:row"
         if name in nearest:
             return f"unknown entity {name!r}; did you mean {nearest[name]!r}?"

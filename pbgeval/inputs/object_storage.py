@@ -21,7 +21,7 @@ from attrs import define
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, names_file_of_edges
-from pbgeval.errors import EvalError, OutputError, StorageError
+from pbgeval.errors import EvalError, Faults, OutputError, StorageError
 from pbgeval.inputs.opening import edge_paths, with_edge_paths
 from pbgeval.storage.checkpoint import read_checkpoint_version
 from pbgeval.storage.objects import (
@@ -98,15 +98,12 @@ def _copy(config: EvalConfig, local_of: dict[str, str], folder: Path, read_in_pl
     limit = config.scratch_limit
     free = shutil.disk_usage(folder).free
     room = _Room(folder.parent, free // _SHARE_OF_FREE if limit is None else parse_memory(limit))
-    large, faults = list[tuple[RemoteObject, Path]](), list[str]()
+    large, faults = list[tuple[RemoteObject, Path]](), Faults()
     with ended_by_signals():
         for url, local in local_of.items():
-            try:
+            with faults.noted(StorageError):
                 large.extend(_copy_small(config, url.rstrip("/"), Path(local), room))
-            except StorageError as error:
-                faults.extend(error.faults)
-        if faults:
-            raise StorageError(*faults)
+        faults.raise_any(StorageError)
         for of, path in [] if read_in_place else sorted(large, key=lambda pair: pair[1].name):  # buckets come first
             room.copy(of, path)
 

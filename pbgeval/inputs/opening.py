@@ -83,9 +83,11 @@ class Inputs:
     @property
     def files(self) -> Iterator[tuple[int, Bucket, EdgeSource]]:
         """Yield (edge path's index, bucket, file) of all evaluated edges, in order."""
-        for path_index, files in enumerate(self.buckets):
-            for bucket, file in sorted(files.items()):
-                yield path_index, bucket, file
+        return (
+            (path_index, bucket, file)
+            for path_index, files in enumerate(self.buckets)
+            for bucket, file in sorted(files.items())
+        )
 
     @property
     def num_edges(self) -> int:

@@ -187,10 +187,11 @@ def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
         for path_index, files in enumerate(inputs.buckets):
             if bucket in files:
                 num_edges = files[bucket].num_edges
-                if lists.pbg_semantics:
-                    units += slice_units(path_index, bucket, num_edges, inputs.config.workers or 1)
-                else:
-                    units += window_units(path_index, bucket, num_edges, window_rows)
+                units += (
+                    slice_units(path_index, bucket, num_edges, inputs.config.workers or 1)
+                    if lists.pbg_semantics
+                    else window_units(path_index, bucket, num_edges, window_rows)
+                )
     return units
 
 

@@ -150,9 +150,11 @@ def startup_warnings(inputs: Inputs) -> Iterator[str]:
     if config.ignored:
         name = config.source.name if config.source else config.name
         yield f"{name}: keys that only training uses are ignored: {listed(config.ignored)}"
-    for key in ("dictionary_path", "edge_columns"):  # where files of edges were named, neither is left
-        if getattr(config, key) is not None:
-            yield f"{key} has no effect: no path of edges names a file of text or Parquet"
+    yield from (  # where files of edges were named, neither is left
+        f"{key} has no effect: no path of edges names a file of text or Parquet"
+        for key in ("dictionary_path", "edge_columns")
+        if getattr(config, key) is not None
+    )
     num_buckets = len(inputs.all_buckets())
     for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
         if len(files) < num_buckets:

@@ -223,11 +223,11 @@ def _pyg_options(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> di
         ("entities", "node_emb_im.weight", ("complex", "rotate")),
         ("relations", "rel_emb_im.weight", ("complex",)),
     ):
-        if kind not in OPERATORS or key in options or _holds(tensors, name) == (kind in kinds):
-            continue
-        if kind in kinds:
-            raise StorageError(f"{path}: expected {name}, which {kind} of PyG has, found none; check model")
-        raise StorageError(f"{path}: found {name}, which {kind} of PyG has not; check model")
+        is_unlike = _holds(tensors, name) != (kind in kinds)
+        if kind in OPERATORS and key not in options and is_unlike:
+            missing = f"expected {name}, which {kind} of PyG has, found none"
+            fault = missing if kind in kinds else f"found {name}, which {kind} of PyG has not"
+            raise StorageError(f"{path}: {fault}; check model")
     norms = {"transe": {"unit_norm": options.get("norm", 1)}, "rotate": {"norm": 2}}
     tables = {
         key: [f"#{name}", *([f"#{name}_im"] if _holds(tensors, f"{name}_im.weight") else [])]
@@ -254,12 +254,18 @@ def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -
     if not isinstance(addresses, dict):
         addresses = {ENTITY_TYPE: addresses}
     tables = {name: _table(path, address, tensors) for name, address in addresses.items()}
-    wrong = next((name for name in tables if not re.fullmatch(r"[^/\0]+", str(name))), None)
-    if wrong is not None:
-        raise StorageError(f"{path}: entities: expected names of types without a slash, found {one_line(wrong)!r}")
-    widths = {table.dimension for table in tables.values()}
-    if len(widths) != 1:
-        raise StorageError(f"{path}: expected entity types with vectors of one dimension, found {sorted(widths)}")
+    widths = sorted({table.dimension for table in tables.values()})
+    raise_first(
+        StorageError,
+        *(
+            (
+                not re.fullmatch(r"[^/\0]+", str(name)),
+                f"{path}: entities: expected names of types without a slash, found {one_line(name)!r}",
+            )
+            for name in tables
+        ),
+        (len(widths) != 1, f"{path}: expected entity types with vectors of one dimension, found {widths}"),
+    )
     if "unit_norm" not in options:
         return tables
     return {
@@ -308,10 +314,17 @@ def formula_of(where: str, options: Mapping[str, Any], dimension: int) -> Formul
 def _two_operators(where: str, options: Mapping[str, Any]) -> TwoOperators:
     chosen = {"source": "identity", "destination": "identity", "similarity": "cosine"}  # GiGL's defaults
     chosen |= {key: options[key].lower() for key in chosen if key in options}
-    for key, name in chosen.items():
-        known = SIMILARITIES if key == "similarity" else SIDE_OPERATORS
-        if name not in known:
-            raise StorageError(f"{where}: {key} must be one of {', '.join(known)}, got {one_line(options[key])}")
+    known = {"source": SIDE_OPERATORS, "destination": SIDE_OPERATORS, "similarity": SIMILARITIES}
+    raise_first(
+        StorageError,
+        *(
+            (
+                name not in known[key],
+                f"{where}: {key} must be one of {', '.join(known[key])}, got {one_line(options.get(key))}",
+            )
+            for key, name in chosen.items()
+        ),
+    )
     return TwoOperators(**chosen)
 
 
@@ -362,8 +375,13 @@ def untyped_relations(where: str, parameters: Mapping[str, Table], types: Sequen
 
 
 def _check_relations(where: str, types: Sequence[object], parameters: Mapping[str, Table]) -> None:
-    for name, table in parameters.items():
-        if types and table.num_rows != len(types):
-            raise StorageError(
-                f"{where}: {name}: expected a row for each of {len(types)} relations, found {table.num_rows}"
+    raise_first(
+        StorageError,
+        *(
+            (
+                types and table.num_rows != len(types),
+                f"{where}: {name}: expected a row for each of {len(types)} relations, found {table.num_rows}",
             )
+            for name, table in parameters.items()
+        ),
+    )

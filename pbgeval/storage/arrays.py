@@ -250,13 +250,13 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
     Raises:
         StorageError: it is missing, no such file, holds objects, or its values are not laid out row by row.
     """
-    try:
-        with unreadable(path, "cannot read the .npy file", "; check the path"), np.errstate(over="ignore"):
-            check_regular(path)
-            # Numpy warns of a shape that no memory holds, which is refused.
-            array = np.lib.format.open_memmap(path, mode="r")
-    except _DAMAGED as error:
-        raise StorageError(f"{path}: expected a .npy file of numbers, found: {one_line(error)}") from error
+    with (
+        unreadable(path, "expected a .npy file of numbers, found", "", _DAMAGED),
+        unreadable(path, "cannot read the .npy file", "; check the path"),
+        np.errstate(over="ignore"),  # of a shape that no memory holds, which is refused
+    ):
+        check_regular(path)
+        array = np.lib.format.open_memmap(path, mode="r")
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
         expected, dtype = ("floating-point numbers", "float32") if kinds == "f" else ("integers", "int64")
         advice = f"save it as {dtype}: x.astype('{dtype}')"

@@ -16,7 +16,7 @@ from attrs import define, field
 
 from pbgeval.errors import StorageError
 from pbgeval.notation import distinct
-from pbgeval.storage.text import one_line, read_small_text
+from pbgeval.storage.text import one_line, read_small_text, unreadable
 
 _COUNT = re.compile(r"[0-9]{1,18}")  # fits int64
 
@@ -93,10 +93,8 @@ def _read_names(path: Path) -> list[str] | None:
     text = read_small_text(path)
     if text is None:
         return None
-    try:
+    with unreadable(path, "expected a JSON list of names, found", "", (ValueError, RecursionError)):
         names = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"{path}: expected a JSON list of names, found: {one_line(error)}") from error
     if not isinstance(names, list):
         raise StorageError(f"{path}: expected a JSON list of names, found a JSON {type(names).__name__}")
     for row, name in enumerate(names):

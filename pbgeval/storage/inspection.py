@@ -128,8 +128,8 @@ def _describe_entities(path: Path) -> Description:
     lines += [(f"type {name}", _parts(parts.values())) for name, parts in sorted(sizes.items())]
     if (path / "dynamic_rel_count.txt").exists():
         lines.append(("relations", f"{read_dynamic_relation_count(path):,}"))
-    named = [name for name in sizes if (path / f"entity_names_{name}_0.json").exists()]
-    lines.append(("names", ", ".join(sorted(named)) or "none"))
+    named = sorted(name for name in sizes if (path / f"entity_names_{name}_0.json").exists())
+    return [*lines, ("names", ", ".join(named) or "none")]
     return lines
 
 
