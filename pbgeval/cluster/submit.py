@@ -187,13 +187,18 @@ def minutes_of(text: str) -> int:
 
 def flags_of(pairs: list[str]) -> dict[str, str | bool]:
     """Return `KEY=VALUE` and `KEY` as further flags of sbatch."""
-    flags: dict[str, str | bool] = {}
-    for pair in pairs:
-        key, is_pair, value = pair.partition("=")
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
-            raise LaunchError(f"--slurm {pair}: expected an option of sbatch, for example account=physics")
-        flags[key] = value if is_pair else True
-    return flags
+    parts = [pair.partition("=") for pair in pairs]
+    raise_first(
+        LaunchError,
+        *(
+            (
+                not re.fullmatch(r"[a-z][a-z0-9-]*", key),
+                f"--slurm {key}{is_pair}{value}: expected an option of sbatch, for example account=physics",
+            )
+            for key, is_pair, value in parts
+        ),
+    )
+    return {key: value if is_pair else True for key, is_pair, value in parts}
 
 
 def _is_in_queue(job: submitit.Job[None]) -> bool:

@@ -95,8 +95,10 @@ def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *invo
         if is_wrong(config):
             value = getattr(config, key)
             length = len(value) if isinstance(value, list) else None
-            yield from refuse(
-                (key,), (True, message.format(config=config, found=show(value), length=length), *involved)
+            yield Fault(
+                (key,),
+                message.format(config=config, found=show(value), length=length),
+                tuple((other,) for other in involved),
             )
 
     return check
@@ -141,8 +143,9 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {error.strerror or error}") from error
     if not isinstance(groups, dict) or not groups:
-        expected = 'a JSON object such as {"family": ["parent_of", "child_of"]}'
-        raise ConfigError(f"{path}: expected {expected}, got {show(groups)}")
+        raise ConfigError(
+            f'{path}: expected a JSON object such as {{"family": ["parent_of", "child_of"]}}, got {show(groups)}'
+        )
     for group, names in groups.items():
         where = f"{path}: group {show(group)}"
         raise_first(

@@ -53,35 +53,38 @@ class RelationNames:
         for index, name in enumerate(self.names or ()):
             of_name[name].append(index)
         ids: set[int] = set()
-        faults: list[str] = [] if names else ["empty restriction: needs at least one relation"]
+        faults = Faults([] if names else ["empty restriction: needs at least one relation"])
         for name in names:
-            found = self._find(name, of_name, with_nearest=len(faults) < MAX_NEAREST)
-            if isinstance(found, str):
-                faults.append(found)
-            else:
-                ids.add(found)
+            with faults.noted():
+                ids.add(self._find(name, of_name, with_nearest=len(faults) < MAX_NEAREST))
         if faults:
             raise ConfigError(*(f"{where}: {fault}" for fault in faults))
         return np.array(sorted(ids), np.int64)
 
-    def _find(self, name: str, of_name: Mapping[str, list[int]], *, with_nearest: bool) -> int | str:
-        """Return the id that a name means, or what is wrong with it."""
+    def _find(self, name: str, of_name: Mapping[str, list[int]], *, with_nearest: bool) -> int:
+        """Return the id that a name means.
+
+        Raises:
+            ConfigError: what is wrong with it.
+        """
         found = of_name.get(name, [])
         if len(found) == 1:
             return found[0]
         if found:
             indices = " or ".join(f"'rel:{index}'" for index in found[:5])
-            return f"ambiguous relation {name!r}: {len(found)} have that name; write {indices}"
+            raise ConfigError(f"ambiguous relation {name!r}: {len(found)} have that name; write {indices}")
         digits = name.removeprefix("rel:")
         if digits.isascii() and digits.isdigit():
             if int(digits) < self.num_relations:
                 return int(digits)
-            return f"unknown relation {name!r}: expected an index from 0 to {self.num_relations - 1}"
+            raise ConfigError(f"unknown relation {name!r}: expected an index from 0 to {self.num_relations - 1}")
         if self.names is None:
-            return f"unknown relation {name!r}: relations have no names (dynamic_rel_names.json); write 'rel:0'"
+            raise ConfigError(
+                f"unknown relation {name!r}: relations have no names (dynamic_rel_names.json); write 'rel:0'"
+            )
         nearest = difflib.get_close_matches(name, of_name, n=1) if with_nearest else []
         advice = f"did you mean {nearest[0]!r}?" if nearest else f"the relations are {listed(list(of_name))}"
-        return f"unknown relation {name!r}; {advice}"
+        raise ConfigError(f"unknown relation {name!r}; {advice}")
 
 
 def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> RelationNames:

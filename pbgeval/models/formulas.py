@@ -181,15 +181,22 @@ class TwoOperators:
         Raises:
             StorageError: they do not.
         """
-        if "complex_diagonal" in (self.source, self.destination) and dimension % 2:
-            raise StorageError(f"{where}: complex_diagonal needs an even number of entity columns, found {dimension}")
-        for side, found in columns.items():
-            expected = dimension**2 if getattr(self, side) == "linear" else dimension
-            if found != expected:
-                raise StorageError(
-                    f"{where}: the {side} operator {getattr(self, side)} needs {expected} numbers per relation for "
-                    f"vectors of {dimension} columns, found {found}"
+        expected = {side: dimension**2 if getattr(self, side) == "linear" else dimension for side in columns}
+        raise_first(
+            StorageError,
+            (
+                "complex_diagonal" in (self.source, self.destination) and dimension % 2,
+                f"{where}: complex_diagonal needs an even number of entity columns, found {dimension}",
+            ),
+            *(
+                (
+                    found != expected[side],
+                    f"{where}: the {side} operator {getattr(self, side)} needs {expected[side]} numbers per relation "
+                    f"for vectors of {dimension} columns, found {found}",
                 )
+                for side, found in columns.items()
+            ),
+        )
 
     def parameters(self, tables: Mapping[str, Tensor], dimension: int, num_relations: int) -> SideParameters:
         """Return the operators' parameters, float32.

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.model import once_each, read_object
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
@@ -176,11 +176,16 @@ def _indexed(folder: Path) -> Tensors:
         raise StorageError(f"{path}: expected weight_map, the file of each tensor, found none; save the model again")
     names = {str(file): _within(folder, str(path), file) for file in places.values()}
     files = {name: _safetensors(file) for name, file in names.items()}
-    for name, file in places.items():
-        if name not in files[file]:
-            raise StorageError(
-                f"{folder / file}: expected a tensor {one_line(name)} ({INDEX}), found none; copy it again"
+    raise_first(
+        StorageError,
+        *(
+            (
+                name not in files[file],
+                f"{folder / file}: expected a tensor {one_line(name)} ({INDEX}), found none; copy it again",
             )
+            for name, file in places.items()
+        ),
+    )
     return {name: files[file][name] for name, file in places.items()}
 
 

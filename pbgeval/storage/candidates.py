@@ -145,16 +145,16 @@ def _read_header(path: Path, edges: EdgeSource, sides: Sequence[Side]) -> Candid
 
 
 def _matrix_shape(dataset: Hdf5Dataset) -> tuple[int, int]:
-    shape, dtype = dataset.shape, dataset.dtype
-    if shape is None or len(shape) != 2:
-        fault = f"two dimensions (edges, candidates), found shape {shape}"
-    elif not shape[1]:
-        fault = f"at least one candidate per edge, found shape {shape}"
-    elif dtype.kind not in "iu":
-        fault = f"integers, found {one_line(dtype)}"
-    else:
-        return int(shape[0]), int(shape[1])
-    raise StorageError(f"{dataset.file.path}: dataset {dataset.name}: expected {fault}; write the file again")
+    shape, dtype = dataset.shape or (), dataset.dtype
+    for is_wrong, fault in (
+        (len(shape) != 2, f"two dimensions (edges, candidates), found shape {dataset.shape}"),
+        (shape[1:] == (0,), f"at least one candidate per edge, found shape {shape}"),
+        (dtype.kind not in "iu", f"integers, found {one_line(dtype)}"),
+    ):
+        if is_wrong:
+            where = f"{dataset.file.path}: dataset {dataset.name}"
+            raise StorageError(f"{where}: expected {fault}; write the file again")
+    return int(shape[0]), int(shape[1])
 
 
 def _read_rows(file: Hdf5File, name: str, shape: tuple[int, int], row_E: np.ndarray) -> np.ndarray:

@@ -123,7 +123,7 @@ class Hdf5File:
         Raises:
             StorageError: as `find`, or a link leads to another group.
         """
-        names: list[tuple[str, bool]] = []  # and whether a link leads there
+        datasets: dict[str, Hdf5Dataset] = {}
         with _faults(self.path, f"group {group}"):
             found, file = self._follow(group)
             if not isinstance(found, h5py.Group):
@@ -136,18 +136,16 @@ class Hdf5File:
                     path = f"{place}/{step}"
                     is_linked = not isinstance(within.get(step, getlink=True), h5py.HardLink)
                     item = None if is_linked else within[step]
-                    if not isinstance(item, h5py.Group):
-                        names.append((path, is_linked))
-                    elif item.id not in seen:  # a hard link may lead back to a group above
-                        seen.add(item.id)
-                        pending.append((path, item))
-        datasets: dict[str, Hdf5Dataset] = {}
-        for path, is_linked in names:
-            dataset = file.find(path)
-            if dataset is not None:
-                datasets[path.removeprefix(f"{root}/")] = dataset
-            elif is_linked:
-                raise StorageError(f"{self.path}: {one_line(path)}: expected a link to a dataset, not to a group")
+                    if isinstance(item, h5py.Group):
+                        if item.id not in seen:  # a hard link may lead back to a group above
+                            seen.add(item.id)
+                            pending.append((path, item))
+                    elif (dataset := file.find(path)) is not None:
+                        datasets[path.removeprefix(f"{root}/")] = dataset
+                    elif is_linked:
+                        raise StorageError(
+                            f"{self.path}: {one_line(path)}: expected a link to a dataset, not to a group"
+                        )
         return datasets
 
     def _follow(self, name: str) -> tuple[object, Hdf5File]:
@@ -283,17 +281,20 @@ class Hdf5Dataset:
         """Compare what is declared with the size of the file and with what it takes on the disk."""
         stat = self.file.stat
         size = int(self._dataset.file.id.get_filesize()) if stat is None else stat.st_size
-        if end > size:
-            raise StorageError(
-                f"{self._where}: expected a file of at least {end:,} bytes, found {size:,}; copy it or write it again"
-            )
         blocks = 0 if stat is None else stat.st_blocks  # some file systems do not count them
         on_disk = min(size, blocks * 512) if blocks else size
-        if num_bytes > _MAX_PACKED * on_disk + _SMALL_BYTES:
-            raise StorageError(
+        raise_first(
+            StorageError,
+            (
+                end > size,
+                f"{self._where}: expected a file of at least {end:,} bytes, found {size:,}; copy it or write it again",
+            ),
+            (
+                num_bytes > _MAX_PACKED * on_disk + _SMALL_BYTES,
                 f"{self._where}: {num_bytes:,} bytes of rows in a file that takes {on_disk:,} on the disk;"
-                " were they ever written?"
-            )
+                " were they ever written?",
+            ),
+        )
 
     def _check_sources(self) -> None:
         """Refuse virtual datasets of which a part is not stored anywhere."""
