@@ -208,8 +208,10 @@ def _run(
     started: list[tuple[BaseProcess, Connection]] = []
     try:
         for rank in range(num_workers):
-            variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_workers)}
-            variables |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
+            variables = {
+                **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_workers)},
+                **{"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)},
+            }
             answers, theirs = context.Pipe(duplex=False)
             process = context.Process(
                 target=_work, args=(function, arguments, variables, theirs), name=f"worker {rank}"
@@ -304,9 +306,8 @@ def _explained(rank: int, process: BaseProcess) -> BaseException:
     if status == -signal.SIGINT:
         return KeyboardInterrupt()
     if status < 0:
-        name = signal.Signals(-status).name
-        memory = " (which usually means too little memory)" if name == "SIGKILL" else ""
-        return _LostWorkerError(f"worker {rank} was ended by {name}{memory}")
+        memory = " (which usually means too little memory)" if status == -signal.SIGKILL else ""
+        return _LostWorkerError(f"worker {rank} was ended by {signal.Signals(-status).name}{memory}")
     return LaunchError(
         f"worker {rank} ended with status {status} before its work began; a script that calls evaluate must do so "
         'under `if __name__ == "__main__":`, because workers import it, or use workers=1'

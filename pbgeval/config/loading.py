@@ -335,8 +335,8 @@ def _describe(error: BaseException) -> str:
         message = str(error.msg) if isinstance(error, SyntaxError) else str(error)
     except Exception:
         message = "an error that cannot be shown"
-    names = [] if isinstance(error, ConfigError) else [type(error).__name__]
-    return ": ".join(filter(None, [*names, " ".join(message.split())]))
+    name = "" if isinstance(error, ConfigError) else type(error).__name__
+    return ": ".join(filter(None, (name, " ".join(message.split()))))
 
 
 def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> EvalConfig:

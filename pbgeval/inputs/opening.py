@@ -368,11 +368,11 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
     by_key: Mapping[str, Mapping[str, ArrayEdges]] = {}
     if edges is not None:
         by_key = (edges if isinstance(edges, Edges) else Edges(edges)).by_name()
-    form = None
-    if opened is not None:
-        form = ModelForm.from_model(opened) if isinstance(opened, EmbeddingModel) else SCORER
-    checked = check_config(config, form, by_key)
     is_function = opened is not None and not isinstance(opened, EmbeddingModel)
+    form = SCORER if is_function else None
+    if isinstance(opened, EmbeddingModel):
+        form = ModelForm.from_model(opened)
+    checked = check_config(config, form, by_key)
     raise_first(
         ConfigError,
         (

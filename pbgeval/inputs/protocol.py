@@ -129,12 +129,10 @@ def counts_keys(inputs: Inputs) -> bool:
 
 
 def _saves_ranks(inputs: Inputs, num_sides: int) -> bool:
-    if inputs.config.save_ranks is not None:
-        return inputs.config.save_ranks
-    if inputs.config.needs_ranks:
-        return True
-    sampled = CandidatePolicy.SAMPLED.value in inputs.candidates
-    most_buckets = MAX_SAMPLED_BUCKETS_SAVED if sampled else MAX_BUCKETS_SAVED
+    if inputs.config.save_ranks is not None or inputs.config.needs_ranks:
+        return inputs.config.save_ranks is not False
+    is_sampled = CandidatePolicy.SAMPLED.value in inputs.candidates
+    most_buckets = MAX_SAMPLED_BUCKETS_SAVED if is_sampled else MAX_BUCKETS_SAVED
     return inputs.num_edges * num_sides <= MAX_QUERIES_SAVED and sum(map(len, inputs.buckets)) <= most_buckets
 
 

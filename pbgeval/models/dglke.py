@@ -75,10 +75,12 @@ def open_dglke(path: Path) -> EmbeddingModel:
             raise StorageError(f"{projection.path}: expected shape {expected} (relations, projections), found {found}")
         parameters["projection"] = projection
         entities = evolve(entities, dimension=max(entities.columns, relations.columns))
-    named = [arguments.get(key) for key in (_key(arguments, "emp_file", "emap_file"), "rmap_file")]
     labels = [
-        existing_file(path, Path(name).name if isinstance(name, str) else "", default)
-        for name, default in zip(named, ("entities.tsv", "relations.tsv"), strict=True)
+        existing_file(path, Path(name).name if isinstance(name := arguments.get(key), str) else "", default)
+        for key, default in (
+            (_key(arguments, "emp_file", "emap_file"), "entities.tsv"),
+            ("rmap_file", "relations.tsv"),
+        )
     ]
     return of_one_type(str(path), "dglke", formula, entities, parameters, *labels)
 

@@ -79,9 +79,10 @@ class EdgeFunctionScorer:
         if _shape(found) not in (expected, (*expected, 1)):
             shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
             hint = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
-            advice = hint if isinstance(found, Tensor) else "; return a torch tensor"
-            where = f"{_name(self.score)}: expected {expected} scores of ids {shapes}"
-            raise ScorerError(f"{where}, got {_shape(found)}{advice}")
+            raise ScorerError(
+                f"{_name(self.score)}: expected {expected} scores of ids {shapes}, got {_shape(found)}"
+                f"{hint if isinstance(found, Tensor) else '; return a torch tensor'}"
+            )
         return _real(self.score, found).reshape(shape)
 
 
@@ -162,8 +163,10 @@ class BatchScorer:
         expected = (batch_b3.shape[0], self.num_relations if hidden is Side.REL else self.num_entities)
         found = _called(self.score_side, f"{hidden.label} scores", hidden, batch_b3)
         if _shape(found) != expected:
-            where = f"{_name(self.score_side)}: expected {hidden.label} scores of shape {expected}"
-            raise ScorerError(f"{where} (batch, candidates), got {_shape(found)}")
+            raise ScorerError(
+                f"{_name(self.score_side)}: expected {hidden.label} scores of shape {expected} (batch, candidates), got"
+                f" {_shape(found)}"
+            )
         return _real(self.score_side, found)
 
 
@@ -321,8 +324,8 @@ def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: 
             for ids in arguments
             if isinstance(ids, Tensor) and ids.numel()
         )
-        is_size = isinstance(error, IndexError)
-        hint = "; is num_entities or num_relations larger than the model's tables?" if is_size else ""
+        of_tables = "; is num_entities or num_relations larger than the model's tables?"
+        hint = of_tables if isinstance(error, IndexError) else ""
         if isinstance(error, RuntimeError) and len({ids.shape for ids in arguments if isinstance(ids, Tensor)}) > 1:
             hint += "; if it takes vectors only, set broadcasts=False"
         raise ScorerError(

@@ -68,8 +68,8 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         raise StorageError(
             f"{where}: set model in model_options to the decoder, one of {', '.join(DECODERS)}, got {one_line(decoder)}"
         )
-    used = {"model", "id_maps", *({"rotate": ["gamma"], "dot_product": ["relation_types"]}.get(decoder, []))}
-    refuse_unused(path, options, used, f"{decoder} of GraphStorm")
+    of_decoder = {"rotate": ["gamma"], "dot_product": ["relation_types"]}.get(decoder, [])
+    refuse_unused(path, options, {"model", "id_maps", *of_decoder}, f"{decoder} of GraphStorm")
     if decoder == "rotate" and "gamma" not in options:
         raise StorageError(f"{where}: the decoder rotate needs gamma in model_options, as it was set for training")
     info = read_object(path / INFO, "what GraphStorm saved")

@@ -73,7 +73,7 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
             "another kind of model or embedder"
         )
     formula.check(str(path), entities.dimension, relations.dimension, relations.num_rows)
-    labels = [existing_file(path.parent, name) for name in ("entity_ids.del", "relation_ids.del")]
+    labels = (existing_file(path.parent, name) for name in ("entity_ids.del", "relation_ids.del"))
     return of_one_type(str(path), "libkge", formula, entities, {"relations": relations}, *labels)
 
 

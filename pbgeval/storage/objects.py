@@ -122,8 +122,8 @@ def read_ranges(of: RemoteObject, ranges: Sequence[tuple[int, int]]) -> list[byt
         StorageError: it cannot be read, or is shorter than it was.
     """
     ranges = [(start, stop) for start, stop in ranges if start < stop]
-    starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
     with _located(of.url) as (system, path):
+        starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
         blocks: list[bytes] = system.cat_ranges([path] * len(ranges), starts, stops, on_error="raise")
     for (start, stop), block in zip(ranges, blocks, strict=True):
         if len(block) != stop - start:
