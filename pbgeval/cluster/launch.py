@@ -242,8 +242,8 @@ def _wait_for(answers: list[Connection], processes: list[BaseProcess], launcher:
     waiting = dict(enumerate(answers))
     lost: int | None = None
     while waiting:
-        others = [] if launcher is None else [launcher]
-        ready = connection.wait([*waiting.values(), *others], None if lost is None else _SECONDS_FOR_THE_CAUSE)
+        wanted = [*waiting.values(), *([] if launcher is None else [launcher])]
+        ready = connection.wait(wanted, None if lost is None else _SECONDS_FOR_THE_CAUSE)
         if launcher in ready:
             raise EOFError
         if not ready:

@@ -260,21 +260,22 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
             )
     write_dictionary(model, folder / "entity", num_partitions)
     parameters = model.parameters()
-    operators = {(0, side): of_side for side, of_side in parameters.items()}
-    if not model.dynamic:
-        operators = {
+    operators = (
+        {(0, side): of_side for side, of_side in parameters.items()}
+        if model.dynamic
+        else {
             (index, Side.RHS): {name: values[index] for name, values in parameters[Side.RHS].items()}
             for index in range(model.num_relations)
         }
+    )
     write_model(folder / "checkpoint", VERSION, operators, dynamic=model.dynamic)
     for index in range(num_partitions):
         rows = model.entities.part(*part_of(model.num_entities, index, num_partitions))
         write_embeddings(folder / "checkpoint", ENTITY_TYPE, index, VERSION, rows)
     known = [name for name in edges.paths if name in ("train", "valid")]
     evaluated = [name for name in edges.paths if name not in known]
-    if not evaluated:  # then these are evaluated, and none is only known
-        evaluated = known
-        known = []
+    # Without others, these are evaluated, and none is only known.
+    evaluated, known = (evaluated, known) if evaluated else (known, [])
     write_atomically(folder / "eval.py", _config(model, evaluated, known, num_partitions))
     write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
     entities = plural(model.num_entities, "entity", "entities")

@@ -313,12 +313,11 @@ class _Entities:
         wanted = {name for names in lists.values() for name in names if self._address(name) is None}
         places: dict[str, list[int]] = defaultdict(list)  # the numbers of the entities that have each name
         has_names = False
-        if wanted:
-            for first, known in entity_names(self.entity_path, self.numbering):
-                has_names = True
-                for row, name in enumerate(known):
-                    if name in wanted:
-                        places[name].append(first + row)
+        for first, known in entity_names(self.entity_path, self.numbering) if wanted else ():
+            has_names = True
+            for row, name in enumerate(known):
+                if name in wanted:
+                    places[name].append(first + row)
         unknown = sorted(wanted - places.keys())[:MAX_NEAREST]
         close: dict[str, list[str]] = defaultdict(list)  # the nearest known names to each unknown one
         for _, known in entity_names(self.entity_path, self.numbering) if unknown else ():

@@ -66,7 +66,7 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
             with team.together():
                 if made:
                     _copy(config, local_of, folder, read_in_place)
-            places = {key: getattr(config, key) for key in ("checkpoint_path", "entity_path")}
+            places = {"checkpoint_path": config.checkpoint_path, "entity_path": config.entity_path}
             places = {key: local_of.get(path, path) for key, path in places.items()}
             yield with_edge_paths(config, lambda path: local_of.get(path, path), **places)
     except EvalError as error:
@@ -151,10 +151,9 @@ def _copy_small(config: EvalConfig, url: str, path: Path, room: _Room) -> Iterat
     version = read_checkpoint_version(path)
     types = "|".join(map(re.escape, config.used_entity_types))
     large = re.compile(rf"edges_[0-9]+_[0-9]+\.h5|embeddings_({types})_[0-9]+\.v{version}\.h5")
-    lists = config.restrict_entities or config.head_candidates or config.tail_candidates
     has_named_edges = any(map(names_file_of_edges, edge_paths(config)))
-    needs_names = lists or config.save_topk or config.taxonomy_path is not None or has_named_edges
-    names = r"|entity_names_.*\.json" if needs_names else ""  # which may be large
+    lists = config.restrict_entities or config.head_candidates or config.tail_candidates or config.taxonomy_path
+    names = r"|entity_names_.*\.json" if lists or config.save_topk or has_named_edges else ""  # which may be large
     small = re.compile(
         rf"model\.v{version}\.h5|entity_count_.*\.txt|dynamic_rel_count\.txt|dynamic_rel_names\.json{names}"
     )

@@ -220,9 +220,11 @@ def _of_model(config: EvalConfig, model: Model) -> _Opened:
 
 
 def _of_checkpoint(config: EvalConfig, faults: Faults) -> _Opened | None:
-    num_relations: int | None = len(config.relations)
-    if config.dynamic_relations:
-        num_relations = _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
+    num_relations = (
+        _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
+        if config.dynamic_relations
+        else len(config.relations)
+    )
     folder, entity_path = Path(config.checkpoint_path), Path(config.entity_path)
     version = _collect(faults, read_checkpoint_version, folder)
     if version is None:

@@ -198,7 +198,7 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
     if not inputs.config.selection.needs_pools:
         return AucSampling.of_nothing()
     longest_sampled = lists.longest_list if CandidatePolicy.SAMPLED.value in inputs.candidates else 0
-    ranges = [inputs.numbering.range_of_type(name) for name in inputs.config.used_entity_types]
+    ranges = map(inputs.numbering.range_of_type, inputs.config.used_entity_types)
     largest_type = max(stop - first for first, stop in ranges)
     num_cells = longest_list = 0
     for path_index, files in enumerate(inputs.buckets):

@@ -154,17 +154,16 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         options = {**_pyg_options(path, tensors, options), **options}
     where = str(path / DESCRIPTION if tensors is None and not options.get("entities") else path)
     tables = _entities(path, options, tensors)
+    dimension = next(iter(tables.values())).dimension  # of all types
+    numbers: dict[str, Path | Iterable[object]] = {name: range(table.num_rows) for name, table in tables.items()}
     types = relation_types_of(where, options, list(tables))
     if "source" in options or "destination" in options:
         operators = _two_operators(where, options)
         parameters = _parameters_of_sides(path, options, operators, tensors)
-        dimension = next(iter(tables.values())).dimension
         operators.check(where, dimension, {side: table.dimension for side, table in parameters.items()})
         types = types or untyped_relations(where, parameters, list(tables))
         _check_relations(where, types, parameters)
-        numbers = {name: range(table.num_rows) for name, table in tables.items()}
         return EmbeddingModel(str(path), "gigl", operators, tables, parameters, numbers, None, types)
-    dimension = next(iter(tables.values())).dimension  # of all types
     formula = formula_of(where, options, dimension)
     parameters = {}
     if formula.kind != "dot":
@@ -179,12 +178,10 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     if types and formula.reciprocal:
         raise StorageError(f"{where}: reciprocal relations have one entity type; remove relation_types")
     entity_labels, relation_labels = (existing_file(path, name) for name in ("entities.tsv", "relations.tsv"))
-    entity_names: dict[str, Path | Iterable[object]] = {}
-    relation_names: Path | tuple[str, ...] | None = relation_labels
-    if tensors is not None or options.get("entities"):  # without labels, edges by name have the numbers of rows
-        entity_names = {name: range(table.num_rows) for name, table in tables.items()}
-        num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
-        relation_names = relation_labels or tuple(map(str, range(num_relations)))
+    has_no_names = tensors is not None or bool(options.get("entities"))  # then edges by name have the numbers of rows
+    num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
+    relation_names = relation_labels or (tuple(map(str, range(num_relations))) if has_no_names else None)
+    entity_names = numbers if has_no_names else {}
     if entity_labels is not None and len(tables) == 1:
         entity_names = dict.fromkeys(tables, entity_labels)
     return EmbeddingModel(str(path), system, formula, tables, parameters, entity_names, relation_names, types)
@@ -203,14 +200,11 @@ def _check_effects(path: Path, options: Mapping[str, Any], system: str) -> None:
     kind = options.get("model")
     if kind not in OPERATORS:
         return  # which is an error
-    used = {"model", *_TABLES, *(key for key, kinds in _FORMULAS.items() if kind in kinds)}
     has_gamma = kind == "rotate" and "gamma" in options
-    if has_gamma:
-        used.remove("phase_unit")
-    if system == "pyg" and kind == "rotate":
-        used.remove("norm")
+    without = {"phase_unit": has_gamma, "norm": system == "pyg" and kind == "rotate"}
+    keys = (key for key, kinds in _FORMULAS.items() if kind in kinds and not without.get(key))
     model = f"{kind}{' of PyG' if system == 'pyg' else ''}{' with gamma' if has_gamma else ''}"
-    refuse_unused(path, options, used, model)
+    refuse_unused(path, options, {"model", *_TABLES, *keys}, model)
 
 
 def _pyg_options(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:
