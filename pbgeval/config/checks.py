@@ -298,7 +298,8 @@ def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
             (
                 getattr(config, key) != default_of(keys_of(EvalConfig)[key]),
                 f"entity type {name!r} is featurized, so its entities have no ids; remove the key",
-                *(("entities", str(name), "featurized"), "relations"),
+                ("entities", str(name), "featurized"),
+                "relations",
             ),
         )
 

@@ -76,7 +76,7 @@ def open_dglke(path: Path) -> EmbeddingModel:
         parameters["projection"] = projection
         entities = evolve(entities, dimension=max(entities.columns, relations.columns))
     labels = [
-        existing_file(path, Path(name).name if isinstance(name := arguments.get(key), str) else "", default)
+        existing_file(path, Path(given).name if isinstance(given := arguments.get(key), str) else "", default)
         for key, default in (
             (_key(arguments, "emp_file", "emap_file"), "entities.tsv"),
             ("rmap_file", "relations.tsv"),
