@@ -114,25 +114,29 @@ def _relations(
     dtype = PRECISIONS[config.precision]
     # One for all relations, so that one tally counts their decisions.
     certified = CertifiedComparator(config.comparator, config.bias) if config.precision == "certified" else None
-    relations = []
-    for schema, of_sides in zip(config.relations, parameters, strict=True):
-        prepare = OPERATORS[schema.operator].prepared
-        scorer = RelationScorer(
-            name=schema.name,
-            operator=schema.operator,
-            parameters={
-                side: prepare({name: value.to(device, dtype) for name, value in of_side.items()})
-                for side, of_side in of_sides.items()
-            },
-            comparator=Comparator(config.comparator, config.bias),
-            dynamic=config.dynamic_relations,
-            lhs_type=schema.lhs,
-            rhs_type=schema.rhs,
-            weight=schema.weight,
-            certified=certified,
+    return tuple(
+        Relation(
+            RelationScorer(
+                name=schema.name,
+                operator=schema.operator,
+                parameters={
+                    side: OPERATORS[schema.operator].prepared(
+                        {name: value.to(device, dtype) for name, value in of_side.items()}
+                    )
+                    for side, of_side in of_sides.items()
+                },
+                comparator=Comparator(config.comparator, config.bias),
+                dynamic=config.dynamic_relations,
+                lhs_type=schema.lhs,
+                rhs_type=schema.rhs,
+                weight=schema.weight,
+                certified=certified,
+            ),
+            CandidatePolicy(config.candidates_of(schema)),
+            dtype,
         )
-        relations.append(Relation(scorer, CandidatePolicy(config.candidates_of(schema)), dtype))
-    return tuple(relations)
+        for schema, of_sides in zip(config.relations, parameters, strict=True)
+    )
 
 
 # The config that PBG keeps beside a checkpoint -> how it differs from the config of an evaluation.

@@ -280,13 +280,11 @@ def side_scorer(
 
 
 def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  # noqa: ANN401 - any callable
-    if isinstance(score, torch.nn.Module):
-        if score.training:
-            raise ScorerError(f"{_name(score)}: the module is in training mode; call model.eval()")
-        if device is None:
-            parameters = [*score.parameters(), *score.buffers()]
-            return parameters[0].device if parameters else torch.device("cpu")
-    return torch.device(device or "cpu")
+    is_module = isinstance(score, torch.nn.Module)
+    if is_module and score.training:
+        raise ScorerError(f"{_name(score)}: the module is in training mode; call model.eval()")
+    tensors = [*score.parameters(), *score.buffers()] if is_module and device is None else []
+    return tensors[0].device if tensors else torch.device(device or "cpu")
 
 
 def _name(score: Any) -> str:  # noqa: ANN401 - any callable

@@ -74,14 +74,13 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         raise StorageError(f"{where}: the decoder rotate needs gamma in model_options, as it was set for training")
     info = read_object(path / INFO, "what GraphStorm saved")
     types = _node_types(path / INFO, info)
-    tables: dict[str, Table] = {}
-    labels: dict[str, SavedIds | RawIds] = {}
-    rows_of_ids = {}
-    for name, dimension in types.items():
-        tables[name], saved = _table(path / name, info, dimension)
-        labels[name] = evolve(saved, maps=Path(path, options["id_maps"], name) if "id_maps" in options else None)
-        if isinstance(saved, RawIds) or not saved.in_order():
-            rows_of_ids[name] = labels[name].rows
+    opened = {name: _table(path / name, info, dimension) for name, dimension in types.items()}
+    tables = {name: table for name, (table, _) in opened.items()}
+    labels = {
+        name: evolve(saved, maps=Path(path, options["id_maps"], name) if "id_maps" in options else None)
+        for name, (_, saved) in opened.items()
+    }
+    rows_of_ids = {name: ids.rows for name, ids in labels.items() if isinstance(ids, RawIds) or not ids.in_order()}
     formula = formula_of(where, {**options, **DECODERS[decoder]}, next(iter(types.values())))
     relation_types = relation_types_of(where, options, list(tables))
     parameters: dict[str, Table] = {}
@@ -165,7 +164,7 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
     missing = next((name for name in nids if name not in found), None)
     if missing is not None:
         raise StorageError(f"{folder / missing}: no such file, but other parts have theirs; copy the folder again")
-    pieces = [_id_piece(folder / name, len(tensor)) for name, (_, tensor) in zip(nids, of_files, strict=True)]
+    pieces = (_id_piece(folder / name, len(tensor)) for name, (_, tensor) in zip(nids, of_files, strict=True))
     return table, SavedIds(table.num_rows, tuple(pieces))
 
 

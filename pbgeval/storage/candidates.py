@@ -102,10 +102,9 @@ def find_candidate_files(
     faults = Faults()
     found: list[dict[Bucket, CandidateFile]] = []
     for index, buckets in enumerate(edge_paths):
-        folder = candidate_path / str(index)
-        if len(edge_paths) == 1 and not folder.is_dir():
-            folder = candidate_path
-        elif not folder.is_dir():
+        has_own = (candidate_path / str(index)).is_dir()
+        folder = candidate_path / str(index) if has_own else candidate_path
+        if len(edge_paths) > 1 and not has_own:
             faults.append(
                 f"{candidate_path}: expected a folder of candidates per edge path, 0 to {len(edge_paths) - 1}, as"
                 f" edge_paths has {len(edge_paths)}, found no folder {index}; move the files of edge_paths[{index}]"

@@ -69,13 +69,10 @@ class EmbeddingFile:
         Raises:
             StorageError: the file is gone, truncated, damaged, or no longer what its header was.
         """
-        shape = (self.num_rows, self.dimension)
         with open_hdf5_at(self.path, self.of) as file:
             dataset = self._checked_dataset(file)
-            if 0 in shape:
-                return torch.empty(shape, dtype=torch.float32)
             if self.is_mapped and self.of is None and dataset.offset is not None:
-                return MappedRows(self.path, dataset.offset, *shape).load()
+                return MappedRows(self.path, dataset.offset, self.num_rows, self.dimension).load()
             return self._read(dataset, 0, self.num_rows)
 
     def read_rows(self, start: int, stop: int) -> Tensor:

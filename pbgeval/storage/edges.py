@@ -152,8 +152,11 @@ class BucketFile:
                 _read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop)
                 for name in ("lhs", "rel", "rhs", *self.times)
             ]
-            weight = _column(file, "weight", _NUMBERS, self.num_edges) if self.has_weight else None
-            weights = None if weight is None else _read_range(weight, start, stop, torch.float64)
+            weights = (
+                _read_range(_column(file, "weight", _NUMBERS, self.num_edges), start, stop, torch.float64)
+                if self.has_weight
+                else None
+            )
             features = [
                 _read_features(file, prefix, start, stop, self.num_edges) if is_featurized else None
                 for prefix, is_featurized in (("lhsd", self.lhs_featurized), ("rhsd", self.rhs_featurized))
