@@ -47,11 +47,11 @@ def read_relations(
     path = model_path(Path(config.checkpoint_path), version)
     faults = Faults()
     read: list[dict[Side, Parameters]] = [{} for _ in config.relations]
+    leading = (num_relations,) if config.dynamic_relations else ()
     for index, schema in enumerate(config.relations):
         for side in ENDS if config.dynamic_relations else (Side.RHS,):
-            shapes = OPERATORS[schema.operator].shapes(config.dimension_of(side.pick(schema.lhs, schema.rhs)))
-            if config.dynamic_relations:
-                shapes = {name: (num_relations, *shape) for name, shape in shapes.items()}
+            of_one = OPERATORS[schema.operator].shapes(config.dimension_of(side.pick(schema.lhs, schema.rhs)))
+            shapes = {name: (*leading, *shape) for name, shape in of_one.items()}
             with faults.noted(StorageError):
                 read[index][side] = operator_parameters(model, index, side, schema.operator, shapes, expected_path=path)
     globals_ = {}

@@ -155,8 +155,10 @@ def candidate_ranges(
     for part in left:
         low, high = max(first - before, 0), min(stop - before, part.num_rows)
         before += part.num_rows
-        for at in range(low, high, rows_per_range):
-            ranges.append(CandidateRange(part.slot, part.start + at, part.start + min(at + rows_per_range, high)))
+        ranges += [
+            CandidateRange(part.slot, part.start + at, part.start + min(at + rows_per_range, high))
+            for at in range(low, high, rows_per_range)
+        ]
     return ranges
 
 
