@@ -289,13 +289,17 @@ def formula_of(where: str, options: Mapping[str, Any], dimension: int) -> Formul
         StorageError: it names none, or a value that there is not.
     """
     kinds = [kind for kind in OPERATORS if kind != "transr"]
-    if options.get("model") not in kinds:
-        raise StorageError(f"{where}: model must be one of {', '.join(kinds)}, got {one_line(options.get('model'))}")
-    phase_unit = float(options.get("phase_unit", 1.0))
-    if "gamma" in options:
-        phase_unit = math.pi * (dimension // 2) / options["gamma"] if options["gamma"] > 0 else math.inf
-        if phase_unit == math.inf:
-            raise StorageError(f"{where}: gamma must be > 0, and not tiny, got {options['gamma']}")
+    phase_unit, gamma = float(options.get("phase_unit", 1.0)), options.get("gamma")
+    if gamma is not None:
+        phase_unit = math.pi * (dimension // 2) / gamma if gamma > 0 else math.inf
+    raise_first(
+        StorageError,
+        (
+            options.get("model") not in kinds,
+            f"{where}: model must be one of {', '.join(kinds)}, got {one_line(options.get('model'))}",
+        ),
+        (phase_unit == math.inf, f"{where}: gamma must be > 0, and not tiny, got {gamma}"),
+    )
     return Formula(
         options["model"],
         norm=options.get("norm", 1),
@@ -340,17 +344,22 @@ def relation_types_of(where: str, options: Mapping[str, Any], types: Sequence[st
     Raises:
         StorageError: one is of the wrong form, or has a type without a table.
     """
-    relations = []
-    for one in options.get("relation_types", []):
-        if not isinstance(one, list) or len(one) != 3 or not all(isinstance(name, str) for name in one):
-            raise StorageError(f"{where}: relation_types: expected [name, left type, right type], got {one_line(one)}")
-        unknown = [name for name in one[1:] if name not in types]
-        if unknown:
-            raise StorageError(
-                f"{where}: relation_types: {unknown[0]} is none of the entity types {listed(list(types))}"
-            )
-        relations.append((one[0], one[1], one[2]))
-    return tuple(relations)
+    named = options.get("relation_types", [])
+    for one in named:
+        unknown = [name for name in one[1:] if name not in types] if isinstance(one, list) else []
+        raise_first(
+            StorageError,
+            (
+                not isinstance(one, list) or len(one) != 3 or not all(isinstance(name, str) for name in one),
+                f"{where}: relation_types: expected [name, left type, right type], got {one_line(one)}",
+            ),
+            (
+                unknown,
+                f"{where}: relation_types: {next(iter(unknown), None)} is none of the entity types "
+                f"{listed(list(types))}",
+            ),
+        )
+    return tuple((name, lhs, rhs) for name, lhs, rhs in named)
 
 
 def untyped_relations(where: str, parameters: Mapping[str, Table], types: Sequence[str]) -> TypedRelations:
