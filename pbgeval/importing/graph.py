@@ -225,13 +225,18 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
             types, sizes = read_dictionaries(
                 engine, dictionary.files, dictionary.types, dictionary.relations, dictionary.folder
             )
-            for entity_type, expected in dictionary.sizes.items():
-                if list(expected) != sizes[entity_type]:  # the rows of another graph would be those of other vectors
-                    raise StorageError(
+            raise_first(  # the rows of another graph would be those of other vectors
+                StorageError,
+                *(
+                    (
+                        list(expected) != sizes[entity_type],
                         f"{dictionary.folder}: names of {listed(list(map(str, sizes[entity_type])))} entities of type "
                         f"{entity_type} (by partition), but the checkpoint has {listed(list(map(str, expected)))} "
-                        "vectors; set dictionary_path to the names of this checkpoint"
+                        "vectors; set dictionary_path to the names of this checkpoint",
                     )
+                    for entity_type, expected in dictionary.sizes.items()
+                ),
+            )
             for folder, path in files.of_folder.items():
                 observer.step(f"reading {path}")
                 load_edges(engine, "edges", path, files.form)

@@ -405,8 +405,15 @@ def _checked_model(model: GivenModel, config: EvalConfig) -> Model:
             for name in ("num_entities", "num_relations", "scores")
         ),
     )
-    for name in ("num_entities", "num_relations"):
-        found = getattr(model, name)
-        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-            raise ScorerError(f"{type(model).__name__}.{name}: expected an int >= 1, got {found!r}")
+    sizes = {name: getattr(model, name) for name in ("num_entities", "num_relations")}
+    raise_first(
+        ScorerError,
+        *(
+            (
+                not isinstance(found, int) or isinstance(found, bool) or found < 1,
+                f"{type(model).__name__}.{name}: expected an int >= 1, got {found!r}",
+            )
+            for name, found in sizes.items()
+        ),
+    )
     return model

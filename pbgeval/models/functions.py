@@ -17,7 +17,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.errors import EvalError, ScorerError
+from pbgeval.errors import EvalError, ScorerError, raise_first
 from pbgeval.notation import Side
 from pbgeval.storage.text import one_line
 
@@ -186,12 +186,16 @@ class _BothSides:
         expected = (batch_b3.shape[0], self.num_entities)
         found = _called(self.score_batch, "scores of both sides", batch_b3)
         where = f"{_name(self.score_batch)}: expected a tuple (head scores, tail scores), each of shape {expected}"
-        if not isinstance(found, tuple) or len(found) != 2:
-            got = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
-            raise ScorerError(f"{where}, got {got}")
-        shapes = [_shape(part) for part in found]
-        if shapes != [expected, expected]:
-            raise ScorerError(f"{where}, got {shapes[0]} and {shapes[1]} for a batch of {expected[0]}")
+        shapes = [*map(_shape, found)] if isinstance(found, tuple) else []
+        got = f"a tuple of {len(shapes)}" if isinstance(found, tuple) else type(found).__name__
+        raise_first(
+            ScorerError,
+            (len(shapes) != 2, f"{where}, got {got}"),
+            (
+                shapes != [expected, expected],
+                f"{where}, got {' and '.join(map(str, shapes))} for a batch of {expected[0]}",
+            ),
+        )
         return hidden.pick(*found)
 
 

@@ -32,15 +32,17 @@ def read_checkpoint_version(checkpoint_path: Path) -> int:
     Raises:
         StorageError: the folder is missing, or the file does not hold a version.
     """
-    if not checkpoint_path.is_dir():
-        raise StorageError(f"{checkpoint_path}: no such folder; check checkpoint_path")
     path = checkpoint_path / "checkpoint_version.txt"
     text = (read_small_text(path) or "").strip()
-    if not text:
-        return 0
-    if not re.fullmatch("[0-9]{1,18}", text):
-        raise StorageError(f"{path}: expected a version such as 12, found {text[:40]!r}; write the version again")
-    return int(text)
+    raise_first(
+        StorageError,
+        (not checkpoint_path.is_dir(), f"{checkpoint_path}: no such folder; check checkpoint_path"),
+        (
+            text and not re.fullmatch("[0-9]{1,18}", text),
+            f"{path}: expected a version such as 12, found {text[:40]!r}; write the version again",
+        ),
+    )
+    return int(text or 0)
 
 
 def embedding_path(checkpoint_path: Path, entity_type: str, partition: int, version: int) -> Path:
