@@ -117,8 +117,8 @@ def job_parameters(
         slurm: further flags of sbatch.
     """
     srun = ["--kill-on-bad-exit=1"]  # a worker that has gone ends the step: the others would wait for it
-    if cpus_per_worker is not None:
-        srun.append(f"--cpus-per-task={cpus_per_worker}")  # srun no longer takes it over from sbatch
+    # srun no longer takes it over from sbatch
+    srun += [] if cpus_per_worker is None else [f"--cpus-per-task={cpus_per_worker}"]
     return {
         "nodes": nodes,
         "tasks_per_node": workers_per_node,

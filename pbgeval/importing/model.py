@@ -283,8 +283,7 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     what = f"{entities} of dimension {model.dimension} in {parts}, {relations} ({model.system})"
     lines.insert(0, f"{folder / 'checkpoint'}: {what}")
     filtered = f"filters {' and '.join(known)}" if known else "filters nothing: name known edges valid and train"
-    if evaluated:
-        lines.append(f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}")
+    lines += [f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}"] if evaluated else []
     lines.append(f"evaluate with: kgeval-dist run {folder / 'eval.py'}{'' if evaluated else ' -p edge_paths=FILE'}")
     return lines
 

@@ -49,8 +49,7 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
     if any(config.candidates_of(relation) == "sampled" for relation in config.relations):
         keys += ["num_batch_negs", "num_uniform_negs"]
         keys += ["num_degree_negs", "degree_power"] if config.num_degree_negs else []
-    if config.pbg_semantics:
-        keys += ["workers", "batch_size"]
+    keys += ["workers", "batch_size"] if config.pbg_semantics else []
     if config.compute_loss:
         keys += ["loss_fn", "margin"] if config.loss_fn == "ranking" else ["loss_fn"]
     return {

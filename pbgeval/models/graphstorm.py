@@ -161,9 +161,13 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
     nids = [name.replace("embed-", "embed_nids-") for name in saved]
     if not any(name.startswith("embed_nids-") for name in found):
         return table, SavedIds(table.num_rows)
-    missing = next((name for name in nids if name not in found), None)
-    if missing is not None:
-        raise StorageError(f"{folder / missing}: no such file, but other parts have theirs; copy the folder again")
+    raise_first(
+        StorageError,
+        *(
+            (name not in found, f"{folder / name}: no such file, but other parts have theirs; copy the folder again")
+            for name in nids
+        ),
+    )
     pieces = (_id_piece(folder / name, len(tensor)) for name, (_, tensor) in zip(nids, of_files, strict=True))
     return table, SavedIds(table.num_rows, tuple(pieces))
 

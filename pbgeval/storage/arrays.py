@@ -259,9 +259,9 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
         array = np.lib.format.open_memmap(path, mode="r")
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
         expected, dtype = ("floating-point numbers", "float32") if kinds == "f" else ("integers", "int64")
-        advice = f"save it as {dtype}: x.astype('{dtype}')"
-        if kinds == "f" and array.dtype.kind == "c":
-            advice = "write real parts, then imaginary parts: np.concatenate([v.real, v.imag], axis=1)"
+        is_complex = kinds == "f" and array.dtype.kind == "c"
+        halves = "write real parts, then imaginary parts: np.concatenate([v.real, v.imag], axis=1)"
+        advice = halves if is_complex else f"save it as {dtype}: x.astype('{dtype}')"
         raise StorageError(f"{path}: expected {expected}, found {array.dtype}; {advice}")
     if not array.flags.c_contiguous:
         raise StorageError(f"{path}: expected values row by row, found Fortran order; write np.ascontiguousarray(...)")

@@ -444,9 +444,8 @@ def _check_array(array_E3: np.ndarray, label: str) -> bool:
     if array_E3.ndim != 2 or array_E3.shape[1] not in (3, 4) or array_E3.dtype.kind not in _INTEGERS:
         kind, shape = array_E3.dtype.kind, array_E3.shape
         advice = "; pass row ids, not names or a path" if kind in "USO" else ""
-        if len(shape) == 2 and shape[1] not in (3, 4) and shape[0] in (3, 4):
-            advice += "; transpose it: .T"
-        if kind == "f":
-            advice += "; if these are row ids, use .astype('int64')"
+        is_wide = len(shape) == 2 and shape[1] not in (3, 4) and shape[0] in (3, 4)
+        advice += "; transpose it: .T" if is_wide else ""
+        advice += "; if these are row ids, use .astype('int64')" if kind == "f" else ""
         raise DataError(f"{label}: expected {FORM}, got {array_E3.dtype} of shape {shape}{advice}")
     return bool(array_E3.shape[1] == 4)

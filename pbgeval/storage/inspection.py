@@ -146,8 +146,7 @@ def _describe_checkpoint(path: Path) -> Description:
         lines.append((f"type {name}", f"{_parts([rows for rows, _, _ in shapes])}; {'; '.join(kinds)}"))
     lines.append(("parameters", _parameters(model_path(path, version))))
     others = sorted({of_version for *_, of_version in found} - {version})
-    if others:
-        lines.append(("other versions", ", ".join(map(str, others))))
+    lines += [("other versions", ", ".join(map(str, others)))] if others else []
     lines.append(("bytes", _bytes(path / name for name in _names(path) if name.endswith(f".v{version}.h5"))))
     return lines
 
