@@ -284,11 +284,16 @@ def _sharded_tensor(
 
 def _chunk(folder: Path, where: str, sizes: list[int], place: Mapping[str, object] | None) -> MappedRows:
     """Open a part: an archive of torch.save somewhere in a file."""
-    if place is None:
-        raise StorageError(f"{where}: a part of shape {tuple(sizes)} has no place in a file; save the model again")
-    file, offset, length = (place.get(key) for key in ("relative_path", "offset", "length"))
-    if place.get("transform_descriptors"):
-        raise StorageError(f"{where}: expected parts as they are, found compressed ones; save without extensions")
+    known = place or {}
+    file, offset, length = (known.get(key) for key in ("relative_path", "offset", "length"))
+    raise_first(
+        StorageError,
+        (place is None, f"{where}: a part of shape {tuple(sizes)} has no place in a file; save the model again"),
+        (
+            known.get("transform_descriptors"),
+            f"{where}: expected parts as they are, found compressed ones; save without extensions",
+        ),
+    )
     path = _within(folder, where, file)
     start, size = _ints(folder / METADATA, (offset, length))
     if not os.path.isfile(path) or path.stat().st_size < start + size:

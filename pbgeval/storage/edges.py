@@ -207,7 +207,8 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool
     for bucket in found:
         path = bucket_path(edge_path, bucket)
         with faults.noted(StorageError):
-            buckets[bucket] = open_bucket(path, bucket, folder and folder.in_place(path), with_time=with_time)
+            of = None if folder is None else folder.in_place(path)
+            buckets[bucket] = open_bucket(path, bucket, of, with_time=with_time)
     faults.raise_any(StorageError)
     return buckets
 
