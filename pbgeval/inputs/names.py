@@ -328,8 +328,7 @@ class _Entities:
         faults = Faults()
         found: dict[str, np.ndarray] = {}
         for key, names in lists.items():
-            if not names:
-                faults.append(f"{where[key]}: empty restriction: needs at least one entity")
+            faults += [] if names else [f"{where[key]}: empty restriction: needs at least one entity"]
             numbers = [self._number(name, places.get(name, ()), nearest, has_names) for name in dict.fromkeys(names)]
             wrong = [number for number in numbers if isinstance(number, str)]
             faults += [f"{where[key]}: {fault}" for fault in wrong[:_MAX_FAULTS]]

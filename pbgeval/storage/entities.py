@@ -144,8 +144,11 @@ class EntityLabels:
         key = entity_type, partition
         if key not in self._kept:
             of_model = None if self.of_model is None else self.of_model(entity_type)
-            of_folder = (self.entity_path, entity_type, partition, self.sizes[key])
-            names = read_entity_names(*of_folder) if of_model is None else [*of_model]
+            names = (
+                read_entity_names(self.entity_path, entity_type, partition, self.sizes[key])
+                if of_model is None
+                else [*of_model]
+            )
             # JSON may hold lone surrogates, which are no UTF-8.
             self._kept[key] = names and [name.encode("utf-8", "backslashreplace").decode() for name in names]
         names = self._kept[key] = self._kept.pop(key)

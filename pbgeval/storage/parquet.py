@@ -110,7 +110,7 @@ def check_parts(folder: Path, paths: Sequence[Path]) -> None:
     for (_, named), numbers in numbers_of.items():
         first = min(numbers)
         count = max(numbers) + 1 - first if named is None else named
-        is_gapless = sorted(numbers) == list(range(first, first + count))
+        is_gapless = len(numbers) == count and sorted(numbers) == list(range(first, first + count))
         if not is_gapless and (named is not None or first in (0, 1)):
             raise StorageError(
                 f"{folder}: expected {count} files by the numbers in names such as {paths[0].name}, found "

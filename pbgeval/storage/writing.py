@@ -203,12 +203,11 @@ def private_folder(path: Path, siblings: str) -> Iterator[bool]:
     """
     for other in path.parent.glob(siblings):
         descriptor = _open_own_folder(other)
-        if descriptor is None:
-            continue
-        with _closed(descriptor), suppress(OSError):  # somebody uses it, or this file system cannot tell
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.listdir(descriptor):  # an empty one may just be in the making, and stays
-                shutil.rmtree(other, ignore_errors=True)
+        if descriptor is not None:
+            with _closed(descriptor), suppress(OSError):  # somebody uses it, or this file system cannot tell
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.listdir(descriptor):  # an empty one may just be in the making, and stays
+                    shutil.rmtree(other, ignore_errors=True)
     with ExitStack() as at_end:
         with output_faults(path, "make this folder"):
             made = False
