@@ -121,10 +121,9 @@ def rows(path: Path, *, by_words: bool = False) -> Iterator[tuple[int, str, list
     Raises:
         StorageError: as `text_blocks`.
     """
-    lines = ((number, line) for number, line in text_lines(path) if line.strip())
-    yield from (
-        (number, line, line.split() if by_words and "\t" not in line else line.split("\t")) for number, line in lines
-    )
+    for number, line in text_lines(path):
+        if line.strip():
+            yield number, line, line.split() if by_words and "\t" not in line else line.split("\t")
 
 
 def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
