@@ -103,7 +103,7 @@ def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
     form, dimensions = info.get("format", "pytorch"), info.get("emb_dim")
     names = info.get("emb_name") if form == "pytorch" or not isinstance(dimensions, dict) else [*dimensions]
     names = [names] if isinstance(names, str) else names
-    named = str(names[0] if isinstance(names, list) and names else "user")
+    named = json.dumps(one_line(names[0] if isinstance(names, list) and names else "user"))
     raise_first(
         StorageError,
         (
@@ -112,7 +112,7 @@ def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
         ),
         (
             type(dimensions) is int,
-            f"{path}: emb_dim: expected a dictionary by node type, such as {json.dumps({named: dimensions})}, "
+            f"{path}: emb_dim: expected a dictionary by node type, such as {{{named}: {one_line(dimensions)}}}, "
             f"found {one_line(dimensions)}",
         ),
         (
