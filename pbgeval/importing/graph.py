@@ -156,10 +156,12 @@ def _lines(
 ) -> list[str]:
     of = files.dictionary or folder / "entity"
     lines = [
-        f"{of}: {plural(sum(parts), 'entity', 'entities')} of type {name} in {partitions(parts)}"
-        for name, parts in sizes.items()
+        *(
+            f"{of}: {plural(sum(parts), 'entity', 'entities')} of type {name} in {partitions(parts)}"
+            for name, parts in sizes.items()
+        ),
+        f"{of}: {plural(num_relations, 'relation')}",
     ]
-    lines.append(f"{of}: {plural(num_relations, 'relation')}")
     for name, counts in imported.items():
         edges, buckets = plural(counts.num_written, "edge"), plural(counts.num_buckets, "bucket")
         repeated = f", {counts.num_repeated:,} of them duplicates" if counts.num_repeated else ""

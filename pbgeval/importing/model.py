@@ -281,11 +281,13 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     entities = plural(model.num_entities, "entity", "entities")
     parts, relations = plural(num_partitions, "partition"), plural(model.num_relations, "relation")
     what = f"{entities} of dimension {model.dimension} in {parts}, {relations} ({model.system})"
-    lines.insert(0, f"{folder / 'checkpoint'}: {what}")
     filtered = f"filters {' and '.join(known)}" if known else "filters nothing: name known edges valid and train"
-    lines += [f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}"] if evaluated else []
-    lines.append(f"evaluate with: kgeval-dist run {folder / 'eval.py'}{'' if evaluated else ' -p edge_paths=FILE'}")
-    return lines
+    return [
+        f"{folder / 'checkpoint'}: {what}",
+        *lines,
+        *([f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}"] if evaluated else []),
+        f"evaluate with: kgeval-dist run {folder / 'eval.py'}{'' if evaluated else ' -p edge_paths=FILE'}",
+    ]
 
 
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:

@@ -272,10 +272,12 @@ def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relati
         numbers = entities.find(lists, {key: _where(config, key) for key in lists})
     allowed = numbers.get("restrict_entities")
     of_side = {side: numbers[f"{side.label}_candidates"] for side in ENDS if f"{side.label}_candidates" in numbers}
-    for side, competing in of_side.items():
-        if allowed is not None and not np.intersect1d(allowed, competing, assume_unique=True).size:
-            where = _where(config, f"{side.label}_candidates")
-            faults.append(f"{where}: empty restriction: needs at least one entity of restrict_entities")
+    faults += [
+        f"{_where(config, f'{side.label}_candidates')}: empty restriction: needs at least one entity of"
+        " restrict_entities"
+        for side, competing in of_side.items()
+        if allowed is not None and not np.intersect1d(allowed, competing, assume_unique=True).size
+    ]
     faults.raise_any(ConfigError)
     return Restrictions(allowed, relations, of_side)
 

@@ -123,11 +123,18 @@ def refuse_unused(path: Path, options: Mapping[str, Any], used: Collection[str],
     Raises:
         StorageError: there is another key.
     """
-    for key in options:
-        if key not in used:
-            file = path / DESCRIPTION
-            is_of_file = file.is_file() and key in read_object(file, "a description of a model")
-            raise StorageError(f"{file if is_of_file else 'model_options'}: {key} has no effect on {model}; remove it")
+    file = path / DESCRIPTION
+    of_file = read_object(file, "a description of a model") if file.is_file() else {}
+    raise_first(
+        StorageError,
+        *(
+            (
+                key not in used,
+                f"{file if key in of_file else 'model_options'}: {key} has no effect on {model}; remove it",
+            )
+            for key in options
+        ),
+    )
 
 
 def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:

@@ -126,13 +126,14 @@ def _describe_entities(path: Path) -> Description:
     sizes: dict[str, dict[int, int]] = {}
     for match in filter(None, map(_ENTITIES.fullmatch, _names(path))):
         sizes.setdefault(match[1], {})[int(match[2])] = read_entity_count(path, match[1], int(match[2])) or 0
-    lines = [("kind", "folder of entities")]
-    lines += [(f"type {name}", _parts(parts.values())) for name, parts in sorted(sizes.items())]
-    if (path / "dynamic_rel_count.txt").exists():
-        lines.append(("relations", f"{read_dynamic_relation_count(path):,}"))
+    has_relations = (path / "dynamic_rel_count.txt").exists()
     named = sorted(name for name in sizes if (path / f"entity_names_{name}_0.json").exists())
-    return [*lines, ("names", ", ".join(named) or "none")]
-    return lines
+    return [
+        ("kind", "folder of entities"),
+        *((f"type {name}", _parts(parts.values())) for name, parts in sorted(sizes.items())),
+        *([("relations", f"{read_dynamic_relation_count(path):,}")] if has_relations else []),
+        ("names", ", ".join(named) or "none"),
+    ]
 
 
 def _describe_checkpoint(path: Path) -> Description:
@@ -144,11 +145,13 @@ def _describe_checkpoint(path: Path) -> Description:
         shapes = [_shape(embedding_path(path, name, part, version)) for part in parts]
         kinds = sorted({f"dimension {dimension}, {dtype}" for _, dimension, dtype in shapes})
         lines.append((f"type {name}", f"{_parts([rows for rows, _, _ in shapes])}; {'; '.join(kinds)}"))
-    lines.append(("parameters", _parameters(model_path(path, version))))
     others = sorted({of_version for *_, of_version in found} - {version})
-    lines += [("other versions", ", ".join(map(str, others)))] if others else []
-    lines.append(("bytes", _bytes(path / name for name in _names(path) if name.endswith(f".v{version}.h5"))))
-    return lines
+    return [
+        *lines,
+        ("parameters", _parameters(model_path(path, version))),
+        *([("other versions", ", ".join(map(str, others)))] if others else []),
+        ("bytes", _bytes(path / name for name in _names(path) if name.endswith(f".v{version}.h5"))),
+    ]
 
 
 def _shape(path: Path) -> tuple[int, int, str]:
