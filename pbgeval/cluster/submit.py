@@ -116,9 +116,6 @@ def job_parameters(
         memory: per node, as Slurm writes it: 16GB.
         slurm: further flags of sbatch.
     """
-    srun = ["--kill-on-bad-exit=1"]  # a worker that has gone ends the step: the others would wait for it
-    # srun no longer takes it over from sbatch
-    srun += [] if cpus_per_worker is None else [f"--cpus-per-task={cpus_per_worker}"]
     return {
         "nodes": nodes,
         "tasks_per_node": workers_per_node,
@@ -128,7 +125,11 @@ def job_parameters(
         "slurm_partition": partition,
         "slurm_mem": memory,
         "slurm_signal_delay_s": min(_SECONDS_OF_WARNING, minutes * 60 // 3),
-        "slurm_srun_args": srun,
+        "slurm_srun_args": [
+            "--kill-on-bad-exit=1",  # a worker that has gone ends the step: the others would wait for it
+            # srun no longer takes it over from sbatch
+            *([] if cpus_per_worker is None else [f"--cpus-per-task={cpus_per_worker}"]),
+        ],
         "slurm_additional_parameters": {"requeue": True, **slurm},
     }
 

@@ -45,13 +45,15 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
     written: candidates per relation, dimension per entity type, the headline's rank type. What names stand for and
     what files hold is for the digests of the data.
     """
-    keys = [*_AS_THEY_ARE]
-    if any(config.candidates_of(relation) == "sampled" for relation in config.relations):
-        keys += ["num_batch_negs", "num_uniform_negs"]
-        keys += ["num_degree_negs", "degree_power"] if config.num_degree_negs else []
-    keys += ["workers", "batch_size"] if config.pbg_semantics else []
-    if config.compute_loss:
-        keys += ["loss_fn", "margin"] if config.loss_fn == "ranking" else ["loss_fn"]
+    samples = any(config.candidates_of(relation) == "sampled" for relation in config.relations)
+    keys = [
+        *_AS_THEY_ARE,
+        *(("num_batch_negs", "num_uniform_negs") if samples else ()),
+        *(("num_degree_negs", "degree_power") if samples and config.num_degree_negs else ()),
+        *(("workers", "batch_size") if config.pbg_semantics else ()),
+        *(("loss_fn",) if config.compute_loss else ()),
+        *(("margin",) if config.compute_loss and config.loss_fn == "ranking" else ()),
+    ]
     return {
         "entities": {
             name: {
@@ -111,9 +113,8 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
 
     No path, and nothing of how it is carried out.
     """
-    settings = numeric_settings(inputs.config)
-    if inputs.scorer is not None:  # which is no product of rows
-        settings["comparator"] = "scorer"
+    # A function is no product of rows.
+    settings = numeric_settings(inputs.config) | ({} if inputs.scorer is None else {"comparator": "scorer"})
     groups: str | None = None
     if "groups" in inputs.config.breakdowns:
         of_groups = relation_groups(inputs.config, inputs.num_relations)

@@ -326,10 +326,12 @@ def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: 
             for ids in arguments
             if isinstance(ids, Tensor) and ids.numel()
         )
-        of_tables = "; is num_entities or num_relations larger than the model's tables?"
-        hint = of_tables if isinstance(error, IndexError) else ""
-        if isinstance(error, RuntimeError) and len({ids.shape for ids in arguments if isinstance(ids, Tensor)}) > 1:
-            hint += "; if it takes vectors only, set broadcasts=False"
+        shapes = {ids.shape for ids in arguments if isinstance(ids, Tensor)}
+        hints = (
+            (isinstance(error, IndexError), "; is num_entities or num_relations larger than the model's tables?"),
+            (isinstance(error, RuntimeError) and len(shapes) > 1, "; if it takes vectors only, set broadcasts=False"),
+        )
+        hint = "".join(text for is_meant, text in hints if is_meant)
         raise ScorerError(
             f"{_name(score)}: {type(error).__name__}{where}: {one_line(error)}; "
             f"asked for {what} with int64 tensors: {asked}{hint}"

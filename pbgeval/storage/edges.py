@@ -444,9 +444,11 @@ def _check_array(array_E3: np.ndarray, label: str) -> bool:
     """Refuse what is no array of edges; return whether they have times."""
     if array_E3.ndim != 2 or array_E3.shape[1] not in (3, 4) or array_E3.dtype.kind not in _INTEGERS:
         kind, shape = array_E3.dtype.kind, array_E3.shape
-        advice = "; pass row ids, not names or a path" if kind in "USO" else ""
-        is_wide = len(shape) == 2 and shape[1] not in (3, 4) and shape[0] in (3, 4)
-        advice += "; transpose it: .T" if is_wide else ""
-        advice += "; if these are row ids, use .astype('int64')" if kind == "f" else ""
+        hints = (
+            (kind in "USO", "; pass row ids, not names or a path"),
+            (len(shape) == 2 and shape[1] not in (3, 4) and shape[0] in (3, 4), "; transpose it: .T"),
+            (kind == "f", "; if these are row ids, use .astype('int64')"),
+        )
+        advice = "".join(hint for is_meant, hint in hints if is_meant)
         raise DataError(f"{label}: expected {FORM}, got {array_E3.dtype} of shape {shape}{advice}")
     return bool(array_E3.shape[1] == 4)
