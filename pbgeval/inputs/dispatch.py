@@ -126,9 +126,8 @@ def _triangle(buckets: list[Bucket], width: int) -> list[Step]:
             left.reverse()
         band, left = left[:width], left[width:]
         # A partition of the band meets those before it, and itself; the others meet the whole band.
-        steps = [_pairs(existing, band[: place + 1], partition) for place, partition in enumerate(band)]
-        steps += [_pairs(existing, band, partition) for partition in left]
-        walk += filter(None, steps)
+        first = (_pairs(existing, band[: place + 1], partition) for place, partition in enumerate(band))
+        walk += filter(None, (*first, *(_pairs(existing, band, partition) for partition in left)))
         left.sort()
         from_end = not from_end
     return walk

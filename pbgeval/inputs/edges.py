@@ -166,12 +166,11 @@ class EvaluatedRows:
 
     def kept(self, block: EdgeColumns) -> np.ndarray:
         """Return the positions of the edges that restrictions leave, ascending."""
-        kept = np.ones(block.num_edges, bool)
-        if self.restrictions.relations is not None:
-            kept &= is_among(block.rel_n, self.restrictions.relations)
-        if self.restrictions.entities is not None:
-            kept &= is_among(block.lhs_n, self.restrictions.entities)
-            kept &= is_among(block.rhs_n, self.restrictions.entities)
+        kept, limits = np.ones(block.num_edges, bool), self.restrictions
+        columns = (block.rel_n, limits.relations), (block.lhs_n, limits.entities), (block.rhs_n, limits.entities)
+        for number_n, allowed in columns:
+            if allowed is not None:
+                kept &= is_among(number_n, allowed)
         return np.flatnonzero(kept)
 
 

@@ -153,9 +153,8 @@ def global_embedding(model: ModelParameters | None, entity_type: str, dimension:
 def _file_away(parameters: ModelParameters, name: str, dataset: Hdf5Dataset, value: Tensor) -> None:
     """Put a value where its key says."""
     path = parameters.path
-    key = dataset.attribute(_KEY_ATTRIBUTE)
-    if isinstance(key, bytes):
-        key = key.decode("utf-8", "replace")
+    found = dataset.attribute(_KEY_ATTRIBUTE)
+    key = found.decode("utf-8", "replace") if isinstance(found, bytes) else found
     operator_pattern, global_pattern, text = (
         (_OPERATOR_PATH, _GLOBAL_PATH, name) if key is None else (_OPERATOR_KEY, _GLOBAL_KEY, str(key))
     )
