@@ -220,9 +220,8 @@ class EdgeFiles:
         )
         form = EdgeForm(*sizes, self.order, entity_ids, relation_ids, self.skip_unknown)
         found = model.entity_labels.get(ENTITY_TYPE), model.relation_labels
-        if all(isinstance(of, Path) for of in found):
-            form = evolve(form, labels="--entities {} --relations {}".format(*found))
-        return form
+        has_files = all(isinstance(of, Path) for of in found)
+        return evolve(form, labels="--entities {} --relations {}".format(*found)) if has_files else form
 
 
 def _ids(path: Path, size: int) -> dict[str, int]:

@@ -367,9 +367,8 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
         EvalError: all faults, a line each.
     """
     opened = None if model is None else _checked_model(model, config)
-    by_key: Mapping[str, Mapping[str, ArrayEdges]] = {}
-    if edges is not None:
-        by_key = (edges if isinstance(edges, Edges) else Edges(edges)).by_name()
+    given = edges if edges is None or isinstance(edges, Edges) else Edges(edges)
+    by_key: Mapping[str, Mapping[str, ArrayEdges]] = {} if given is None else given.by_name()
     is_function = opened is not None and not isinstance(opened, EmbeddingModel)
     form = SCORER if is_function else None
     if isinstance(opened, EmbeddingModel):
