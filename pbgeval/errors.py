@@ -6,6 +6,9 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 INCOMPLETE_STATUS = 75  # EX_TEMPFAIL: run again to go on
 OVERWRITE = "--overwrite (in Python: overwrite=True)"  # what messages of both interfaces advise
 TRAIN_PATHS = "train_paths (for arrays: train=[...])"  # the same
@@ -71,3 +74,27 @@ class LaunchError(EvalError):
 
 class IncompleteError(EvalError):
     """The run is incomplete; the same command resumes it. Exit status 75."""
+
+
+class Faults(list[str]):
+    """Faults that are raised together, once all have been found."""
+
+    @contextmanager
+    def noted(self, kind: type[EvalError] = EvalError, most: int | None = None) -> Iterator[None]:
+        """Add the faults of an error that the context raises: all, or the first ones."""
+        try:
+            yield
+        except kind as error:
+            self.extend(error.faults[:most])
+
+    def raise_any(self, kind: type[EvalError]) -> None:
+        """Raise all faults, if there are any."""
+        if self:
+            raise kind(*self)
+
+
+def raise_first(kind: type[EvalError], *rows: tuple[object, str]) -> None:
+    """Raise the message of the first row whose condition holds."""
+    for is_wrong, message in rows:
+        if is_wrong:
+            raise kind(message)

@@ -19,7 +19,7 @@ from typing import Any
 from attrs import Factory, field, frozen
 
 from pbgeval.cluster.liveness import repeated
-from pbgeval.errors import IncompleteError, OutputError
+from pbgeval.errors import IncompleteError, OutputError, raise_first
 from pbgeval.storage.writing import create_exclusively, remove_files, write_atomically
 
 OWNER = "owner.json"
@@ -79,14 +79,18 @@ class Claim:
         Raises:
             IncompleteError: worker 0 has ended meanwhile, another run has taken over, or the directory was removed.
         """
-        if self.lease is not None:
-            if not self.lease.exists():
-                raise IncompleteError(
-                    f"{self.lease}: the files that workers share were removed; worker 0 has ended, or another run has "
-                    "taken over"
-                )
-        elif not self.is_held:
-            raise IncompleteError(f"{self.folder}: another run has taken over this directory")
+        raise_first(
+            IncompleteError,
+            (
+                self.lease is not None and not self.lease.exists(),
+                f"{self.lease}: the files that workers share were removed; worker 0 has ended, or another run has "
+                "taken over",
+            ),
+            (
+                self.lease is None and not self.is_held,
+                f"{self.folder}: another run has taken over this directory",
+            ),
+        )
 
 
 @frozen
@@ -161,8 +165,7 @@ class Ownership(Claim):
                     marker.unlink()  # it has died in between
             return
         try:
-            found = _read(self.folder / OWNER)
-            if (found or {}).get("nonce") == (dead or {}).get("nonce"):
+            if (_read(self.folder / OWNER) or {}).get("nonce") == (dead or {}).get("nonce"):
                 remove_files(self.folder, [OWNER])
         finally:
             marker.unlink(missing_ok=True)

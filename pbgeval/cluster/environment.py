@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from pbgeval.errors import LaunchError
+from pbgeval.errors import LaunchError, raise_first
 
 Environment = Mapping[str, str]
 
@@ -45,12 +45,14 @@ class GroupPlace:
     has_store: bool = False  # the launcher listens there itself
 
     def __attrs_post_init__(self) -> None:
-        if self.rank_in_team >= self.size:
-            raise LaunchError(
-                f"{self.how}: a group of {self.size} has no worker {self.rank_in_team}; check the launcher's variables"
-            )
-        if not 0 < self.port < 1 << 16:
-            raise LaunchError(f"MASTER_PORT: expected a port from 1 to 65535, got {self.port}")
+        raise_first(
+            LaunchError,
+            (
+                self.rank_in_team >= self.size,
+                f"{self.how}: a group of {self.size} has no worker {self.rank_in_team}; check the launcher's variables",
+            ),
+            (not 0 < self.port < 1 << 16, f"MASTER_PORT: expected a port from 1 to 65535, got {self.port}"),
+        )
 
 
 def variables_of_torch(environment: Environment, *, local_workers: bool) -> dict[str, str]:
@@ -191,9 +193,7 @@ def _port(environment: Environment, how: str, job: str) -> int:
     """Return the port given, or one that all workers of a job derive and that other jobs hardly share."""
     if environment.get("MASTER_PORT"):
         return _number(environment, "MASTER_PORT")
-    if not job:
-        return _DEFAULT_PORT
-    return _FIRST_PORT + zlib.crc32(f"{how} {job}".encode()) % _NUM_PORTS
+    return _DEFAULT_PORT if not job else _FIRST_PORT + zlib.crc32(f"{how} {job}".encode()) % _NUM_PORTS
 
 
 def _has_all(environment: Environment, *names: str) -> bool:

@@ -75,10 +75,9 @@ class Journal:
             OutputError: the file cannot be written (a full disk).
         """
         self.check()
-        narrow = []  # in the smallest type that holds all values, little-endian
-        for array in arrays:
-            least = min(int(array.min(initial=0)), -1 - int(array.max(initial=0)))
-            narrow.append(array.astype(np.min_scalar_type(least).newbyteorder("<")))
+        least = (min(int(array.min(initial=0)), -1 - int(array.max(initial=0))) for array in arrays)
+        kinds = (np.min_scalar_type(low).newbyteorder("<") for low in least)  # that hold all values, little-endian
+        narrow = [array.astype(kind) for array, kind in zip(arrays, kinds, strict=True)]
         payload = [array.data.cast("B") for array in narrow if array.size]
         described = [[array.dtype.str, len(array)] for array in narrow]
         header = json.dumps({"digest": self.digest, "units": list(units), "arrays": described}).encode() + b"\n"

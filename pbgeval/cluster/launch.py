@@ -27,7 +27,7 @@ from attrs import frozen
 from pbgeval.cluster.environment import LOOPBACK, place_in_group, variables_of_torch
 from pbgeval.cluster.liveness import StalledWorkerError, is_lost_connection
 from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
-from pbgeval.errors import EvalError, IncompleteError, LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError, raise_first
 
 MAX_LOCAL_WORKERS = 1024
 MAX_RESTARTS = 3
@@ -66,24 +66,28 @@ def start_local_workers(
         KeyboardInterrupt: this process was interrupted; its workers have been ended.
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
-    if num_workers > MAX_LOCAL_WORKERS:
-        raise LaunchError(f"--workers {num_workers}: at most {MAX_LOCAL_WORKERS:,} processes can run on one host")
-    if multiprocessing.current_process().daemon:
-        raise LaunchError(
-            f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
-            "or call evaluate in a process with daemon=False"
-        )
     needed, limit = _FILES + _FILES_OF_A_WORKER * num_workers, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if 0 <= limit < needed:
-        raise LaunchError(
+    raise_first(
+        LaunchError,
+        (
+            num_workers > MAX_LOCAL_WORKERS,
+            f"--workers {num_workers}: at most {MAX_LOCAL_WORKERS:,} processes can run on one host",
+        ),
+        (
+            multiprocessing.current_process().daemon,
+            f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
+            "or call evaluate in a process with daemon=False",
+        ),
+        (
+            0 <= limit < needed,
             f"Too many open files: {num_workers} workers need up to {needed:,}, and the limit is {limit:,}; raise it"
-            f" (ulimit -n {needed}), or use --workers 1"
-        )
+            f" (ulimit -n {needed}), or use --workers 1",
+        ),
+    )
     for restart in range(MAX_RESTARTS + 1):
         try:
-            if _server is not None:
-                return _server.run(function, arguments, num_workers)
-            return _run_spawned(function, arguments, num_workers)
+            run = _run_spawned if _server is None else _server.run
+            return run(function, arguments, num_workers)
         except _LostWorkerError as error:
             if restart == MAX_RESTARTS:
                 raise IncompleteError(f"{error}; gave up after {MAX_RESTARTS} restarts; try fewer --workers") from None
@@ -204,8 +208,10 @@ def _run(
     started: list[tuple[BaseProcess, Connection]] = []
     try:
         for rank in range(num_workers):
-            variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_workers)}
-            variables |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
+            variables = {
+                **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_workers)},
+                **{"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)},
+            }
             answers, theirs = context.Pipe(duplex=False)
             process = context.Process(
                 target=_work, args=(function, arguments, variables, theirs), name=f"worker {rank}"
@@ -236,8 +242,8 @@ def _wait_for(answers: list[Connection], processes: list[BaseProcess], launcher:
     waiting = dict(enumerate(answers))
     lost: int | None = None
     while waiting:
-        others = [] if launcher is None else [launcher]
-        ready = connection.wait([*waiting.values(), *others], None if lost is None else _SECONDS_FOR_THE_CAUSE)
+        wanted = [*waiting.values(), *([] if launcher is None else [launcher])]
+        ready = connection.wait(wanted, None if lost is None else _SECONDS_FOR_THE_CAUSE)
         if launcher in ready:
             raise EOFError
         if not ready:
@@ -300,9 +306,8 @@ def _explained(rank: int, process: BaseProcess) -> BaseException:
     if status == -signal.SIGINT:
         return KeyboardInterrupt()
     if status < 0:
-        name = signal.Signals(-status).name
-        memory = " (which usually means too little memory)" if name == "SIGKILL" else ""
-        return _LostWorkerError(f"worker {rank} was ended by {name}{memory}")
+        memory = " (which usually means too little memory)" if status == -signal.SIGKILL else ""
+        return _LostWorkerError(f"worker {rank} was ended by {signal.Signals(-status).name}{memory}")
     return LaunchError(
         f"worker {rank} ended with status {status} before its work began; a script that calls evaluate must do so "
         'under `if __name__ == "__main__":`, because workers import it, or use workers=1'

@@ -93,8 +93,8 @@ def _raise(number: int, _: FrameType | None) -> None:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    name = signal.Signals(number).name
-    os.write(2, f"This process was ended by {name}. Run the same command again to resume.\n".encode())
+    message = f"This process was ended by {signal.Signals(number).name}. Run the same command again to resume.\n"
+    os.write(2, message.encode())
     os._exit(INCOMPLETE_STATUS)
 
 

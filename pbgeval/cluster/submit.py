@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from pbgeval.errors import EvalError, IncompleteError, LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError, raise_first
 
 if TYPE_CHECKING:
     import submitit
@@ -116,9 +116,6 @@ def job_parameters(
         memory: per node, as Slurm writes it: 16GB.
         slurm: further flags of sbatch.
     """
-    srun = ["--kill-on-bad-exit=1"]  # a worker that has gone ends the step: the others would wait for it
-    if cpus_per_worker is not None:
-        srun.append(f"--cpus-per-task={cpus_per_worker}")  # srun no longer takes it over from sbatch
     return {
         "nodes": nodes,
         "tasks_per_node": workers_per_node,
@@ -128,7 +125,11 @@ def job_parameters(
         "slurm_partition": partition,
         "slurm_mem": memory,
         "slurm_signal_delay_s": min(_SECONDS_OF_WARNING, minutes * 60 // 3),
-        "slurm_srun_args": srun,
+        "slurm_srun_args": [
+            "--kill-on-bad-exit=1",  # a worker that has gone ends the step: the others would wait for it
+            # srun no longer takes it over from sbatch
+            *([] if cpus_per_worker is None else [f"--cpus-per-task={cpus_per_worker}"]),
+        ],
         "slurm_additional_parameters": {"requeue": True, **slurm},
     }
 
@@ -147,13 +148,18 @@ def submit_run(run: SubmittedRun, scheduler: str, parameters: Mapping[str, Any],
         LaunchError: submitit or the scheduler is missing, or the scheduler refuses the job.
     """
     library = _import_submitit()
-    if scheduler == "local" and parameters["nodes"] != 1:
-        raise LaunchError(f"--nodes {parameters['nodes']}: --scheduler local has one host; use --workers-per-node")
-    if scheduler == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
-        raise LaunchError(
+    raise_first(
+        LaunchError,
+        (
+            scheduler == "local" and parameters["nodes"] != 1,
+            f"--nodes {parameters['nodes']}: --scheduler local has one host; use --workers-per-node",
+        ),
+        (
+            scheduler == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")),
             "--scheduler slurm: sbatch and srun are not installed on this host; submit from a login node, or use "
-            "--scheduler local"
-        )
+            "--scheduler local",
+        ),
+    )
     executor = library.AutoExecutor(folder=logs, cluster=scheduler, slurm_max_num_timeout=_MAX_TIME_LIMITS)
     executor.update_parameters(name=name, **parameters)
     try:
@@ -182,13 +188,18 @@ def minutes_of(text: str) -> int:
 
 def flags_of(pairs: list[str]) -> dict[str, str | bool]:
     """Return `KEY=VALUE` and `KEY` as further flags of sbatch."""
-    flags: dict[str, str | bool] = {}
-    for pair in pairs:
-        key, is_pair, value = pair.partition("=")
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
-            raise LaunchError(f"--slurm {pair}: expected an option of sbatch, for example account=physics")
-        flags[key] = value if is_pair else True
-    return flags
+    parts = [pair.partition("=") for pair in pairs]
+    raise_first(
+        LaunchError,
+        *(
+            (
+                not re.fullmatch(r"[a-z][a-z0-9-]*", key),
+                f"--slurm {key}{is_pair}{value}: expected an option of sbatch, for example account=physics",
+            )
+            for key, is_pair, value in parts
+        ),
+    )
+    return {key: value if is_pair else True for key, is_pair, value in parts}
 
 
 def _is_in_queue(job: submitit.Job[None]) -> bool:

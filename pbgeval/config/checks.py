@@ -106,15 +106,21 @@ def _choices(config: EvalConfig) -> Iterator[Fault]:
         value = getattr(config, key)
         yield from refuse((key,), (value not in (None, *names), not_one_of(names, value)))
     for index, relation in enumerate(config.relations):
-        is_unknown = relation.operator not in OPERATORS
-        message = not_one_of(sorted(OPERATORS), relation.operator)
-        yield from refuse(("relations", index, "operator"), (is_unknown, message))
+        yield from refuse(
+            ("relations", index, "operator"),
+            (relation.operator not in OPERATORS, not_one_of(sorted(OPERATORS), relation.operator)),
+        )
 
 
 def _entities(config: EvalConfig) -> Iterator[Fault]:
     for name, entity in config.entities.items():
-        is_unusable = not name or "/" in name or "\0" in name
-        yield from refuse(("entities", name), (is_unusable, "the name of an entity type must be usable in a file name"))
+        yield from refuse(
+            ("entities", name),
+            (
+                not name or "/" in name or "\0" in name,
+                "the name of an entity type must be usable in a file name",
+            ),
+        )
         yield from _out_of_bounds(("entities", name, "num_partitions"), entity.num_partitions, 1, MAX_PARTITIONS)
         yield from _out_of_bounds(("entities", name, "dimension"), entity.dimension, 1, _MAX_DIMENSION)
 
@@ -123,9 +129,14 @@ def _partition_counts(config: EvalConfig) -> Iterator[Fault]:
     counts = {name: entity.num_partitions for name, entity in config.entities.items() if entity.num_partitions > 1}
     first = next(iter(counts), "")
     for name, count in counts.items():
-        message = f"is {count}, but entities[{first!r}] has {counts[first]}; both need the same number"
-        path = ("entities", name, "num_partitions")
-        yield from refuse(path, (count != counts[first], message, ("entities", first, "num_partitions")))
+        yield from refuse(
+            ("entities", name, "num_partitions"),
+            (
+                count != counts[first],
+                f"is {count}, but entities[{first!r}] has {counts[first]}; both need the same number",
+                ("entities", first, "num_partitions"),
+            ),
+        )
 
 
 def _relations(config: EvalConfig) -> Iterator[Fault]:
@@ -134,8 +145,14 @@ def _relations(config: EvalConfig) -> Iterator[Fault]:
         yield from refuse((*where, "name"), (not relation.name, "the name is empty"))
         yield from refuse((*where, "weight"), (relation.weight <= 0, f"expected a number > 0, got {relation.weight}"))
         for key, entity_type in (("lhs", relation.lhs), ("rhs", relation.rhs)):
-            message = f"unknown entity type {show(entity_type)}; entities has {', '.join(config.entities)}"
-            yield from refuse((*where, key), (entity_type not in config.entities, message, "entities"))
+            yield from refuse(
+                (*where, key),
+                (
+                    entity_type not in config.entities,
+                    f"unknown entity type {show(entity_type)}; entities has {', '.join(config.entities)}",
+                    "entities",
+                ),
+            )
 
 
 def _operators(config: EvalConfig) -> Iterator[Fault]:
@@ -144,9 +161,14 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
         (relation.operator, ("relations", index, "operator")) for index, relation in enumerate(config.relations)
     ]
     for name, path in operators:
-        is_wrong = config.dynamic_relations and name in OPERATORS and OPERATORS[name].acts_on_both_sides
-        message = f"operator {name!r} also changes the candidates; set dynamic_relations = False"
-        yield from refuse(("dynamic_relations",), (is_wrong, message, path))
+        yield from refuse(
+            ("dynamic_relations",),
+            (
+                config.dynamic_relations and name in OPERATORS and OPERATORS[name].acts_on_both_sides,
+                f"operator {name!r} also changes the candidates; set dynamic_relations = False",
+                path,
+            ),
+        )
     for name, path in [(config.comparator, ("comparator",)), *operators] if config.precision == "certified" else []:
         certified = CERTIFIED_COMPARATORS if path[-1] == "comparator" else CERTIFIED_OPERATORS
         if name in OPERATORS.keys() | COMPARATORS.keys() and name not in certified:
@@ -169,12 +191,19 @@ def _dimension_paths(config: EvalConfig, *entity_types: str) -> tuple[KeyPath, .
 
 def _dimensions(config: EvalConfig) -> Iterator[Fault]:
     without = ", ".join(repr(name) for name in config.entities if _dimension(config, name) is None)
-    message = f"required key missing: these entity types set no dimension of their own: {without}"
-    yield from refuse(("dimension",), (without, message))
+    yield from refuse(
+        ("dimension",),
+        (without, f"required key missing: these entity types set no dimension of their own: {without}"),
+    )
     for name in config.entities:
-        is_wrong = config.bias and _dimension(config, name) == 1
-        message = f"the bias takes one dimension, but entities[{name!r}] has only one; set it to False"
-        yield from refuse(("bias",), (is_wrong, message, *_dimension_paths(config, name)))
+        yield from refuse(
+            ("bias",),
+            (
+                config.bias and _dimension(config, name) == 1,
+                f"the bias takes one dimension, but entities[{name!r}] has only one; set it to False",
+                *_dimension_paths(config, name),
+            ),
+        )
     takes_halves = config.comparator in COMPARATORS and COMPARATORS[config.comparator].of_complex_numbers
     for index, relation in enumerate(config.relations):
         lhs, rhs = _dimension(config, relation.lhs), _dimension(config, relation.rhs)
@@ -183,8 +212,12 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
         key: KeyPath = ("relations", index)
         involved = ((*key, "lhs"), (*key, "rhs"), *_dimension_paths(config, relation.lhs, relation.rhs))
         if lhs != rhs:
-            found = f"{relation.lhs!r} has {lhs} and {relation.rhs!r} has {rhs}"
-            yield Fault(key, f"both sides must have the same dimension, but {found}", involved)
+            yield Fault(
+                key,
+                "both sides must have the same dimension, but"
+                f" {relation.lhs!r} has {lhs} and {relation.rhs!r} has {rhs}",
+                involved,
+            )
         elif relation.operator in HALVED and rhs % 2:
             message = f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}"
             yield Fault((*key, "operator"), message, involved)
@@ -199,20 +232,21 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
 
 def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
     index = next((index for index, of in enumerate(config.relations) if config.candidates_of(of) == "sampled"), None)
-    is_wrong = index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0
-    message = (
-        f"relations[{index}] is ranked against sampled candidates, but num_batch_negs, num_uniform_negs and"
-        " num_degree_negs are all 0; set one of them, or candidates = 'partition'"
+    yield from refuse(
+        ("num_batch_negs",),
+        (
+            index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0,
+            f"relations[{index}] is ranked against sampled candidates, but num_batch_negs, num_uniform_negs and"
+            " num_degree_negs are all 0; set one of them, or candidates = 'partition'",
+            *("num_uniform_negs", ("relations", index or 0, "all_negs"), "candidates"),
+        ),
     )
-    all_negs: KeyPath = ("relations", index or 0, "all_negs")
-    yield from refuse(("num_batch_negs",), (is_wrong, message, "num_uniform_negs", all_negs, "candidates"))
 
 
 def _lists_of_names(config: EvalConfig) -> Iterator[Fault]:
     for key, element in _NAME_LISTS.items():
         names: list[str] | None = getattr(config, key)
-        message = f"empty restriction: give the name of {element}, or remove the key"
-        yield from refuse((key,), (names == [], message))
+        yield from refuse((key,), (names == [], f"empty restriction: give the name of {element}, or remove the key"))
         for index, name in enumerate(names or ()):
             yield from refuse((key, index), (not name.strip(), f"expected the name of {element}, got {show(name)}"))
 
@@ -231,15 +265,27 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
             elif _is_featurized(config, name):
                 key: KeyPath = ("candidates",) if config.candidates else ("relations", index, "all_negs")
                 expected, found = ("'sampled'", show(config.candidates)) if config.candidates else ("False", "True")
-                message = f"entity type {name!r} is featurized, so use {expected}, not {found}"
-                yield from refuse(key, (True, message, *involved))
+                yield from refuse(
+                    key, (True, f"entity type {name!r} is featurized, so use {expected}, not {found}", *involved)
+                )
     for name, involved in sampled.items():
-        message = f"entity type {name!r} is featurized and has no other candidates; set it to at least 1"
-        yield from refuse(("num_batch_negs",), (config.num_batch_negs == 0, message, *involved))
-        is_wrong = config.num_uniform_negs > 0 and not config.pbg_semantics
-        message = f"entity type {name!r} is featurized, so this must be 0, got {config.num_uniform_negs}"
+        yield from refuse(
+            ("num_batch_negs",),
+            (
+                config.num_batch_negs == 0,
+                f"entity type {name!r} is featurized and has no other candidates; set it to at least 1",
+                *involved,
+            ),
+        )
         others: tuple[str | KeyPath, ...] = ("pbg_semantics", *involved)
-        yield from refuse(("num_uniform_negs",), (is_wrong, message, *others))
+        yield from refuse(
+            ("num_uniform_negs",),
+            (
+                config.num_uniform_negs > 0 and not config.pbg_semantics,
+                f"entity type {name!r} is featurized, so this must be 0, got {config.num_uniform_negs}",
+                *others,
+            ),
+        )
 
 
 def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
@@ -247,9 +293,15 @@ def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
     types = (name for relation in config.relations for name in (relation.lhs, relation.rhs))
     name = next((name for name in types if _is_featurized(config, name)), None)
     for key in _NEED_ENTITY_IDS if name is not None else ():
-        is_set = getattr(config, key) != default_of(keys_of(EvalConfig)[key])
-        message = f"entity type {name!r} is featurized, so its entities have no ids; remove the key"
-        yield from refuse((key,), (is_set, message, ("entities", str(name), "featurized"), "relations"))
+        yield from refuse(
+            (key,),
+            (
+                getattr(config, key) != default_of(keys_of(EvalConfig)[key]),
+                f"entity type {name!r} is featurized, so its entities have no ids; remove the key",
+                ("entities", str(name), "featurized"),
+                "relations",
+            ),
+        )
 
 
 def _is_featurized(config: EvalConfig, entity_type: str) -> bool:

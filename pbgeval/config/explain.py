@@ -68,12 +68,10 @@ def help_config(search: str = "") -> str:
         near = difflib.get_close_matches(text, [key.name for key in explained_keys()], n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "kgeval-dist --help-config lists all keys"
         raise ConfigError(f"--help-config {search}: no config key contains this text; {hint}")
-    parts = [] if search else [textwrap.fill(_INTRODUCTION, _WIDTH)]
-    for group in GROUPS:
-        entries = [str(key) for key in found if key.group == group]
-        parts += ["\n".join([f"{group}:", *entries])] if entries else []
-    if not search:
-        parts.append(f"{_OF_TRAINING}\n{textwrap.indent(textwrap.fill(', '.join(TRAINING_KEYS), _WIDTH - 2), '  ')}")
+    entries_of = {group: [str(key) for key in found if key.group == group] for group in GROUPS}
+    listed = ["\n".join([f"{group}:", *entries]) for group, entries in entries_of.items() if entries]
+    training = f"{_OF_TRAINING}\n{textwrap.indent(textwrap.fill(', '.join(TRAINING_KEYS), _WIDTH - 2), '  ')}"
+    parts = listed if search else [textwrap.fill(_INTRODUCTION, _WIDTH), *listed, training]
     return "\n\n".join(parts) + "\n"
 
 
@@ -110,6 +108,4 @@ def _type_name(type_: Any) -> str:  # noqa: ANN401 (any annotation)
         return " or ".join("none" if option is types.NoneType else _type_name(option) for option in arguments)
     if origin is list:
         return f"list of {_type_name(arguments[0])}"
-    if origin is dict:
-        return f"dict of {_type_name(arguments[1])} by name"
-    return str(type_.__name__)
+    return f"dict of {_type_name(arguments[1])} by name" if origin is dict else str(type_.__name__)

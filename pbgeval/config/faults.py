@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from pbgeval.config.schema import EvalConfig
-from pbgeval.errors import ConfigError
+from pbgeval.errors import ConfigError, raise_first
 from pbgeval.storage.text import read_bytes
 
 # A place in a config: names of keys, indices of lists, names of entity types.
@@ -95,8 +95,10 @@ def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *invo
         if is_wrong(config):
             value = getattr(config, key)
             length = len(value) if isinstance(value, list) else None
-            yield from refuse(
-                (key,), (True, message.format(config=config, found=show(value), length=length), *involved)
+            yield Fault(
+                (key,),
+                message.format(config=config, found=show(value), length=length),
+                tuple((other,) for other in involved),
             )
 
     return check
@@ -141,14 +143,16 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the file: {error.strerror or error}") from error
     if not isinstance(groups, dict) or not groups:
-        expected = 'a JSON object such as {"family": ["parent_of", "child_of"]}'
-        raise ConfigError(f"{path}: expected {expected}, got {show(groups)}")
+        raise ConfigError(
+            f'{path}: expected a JSON object such as {{"family": ["parent_of", "child_of"]}}, got {show(groups)}'
+        )
     for group, names in groups.items():
         where = f"{path}: group {show(group)}"
-        if not isinstance(names, list):
-            raise ConfigError(f"{where}: {wrong_type('a list of names of relations', names)}")
-        if not names:
-            raise ConfigError(f"{where}: needs at least one relation")
+        raise_first(
+            ConfigError,
+            (not isinstance(names, list), f"{where}: {wrong_type('a list of names of relations', names)}"),
+            (not names, f"{where}: needs at least one relation"),
+        )
         for index, name in enumerate(names):
             if not isinstance(name, str):
                 raise ConfigError(f"{where}: element {index}: {wrong_type('the name of a relation', name)}")

@@ -85,8 +85,8 @@ SCORER = ModelForm("dot", "none", 1, dynamic=True, relations=[(ENTITY_TYPE,) * 3
 def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
     """Fill in the keys that the config's model decides; return the faults of both."""
     if config.model is None:
-        message = "these are of a model, but there is none; set model, or remove the key"
-        return config, [Fault(("model_options",), message)] if config.model_options else []
+        none = Fault(("model_options",), "these are of a model, but there is none; set model, or remove the key")
+        return config, [none] if config.model_options else []
     unread = with_form(config, SCORER)[0]  # so that no fault is reported for what the model decides
     if not os.path.exists(config.model):  # which `resolve_paths` reports
         return unread, []
@@ -103,17 +103,15 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     """Fill in the keys that a model decides; return a fault for each key that differs."""
     types = list(dict.fromkeys(name for _, *ends in form.relations for name in ends))
     has_features = any(entity.featurized for entity in config.entities.values())
-    if len(types) == 1:
-        is_other = len(config.entities) > 1
-        message = "one entity type without features; give one such type"
-    else:
-        is_other = not config.entities.keys() <= set(types)
-        message = f"the entity types {listed(types)}, without features; give those"
+    is_one = len(types) == 1
+    is_other = len(config.entities) > 1 if is_one else not config.entities.keys() <= set(types)
+    several = f"the entity types {listed(types)}, without features; give those"
+    message = "one entity type without features; give one such type" if is_one else several
     faults = list(
         refuse(("entities",), (is_other or has_features, f"the model has {message}, or remove the key")),
     )
     # The one type of a model may have any name.
-    names = dict(zip(types, list(config.entities)[:1] or types if len(types) == 1 else types, strict=True))
+    names = dict(zip(types, list(config.entities)[:1] or types if is_one else types, strict=True))
     relations = [
         RelationSchema(name=relation or "unnamed", lhs=names[lhs], rhs=names[rhs], operator=form.operator)
         for relation, lhs, rhs in form.relations
@@ -138,13 +136,12 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     if has_other_types:
         return config, faults
     entities = {name: config.entities.get(name, EntitySchema(num_partitions=1)) for name in names.values()}
-    filled = attrs.evolve(
+    return attrs.evolve(
         config,
         **decided,
         entities={name: attrs.evolve(entity, dimension=None) for name, entity in entities.items()},
         entity_path=config.entity_path or form.entity_path,
-    )
-    return filled, faults
+    ), faults
 
 
 # Plain values -> `EvalConfig`, with all faults of type at once.
@@ -375,8 +372,7 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
     config = structurer.config(raw)
     config, missing = resolve_paths(config, bases_of, has_model=config.model is not None)
     config, of_model = with_model_of_path(config)
-    faults = structurer.all_faults(config, [*missing, *of_model])
-    lines += [_line(fault, source.name, applied) for fault in faults]
+    lines += [_line(fault, source.name, applied) for fault in structurer.all_faults(config, [*missing, *of_model])]
     if lines:
         raise ConfigError(*(" ".join(line.split()) for line in lines))
     # The folder of a checkpoint tells more than `config`.
@@ -430,8 +426,7 @@ def check_config(
         for key, what in in_memory.items()
         if getattr(config, key)
     ]
-    faults = structurer.all_faults(resolved, [*missing, *twice, *of_model])
-    lines = [" ".join(str(fault).split()) for fault in faults]
+    lines = [" ".join(str(fault).split()) for fault in structurer.all_faults(resolved, [*missing, *twice, *of_model])]
     if lines:
         raise ConfigError(*lines)
     return attrs.evolve(resolved, name=config.name, ignored=config.ignored)

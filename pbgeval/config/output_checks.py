@@ -71,8 +71,14 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
 
 def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
     for index, name in enumerate(config.metrics if config.taxonomy_path is None else ()):
-        message = f"{show(name)} needs a hierarchy of types; set taxonomy_path"
-        yield from refuse(("metrics", index), (Selection.from_names([name]).ndcg, message, "taxonomy_path"))
+        yield from refuse(
+            ("metrics", index),
+            (
+                Selection.from_names([name]).ndcg,
+                f"{show(name)} needs a hierarchy of types; set taxonomy_path",
+                "taxonomy_path",
+            ),
+        )
 
 
 def _estimates(config: EvalConfig) -> Iterator[Fault]:

@@ -114,10 +114,9 @@ def _read(text: str, type_: object) -> object:
     if type_ != required and word in _NONE:
         # An empty list is no unset key: a restriction to nothing must not pass as none at all.
         return [] if kind is list and not word else None
-    if kind is list and (word == "[]" or word in _NONE):
-        return []
     if kind is list:
-        return [_read(item, typing.get_args(required)[0]) for item in text.split(",")] if text else []
+        is_empty = word == "[]" or word in _NONE
+        return [] if is_empty else [_read(item, typing.get_args(required)[0]) for item in text.split(",")]
     if kind is bool:
         return _BOOLS.get(word, text)
     with suppress(ValueError, RecursionError):

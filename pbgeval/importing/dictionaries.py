@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
-from pbgeval.errors import ConfigError, DataError, StorageError
+from pbgeval.errors import ConfigError, DataError, StorageError, raise_first
 from pbgeval.importing.engine import Engine, quoted
 from pbgeval.notation import ENTITY_TYPE, MAX_PARTITIONS
 from pbgeval.storage import checkpoint_files
 from pbgeval.storage.entities import entity_names_path, read_entity_count, read_entity_names, read_relation_names
-from pbgeval.storage.text import listed, one_line, rows
+from pbgeval.storage.text import listed, one_line, rows, unreadable
 
 # A file `relation<TAB>left type<TAB>right type` -> the entity types of each relation, in the order of their ids.
 
@@ -50,13 +50,15 @@ class RelationTypes:
         """
         listed: dict[str, tuple[str, str]] = {}
         for number, line, fields in rows(path):
-            if len(fields) != 3 or not all(fields) or any("/" in name for name in fields[1:]):
-                raise StorageError(
+            raise_first(
+                StorageError,
+                (
+                    len(fields) != 3 or not all(fields) or any("/" in name for name in fields[1:]),
                     f"{path}:{number}: expected relation<TAB>left type<TAB>right type (types without /), got "
-                    f"{one_line(line)!r}"
-                )
-            if fields[0] in listed:
-                raise StorageError(f"{path}:{number}: the relation {one_line(fields[0])!r} occurs twice")
+                    f"{one_line(line)!r}",
+                ),
+                (fields[0] in listed, f"{path}:{number}: the relation {one_line(fields[0])!r} occurs twice"),
+            )
             listed[fields[0]] = (fields[1], fields[2])
         other = listed.pop(ANY_OTHER, None)
         if not listed and other is None:
@@ -83,13 +85,22 @@ class Partitioning:
         Raises:
             ConfigError: a type is not there, or two types have unlike numbers of partitions, neither being 1.
         """
-        for name, _ in self.of_type:
-            if name not in entity_types:
-                raise ConfigError(f"--partitions {name}: no such entity type; the types are {', '.join(entity_types)}")
         counts = {name: self.of(name) for name in entity_types}
-        if len(set(counts.values()) - {1}) > 1:
-            found = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise ConfigError(f"--partitions: all types with more than one partition need the same number, got {found}")
+        found = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise_first(
+            ConfigError,
+            *(
+                (
+                    name not in entity_types,
+                    f"--partitions {name}: no such entity type; the types are {', '.join(entity_types)}",
+                )
+                for name, _ in self.of_type
+            ),
+            (
+                len(set(counts.values()) - {1}) > 1,
+                f"--partitions: all types with more than one partition need the same number, got {found}",
+            ),
+        )
 
 
 def partition_counts(texts: Sequence[str]) -> tuple[int, tuple[tuple[str, int], ...]]:
@@ -98,14 +109,23 @@ def partition_counts(texts: Sequence[str]) -> tuple[int, tuple[tuple[str, int], 
     Raises:
         ConfigError: one is neither.
     """
-    counts = {"": 1}  # by type; "": of all others
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
-            raise ConfigError(f"--partitions {text}: expected a number >= 1, or TYPE=NUMBER")
-        if int(number) > MAX_PARTITIONS:
-            raise ConfigError(f"--partitions {text}: expected at most {MAX_PARTITIONS:,}")
-        counts[name] = int(number)
+    parts = [(text, *text.rpartition("=")[::2]) for text in texts]
+    is_number = {number: re.fullmatch(r"[0-9]{1,18}", number) and int(number) >= 1 for _, _, number in parts}
+    raise_first(
+        ConfigError,
+        *(
+            row
+            for text, _, number in parts
+            for row in (
+                (not is_number[number], f"--partitions {text}: expected a number >= 1, or TYPE=NUMBER"),
+                (
+                    is_number[number] and int(number) > MAX_PARTITIONS,
+                    f"--partitions {text}: expected at most {MAX_PARTITIONS:,}",
+                ),
+            )
+        ),
+    )
+    counts = {"": 1} | {name: int(number) for _, name, number in parts}  # by type; "": of all others
     return counts.pop(""), tuple(counts.items())
 
 
@@ -280,10 +300,8 @@ def read_dictionaries(
 
 def _named_partitions(folder: Path) -> dict[str, int]:
     """Count the partitions whose names a folder holds, by type."""
-    try:
+    with unreadable(folder, "cannot read this entity folder"):
         names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot read this entity folder: {error.strerror or error}") from error
     parts: dict[str, set[int]] = {}
     for match in filter(None, map(_NAMES_FILE.fullmatch, names)):
         parts.setdefault(match[1], set()).add(int(match[2]))

@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from pbgeval.errors import ConfigError, DataError, EvalError, StorageError
+from pbgeval.errors import ConfigError, DataError, EvalError, StorageError, raise_first
 from pbgeval.importing.engine import Engine, file_literal, first_line, quoted
-from pbgeval.storage.text import GZIP, ZSTD, check_compressed, listed, one_line, open_input, text_lines
+from pbgeval.storage.text import GZIP, ZSTD, check_compressed, listed, one_line, open_input, text_lines, unreadable
 
 # What the columns of files of edges mean.
 
@@ -47,17 +47,20 @@ class ColumnForm:
         return cls(flag=flag) if text is None else cls(text, flag=flag)
 
     def __attrs_post_init__(self) -> None:
-        used = sorted(self.order.replace(_IGNORED, ""))
-        if len(set(used)) != len(used) or not set("hrt") <= set(used) <= COLUMNS.keys():
-            raise ConfigError(
+        used, names = sorted(self.order.replace(_IGNORED, "")), self.names
+        raise_first(
+            ConfigError,
+            (
+                len(set(used)) != len(used) or not set("hrt") <= set(used) <= COLUMNS.keys(),
                 f"{self.flag} {self.order}: expected h, r and t once each (head, relation, tail), optionally w "
-                "(weight) and s (time), and _ for columns to ignore"
-            )
-        if self.names is not None and (len(self.names) not in (3, 4, 5) or len(set(self.names)) != len(self.names)):
-            raise ConfigError(
-                f"{self.flag} {','.join(self.names)}: expected the names of three columns, HEAD,RELATION,TAIL, "
-                "or four with WEIGHT, or five with TIME after it"
-            )
+                "(weight) and s (time), and _ for columns to ignore",
+            ),
+            (
+                names is not None and (len(names) not in (3, 4, 5) or len(set(names)) != len(names)),
+                f"{self.flag} {','.join(names or ())}: expected the names of three columns, HEAD,RELATION,TAIL, "
+                "or four with WEIGHT, or five with TIME after it",
+            ),
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -248,11 +251,8 @@ def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
         DataError: it holds no edge, an empty name, a weight that is no finite number, or a time that is no integer.
         OutputError: the disk is full.
     """
-    try:
-        with open_input(path) as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot read this file of edges: {error.strerror or error}") from error
+    with unreadable(path, "cannot read this file of edges"), open_input(path) as file:
+        magic = file.read(4)
     if not magic:
         raise DataError(_EMPTY.format(path))
     opened: OpenedFile = ParquetEdges(path, form) if magic == PARQUET_MAGIC else TextEdges.of(engine, path, form, magic)

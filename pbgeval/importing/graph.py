@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-from pbgeval.errors import ConfigError, OutputError, StorageError
+from pbgeval.errors import ConfigError, OutputError, StorageError, raise_first
 from pbgeval.importing.dictionaries import (
     Partitioning,
     RelationTypes,
@@ -90,16 +90,28 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
 def _check(files: GraphFiles, folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
-    if not files.edges:
-        raise ConfigError("--edges: give at least one NAME=FILE")
-    for name in files.edges:
-        if not name or "/" in name or name.startswith(".") or name in _TAKEN:
-            raise ConfigError(f"--edges {name}: {name} cannot be the name of a folder of edges; choose another")
-    for name in files.dictionary_of:
-        if name not in files.edges:
-            raise ConfigError(f"--dictionary-of {name}: there are no such edges; choose from {', '.join(files.edges)}")
-    if files.dictionary is not None and files.dictionary_of:
-        raise ConfigError("--dictionary and --dictionary-of cannot be combined; remove one of them")
+    raise_first(
+        ConfigError,
+        (not files.edges, "--edges: give at least one NAME=FILE"),
+        *(
+            (
+                not name or "/" in name or name.startswith(".") or name in _TAKEN,
+                f"--edges {name}: {name} cannot be the name of a folder of edges; choose another",
+            )
+            for name in files.edges
+        ),
+        *(
+            (
+                name not in files.edges,
+                f"--dictionary-of {name}: there are no such edges; choose from {', '.join(files.edges)}",
+            )
+            for name in files.dictionary_of
+        ),
+        (
+            files.dictionary is not None and files.dictionary_of,
+            "--dictionary and --dictionary-of cannot be combined; remove one of them",
+        ),
+    )
     if files.dictionary is None:
         files.partitioning.check((files.types or RelationTypes()).entity_types)
 
@@ -144,10 +156,12 @@ def _lines(
 ) -> list[str]:
     of = files.dictionary or folder / "entity"
     lines = [
-        f"{of}: {plural(sum(parts), 'entity', 'entities')} of type {name} in {partitions(parts)}"
-        for name, parts in sizes.items()
+        *(
+            f"{of}: {plural(sum(parts), 'entity', 'entities')} of type {name} in {partitions(parts)}"
+            for name, parts in sizes.items()
+        ),
+        f"{of}: {plural(num_relations, 'relation')}",
     ]
-    lines.append(f"{of}: {plural(num_relations, 'relation')}")
     for name, counts in imported.items():
         edges, buckets = plural(counts.num_written, "edge"), plural(counts.num_buckets, "bucket")
         repeated = f", {counts.num_repeated:,} of them duplicates" if counts.num_repeated else ""
@@ -213,13 +227,18 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
             types, sizes = read_dictionaries(
                 engine, dictionary.files, dictionary.types, dictionary.relations, dictionary.folder
             )
-            for entity_type, expected in dictionary.sizes.items():
-                if list(expected) != sizes[entity_type]:  # the rows of another graph would be those of other vectors
-                    raise StorageError(
+            raise_first(  # the rows of another graph would be those of other vectors
+                StorageError,
+                *(
+                    (
+                        list(expected) != sizes[entity_type],
                         f"{dictionary.folder}: names of {listed(list(map(str, sizes[entity_type])))} entities of type "
                         f"{entity_type} (by partition), but the checkpoint has {listed(list(map(str, expected)))} "
-                        "vectors; set dictionary_path to the names of this checkpoint"
+                        "vectors; set dictionary_path to the names of this checkpoint",
                     )
+                    for entity_type, expected in dictionary.sizes.items()
+                ),
+            )
             for folder, path in files.of_folder.items():
                 observer.step(f"reading {path}")
                 load_edges(engine, "edges", path, files.form)

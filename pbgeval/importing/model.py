@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from attrs import define, evolve, field, frozen
 
-from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.placement import UNKNOWN, unknown_lines, unknown_names
 from pbgeval.models.formulas import TwoOperators
@@ -123,19 +123,18 @@ class EdgeForm:
             yield np.array(block, np.int64)
 
     def _id(self, path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> int:
-        is_number = text.isascii() and text.isdigit()
         if ids is not None and text in ids:
             return ids[text]
-        if ids is not None:
-            near = difflib.get_close_matches(text, itertools.islice(ids, MAX_COMPARED), n=1)
-            hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
-            fault = f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; {self.reading}"
-        elif not is_number:
-            fault = f"expected an id, got {one_line(text)!r}; for labels, add {self.labels}"
-        elif len(text) > MAX_DIGITS:
-            fault = f"expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
-        else:
+        is_number = ids is None and text.isascii() and text.isdigit()
+        if is_number and len(text) <= MAX_DIGITS:
             return int(text)
+        near = difflib.get_close_matches(text, itertools.islice(ids or (), MAX_COMPARED), n=1)
+        hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
+        fault = f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; {self.reading}"
+        if ids is None:
+            no_id = f"expected an id, got {one_line(text)!r}; for labels, add {self.labels}"
+            long = f"expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
+            fault = long if is_number else no_id
         raise DataError(f"{path}:{number}: {fault}")
 
 
@@ -221,9 +220,8 @@ class EdgeFiles:
         )
         form = EdgeForm(*sizes, self.order, entity_ids, relation_ids, self.skip_unknown)
         found = model.entity_labels.get(ENTITY_TYPE), model.relation_labels
-        if all(isinstance(of, Path) for of in found):
-            form = evolve(form, labels="--entities {} --relations {}".format(*found))
-        return form
+        has_files = all(isinstance(of, Path) for of in found)
+        return evolve(form, labels="--entities {} --relations {}".format(*found)) if has_files else form
 
 
 def _ids(path: Path, size: int) -> dict[str, int]:
@@ -261,51 +259,59 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
             )
     write_dictionary(model, folder / "entity", num_partitions)
     parameters = model.parameters()
-    operators = {(0, side): of_side for side, of_side in parameters.items()}
-    if not model.dynamic:
-        operators = {
+    operators = (
+        {(0, side): of_side for side, of_side in parameters.items()}
+        if model.dynamic
+        else {
             (index, Side.RHS): {name: values[index] for name, values in parameters[Side.RHS].items()}
             for index in range(model.num_relations)
         }
+    )
     write_model(folder / "checkpoint", VERSION, operators, dynamic=model.dynamic)
     for index in range(num_partitions):
         rows = model.entities.part(*part_of(model.num_entities, index, num_partitions))
         write_embeddings(folder / "checkpoint", ENTITY_TYPE, index, VERSION, rows)
     known = [name for name in edges.paths if name in ("train", "valid")]
     evaluated = [name for name in edges.paths if name not in known]
-    if not evaluated:  # then these are evaluated, and none is only known
-        evaluated = known
-        known = []
+    # Without others, these are evaluated, and none is only known.
+    evaluated, known = (evaluated, known) if evaluated else (known, [])
     write_atomically(folder / "eval.py", _config(model, evaluated, known, num_partitions))
     write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
     entities = plural(model.num_entities, "entity", "entities")
     parts, relations = plural(num_partitions, "partition"), plural(model.num_relations, "relation")
     what = f"{entities} of dimension {model.dimension} in {parts}, {relations} ({model.system})"
-    lines.insert(0, f"{folder / 'checkpoint'}: {what}")
     filtered = f"filters {' and '.join(known)}" if known else "filters nothing: name known edges valid and train"
-    if evaluated:
-        lines.append(f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}")
-    lines.append(f"evaluate with: kgeval-dist run {folder / 'eval.py'}{'' if evaluated else ' -p edge_paths=FILE'}")
-    return lines
+    return [
+        f"{folder / 'checkpoint'}: {what}",
+        *lines,
+        *([f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}"] if evaluated else []),
+        f"evaluate with: kgeval-dist run {folder / 'eval.py'}{'' if evaluated else ' -p edge_paths=FILE'}",
+    ]
 
 
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
-    if len(model.tables) > 1 or isinstance(model.formula, TwoOperators) or model.rows_of_ids:
-        raise ConfigError(
+    raise_first(
+        ConfigError,
+        (
+            len(model.tables) > 1 or isinstance(model.formula, TwoOperators) or model.rows_of_ids,
             f"{model.label}: import-model converts models of one entity type, whose operators act on one side and "
-            "whose rows are in the order of their ids; evaluate this one as it is: model = PATH in a config"
-        )
-    if not 1 <= num_partitions <= model.num_entities:
-        raise ConfigError(
-            f"--partitions {num_partitions}: must be from 1 to {model.num_entities}, the number of entities"
-        )
-    if edges.order not in ORDERS:
-        raise ConfigError(f"--edge-columns {edges.order}: expected one of {', '.join(ORDERS)}")
-    for name in edges.paths:
-        if not name or "/" in name or name in (".", "..", "checkpoint", "entity", "eval.py"):
-            raise ConfigError(f"--edges {name}: {name} cannot be the name of a folder of edges; choose another")
+            "whose rows are in the order of their ids; evaluate this one as it is: model = PATH in a config",
+        ),
+        (
+            not 1 <= num_partitions <= model.num_entities,
+            f"--partitions {num_partitions}: must be from 1 to {model.num_entities}, the number of entities",
+        ),
+        (edges.order not in ORDERS, f"--edge-columns {edges.order}: expected one of {', '.join(ORDERS)}"),
+        *(
+            (
+                not name or "/" in name or name in (".", "..", "checkpoint", "entity", "eval.py"),
+                f"--edges {name}: {name} cannot be the name of a folder of edges; choose another",
+            )
+            for name in edges.paths
+        ),
+    )
 
 
 def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, entity_type: str = ENTITY_TYPE) -> None:

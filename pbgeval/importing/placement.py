@@ -221,13 +221,12 @@ def refuse_unknown(
         raise DataError(
             f"{few} ids that the model lacks ({counts.unknown_names}, for example {example}): {known.rows[kind]}{order}"
         )
-    near: list[tuple[str]] = []
-    if engine is not None:
-        likeness = f"jaro_winkler_similarity(name, {quoted(name)})"
-        near = engine.run(
-            f"SELECT name FROM {'relations' if kind == 'relation' else 'entities'} WHERE {likeness} >= {MIN_LIKENESS} "
-            f"ORDER BY {likeness} DESC, name LIMIT 1"
-        )
+    likeness = f"jaro_winkler_similarity(name, {quoted(name)})"
+    query = (
+        f"SELECT name FROM {'relations' if kind == 'relation' else 'entities'} WHERE {likeness} >= {MIN_LIKENESS} "
+        f"ORDER BY {likeness} DESC, name LIMIT 1"
+    )
+    near = [] if engine is None else engine.run(query)
     hint = "".join(f"; did you mean {one_line(near_name)!r}?" for (near_name,) in near)
     lacking = f"{counts.unknown_names}, for example {example}{hint}"
     raise DataError(f"{few} names that are not in {known.folder} ({lacking}); {known.advice}{order}")

@@ -126,9 +126,8 @@ def _triangle(buckets: list[Bucket], width: int) -> list[Step]:
             left.reverse()
         band, left = left[:width], left[width:]
         # A partition of the band meets those before it, and itself; the others meet the whole band.
-        steps = [_pairs(existing, band[: place + 1], partition) for place, partition in enumerate(band)]
-        steps += [_pairs(existing, band, partition) for partition in left]
-        walk += filter(None, steps)
+        first = (_pairs(existing, band[: place + 1], partition) for place, partition in enumerate(band))
+        walk += filter(None, (*first, *(_pairs(existing, band, partition) for partition in left)))
         left.sort()
         from_end = not from_end
     return walk
@@ -148,8 +147,7 @@ def _rows(buckets: list[Bucket], width: int) -> list[Step]:
     walk: list[Step] = []
     for first in range(0, len(rows), width):
         band = rows[first : first + width]
-        steps = [[Bucket(lhs, rhs) for lhs in band if Bucket(lhs, rhs) in of_pair] for rhs in columns]
-        walk += filter(None, steps)
+        walk += filter(None, [[Bucket(lhs, rhs) for lhs in band if Bucket(lhs, rhs) in of_pair] for rhs in columns])
         columns.reverse()
     return walk
 
@@ -291,9 +289,7 @@ class UnitQueue:
 
     def upcoming(self) -> range:
         """Return the units that this worker claims next if no other claims from its stripe; empty if not known."""
-        if self._stripe is None or self._last is None:
-            return range(0)
-        return range(self._last + 1, self._stripe.stop)
+        return range(0) if self._stripe is None or self._last is None else range(self._last + 1, self._stripe.stop)
 
     def _stripe_to_join(self) -> int | None:
         """Return a stripe that others have begun and not used up, None if none is worth it.

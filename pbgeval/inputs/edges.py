@@ -37,8 +37,7 @@ class EdgeNumberer:
         rel_n = block.rel.numpy()
         _check_ids(file, block, "rel", rel_n, self.inputs.num_relations, lambda _: "relations")
         ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in ENDS}
-        time_n = None if block.time is None else block.time.numpy()
-        return EdgeColumns(ends[Side.LHS], rel_n, ends[Side.RHS], time_n)
+        return EdgeColumns(ends[Side.LHS], rel_n, ends[Side.RHS], None if block.time is None else block.time.numpy())
 
     def key_codes(self, hidden: Side, edges: EdgeColumns) -> np.ndarray:
         """Return a number for each query's key, int64."""
@@ -62,8 +61,7 @@ class EdgeNumberer:
             slots = self.inputs.partitions_at(side, file.bucket)
             return "entity type '{}', partition {}".format(*slots[0 if is_one else int(rel_n[at])])
 
-        sizes = int(size_R[0]) if is_one else size_R[rel_n]
-        _check_ids(file, block, side.pick("lhs", "rhs"), row_n, sizes, label_of)
+        _check_ids(file, block, side.pick("lhs", "rhs"), row_n, int(size_R[0]) if is_one else size_R[rel_n], label_of)
         if is_one:
             return row_n + int(offset_R[0]) if offset_R[0] else row_n
         numbers_n: np.ndarray = row_n + offset_R[rel_n]
@@ -168,12 +166,11 @@ class EvaluatedRows:
 
     def kept(self, block: EdgeColumns) -> np.ndarray:
         """Return the positions of the edges that restrictions leave, ascending."""
-        kept = np.ones(block.num_edges, bool)
-        if self.restrictions.relations is not None:
-            kept &= is_among(block.rel_n, self.restrictions.relations)
-        if self.restrictions.entities is not None:
-            kept &= is_among(block.lhs_n, self.restrictions.entities)
-            kept &= is_among(block.rhs_n, self.restrictions.entities)
+        kept, limits = np.ones(block.num_edges, bool), self.restrictions
+        columns = (block.rel_n, limits.relations), (block.lhs_n, limits.entities), (block.rhs_n, limits.entities)
+        for number_n, allowed in columns:
+            if allowed is not None:
+                kept &= is_among(number_n, allowed)
         return np.flatnonzero(kept)
 
 
@@ -187,15 +184,14 @@ def shares_of_files(
         for index, file in enumerate(files)
         for unit in window_units(index, file.bucket, file.num_edges, _whole_chunks(file, rows_at_a_time))
     ]
-    for unit in equal_parts(units, team.size)[team.rank_in_team]:
-        yield files[unit.path_index], unit.start, unit.stop
+    mine = equal_parts(units, team.size)[team.rank_in_team]
+    return ((files[unit.path_index], unit.start, unit.stop) for unit in mine)
 
 
 def parts_of_file(file: EdgeSource) -> Iterator[tuple[EdgeSource, int, int]]:
     """Yield (file, first row, one past the last) of a whole file, block by block."""
     rows = _whole_chunks(file, ROWS_AT_A_TIME)
-    for start in range(0, file.num_edges, rows):
-        yield file, start, min(start + rows, file.num_edges)
+    return ((file, start, min(start + rows, file.num_edges)) for start in range(0, file.num_edges, rows))
 
 
 def kept_rows(numberer: EdgeNumberer, file: EdgeSource) -> np.ndarray | None:
@@ -219,5 +215,4 @@ def numbered_files(numberer: EdgeNumberer, files: Iterable[EdgeSource]) -> Itera
 
 def numbered_blocks(numberer: EdgeNumberer, parts: Iterable[tuple[EdgeSource, int, int]]) -> Iterator[EdgeColumns]:
     """Read parts of files as numbered edges."""
-    for file, start, stop in parts:
-        yield numberer.numbered(file, file.read(start, stop))
+    return (numberer.numbered(file, file.read(start, stop)) for file, start, stop in parts)

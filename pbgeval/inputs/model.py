@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pbgeval.config import EvalConfig
 from pbgeval.config.faults import show
-from pbgeval.errors import DataError, MismatchError, StorageError
+from pbgeval.errors import DataError, Faults, MismatchError, StorageError
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.chunks import CandidatePolicy
@@ -45,17 +45,15 @@ def read_relations(
     """
     model = read_model_parameters(Path(config.checkpoint_path), version)
     path = model_path(Path(config.checkpoint_path), version)
-    faults: list[str] = []
+    faults = Faults()
     read: list[dict[Side, Parameters]] = [{} for _ in config.relations]
+    leading = (num_relations,) if config.dynamic_relations else ()
     for index, schema in enumerate(config.relations):
         for side in ENDS if config.dynamic_relations else (Side.RHS,):
-            shapes = OPERATORS[schema.operator].shapes(config.dimension_of(side.pick(schema.lhs, schema.rhs)))
-            if config.dynamic_relations:
-                shapes = {name: (num_relations, *shape) for name, shape in shapes.items()}
-            try:
+            of_one = OPERATORS[schema.operator].shapes(config.dimension_of(side.pick(schema.lhs, schema.rhs)))
+            shapes = {name: (*leading, *shape) for name, shape in of_one.items()}
+            with faults.noted(StorageError):
                 read[index][side] = operator_parameters(model, index, side, schema.operator, shapes, expected_path=path)
-            except StorageError as error:
-                faults.extend(error.faults)
     globals_ = {}
     if config.global_emb:
         for entity_type in config.used_entity_types:
@@ -116,25 +114,29 @@ def _relations(
     dtype = PRECISIONS[config.precision]
     # One for all relations, so that one tally counts their decisions.
     certified = CertifiedComparator(config.comparator, config.bias) if config.precision == "certified" else None
-    relations = []
-    for schema, of_sides in zip(config.relations, parameters, strict=True):
-        prepare = OPERATORS[schema.operator].prepared
-        scorer = RelationScorer(
-            name=schema.name,
-            operator=schema.operator,
-            parameters={
-                side: prepare({name: value.to(device, dtype) for name, value in of_side.items()})
-                for side, of_side in of_sides.items()
-            },
-            comparator=Comparator(config.comparator, config.bias),
-            dynamic=config.dynamic_relations,
-            lhs_type=schema.lhs,
-            rhs_type=schema.rhs,
-            weight=schema.weight,
-            certified=certified,
+    return tuple(
+        Relation(
+            RelationScorer(
+                name=schema.name,
+                operator=schema.operator,
+                parameters={
+                    side: OPERATORS[schema.operator].prepared(
+                        {name: value.to(device, dtype) for name, value in of_side.items()}
+                    )
+                    for side, of_side in of_sides.items()
+                },
+                comparator=Comparator(config.comparator, config.bias),
+                dynamic=config.dynamic_relations,
+                lhs_type=schema.lhs,
+                rhs_type=schema.rhs,
+                weight=schema.weight,
+                certified=certified,
+            ),
+            CandidatePolicy(config.candidates_of(schema)),
+            dtype,
         )
-        relations.append(Relation(scorer, CandidatePolicy(config.candidates_of(schema)), dtype))
-    return tuple(relations)
+        for schema, of_sides in zip(config.relations, parameters, strict=True)
+    )
 
 
 # The config that PBG keeps beside a checkpoint -> how it differs from the config of an evaluation.
@@ -186,13 +188,14 @@ def _differences(config: EvalConfig, trained: Mapping[str, object]) -> Iterator[
     for name in config.used_entity_types:
         of_type = _part(trained, "entities", name)
         own, whole = _part(of_type, "dimension"), _part(trained, "dimension")
-        partitions = config.entities[name].num_partitions
-        for key, before, now in (
-            ("dimension", whole if own is None else own, config.dimension_of(name)),
-            ("num_partitions", _part(of_type, "num_partitions"), partitions),
-        ):
-            if before not in (None, now):
-                yield f"entities[{name!r}].{key} = {now} (trained with {show(before)})"
+        yield from (
+            f"entities[{name!r}].{key} = {now} (trained with {show(before)})"
+            for key, before, now in (
+                ("dimension", whole if own is None else own, config.dimension_of(name)),
+                ("num_partitions", _part(of_type, "num_partitions"), config.entities[name].num_partitions),
+            )
+            if before not in (None, now)
+        )
     relations = trained.get("relations")
     if not isinstance(relations, list):
         return

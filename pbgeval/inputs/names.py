@@ -21,7 +21,7 @@ from attrs import Factory, field, frozen
 
 from pbgeval.config import EvalConfig, read_relation_groups
 from pbgeval.config.loading import IN_MEMORY
-from pbgeval.errors import ConfigError, StorageError
+from pbgeval.errors import ConfigError, Faults, StorageError
 from pbgeval.metrics.taxonomy import Taxonomy
 from pbgeval.models.model import read_labels
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
@@ -53,35 +53,38 @@ class RelationNames:
         for index, name in enumerate(self.names or ()):
             of_name[name].append(index)
         ids: set[int] = set()
-        faults: list[str] = [] if names else ["empty restriction: needs at least one relation"]
+        faults = Faults([] if names else ["empty restriction: needs at least one relation"])
         for name in names:
-            found = self._find(name, of_name, with_nearest=len(faults) < MAX_NEAREST)
-            if isinstance(found, str):
-                faults.append(found)
-            else:
-                ids.add(found)
+            with faults.noted():
+                ids.add(self._find(name, of_name, with_nearest=len(faults) < MAX_NEAREST))
         if faults:
             raise ConfigError(*(f"{where}: {fault}" for fault in faults))
         return np.array(sorted(ids), np.int64)
 
-    def _find(self, name: str, of_name: Mapping[str, list[int]], *, with_nearest: bool) -> int | str:
-        """Return the id that a name means, or what is wrong with it."""
+    def _find(self, name: str, of_name: Mapping[str, list[int]], *, with_nearest: bool) -> int:
+        """Return the id that a name means.
+
+        Raises:
+            ConfigError: what is wrong with it.
+        """
         found = of_name.get(name, [])
         if len(found) == 1:
             return found[0]
         if found:
             indices = " or ".join(f"'rel:{index}'" for index in found[:5])
-            return f"ambiguous relation {name!r}: {len(found)} have that name; write {indices}"
+            raise ConfigError(f"ambiguous relation {name!r}: {len(found)} have that name; write {indices}")
         digits = name.removeprefix("rel:")
         if digits.isascii() and digits.isdigit():
             if int(digits) < self.num_relations:
                 return int(digits)
-            return f"unknown relation {name!r}: expected an index from 0 to {self.num_relations - 1}"
+            raise ConfigError(f"unknown relation {name!r}: expected an index from 0 to {self.num_relations - 1}")
         if self.names is None:
-            return f"unknown relation {name!r}: relations have no names (dynamic_rel_names.json); write 'rel:0'"
+            raise ConfigError(
+                f"unknown relation {name!r}: relations have no names (dynamic_rel_names.json); write 'rel:0'"
+            )
         nearest = difflib.get_close_matches(name, of_name, n=1) if with_nearest else []
         advice = f"did you mean {nearest[0]!r}?" if nearest else f"the relations are {listed(list(of_name))}"
-        return f"unknown relation {name!r}; {advice}"
+        raise ConfigError(f"unknown relation {name!r}; {advice}")
 
 
 def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> RelationNames:
@@ -131,14 +134,11 @@ def relation_groups(config: EvalConfig, num_relations: int) -> dict[str, np.ndar
         return {}
     vocabulary = read_relation_vocabulary(config, num_relations)
     groups: dict[str, np.ndarray] = {}
-    faults: list[str] = []
+    faults = Faults()
     for group, names in read_relation_groups(path).items():
-        try:
+        with faults.noted(ConfigError):
             groups[group] = vocabulary.find(names, f"{path}: group {group!r}")
-        except ConfigError as error:
-            faults += error.faults
-    if faults:
-        raise ConfigError(*faults)
+    faults.raise_any(ConfigError)
     return groups
 
 
@@ -157,8 +157,8 @@ class TypeQueries:
         """What the files and names stand for, for the provenance."""
         taxonomy = self.entities.taxonomy
         related = [taxonomy.related([type_]) for type_ in range(len(taxonomy.names))]
-        parts = [self.relations, self.entities.number_T, self.entities.type_T, taxonomy.depth_T]
-        parts += [array for of_type in related for array in (of_type.type_n, of_type.distance_n)]
+        related_n = (array for of_type in related for array in (of_type.type_n, of_type.distance_n))
+        parts = (self.relations, self.entities.number_T, self.entities.type_T, taxonomy.depth_T, *related_n)
         return _digest(parts, json.dumps(taxonomy.names).encode())
 
 
@@ -177,7 +177,7 @@ def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relati
     schemas = {0} if config.dynamic_relations else set(relations.tolist())
     answers = sorted({config.relations[schema].rhs for schema in schemas})
     found: dict[int, int] = {}  # number -> type
-    faults = []
+    faults = Faults()
     for of_type in answers:
         own: dict[int, int] = {}
         named = entity_names(Path(config.entity_path), numbering, of_type)
@@ -194,8 +194,7 @@ def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relati
                 f" found none; names are in {config.entity_path}/entity_names_{of_type}_<partition>.json"
             )
         found |= {number: type_ for type_, number in own.items()}
-    if faults:
-        raise ConfigError(*faults)
+    faults.raise_any(ConfigError)
     number_T = np.array(sorted(found), np.int64)
     type_T = np.array([found[number] for number in number_T.tolist()], np.int64)
     return TypeQueries(relations, TypeEntities(taxonomy, number_T, type_T))
@@ -259,29 +258,27 @@ def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relati
         ConfigError: Names are unknown or ambiguous, rows out of range, or no entity can compete; a line for each.
         StorageError: a file of names cannot be read, or has not one per entity.
     """
-    faults: list[str] = []
+    faults = Faults()
     relations: np.ndarray | None = None
     if config.restrict_relations is not None:
         vocabulary = read_relation_vocabulary(config, num_relations)
-        try:
+        with faults.noted(ConfigError, _MAX_FAULTS):
             relations = vocabulary.find(config.restrict_relations, _where(config, "restrict_relations"))
-        except ConfigError as error:
-            faults += error.faults[:_MAX_FAULTS]
     keys = ("restrict_entities", "head_candidates", "tail_candidates")
     lists: dict[str, list[str]] = {key: getattr(config, key) for key in keys if getattr(config, key) is not None}
-    entities = _Entities(Path(config.entity_path), numbering)
-    try:
+    numbers: dict[str, np.ndarray] = {}
+    with faults.noted(ConfigError):
+        entities = _Entities(Path(config.entity_path), numbering)
         numbers = entities.find(lists, {key: _where(config, key) for key in lists})
-    except ConfigError as error:
-        raise ConfigError(*faults, *error.faults) from None
     allowed = numbers.get("restrict_entities")
     of_side = {side: numbers[f"{side.label}_candidates"] for side in ENDS if f"{side.label}_candidates" in numbers}
-    for side, competing in of_side.items():
-        if allowed is not None and not np.intersect1d(allowed, competing, assume_unique=True).size:
-            where = _where(config, f"{side.label}_candidates")
-            faults.append(f"{where}: empty restriction: needs at least one entity of restrict_entities")
-    if faults:
-        raise ConfigError(*faults)
+    faults += [
+        f"{_where(config, f'{side.label}_candidates')}: empty restriction: needs at least one entity of"
+        " restrict_entities"
+        for side, competing in of_side.items()
+        if allowed is not None and not np.intersect1d(allowed, competing, assume_unique=True).size
+    ]
+    faults.raise_any(ConfigError)
     return Restrictions(allowed, relations, of_side)
 
 
@@ -318,12 +315,11 @@ class _Entities:
         wanted = {name for names in lists.values() for name in names if self._address(name) is None}
         places: dict[str, list[int]] = defaultdict(list)  # the numbers of the entities that have each name
         has_names = False
-        if wanted:
-            for first, known in entity_names(self.entity_path, self.numbering):
-                has_names = True
-                for row, name in enumerate(known):
-                    if name in wanted:
-                        places[name].append(first + row)
+        for first, known in entity_names(self.entity_path, self.numbering) if wanted else ():
+            has_names = True
+            for row, name in enumerate(known):
+                if name in wanted:
+                    places[name].append(first + row)
         unknown = sorted(wanted - places.keys())[:MAX_NEAREST]
         close: dict[str, list[str]] = defaultdict(list)  # the nearest known names to each unknown one
         for _, known in entity_names(self.entity_path, self.numbering) if unknown else ():
@@ -331,17 +327,15 @@ class _Entities:
                 similar = [other for other in known if abs(len(other) - len(name)) <= 2][:_MAX_COMPARED]
                 close[name] += difflib.get_close_matches(name, similar, n=1)
         nearest = {name: difflib.get_close_matches(name, near, n=1)[0] for name, near in close.items() if near}
-        faults: list[str] = []
+        faults = Faults()
         found: dict[str, np.ndarray] = {}
         for key, names in lists.items():
-            if not names:
-                faults.append(f"{where[key]}: empty restriction: needs at least one entity")
+            faults += [] if names else [f"{where[key]}: empty restriction: needs at least one entity"]
             numbers = [self._number(name, places.get(name, ()), nearest, has_names) for name in dict.fromkeys(names)]
             wrong = [number for number in numbers if isinstance(number, str)]
             faults += [f"{where[key]}: {fault}" for fault in wrong[:_MAX_FAULTS]]
             found[key] = distinct(np.array([number for number in numbers if isinstance(number, int)], np.int64))
-        if faults:
-            raise ConfigError(*faults)
+        faults.raise_any(ConfigError)
         return found
 
     def _address(self, name: str) -> tuple[str, int, int] | None:
@@ -367,9 +361,9 @@ class _Entities:
             addresses = [":".join(map(str, self.numbering.place_of(number))) for number in places[:4]]
             return f"ambiguous entity {name!r}: {len(places)} have that name; write {' or '.join(map(repr, addresses))}"
         if not has_names and _ADDRESS.fullmatch(name) is None:
-            names = f"no entity_names_<type>_<partition>.json in {self.entity_path}"
-            if str(self.entity_path).startswith(IN_MEMORY):
-                names = "entities in memory have no names"
+            is_in_memory = str(self.entity_path).startswith(IN_MEMORY)
+            missing = f"no entity_names_<type>_<partition>.json in {self.entity_path}"
+            names = "entities in memory have no names" if is_in_memory else missing
             return f"unknown entity {name!r}: {names}; write type:partition:row"
         if name in nearest:
             return f"unknown entity {name!r}; did you mean {nearest[name]!r}?"

@@ -21,7 +21,7 @@ from attrs import define
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, names_file_of_edges
-from pbgeval.errors import EvalError, OutputError, StorageError
+from pbgeval.errors import EvalError, Faults, OutputError, StorageError
 from pbgeval.inputs.opening import edge_paths, with_edge_paths
 from pbgeval.storage.checkpoint import read_checkpoint_version
 from pbgeval.storage.objects import (
@@ -66,7 +66,7 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
             with team.together():
                 if made:
                     _copy(config, local_of, folder, read_in_place)
-            places = {key: getattr(config, key) for key in ("checkpoint_path", "entity_path")}
+            places = {"checkpoint_path": config.checkpoint_path, "entity_path": config.entity_path}
             places = {key: local_of.get(path, path) for key, path in places.items()}
             yield with_edge_paths(config, lambda path: local_of.get(path, path), **places)
     except EvalError as error:
@@ -98,15 +98,12 @@ def _copy(config: EvalConfig, local_of: dict[str, str], folder: Path, read_in_pl
     limit = config.scratch_limit
     free = shutil.disk_usage(folder).free
     room = _Room(folder.parent, free // _SHARE_OF_FREE if limit is None else parse_memory(limit))
-    large, faults = list[tuple[RemoteObject, Path]](), list[str]()
+    large, faults = list[tuple[RemoteObject, Path]](), Faults()
     with ended_by_signals():
         for url, local in local_of.items():
-            try:
+            with faults.noted(StorageError):
                 large.extend(_copy_small(config, url.rstrip("/"), Path(local), room))
-            except StorageError as error:
-                faults.extend(error.faults)
-        if faults:
-            raise StorageError(*faults)
+        faults.raise_any(StorageError)
         for of, path in [] if read_in_place else sorted(large, key=lambda pair: pair[1].name):  # buckets come first
             room.copy(of, path)
 
@@ -154,10 +151,9 @@ def _copy_small(config: EvalConfig, url: str, path: Path, room: _Room) -> Iterat
     version = read_checkpoint_version(path)
     types = "|".join(map(re.escape, config.used_entity_types))
     large = re.compile(rf"edges_[0-9]+_[0-9]+\.h5|embeddings_({types})_[0-9]+\.v{version}\.h5")
-    lists = config.restrict_entities or config.head_candidates or config.tail_candidates
     has_named_edges = any(map(names_file_of_edges, edge_paths(config)))
-    needs_names = lists or config.save_topk or config.taxonomy_path is not None or has_named_edges
-    names = r"|entity_names_.*\.json" if needs_names else ""  # which may be large
+    lists = config.restrict_entities or config.head_candidates or config.tail_candidates or config.taxonomy_path
+    names = r"|entity_names_.*\.json" if lists or config.save_topk or has_named_edges else ""  # which may be large
     small = re.compile(
         rf"model\.v{version}\.h5|entity_count_.*\.txt|dynamic_rel_count\.txt|dynamic_rel_names\.json{names}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from os import PathLike
 from pathlib import Path
@@ -15,7 +15,15 @@ from torch import Tensor
 
 from pbgeval.config import EvalConfig, check_config, names_file_of_edges
 from pbgeval.config.loading import SCORER, ModelForm
-from pbgeval.errors import ConfigError, DataError, EvalError, MismatchError, ScorerError, StorageError
+from pbgeval.errors import (
+    ConfigError,
+    DataError,
+    Faults,
+    MismatchError,
+    ScorerError,
+    StorageError,
+    raise_first,
+)
 from pbgeval.inputs.model import difference_from_training, read_relations, relation_of_scorer, relations_of_model
 from pbgeval.inputs.names import Restrictions, TypeQueries, read_restrictions, read_type_queries
 from pbgeval.models.model import EmbeddingModel, part_of
@@ -75,9 +83,11 @@ class Inputs:
     @property
     def files(self) -> Iterator[tuple[int, Bucket, EdgeSource]]:
         """Yield (edge path's index, bucket, file) of all evaluated edges, in order."""
-        for path_index, files in enumerate(self.buckets):
-            for bucket, file in sorted(files.items()):
-                yield path_index, bucket, file
+        return (
+            (path_index, bucket, file)
+            for path_index, files in enumerate(self.buckets)
+            for bucket, file in sorted(files.items())
+        )
 
     @property
     def num_edges(self) -> int:
@@ -155,7 +165,7 @@ def open_inputs(
     Raises:
         EvalError: all faults of all files, a line each.
     """
-    faults: list[str] = []
+    faults = Faults()
     if model is None and config.model is not None:
         model = _collect(faults, open_model, Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
 
@@ -198,10 +208,9 @@ def _of_model(config: EvalConfig, model: Model) -> _Opened:
         if isinstance(model, EmbeddingModel)
         else dict.fromkeys(types, NumberRows(0, model.num_entities))
     )
-    num_relations = len(config.relations) if not config.dynamic_relations else model.num_relations
     return (
         0,
-        num_relations,
+        (len(config.relations) if not config.dynamic_relations else model.num_relations),
         {
             (name, index): table.part(*part_of(table.num_rows, index, config.entities[name].num_partitions))
             for name, table in tables.items()
@@ -210,42 +219,39 @@ def _of_model(config: EvalConfig, model: Model) -> _Opened:
     )
 
 
-def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
-    num_relations: int | None = len(config.relations)
-    if config.dynamic_relations:
-        num_relations = _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
+def _of_checkpoint(config: EvalConfig, faults: Faults) -> _Opened | None:
+    num_relations = (
+        _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
+        if config.dynamic_relations
+        else len(config.relations)
+    )
     folder, entity_path = Path(config.checkpoint_path), Path(config.entity_path)
     version = _collect(faults, read_checkpoint_version, folder)
     if version is None:
         return None
-    mismatches: list[list[str]] = []  # of each entity type, and of the relations
+    mismatches: list[Faults] = []  # of each entity type, and of the relations
     embeddings: dict[tuple[str, int], PartitionRows] = {}
-
-    def open_partition(name: str, partition: int) -> None:
-        dimension = config.dimension_of(name)
-        num_rows = read_entity_count(entity_path, name, partition)
-        embeddings[name, partition] = open_embeddings(
-            folder, name, partition, version, dimension=dimension, num_rows=num_rows
-        )
-
-    def fitting(action: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> None:
-        try:
-            action(*arguments, **named)
-        except MismatchError as error:
-            mismatches[-1].extend(error.faults)
-
     for name in config.used_entity_types:
-        mismatches.append([])
+        mismatches.append(Faults())
         for partition in range(config.entities[name].num_partitions):
-            _collect(faults, fitting, open_partition, name, partition)
+            with faults.noted(), mismatches[-1].noted(MismatchError):
+                embeddings[name, partition] = open_embeddings(
+                    folder,
+                    name,
+                    partition,
+                    version,
+                    dimension=config.dimension_of(name),
+                    num_rows=read_entity_count(entity_path, name, partition),
+                )
     if num_relations is not None:
-        mismatches.append([])
-        _collect(faults, fitting, read_relations, config, version, num_relations)
+        mismatches.append(Faults())
+        with faults.noted(), mismatches[-1].noted(MismatchError):
+            read_relations(config, version, num_relations)
     faults += _disagreement(config, mismatches)
     return None if num_relations is None else (version, num_relations, embeddings)
 
 
-def _disagreement(config: EvalConfig, mismatches: list[list[str]]) -> list[str]:
+def _disagreement(config: EvalConfig, mismatches: Sequence[Sequence[str]]) -> list[str]:
     """Return what does not fit; of many lines one per entity type and one for the relations, below a heading."""
     lines = [line for group in mismatches for line in group]
     if len(lines) <= MAX_MISMATCHES:
@@ -277,23 +283,31 @@ def _open_edges(
     with_time = needs_time(config, path)
     if given is None and Path(path).is_dir():
         return {**find_buckets(Path(path), extent.lhs, extent.rhs, with_time=with_time)}
-    if given is None and names_file_of_edges(path):
-        raise StorageError(
+    partitioned = (
+        f"{path}: edges in memory need num_partitions = 1"
+        if given is not None
+        else f"{path}: entities have partitions, which need a folder of bucket files; set num_partitions = 1, "
+        "or convert model and edges with kgeval-dist import-model"
+    )
+    raise_first(
+        StorageError,
+        (
+            given is None and names_file_of_edges(path),
             f"{path}: this file has edges by name, which do not work with a model or edges in memory; convert it "
-            "with kgeval-dist import-graph"
-        )
-    if extent != WHOLE_GRAPH:
-        raise StorageError(
-            f"{path}: edges in memory need num_partitions = 1"
-            if given is not None
-            else f"{path}: entities have partitions, which need a folder of bucket files; set num_partitions = 1, "
-            "or convert model and edges with kgeval-dist import-model"
-        )
+            "with kgeval-dist import-graph",
+        ),
+        (extent != WHOLE_GRAPH, partitioned),
+    )
     edges = edges_of_file(Path(path)) if given is None else given
-    if given is None and path in config.edge_paths and not edges.num_edges:  # as for files of edges by name
-        raise DataError(f"{path}: there are no edges in this file")
-    if with_time and not edges.has_time:
-        raise DataError(f"{edges.path}: expected {FORM_WITH_TIME}, got no fourth column; add the times")
+    is_empty = given is None and path in config.edge_paths and not edges.num_edges  # as for files of edges by name
+    raise_first(
+        DataError,
+        (is_empty, f"{path}: there are no edges in this file"),
+        (
+            with_time and not edges.has_time,
+            f"{edges.path}: expected {FORM_WITH_TIME}, got no fourth column; add the times",
+        ),
+    )
     if isinstance(model, EmbeddingModel) and model.rows_of_ids:
         edges = evolve(edges, array_E3=numbered_by_rows(edges, model))
     return {edges.bucket: edges}
@@ -330,12 +344,10 @@ def enabled_sides(config: EvalConfig) -> tuple[Side, ...]:
     return tuple(side for side in Side if not disabled[side.value])
 
 
-def _collect(faults: list[str], action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    try:
+def _collect(faults: Faults, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+    with faults.noted():
         return action(*arguments, **named)
-    except EvalError as error:
-        faults.extend(error.faults)
-        return None
+    return None
 
 
 # A model or edges in memory, as if they had been read from files.
@@ -355,20 +367,25 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
         EvalError: all faults, a line each.
     """
     opened = None if model is None else _checked_model(model, config)
-    by_key: Mapping[str, Mapping[str, ArrayEdges]] = {}
-    if edges is not None:
-        by_key = (edges if isinstance(edges, Edges) else Edges(edges)).by_name()
-    form = None
-    if opened is not None:
-        form = ModelForm.from_model(opened) if isinstance(opened, EmbeddingModel) else SCORER
+    given = edges if edges is None or isinstance(edges, Edges) else Edges(edges)
+    by_key: Mapping[str, Mapping[str, ArrayEdges]] = {} if given is None else given.by_name()
+    is_function = opened is not None and not isinstance(opened, EmbeddingModel)
+    form = SCORER if is_function else None
+    if isinstance(opened, EmbeddingModel):
+        form = ModelForm.from_model(opened)
     checked = check_config(config, form, by_key)
-    if opened is not None and not isinstance(opened, EmbeddingModel) and checked.precision == "certified":
-        raise ConfigError("precision: 'certified' needs a model of vectors; use 'float32' or 'float64'")
-    for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked)):
-        if is_url(path):
-            raise ConfigError(f"{path}: URLs do not work together with a model or edges in memory; copy the files here")
-    arrays = {name: array for of_key in by_key.values() for name, array in of_key.items()}
-    return open_inputs(checked, opened, arrays)
+    raise_first(
+        ConfigError,
+        (
+            is_function and checked.precision == "certified",
+            "precision: 'certified' needs a model of vectors; use 'float32' or 'float64'",
+        ),
+        *(
+            (is_url(path), f"{path}: URLs do not work together with a model or edges in memory; copy the files here")
+            for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked))
+        ),
+    )
+    return open_inputs(checked, opened, {name: array for of_key in by_key.values() for name, array in of_key.items()})
 
 
 def _checked_model(model: GivenModel, config: EvalConfig) -> Model:
@@ -376,14 +393,26 @@ def _checked_model(model: GivenModel, config: EvalConfig) -> Model:
         return model
     if isinstance(model, str | PathLike):
         return open_model(Path(model), config.model_options, trust_pickle=config.trust_pickle)
-    for name in ("num_entities", "num_relations", "scores"):
-        if not hasattr(model, name):
-            raise ScorerError(
+    raise_first(
+        ScorerError,
+        *(
+            (
+                not hasattr(model, name),
                 f"model: expected a path, or an object with num_entities, num_relations and scores, got "
-                f"{type(model).__name__} without {name}; edge_scorer or batch_scorer make one of a function or module"
+                f"{type(model).__name__} without {name}; edge_scorer or batch_scorer make one of a function or module",
             )
-    for name in ("num_entities", "num_relations"):
-        found = getattr(model, name)
-        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-            raise ScorerError(f"{type(model).__name__}.{name}: expected an int >= 1, got {found!r}")
+            for name in ("num_entities", "num_relations", "scores")
+        ),
+    )
+    sizes = {name: getattr(model, name) for name in ("num_entities", "num_relations")}
+    raise_first(
+        ScorerError,
+        *(
+            (
+                not isinstance(found, int) or isinstance(found, bool) or found < 1,
+                f"{type(model).__name__}.{name}: expected an int >= 1, got {found!r}",
+            )
+            for name, found in sizes.items()
+        ),
+    )
     return model

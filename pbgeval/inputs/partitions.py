@@ -141,11 +141,8 @@ def plan_room(
     Raises:
         ConfigError: the limit is too small for the partitions of a bucket.
     """
-    if limit is not None:
-        needed = resident + held + fewest * partition_bytes + BYTES_OF_UNITS
-        _check_limit(
-            limit, needed, f"for the {_megabytes(fewest * partition_bytes)}MB of a bucket's partitions", resident
-        )
+    needed = resident + held + fewest * partition_bytes + BYTES_OF_UNITS
+    _check_limit(limit, needed, f"for the {_megabytes(fewest * partition_bytes)}MB of a bucket's partitions", resident)
     free = available // 2 if limit is None else int(limit / SLACK) - resident - held - BYTES_OF_UNITS
     places = free // max(partition_bytes, 1)
     return max(fewest, min(places - 1, most)), places > fewest
@@ -211,8 +208,7 @@ def check_sample(
         ConfigError: the limit is too small for them.
     """
     held = num_queries * BYTES_PER_SAMPLED_QUERY + num_scores * BYTES_PER_SAMPLED_SCORE[filtered]
-    if limit is not None:
-        _check_limit(limit, resident + held + BLOCK_BYTES, f"for a sample of {num_queries} queries", resident)
+    _check_limit(limit, resident + held + BLOCK_BYTES, f"for a sample of {num_queries} queries", resident)
     return held
 
 
@@ -228,9 +224,9 @@ def check_held(limit: int | None, anonymous: int) -> None:
         )
 
 
-def _check_limit(limit: int, num_bytes: int, purpose: str, resident: int) -> None:
+def _check_limit(limit: int | None, num_bytes: int, purpose: str, resident: int) -> None:
     needed = int(num_bytes * SLACK)
-    if limit < needed:
+    if limit is not None and limit < needed:
         raise ConfigError(
             f"max_memory: expected at least {_megabytes(needed)}MB {purpose} here (a worker holds "
             f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it, or sample fewer edges"

@@ -129,12 +129,10 @@ def counts_keys(inputs: Inputs) -> bool:
 
 
 def _saves_ranks(inputs: Inputs, num_sides: int) -> bool:
-    if inputs.config.save_ranks is not None:
-        return inputs.config.save_ranks
-    if inputs.config.needs_ranks:
-        return True
-    sampled = CandidatePolicy.SAMPLED.value in inputs.candidates
-    most_buckets = MAX_SAMPLED_BUCKETS_SAVED if sampled else MAX_BUCKETS_SAVED
+    if inputs.config.save_ranks is not None or inputs.config.needs_ranks:
+        return inputs.config.save_ranks is not False
+    is_sampled = CandidatePolicy.SAMPLED.value in inputs.candidates
+    most_buckets = MAX_SAMPLED_BUCKETS_SAVED if is_sampled else MAX_BUCKETS_SAVED
     return inputs.num_edges * num_sides <= MAX_QUERIES_SAVED and sum(map(len, inputs.buckets)) <= most_buckets
 
 
@@ -157,8 +155,10 @@ def candidate_ranges(
     for part in left:
         low, high = max(first - before, 0), min(stop - before, part.num_rows)
         before += part.num_rows
-        for at in range(low, high, rows_per_range):
-            ranges.append(CandidateRange(part.slot, part.start + at, part.start + min(at + rows_per_range, high)))
+        ranges += [
+            CandidateRange(part.slot, part.start + at, part.start + min(at + rows_per_range, high))
+            for at in range(low, high, rows_per_range)
+        ]
     return ranges
 
 
@@ -187,10 +187,11 @@ def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
         for path_index, files in enumerate(inputs.buckets):
             if bucket in files:
                 num_edges = files[bucket].num_edges
-                if lists.pbg_semantics:
-                    units += slice_units(path_index, bucket, num_edges, inputs.config.workers or 1)
-                else:
-                    units += window_units(path_index, bucket, num_edges, window_rows)
+                units += (
+                    slice_units(path_index, bucket, num_edges, inputs.config.workers or 1)
+                    if lists.pbg_semantics
+                    else window_units(path_index, bucket, num_edges, window_rows)
+                )
     return units
 
 
@@ -199,15 +200,14 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
     if not inputs.config.selection.needs_pools:
         return AucSampling.of_nothing()
     longest_sampled = lists.longest_list if CandidatePolicy.SAMPLED.value in inputs.candidates else 0
-    ranges = [inputs.numbering.range_of_type(name) for name in inputs.config.used_entity_types]
+    ranges = map(inputs.numbering.range_of_type, inputs.config.used_entity_types)
     largest_type = max(stop - first for first, stop in ranges)
     num_cells = longest_list = 0
     for path_index, files in enumerate(inputs.buckets):
         for bucket, file in files.items():
             longest = longest_sampled
             if CandidatePolicy.PARTITION.value in inputs.candidates:
-                sizes = [inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)]
-                longest = max(longest, *sizes)
+                longest = max(longest, *[inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)])
             if CandidatePolicy.ALL.value in inputs.candidates and inputs.candidate_files:
                 given = inputs.candidate_files[path_index].get(bucket)
                 longest = max([longest, *(given.num_candidates.values() if given is not None else ())])

@@ -45,14 +45,15 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
     written: candidates per relation, dimension per entity type, the headline's rank type. What names stand for and
     what files hold is for the digests of the data.
     """
-    keys = [*_AS_THEY_ARE]
-    if any(config.candidates_of(relation) == "sampled" for relation in config.relations):
-        keys += ["num_batch_negs", "num_uniform_negs"]
-        keys += ["num_degree_negs", "degree_power"] if config.num_degree_negs else []
-    if config.pbg_semantics:
-        keys += ["workers", "batch_size"]
-    if config.compute_loss:
-        keys += ["loss_fn", "margin"] if config.loss_fn == "ranking" else ["loss_fn"]
+    samples = any(config.candidates_of(relation) == "sampled" for relation in config.relations)
+    keys = [
+        *_AS_THEY_ARE,
+        *(("num_batch_negs", "num_uniform_negs") if samples else ()),
+        *(("num_degree_negs", "degree_power") if samples and config.num_degree_negs else ()),
+        *(("workers", "batch_size") if config.pbg_semantics else ()),
+        *(("loss_fn",) if config.compute_loss else ()),
+        *(("margin",) if config.compute_loss and config.loss_fn == "ranking" else ()),
+    ]
     return {
         "entities": {
             name: {
@@ -112,9 +113,8 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
 
     No path, and nothing of how it is carried out.
     """
-    settings = numeric_settings(inputs.config)
-    if inputs.scorer is not None:  # which is no product of rows
-        settings["comparator"] = "scorer"
+    # A function is no product of rows.
+    settings = numeric_settings(inputs.config) | ({} if inputs.scorer is None else {"comparator": "scorer"})
     groups: str | None = None
     if "groups" in inputs.config.breakdowns:
         of_groups = relation_groups(inputs.config, inputs.num_relations)
@@ -150,14 +150,15 @@ def startup_warnings(inputs: Inputs) -> Iterator[str]:
     if config.ignored:
         name = config.source.name if config.source else config.name
         yield f"{name}: keys that only training uses are ignored: {listed(config.ignored)}"
-    for key in ("dictionary_path", "edge_columns"):  # where files of edges were named, neither is left
-        if getattr(config, key) is not None:
-            yield f"{key} has no effect: no path of edges names a file of text or Parquet"
+    yield from (  # where files of edges were named, neither is left
+        f"{key} has no effect: no path of edges names a file of text or Parquet"
+        for key in ("dictionary_path", "edge_columns")
+        if getattr(config, key) is not None
+    )
     num_buckets = len(inputs.all_buckets())
     for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
         if len(files) < num_buckets:
-            folder = read_object_folder(Path(path))
-            shown = path if folder is None else folder.url
+            shown = getattr(read_object_folder(Path(path)), "url", path)
             yield f"{shown}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"
     if not counts_keys(inputs) and config.sample_edges is None and config.target_error is None:
         reason = "a type is featurized" if inputs.featurized else "too many edges to count query keys"

@@ -23,7 +23,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.formulas import OPERATORS, SIDE_OPERATORS, SIMILARITIES, Formula, TwoOperators
 from pbgeval.models.model import EmbeddingModel, TypedRelations, existing_file, read_object
 from pbgeval.models.tensors import SHARDS, Tensors, is_checkpoint, table_at, tensors_of
@@ -81,13 +81,22 @@ def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     from_file = read_object(file, "a description of a model") if file.is_file() else {}
     for where, given in ((str(file), from_file), ("model_options", options)):
         for key, value in given.items():
-            if key not in _KEYS or not isinstance(value, _KEYS[key]):
-                what = f"wrong value of {key}: {one_line(value)}" if key in _KEYS else f"unknown key {one_line(key)}"
-                raise StorageError(f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}")
-            if key in ("norm", "unit_norm") and value not in (1, 2):
-                raise StorageError(f"{where}: {key} must be 1 or 2, got {value}")
-            if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:  # NaN, and integers beyond
-                raise StorageError(f"{where}: {key} must be a finite number, got {one_line(value)}")
+            what = f"wrong value of {key}: {one_line(value)}" if key in _KEYS else f"unknown key {one_line(key)}"
+            raise_first(
+                StorageError,
+                (
+                    key not in _KEYS or not isinstance(value, _KEYS[key]),
+                    f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}",
+                ),
+                (
+                    key in ("norm", "unit_norm") and value not in (1, 2),
+                    f"{where}: {key} must be 1 or 2, got {one_line(value)}",
+                ),
+                (  # NaN, and integers beyond
+                    isinstance(value, int | float) and not abs(value) <= sys.float_info.max,
+                    f"{where}: {key} must be a finite number, got {one_line(value)}",
+                ),
+            )
     named = [from_file.get(key) for key in _PLACES if key not in options]
     for one in named:  # it grows
         if isinstance(one, list | dict):
@@ -114,11 +123,18 @@ def refuse_unused(path: Path, options: Mapping[str, Any], used: Collection[str],
     Raises:
         StorageError: there is another key.
     """
-    for key in options:
-        if key not in used:
-            file = path / DESCRIPTION
-            is_of_file = file.is_file() and key in read_object(file, "a description of a model")
-            raise StorageError(f"{file if is_of_file else 'model_options'}: {key} has no effect on {model}; remove it")
+    file = path / DESCRIPTION
+    of_file = read_object(file, "a description of a model") if file.is_file() else {}
+    raise_first(
+        StorageError,
+        *(
+            (
+                key not in used,
+                f"{file if key in of_file else 'model_options'}: {key} has no effect on {model}; remove it",
+            )
+            for key in options
+        ),
+    )
 
 
 def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
@@ -145,17 +161,16 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         options = {**_pyg_options(path, tensors, options), **options}
     where = str(path / DESCRIPTION if tensors is None and not options.get("entities") else path)
     tables = _entities(path, options, tensors)
+    dimension = next(iter(tables.values())).dimension  # of all types
+    numbers: dict[str, Path | Iterable[object]] = {name: range(table.num_rows) for name, table in tables.items()}
     types = relation_types_of(where, options, list(tables))
     if "source" in options or "destination" in options:
         operators = _two_operators(where, options)
         parameters = _parameters_of_sides(path, options, operators, tensors)
-        dimension = next(iter(tables.values())).dimension
         operators.check(where, dimension, {side: table.dimension for side, table in parameters.items()})
         types = types or untyped_relations(where, parameters, list(tables))
         _check_relations(where, types, parameters)
-        numbers = {name: range(table.num_rows) for name, table in tables.items()}
         return EmbeddingModel(str(path), "gigl", operators, tables, parameters, numbers, None, types)
-    dimension = next(iter(tables.values())).dimension  # of all types
     formula = formula_of(where, options, dimension)
     parameters = {}
     if formula.kind != "dot":
@@ -170,12 +185,10 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     if types and formula.reciprocal:
         raise StorageError(f"{where}: reciprocal relations have one entity type; remove relation_types")
     entity_labels, relation_labels = (existing_file(path, name) for name in ("entities.tsv", "relations.tsv"))
-    entity_names: dict[str, Path | Iterable[object]] = {}
-    relation_names: Path | tuple[str, ...] | None = relation_labels
-    if tensors is not None or options.get("entities"):  # without labels, edges by name have the numbers of rows
-        entity_names = {name: range(table.num_rows) for name, table in tables.items()}
-        num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
-        relation_names = relation_labels or tuple(map(str, range(num_relations)))
+    has_no_names = tensors is not None or bool(options.get("entities"))  # then edges by name have the numbers of rows
+    num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
+    relation_names = relation_labels or (tuple(map(str, range(num_relations))) if has_no_names else None)
+    entity_names = numbers if has_no_names else {}
     if entity_labels is not None and len(tables) == 1:
         entity_names = dict.fromkeys(tables, entity_labels)
     return EmbeddingModel(str(path), system, formula, tables, parameters, entity_names, relation_names, types)
@@ -194,14 +207,11 @@ def _check_effects(path: Path, options: Mapping[str, Any], system: str) -> None:
     kind = options.get("model")
     if kind not in OPERATORS:
         return  # which is an error
-    used = {"model", *_TABLES, *(key for key, kinds in _FORMULAS.items() if kind in kinds)}
     has_gamma = kind == "rotate" and "gamma" in options
-    if has_gamma:
-        used.remove("phase_unit")
-    if system == "pyg" and kind == "rotate":
-        used.remove("norm")
+    without = {"phase_unit": has_gamma, "norm": system == "pyg" and kind == "rotate"}
+    keys = (key for key, kinds in _FORMULAS.items() if kind in kinds and not without.get(key))
     model = f"{kind}{' of PyG' if system == 'pyg' else ''}{' with gamma' if has_gamma else ''}"
-    refuse_unused(path, options, used, model)
+    refuse_unused(path, options, {"model", *_TABLES, *keys}, model)
 
 
 def _pyg_options(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,11 +224,11 @@ def _pyg_options(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> di
         ("entities", "node_emb_im.weight", ("complex", "rotate")),
         ("relations", "rel_emb_im.weight", ("complex",)),
     ):
-        if kind not in OPERATORS or key in options or _holds(tensors, name) == (kind in kinds):
-            continue
-        if kind in kinds:
-            raise StorageError(f"{path}: expected {name}, which {kind} of PyG has, found none; check model")
-        raise StorageError(f"{path}: found {name}, which {kind} of PyG has not; check model")
+        is_unlike = _holds(tensors, name) != (kind in kinds)
+        if kind in OPERATORS and key not in options and is_unlike:
+            missing = f"expected {name}, which {kind} of PyG has, found none"
+            fault = missing if kind in kinds else f"found {name}, which {kind} of PyG has not"
+            raise StorageError(f"{path}: {fault}; check model")
     norms = {"transe": {"unit_norm": options.get("norm", 1)}, "rotate": {"norm": 2}}
     tables = {
         key: [f"#{name}", *([f"#{name}_im"] if _holds(tensors, f"{name}_im.weight") else [])]
@@ -245,12 +255,18 @@ def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -
     if not isinstance(addresses, dict):
         addresses = {ENTITY_TYPE: addresses}
     tables = {name: _table(path, address, tensors) for name, address in addresses.items()}
-    wrong = next((name for name in tables if not re.fullmatch(r"[^/\0]+", str(name))), None)
-    if wrong is not None:
-        raise StorageError(f"{path}: entities: expected names of types without a slash, found {one_line(wrong)!r}")
-    widths = {table.dimension for table in tables.values()}
-    if len(widths) != 1:
-        raise StorageError(f"{path}: expected entity types with vectors of one dimension, found {sorted(widths)}")
+    widths = sorted({table.dimension for table in tables.values()})
+    raise_first(
+        StorageError,
+        *(
+            (
+                not re.fullmatch(r"[^/\0]+", str(name)),
+                f"{path}: entities: expected names of types without a slash, found {one_line(name)!r}",
+            )
+            for name in tables
+        ),
+        (len(widths) != 1, f"{path}: expected entity types with vectors of one dimension, found {widths}"),
+    )
     if "unit_norm" not in options:
         return tables
     return {
@@ -280,13 +296,17 @@ def formula_of(where: str, options: Mapping[str, Any], dimension: int) -> Formul
         StorageError: it names none, or a value that there is not.
     """
     kinds = [kind for kind in OPERATORS if kind != "transr"]
-    if options.get("model") not in kinds:
-        raise StorageError(f"{where}: model must be one of {', '.join(kinds)}, got {one_line(options.get('model'))}")
-    phase_unit = float(options.get("phase_unit", 1.0))
-    if "gamma" in options:
-        phase_unit = math.pi * (dimension // 2) / options["gamma"] if options["gamma"] > 0 else math.inf
-        if phase_unit == math.inf:
-            raise StorageError(f"{where}: gamma must be > 0, and not tiny, got {options['gamma']}")
+    phase_unit, gamma = float(options.get("phase_unit", 1.0)), options.get("gamma")
+    if gamma is not None:
+        phase_unit = math.pi * (dimension // 2) / gamma if gamma > 0 else math.inf
+    raise_first(
+        StorageError,
+        (
+            options.get("model") not in kinds,
+            f"{where}: model must be one of {', '.join(kinds)}, got {one_line(options.get('model'))}",
+        ),
+        (phase_unit == math.inf, f"{where}: gamma must be > 0, and not tiny, got {gamma}"),
+    )
     return Formula(
         options["model"],
         norm=options.get("norm", 1),
@@ -299,10 +319,17 @@ def formula_of(where: str, options: Mapping[str, Any], dimension: int) -> Formul
 def _two_operators(where: str, options: Mapping[str, Any]) -> TwoOperators:
     chosen = {"source": "identity", "destination": "identity", "similarity": "cosine"}  # GiGL's defaults
     chosen |= {key: options[key].lower() for key in chosen if key in options}
-    for key, name in chosen.items():
-        known = SIMILARITIES if key == "similarity" else SIDE_OPERATORS
-        if name not in known:
-            raise StorageError(f"{where}: {key} must be one of {', '.join(known)}, got {one_line(options[key])}")
+    known = {"source": SIDE_OPERATORS, "destination": SIDE_OPERATORS, "similarity": SIMILARITIES}
+    raise_first(
+        StorageError,
+        *(
+            (
+                name not in known[key],
+                f"{where}: {key} must be one of {', '.join(known[key])}, got {one_line(options.get(key))}",
+            )
+            for key, name in chosen.items()
+        ),
+    )
     return TwoOperators(**chosen)
 
 
@@ -324,17 +351,22 @@ def relation_types_of(where: str, options: Mapping[str, Any], types: Sequence[st
     Raises:
         StorageError: one is of the wrong form, or has a type without a table.
     """
-    relations = []
-    for one in options.get("relation_types", []):
-        if not isinstance(one, list) or len(one) != 3 or not all(isinstance(name, str) for name in one):
-            raise StorageError(f"{where}: relation_types: expected [name, left type, right type], got {one_line(one)}")
-        unknown = [name for name in one[1:] if name not in types]
-        if unknown:
-            raise StorageError(
-                f"{where}: relation_types: {unknown[0]} is none of the entity types {listed(list(types))}"
-            )
-        relations.append((one[0], one[1], one[2]))
-    return tuple(relations)
+    named = options.get("relation_types", [])
+    for one in named:
+        unknown = [name for name in one[1:] if name not in types] if isinstance(one, list) else []
+        raise_first(
+            StorageError,
+            (
+                not isinstance(one, list) or len(one) != 3 or not all(isinstance(name, str) for name in one),
+                f"{where}: relation_types: expected [name, left type, right type], got {one_line(one)}",
+            ),
+            (
+                unknown,
+                f"{where}: relation_types: {next(iter(unknown), None)} is none of the entity types "
+                f"{listed(list(types))}",
+            ),
+        )
+    return tuple((name, lhs, rhs) for name, lhs, rhs in named)
 
 
 def untyped_relations(where: str, parameters: Mapping[str, Table], types: Sequence[str]) -> TypedRelations:
@@ -353,8 +385,13 @@ def untyped_relations(where: str, parameters: Mapping[str, Table], types: Sequen
 
 
 def _check_relations(where: str, types: Sequence[object], parameters: Mapping[str, Table]) -> None:
-    for name, table in parameters.items():
-        if types and table.num_rows != len(types):
-            raise StorageError(
-                f"{where}: {name}: expected a row for each of {len(types)} relations, found {table.num_rows}"
+    raise_first(
+        StorageError,
+        *(
+            (
+                types and table.num_rows != len(types),
+                f"{where}: {name}: expected a row for each of {len(types)} relations, found {table.num_rows}",
             )
+            for name, table in parameters.items()
+        ),
+    )

@@ -17,7 +17,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.errors import EvalError, ScorerError
+from pbgeval.errors import EvalError, ScorerError, raise_first
 from pbgeval.notation import Side
 from pbgeval.storage.text import one_line
 
@@ -79,9 +79,10 @@ class EdgeFunctionScorer:
         if _shape(found) not in (expected, (*expected, 1)):
             shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
             hint = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
-            advice = hint if isinstance(found, Tensor) else "; return a torch tensor"
-            where = f"{_name(self.score)}: expected {expected} scores of ids {shapes}"
-            raise ScorerError(f"{where}, got {_shape(found)}{advice}")
+            raise ScorerError(
+                f"{_name(self.score)}: expected {expected} scores of ids {shapes}, got {_shape(found)}"
+                f"{hint if isinstance(found, Tensor) else '; return a torch tensor'}"
+            )
         return _real(self.score, found).reshape(shape)
 
 
@@ -162,8 +163,10 @@ class BatchScorer:
         expected = (batch_b3.shape[0], self.num_relations if hidden is Side.REL else self.num_entities)
         found = _called(self.score_side, f"{hidden.label} scores", hidden, batch_b3)
         if _shape(found) != expected:
-            where = f"{_name(self.score_side)}: expected {hidden.label} scores of shape {expected}"
-            raise ScorerError(f"{where} (batch, candidates), got {_shape(found)}")
+            raise ScorerError(
+                f"{_name(self.score_side)}: expected {hidden.label} scores of shape {expected} (batch, candidates), got"
+                f" {_shape(found)}"
+            )
         return _real(self.score_side, found)
 
 
@@ -183,12 +186,16 @@ class _BothSides:
         expected = (batch_b3.shape[0], self.num_entities)
         found = _called(self.score_batch, "scores of both sides", batch_b3)
         where = f"{_name(self.score_batch)}: expected a tuple (head scores, tail scores), each of shape {expected}"
-        if not isinstance(found, tuple) or len(found) != 2:
-            got = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
-            raise ScorerError(f"{where}, got {got}")
-        shapes = [_shape(part) for part in found]
-        if shapes != [expected, expected]:
-            raise ScorerError(f"{where}, got {shapes[0]} and {shapes[1]} for a batch of {expected[0]}")
+        shapes = [*map(_shape, found)] if isinstance(found, tuple) else []
+        got = f"a tuple of {len(shapes)}" if isinstance(found, tuple) else type(found).__name__
+        raise_first(
+            ScorerError,
+            (len(shapes) != 2, f"{where}, got {got}"),
+            (
+                shapes != [expected, expected],
+                f"{where}, got {' and '.join(map(str, shapes))} for a batch of {expected[0]}",
+            ),
+        )
         return hidden.pick(*found)
 
 
@@ -277,13 +284,11 @@ def side_scorer(
 
 
 def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  # noqa: ANN401 - any callable
-    if isinstance(score, torch.nn.Module):
-        if score.training:
-            raise ScorerError(f"{_name(score)}: the module is in training mode; call model.eval()")
-        if device is None:
-            parameters = [*score.parameters(), *score.buffers()]
-            return parameters[0].device if parameters else torch.device("cpu")
-    return torch.device(device or "cpu")
+    is_module = isinstance(score, torch.nn.Module)
+    if is_module and score.training:
+        raise ScorerError(f"{_name(score)}: the module is in training mode; call model.eval()")
+    tensors = [*score.parameters(), *score.buffers()] if is_module and device is None else []
+    return tensors[0].device if tensors else torch.device(device or "cpu")
 
 
 def _name(score: Any) -> str:  # noqa: ANN401 - any callable
@@ -321,10 +326,12 @@ def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: 
             for ids in arguments
             if isinstance(ids, Tensor) and ids.numel()
         )
-        is_size = isinstance(error, IndexError)
-        hint = "; is num_entities or num_relations larger than the model's tables?" if is_size else ""
-        if isinstance(error, RuntimeError) and len({ids.shape for ids in arguments if isinstance(ids, Tensor)}) > 1:
-            hint += "; if it takes vectors only, set broadcasts=False"
+        shapes = {ids.shape for ids in arguments if isinstance(ids, Tensor)}
+        hints = (
+            (isinstance(error, IndexError), "; is num_entities or num_relations larger than the model's tables?"),
+            (isinstance(error, RuntimeError) and len(shapes) > 1, "; if it takes vectors only, set broadcasts=False"),
+        )
+        hint = "".join(text for is_meant, text in hints if is_meant)
         raise ScorerError(
             f"{_name(score)}: {type(error).__name__}{where}: {one_line(error)}; "
             f"asked for {what} with int64 tensors: {asked}{hint}"

@@ -30,7 +30,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.arrays import formula_of, refuse_unused, relation_types_of, untyped_relations
 from pbgeval.models.model import EmbeddingModel, TypedRelations, read_object
 from pbgeval.models.pickles import read_saved, stored_at, stored_rows
@@ -68,20 +68,19 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         raise StorageError(
             f"{where}: set model in model_options to the decoder, one of {', '.join(DECODERS)}, got {one_line(decoder)}"
         )
-    used = {"model", "id_maps", *({"rotate": ["gamma"], "dot_product": ["relation_types"]}.get(decoder, []))}
-    refuse_unused(path, options, used, f"{decoder} of GraphStorm")
+    of_decoder = {"rotate": ["gamma"], "dot_product": ["relation_types"]}.get(decoder, [])
+    refuse_unused(path, options, {"model", "id_maps", *of_decoder}, f"{decoder} of GraphStorm")
     if decoder == "rotate" and "gamma" not in options:
         raise StorageError(f"{where}: the decoder rotate needs gamma in model_options, as it was set for training")
     info = read_object(path / INFO, "what GraphStorm saved")
     types = _node_types(path / INFO, info)
-    tables: dict[str, Table] = {}
-    labels: dict[str, SavedIds | RawIds] = {}
-    rows_of_ids = {}
-    for name, dimension in types.items():
-        tables[name], saved = _table(path / name, info, dimension)
-        labels[name] = evolve(saved, maps=Path(path, options["id_maps"], name) if "id_maps" in options else None)
-        if isinstance(saved, RawIds) or not saved.in_order():
-            rows_of_ids[name] = labels[name].rows
+    opened = {name: _table(path / name, info, dimension) for name, dimension in types.items()}
+    tables = {name: table for name, (table, _) in opened.items()}
+    labels = {
+        name: evolve(saved, maps=Path(path, options["id_maps"], name) if "id_maps" in options else None)
+        for name, (_, saved) in opened.items()
+    }
+    rows_of_ids = {name: ids.rows for name, ids in labels.items() if isinstance(ids, RawIds) or not ids.in_order()}
     formula = formula_of(where, {**options, **DECODERS[decoder]}, next(iter(types.values())))
     relation_types = relation_types_of(where, options, list(tables))
     parameters: dict[str, Table] = {}
@@ -102,22 +101,33 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
 def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
     """Return the dimension of each node type."""
     form, dimensions = info.get("format", "pytorch"), info.get("emb_dim")
-    if form not in ("pytorch", "hdf5"):
-        raise StorageError(f"{path}: format: expected pytorch or hdf5, found {one_line(form)}; save in one of these")
     names = info.get("emb_name") if form == "pytorch" or not isinstance(dimensions, dict) else [*dimensions]
     names = [names] if isinstance(names, str) else names
-    if type(dimensions) is int:
-        named = names[0] if isinstance(names, list) and names else "user"
-        raise StorageError(
-            f"{path}: emb_dim: expected a dictionary by node type, such as {json.dumps({str(named): dimensions})}, "
-            f"found {one_line(dimensions)}"
-        )
-    if not isinstance(names, list) or not names or not isinstance(dimensions, dict):
-        raise StorageError(f"{path}: expected emb_name and emb_dim, found {listed(sorted(info))}; {_ADVICE}")
-    for name in names:
-        if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", "..") or "\0" in name:
-            raise StorageError(f"{path}: emb_name: expected the name of a folder here, found {one_line(name)}")
-    found = {name: dimensions.get(name) for name in names}
+    named = json.dumps(one_line(names[0] if isinstance(names, list) and names else "user"))
+    raise_first(
+        StorageError,
+        (
+            form not in ("pytorch", "hdf5"),
+            f"{path}: format: expected pytorch or hdf5, found {one_line(form)}; save in one of these",
+        ),
+        (
+            type(dimensions) is int,
+            f"{path}: emb_dim: expected a dictionary by node type, such as {{{named}: {one_line(dimensions)}}}, "
+            f"found {one_line(dimensions)}",
+        ),
+        (
+            not isinstance(names, list) or not names or not isinstance(dimensions, dict),
+            f"{path}: expected emb_name and emb_dim, found {listed(sorted(info))}; {_ADVICE}",
+        ),
+        *(
+            (
+                not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", "..") or "\0" in name,
+                f"{path}: emb_name: expected the name of a folder here, found {one_line(name)}",
+            )
+            for name in (names if isinstance(names, list) else ())
+        ),
+    )
+    found = {name: (dimensions or {}).get(name) for name in names or ()}
     if not all(type(size) is int and size > 0 for size in found.values()) or len(set(found.values())) != 1:
         raise StorageError(f"{path}: emb_dim: expected one dimension for all node types, found {one_line(found)}")
     return {name: int(size) for name, size in found.items() if size is not None}
@@ -151,10 +161,14 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
     nids = [name.replace("embed-", "embed_nids-") for name in saved]
     if not any(name.startswith("embed_nids-") for name in found):
         return table, SavedIds(table.num_rows)
-    missing = next((name for name in nids if name not in found), None)
-    if missing is not None:
-        raise StorageError(f"{folder / missing}: no such file, but other parts have theirs; copy the folder again")
-    pieces = [_id_piece(folder / name, len(tensor)) for name, (_, tensor) in zip(nids, of_files, strict=True)]
+    raise_first(
+        StorageError,
+        *(
+            (name not in found, f"{folder / name}: no such file, but other parts have theirs; copy the folder again")
+            for name in nids
+        ),
+    )
+    pieces = (_id_piece(folder / name, len(tensor)) for name, (_, tensor) in zip(nids, of_files, strict=True))
     return table, SavedIds(table.num_rows, tuple(pieces))
 
 
@@ -325,10 +339,17 @@ def _relations(path: Path, num_rows: int, types: list[str]) -> TypedRelations:
         if not isinstance(edge_type, tuple) or len(edge_type) != 3 or not all(isinstance(of, str) for of in edge_type):
             raise StorageError(f"{path}: expected ('left type', 'relation', 'right type'), found {one_line(text)}")
         lhs, _, rhs = edge_type
-        if type(number) is not int or not 0 <= number < num_rows or number in found:
-            raise StorageError(f"{path}: expected each number from 0 to {num_rows - 1} once, found {one_line(number)}")
-        if not {lhs, rhs} <= set(types):
-            raise StorageError(f"{path}: {one_line(text)}: expected node types with embeddings: {listed(types)}")
+        raise_first(
+            StorageError,
+            (
+                type(number) is not int or not 0 <= number < num_rows or number in found,
+                f"{path}: expected each number from 0 to {num_rows - 1} once, found {one_line(number)}",
+            ),
+            (
+                not {lhs, rhs} <= set(types),
+                f"{path}: {one_line(text)}: expected node types with embeddings: {listed(types)}",
+            ),
+        )
         found[number] = (",".join(edge_type), lhs, rhs)
     if len(found) != num_rows:
         raise StorageError(f"{path}: expected {num_rows} relations, as in rel_emb.pt, found {len(found)}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.formulas import Formula
 from pbgeval.models.model import EmbeddingModel, existing_file, of_one_type
 from pbgeval.models.pickles import StandIn, read_saved, read_trusting, stored_rows
@@ -73,7 +73,7 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
             "another kind of model or embedder"
         )
     formula.check(str(path), entities.dimension, relations.dimension, relations.num_rows)
-    labels = [existing_file(path.parent, name) for name in ("entity_ids.del", "relation_ids.del")]
+    labels = (existing_file(path.parent, name) for name in ("entity_ids.del", "relation_ids.del"))
     return of_one_type(str(path), "libkge", formula, entities, {"relations": relations}, *labels)
 
 
@@ -85,17 +85,14 @@ def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
     if reciprocal:
         own = _section(own, "base_model")
         name = _word(own.get("type"))
-    if name not in KINDS:
-        raise StorageError(
-            f"{path}: config: model: expected one of {', '.join([*KINDS, RECIPROCAL[0]])}, found {name!r}"
-        )
-    norm = 1
-    if name in ("transe", "rotate"):
-        found = own.get("l_norm", _section(options, name).get("l_norm"))
-        if found not in (1, 2):
-            raise StorageError(f"{path}: config: {name}.l_norm: expected 1 or 2, found {_word(found)}")
-        norm = int(found)
-    return name, Formula(name, norm=norm, reciprocal=reciprocal)
+    norm = own.get("l_norm", _section(options, name).get("l_norm")) if name in ("transe", "rotate") else 1
+    kinds = ", ".join([*KINDS, RECIPROCAL[0]])
+    raise_first(
+        StorageError,
+        (name not in KINDS, f"{path}: config: model: expected one of {kinds}, found {name!r}"),
+        (norm not in (1, 2), f"{path}: config: {name}.l_norm: expected 1 or 2, found {_word(norm)}"),
+    )
+    return name, Formula(name, norm=int(norm), reciprocal=reciprocal)
 
 
 def _word(value: object) -> str:

@@ -16,7 +16,7 @@ from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula, SideParameters, TwoOperators
 from pbgeval.notation import ENTITY_TYPE, Side
 from pbgeval.storage.arrays import Table
-from pbgeval.storage.text import one_line, plural, read_text, text_lines
+from pbgeval.storage.text import one_line, plural, read_text, text_lines, unreadable
 
 TypedRelations: TypeAlias = tuple[tuple[str, str, str], ...]  # name, left type, right type of each relation
 
@@ -203,13 +203,10 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
     Raises:
         StorageError: it cannot be read, or holds something else.
     """
-    try:
+    with unreadable(path, f"cannot read {what}", "", (OSError, ValueError, RecursionError)):
         if os.path.getsize(path) > MAX_OBJECT_BYTES:
             raise ValueError(f"more than {MAX_OBJECT_BYTES >> 20} MB")
         found = json.loads(read_text(path), object_pairs_hook=once_each)
-    except (OSError, ValueError, RecursionError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or one_line(error)  # without the path again
-        raise StorageError(f"{path}: cannot read {what}: {reason}") from error
     if not isinstance(found, dict):
         raise StorageError(f"{path}: expected a JSON object, found a {type(found).__name__}")
     return found

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import StorageError, raise_first
 from pbgeval.storage.arrays import BFLOAT16, MappedRows
 from pbgeval.storage.text import check_regular, one_line
 
@@ -211,18 +211,22 @@ def stored_at(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) 
     Raises:
         StorageError: they are to be negated, not next to each other, or not all in their record of the file.
     """
-    if tensor.is_neg() or tensor.is_conj():
-        raise StorageError(
+    raise_first(
+        StorageError,
+        (
+            tensor.is_neg() or tensor.is_conj(),
             f"{path}: expected numbers as they are, found a tensor that is marked to be negated or conjugated; save "
-            "tensor.resolve_neg().resolve_conj()"
-        )
-    if not tensor.is_contiguous():
-        raise StorageError(f"{path}: expected a tensor of vectors, found one whose numbers are not next to each other")
+            "tensor.resolve_neg().resolve_conj()",
+        ),
+        (
+            not tensor.is_contiguous(),
+            f"{path}: expected a tensor of vectors, found one whose numbers are not next to each other",
+        ),
+    )
     storage = tensor.untyped_storage()
     start, size = int(getattr(storage, "_checkpoint_offset", -1)), tensor.element_size()
     first = int(tensor.storage_offset())
-    end = (first + tensor.numel()) * size
-    if max(end, storage.nbytes()) > _records(path, piece).get(start, -1):
+    if max((first + tensor.numel()) * size, storage.nbytes()) > _records(path, piece).get(start, -1):
         raise StorageError(
             f"{path}: expected a tensor within its record of the file, found a larger one; copy it again"
         )

@@ -12,7 +12,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import ScorerError
+from pbgeval.errors import ScorerError, raise_first
 from pbgeval.models.formulas import Formula
 from pbgeval.models.functions import BatchScorer, side_scorer
 from pbgeval.models.model import EmbeddingModel, of_one_type
@@ -84,15 +84,21 @@ def pykeen_scorer(
     Raises:
         ScorerError: it is none of PyKEEN's models; says what it lacks. No batch size.
     """
-    lacking = next((name for name in _NEEDED if not hasattr(model, name)), None)
-    if lacking is not None:
-        advice = "; pass its .model" if hasattr(model, "model") else ""
-        expected = f"a trained model of PyKEEN, with {', '.join(_NEEDED)}"
-        raise ScorerError(f"model: expected {expected}, got {type(model).__name__} without {lacking}{advice}")
+    advice = "; pass its .model" if hasattr(model, "model") else ""
+    expected = f"a trained model of PyKEEN, with {', '.join(_NEEDED)}"
+    raise_first(
+        ScorerError,
+        *(
+            (
+                not hasattr(model, name),
+                f"model: expected {expected}, got {type(model).__name__} without {name}{advice}",
+            )
+            for name in _NEEDED
+        ),
+    )
     given = {"slice_size": slice_size, "mode": mode}
-    scores = PyKEENScores(model, {name: value for name, value in given.items() if value is not None})
     return side_scorer(
-        scores,
+        PyKEENScores(model, {name: value for name, value in given.items() if value is not None}),
         num_entities=int(model.num_entities) if num_entities is None else num_entities,
         num_relations=int(model.num_relations) // (2 if getattr(model, "use_inverse_triples", False) else 1),
         batch_size=ROWS_PER_BATCH if batch_size is None else batch_size,

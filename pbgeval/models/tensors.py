@@ -23,12 +23,12 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.model import once_each, read_object
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
 from pbgeval.storage.parquet import check_parts, parquet_files, parquet_rows
-from pbgeval.storage.text import check_regular, listed, one_line
+from pbgeval.storage.text import check_regular, listed, one_line, unreadable
 
 Tensors: TypeAlias = Mapping[str, Callable[[], Table]]  # by name; calling one opens its table
 METADATA = ".metadata"
@@ -148,7 +148,8 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         raise StorageError(
             f"{path}: safetensors is required to read this file: pip install 'pbgeval[tables]'"
         ) from None
-    try:
+    kinds = (OSError, SafetensorError, ValueError, RecursionError)
+    with unreadable(path, "cannot read this safetensors file", "; copy it again", kinds):
         check_regular(path)
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -157,9 +158,6 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             header = json.loads(file.read(size), object_pairs_hook=once_each)
         with safe_open(path, framework="numpy"):  # it checks that offsets are those of the shapes, without gaps
             return header, 8 + size
-    except (OSError, SafetensorError, ValueError, RecursionError) as error:
-        reason = one_line(getattr(error, "strerror", None) or error)
-        raise StorageError(f"{path}: cannot read this safetensors file: {reason}; copy it again") from error
 
 
 def _described(path: Path, start: int, name: str, of: Mapping[str, Any]) -> MappedRows:
@@ -178,11 +176,16 @@ def _indexed(folder: Path) -> Tensors:
         raise StorageError(f"{path}: expected weight_map, the file of each tensor, found none; save the model again")
     names = {str(file): _within(folder, str(path), file) for file in places.values()}
     files = {name: _safetensors(file) for name, file in names.items()}
-    for name, file in places.items():
-        if name not in files[file]:
-            raise StorageError(
-                f"{folder / file}: expected a tensor {one_line(name)} ({INDEX}), found none; copy it again"
+    raise_first(
+        StorageError,
+        *(
+            (
+                name not in files[file],
+                f"{folder / file}: expected a tensor {one_line(name)} ({INDEX}), found none; copy it again",
             )
+            for name, file in places.items()
+        ),
+    )
     return {name: files[file][name] for name, file in places.items()}
 
 
@@ -281,11 +284,16 @@ def _sharded_tensor(
 
 def _chunk(folder: Path, where: str, sizes: list[int], place: Mapping[str, object] | None) -> MappedRows:
     """Open a part: an archive of torch.save somewhere in a file."""
-    if place is None:
-        raise StorageError(f"{where}: a part of shape {tuple(sizes)} has no place in a file; save the model again")
-    file, offset, length = (place.get(key) for key in ("relative_path", "offset", "length"))
-    if place.get("transform_descriptors"):
-        raise StorageError(f"{where}: expected parts as they are, found compressed ones; save without extensions")
+    known = place or {}
+    file, offset, length = (known.get(key) for key in ("relative_path", "offset", "length"))
+    raise_first(
+        StorageError,
+        (place is None, f"{where}: a part of shape {tuple(sizes)} has no place in a file; save the model again"),
+        (
+            known.get("transform_descriptors"),
+            f"{where}: expected parts as they are, found compressed ones; save without extensions",
+        ),
+    )
     path = _within(folder, where, file)
     start, size = _ints(folder / METADATA, (offset, length))
     if not os.path.isfile(path) or path.stat().st_size < start + size:

@@ -149,10 +149,11 @@ class _EvaluatedEdges:
             if (ends_E2 < 0).any():
                 at, is_tail = np.argwhere(ends_E2 < 0)[0]
                 raise _refuse_name(path, (tails if is_tail else heads)[at])
-            if is_evaluated:
-                relation_E = [relations.setdefault(relation, len(relations)) for relation in labels]
-            else:
-                relation_E = [relations.get(relation, -1) for relation in labels]
+            relation_E = (
+                [relations.setdefault(relation, len(relations)) for relation in labels]
+                if is_evaluated
+                else [relations.get(relation, -1) for relation in labels]
+            )
             yield ends_E2[:, 0], np.array(relation_E, np.int64), ends_E2[:, 1]
 
     def _add_answers(self, blocks: Iterable[tuple[Integers, ...]]) -> None:

@@ -138,8 +138,7 @@ def _check_list(where: str, text: str) -> None:
         raise StorageError(
             f"{where}: expected entities and confidences by turns, with tabs between, found {text!r:.100}"
         )
-    confidences = [_number(where, column) for column in columns[1::2]]
-    for before, after in pairwise(confidences):
+    for before, after in pairwise([_number(where, column) for column in columns[1::2]]):
         if after > before:
             raise StorageError(f"{where}: expected confidences in descending order, found {after} after {before}")
     if len(set(entities)) != len(entities):

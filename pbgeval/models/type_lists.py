@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.text import rows, text_lines
+from pbgeval.storage.text import rows, text_lines, unreadable
 
 _FORMS = 'an object {"QUERY": ["TYPE", ...]} or a list [{"id": "QUERY", "type": ["TYPE", ...]}, ...]'
 
@@ -40,10 +40,8 @@ def _of_lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
 
 def _of_json(path: Path) -> Iterator[tuple[str, str, list[str]]]:
     text = "\n".join(line for _, line in text_lines(path))
-    try:
+    with unreadable(path, "expected JSON, found", "", (ValueError, RecursionError)):
         document = json.loads(text, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"{path}: expected JSON, found: {' '.join(str(error).split())}") from error
     if isinstance(document, _Pairs):
         for name, types in document:
             yield f"{path}: '{name}'", name, _names(f"{path}: '{name}'", types)

@@ -30,7 +30,7 @@ from torch.nn.functional import normalize
 from pbgeval.errors import StorageError
 from pbgeval.storage.hdf5 import open_hdf5
 from pbgeval.storage.parquet import ParquetRows
-from pbgeval.storage.text import check_regular, fingerprint, one_line
+from pbgeval.storage.text import check_regular, fingerprint, one_line, unreadable
 
 # What numpy raises of a damaged header, which it parses as Python; OverflowError: of a shape of many digits.
 _DAMAGED = (
@@ -81,8 +81,8 @@ class MappedRows:
         """
         self._check_size()
         dtype = np.dtype(self.dtype)
-        size = (stop - start) * self.columns
-        values = np.fromfile(self.path, dtype, size, offset=self.offset + start * self.columns * dtype.itemsize)
+        place = self.offset + start * self.columns * dtype.itemsize
+        values = np.fromfile(self.path, dtype, (stop - start) * self.columns, offset=place)
         if self.dtype == BFLOAT16:
             values = (values.astype(np.uint32) << 16).view(np.float32)
         rows = torch.zeros((stop - start, self.dimension), dtype=torch.float32)
@@ -92,10 +92,8 @@ class MappedRows:
 
     def _check_size(self) -> None:
         end = self.offset + self.num_rows * self.columns * np.dtype(self.dtype).itemsize
-        try:
+        with unreadable(self.path, "cannot open the file", "; check the path"):
             size = os.stat(self.path).st_size
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot open the file: {error.strerror}; check the path") from error
         if size < end:
             raise StorageError(f"{self.path}: the file is truncated: {size} of at least {end} bytes; copy it again")
 
@@ -252,19 +250,18 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
     Raises:
         StorageError: it is missing, no such file, holds objects, or its values are not laid out row by row.
     """
-    try:
-        with np.errstate(over="ignore"):  # of a shape that no memory holds, which is refused
-            check_regular(path)
-            array = np.lib.format.open_memmap(path, mode="r")
-    except OSError as error:
-        raise StorageError(f"{path}: cannot read the .npy file: {error.strerror or error}; check the path") from error
-    except _DAMAGED as error:
-        raise StorageError(f"{path}: expected a .npy file of numbers, found: {one_line(error)}") from error
+    with (
+        unreadable(path, "expected a .npy file of numbers, found", "", _DAMAGED),
+        unreadable(path, "cannot read the .npy file", "; check the path"),
+        np.errstate(over="ignore"),  # of a shape that no memory holds, which is refused
+    ):
+        check_regular(path)
+        array = np.lib.format.open_memmap(path, mode="r")
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
         expected, dtype = ("floating-point numbers", "float32") if kinds == "f" else ("integers", "int64")
-        advice = f"save it as {dtype}: x.astype('{dtype}')"
-        if kinds == "f" and array.dtype.kind == "c":
-            advice = "write real parts, then imaginary parts: np.concatenate([v.real, v.imag], axis=1)"
+        is_complex = kinds == "f" and array.dtype.kind == "c"
+        halves = "write real parts, then imaginary parts: np.concatenate([v.real, v.imag], axis=1)"
+        advice = halves if is_complex else f"save it as {dtype}: x.astype('{dtype}')"
         raise StorageError(f"{path}: expected {expected}, found {array.dtype}; {advice}")
     if not array.flags.c_contiguous:
         raise StorageError(f"{path}: expected values row by row, found Fortran order; write np.ascontiguousarray(...)")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
-from pbgeval.errors import DataError, StorageError
+from pbgeval.errors import DataError, Faults, StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File, open_hdf5
@@ -53,10 +53,11 @@ class CandidateFile:
         shape = (self.num_edges, self.num_candidates[side])
         with open_hdf5(self.path) as file:
             ids_EK = _read_rows(file, side.label, shape, row_E)
-            if side in self.with_partition:
-                partitions_EK = _read_rows(file, f"{side.label}_partition", shape, row_E)
-            else:
-                partitions_EK = np.full_like(ids_EK, side.pick(*self.bucket))
+            partitions_EK = (
+                _read_rows(file, f"{side.label}_partition", shape, row_E)
+                if side in self.with_partition
+                else np.full_like(ids_EK, side.pick(*self.bucket))
+            )
         counts_T = np.array([len(partitions) for partitions in sizes], np.int64)
         sizes_TP = np.array([*zip_longest(*sizes, fillvalue=0)], np.int64).T
         partitions_EK[counts_T[type_E] == 1] = 0
@@ -98,13 +99,12 @@ def find_candidate_files(
     Raises:
         StorageError: a folder, file or dataset is missing, of another form, or not aligned with the edges.
     """
-    faults: list[str] = []
+    faults = Faults()
     found: list[dict[Bucket, CandidateFile]] = []
     for index, buckets in enumerate(edge_paths):
-        folder = candidate_path / str(index)
-        if len(edge_paths) == 1 and not folder.is_dir():
-            folder = candidate_path
-        elif not folder.is_dir():
+        has_own = (candidate_path / str(index)).is_dir()
+        folder = candidate_path / str(index) if has_own else candidate_path
+        if len(edge_paths) > 1 and not has_own:
             faults.append(
                 f"{candidate_path}: expected a folder of candidates per edge path, 0 to {len(edge_paths) - 1}, as"
                 f" edge_paths has {len(edge_paths)}, found no folder {index}; move the files of edge_paths[{index}]"
@@ -113,14 +113,11 @@ def find_candidate_files(
             continue
         files: dict[Bucket, CandidateFile] = {}
         for bucket, edges in buckets.items():
-            if edges.num_edges:
-                try:
+            with faults.noted(StorageError):
+                if edges.num_edges:
                     files[bucket] = _read_header(candidates_path(folder, bucket), edges, sides)
-                except StorageError as error:
-                    faults.extend(error.faults)
         found.append(files)
-    if faults:
-        raise StorageError(*faults)
+    faults.raise_any(StorageError)
     return tuple(found)
 
 
@@ -140,22 +137,23 @@ def _read_header(path: Path, edges: EdgeSource, sides: Sequence[Side]) -> Candid
             if partitions is not None:
                 with_partition.add(side)
                 if (found := _matrix_shape(partitions)) != shape:
-                    where = f"{path}: dataset {partitions.name}"
-                    raise StorageError(f"{where}: expected shape {shape} as {side.label}, found {found}")
+                    raise StorageError(
+                        f"{path}: dataset {partitions.name}: expected shape {shape} as {side.label}, found {found}"
+                    )
     return CandidateFile(path, edges.bucket, edges.num_edges, num_candidates, frozenset(with_partition))
 
 
 def _matrix_shape(dataset: Hdf5Dataset) -> tuple[int, int]:
-    shape, dtype = dataset.shape, dataset.dtype
-    if shape is None or len(shape) != 2:
-        fault = f"two dimensions (edges, candidates), found shape {shape}"
-    elif not shape[1]:
-        fault = f"at least one candidate per edge, found shape {shape}"
-    elif dtype.kind not in "iu":
-        fault = f"integers, found {one_line(dtype)}"
-    else:
-        return int(shape[0]), int(shape[1])
-    raise StorageError(f"{dataset.file.path}: dataset {dataset.name}: expected {fault}; write the file again")
+    shape, dtype = dataset.shape or (), dataset.dtype
+    for is_wrong, fault in (
+        (len(shape) != 2, f"two dimensions (edges, candidates), found shape {dataset.shape}"),
+        (shape[1:] == (0,), f"at least one candidate per edge, found shape {shape}"),
+        (dtype.kind not in "iu", f"integers, found {one_line(dtype)}"),
+    ):
+        if is_wrong:
+            where = f"{dataset.file.path}: dataset {dataset.name}"
+            raise StorageError(f"{where}: expected {fault}; write the file again")
+    return int(shape[0]), int(shape[1])
 
 
 def _read_rows(file: Hdf5File, name: str, shape: tuple[int, int], row_E: np.ndarray) -> np.ndarray:

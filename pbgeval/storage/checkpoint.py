@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pbgeval.errors import MismatchError, StorageError
+from pbgeval.errors import MismatchError, StorageError, raise_first
 from pbgeval.storage.arrays import ALIGNMENT_BYTES, MappedRows, NumberRows, Table, TensorRows
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
@@ -32,15 +32,17 @@ def read_checkpoint_version(checkpoint_path: Path) -> int:
     Raises:
         StorageError: the folder is missing, or the file does not hold a version.
     """
-    if not checkpoint_path.is_dir():
-        raise StorageError(f"{checkpoint_path}: no such folder; check checkpoint_path")
     path = checkpoint_path / "checkpoint_version.txt"
     text = (read_small_text(path) or "").strip()
-    if not text:
-        return 0
-    if not re.fullmatch("[0-9]{1,18}", text):
-        raise StorageError(f"{path}: expected a version such as 12, found {text[:40]!r}; write the version again")
-    return int(text)
+    raise_first(
+        StorageError,
+        (not checkpoint_path.is_dir(), f"{checkpoint_path}: no such folder; check checkpoint_path"),
+        (
+            text and not re.fullmatch("[0-9]{1,18}", text),
+            f"{path}: expected a version such as 12, found {text[:40]!r}; write the version again",
+        ),
+    )
+    return int(text or 0)
 
 
 def embedding_path(checkpoint_path: Path, entity_type: str, partition: int, version: int) -> Path:
@@ -69,13 +71,10 @@ class EmbeddingFile:
         Raises:
             StorageError: the file is gone, truncated, damaged, or no longer what its header was.
         """
-        shape = (self.num_rows, self.dimension)
         with open_hdf5_at(self.path, self.of) as file:
             dataset = self._checked_dataset(file)
-            if 0 in shape:
-                return torch.empty(shape, dtype=torch.float32)
             if self.is_mapped and self.of is None and dataset.offset is not None:
-                return MappedRows(self.path, dataset.offset, *shape).load()
+                return MappedRows(self.path, dataset.offset, self.num_rows, self.dimension).load()
             return self._read(dataset, 0, self.num_rows)
 
     def read_rows(self, start: int, stop: int) -> Tensor:
@@ -151,23 +150,26 @@ def open_embeddings(
     with open_hdf5_at(path, of) as file:
         file.check_format_version()
         dataset = file.require(_EMBEDDINGS)
-        shape, dtype = dataset.shape, dataset.dtype
+        shape, dtype = dataset.shape or (), dataset.dtype
         where = f"{file.path}: dataset {_EMBEDDINGS}: expected"
-        if shape is None or len(shape) != 2:
-            raise StorageError(f"{where} a row of {dimension} numbers per entity, found shape {shape}")
-        if dtype.kind != "f":
-            raise StorageError(
-                f"{where} floating-point numbers, found {one_line(dtype)}; write the file again as float32"
-            )
-    if shape[1] != dimension:
-        raise MismatchError(
-            f"{file.path}: the embeddings have dimension {shape[1]}, but the config says {dimension}; check dimension"
+        numbers = f"{where} floating-point numbers, found {one_line(dtype)}; write the file again as float32"
+        raise_first(
+            StorageError,
+            (len(shape) != 2, f"{where} a row of {dimension} numbers per entity, found shape {dataset.shape}"),
+            (dtype.kind != "f", numbers),
         )
-    if num_rows not in (None, shape[0]):
-        raise MismatchError(
+    raise_first(
+        MismatchError,
+        (
+            shape[1] != dimension,
+            f"{file.path}: the embeddings have dimension {shape[1]}, but the config says {dimension}; check dimension",
+        ),
+        (
+            num_rows not in (None, shape[0]),
             f"{file.path}: {shape[0]} embeddings, but entity_path has {num_rows} entities of type"
-            f" {one_line(entity_type)} in partition {partition}; check entity_path and checkpoint_path"
-        )
+            f" {one_line(entity_type)} in partition {partition}; check entity_path and checkpoint_path",
+        ),
+    )
     return EmbeddingFile(file.path, int(shape[0]), dimension, _is_mappable(dataset), of)
 
 
@@ -180,12 +182,9 @@ def _is_mappable(dataset: Hdf5Dataset) -> bool:
 def _missing(path: Path, names: Sequence[str], entity_type: str, partition: int, version: int) -> MismatchError:
     """Return the error for a missing file; it says what the folder holds instead."""
     pattern = re.compile(rf"embeddings_{re.escape(entity_type)}_{partition}\.v([0-9]+)\.h5")
-    versions = sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)
+    versions = [str(version) for version in sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)]
     found = listed([name for name in names if name.startswith("embeddings_")] or ["no embeddings"], 3)
-    fault = f"the checkpoint has {found}; check the names and num_partitions of entities"
-    if versions:
-        fault = (
-            f"the folder has version {listed([*map(str, versions)])} of it, but the checkpoint is version {version};"
-            " check checkpoint_version.txt"
-        )
+    of_version = f"the folder has version {listed(versions)} of it, but the checkpoint is version {version};"
+    none = f"the checkpoint has {found}; check the names and num_partitions of entities"
+    fault = f"{of_version} check checkpoint_version.txt" if versions else none
     return MismatchError(f"{path}: no such file; {fault}")

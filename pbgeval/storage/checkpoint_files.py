@@ -37,8 +37,7 @@ def write_embeddings(
     layout = {"embeddings": ColumnLayout(np.dtype(np.float32), row_shape=(rows.dimension,))}
     file = create_row_file(embedding_path(checkpoint_path, entity_type, partition, version), rows.num_rows, layout)
     for start in range(0, rows.num_rows, ROWS_AT_A_TIME):
-        stop = min(start + ROWS_AT_A_TIME, rows.num_rows)
-        file.write(start, {"embeddings": rows.read_rows(start, stop).numpy()})
+        file.write(start, {"embeddings": rows.read_rows(start, min(start + ROWS_AT_A_TIME, rows.num_rows)).numpy()})
     file.sync()
 
 
@@ -50,14 +49,19 @@ def write_model(
     Raises:
         OutputError: they cannot be written.
     """
-    datasets: dict[str, tuple[np.ndarray, dict[str, str]]] = {}
-    for (index, side), parameters in operators.items():
-        word = side.pick("lhs", "rhs")
-        for name, parameter in parameters.items():
-            stored, values = f"{name}s" if dynamic and name in _PLURAL else name, parameter.float().numpy()
-            key = {"state_dict_key": f"{word}_operators.{index}.{stored}"}
-            place = f"model/relations/{index}/operator/{word}/{stored}"
-            datasets[place] = (values, key)
+    stored = {name: f"{name}s" if dynamic else name for name in _PLURAL}
+    placed = [
+        (side.pick("lhs", "rhs"), index, stored.get(name, name), parameter.float().numpy())
+        for (index, side), parameters in operators.items()
+        for name, parameter in parameters.items()
+    ]
+    datasets = {
+        f"model/relations/{index}/operator/{word}/{name}": (
+            values,
+            {"state_dict_key": f"{word}_operators.{index}.{name}"},
+        )
+        for word, index, name, values in placed
+    }
     write_hdf5(model_path(checkpoint_path, version), {}, values=datasets, groups=("model",))
 
 

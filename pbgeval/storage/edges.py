@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pbgeval.errors import DataError, StorageError
+from pbgeval.errors import DataError, Faults, StorageError, raise_first
 from pbgeval.notation import Bucket
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
@@ -47,10 +47,10 @@ class PlainColumns:
     @classmethod
     def from_datasets(cls, file: Hdf5File, datasets: Sequence[Hdf5Dataset]) -> PlainColumns | None:
         """Return where datasets of an open file lie; None where one is not plain or HDF5 does not read by itself."""
-        plain = [dataset for dataset in datasets if dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows]
         columns = [
             (dataset.dtype, dataset.rows_per_chunk or dataset.num_rows, offsets)
-            for dataset in (plain if len(plain) == len(datasets) else ())
+            for dataset in datasets
+            if dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows
             if (offsets := dataset.piece_offsets()) is not None
         ]
         if file.stat is None or len(columns) < len(datasets):
@@ -152,8 +152,11 @@ class BucketFile:
                 _read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop)
                 for name in ("lhs", "rel", "rhs", *self.times)
             ]
-            weight = _column(file, "weight", _NUMBERS, self.num_edges) if self.has_weight else None
-            weights = None if weight is None else _read_range(weight, start, stop, torch.float64)
+            weights = (
+                _read_range(_column(file, "weight", _NUMBERS, self.num_edges), start, stop, torch.float64)
+                if self.has_weight
+                else None
+            )
             features = [
                 _read_features(file, prefix, start, stop, self.num_edges) if is_featurized else None
                 for prefix, is_featurized in (("lhsd", self.lhs_featurized), ("rhsd", self.rhs_featurized))
@@ -190,28 +193,23 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool
     try:
         names = sorted(os.listdir(edge_path) if folder is None else folder.objects)
     except OSError as error:
-        is_missing = isinstance(error, FileNotFoundError)
-        fault = "no such folder; check edge_paths" if is_missing else f"cannot read the folder: {one_line(error)}"
+        unreadable = f"cannot read the folder: {one_line(error)}"
+        fault = "no such folder; check edge_paths" if isinstance(error, FileNotFoundError) else unreadable
         raise StorageError(f"{edge_path}: {fault}") from error
     found = sorted(bucket for name in names if (bucket := bucket_of_name(name)) is not None)
-    beyond = [bucket for bucket in found if bucket.lhs >= num_lhs or bucket.rhs >= num_rhs]
+    beyond = [bucket_path(edge_path, of).name for of in found if of.lhs >= num_lhs or of.rhs >= num_rhs]
     expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
-    if beyond:
-        files = listed([bucket_path(edge_path, bucket).name for bucket in beyond])
-        raise StorageError(f"{edge_path}: expected only {expected}, found {files}; check num_partitions of entities")
-    if not found:
-        raise StorageError(f"{edge_path}: expected bucket files {expected}, found {listed(names)}; check edge_paths")
+    others = f"{edge_path}: expected only {expected}, found {listed(beyond)}; check num_partitions of entities"
+    none = f"{edge_path}: expected bucket files {expected}, found {listed(names)}; check edge_paths"
+    raise_first(StorageError, (beyond, others), (not found, none))
     buckets: dict[Bucket, BucketFile] = {}
-    faults: list[str] = []
+    faults = Faults()
     for bucket in found:
-        try:
-            path = bucket_path(edge_path, bucket)
+        path = bucket_path(edge_path, bucket)
+        with faults.noted(StorageError):
             of = None if folder is None else folder.in_place(path)
             buckets[bucket] = open_bucket(path, bucket, of, with_time=with_time)
-        except StorageError as error:
-            faults.extend(error.faults)
-    if faults:
-        raise StorageError(*faults)
+    faults.raise_any(StorageError)
     return buckets
 
 
@@ -230,7 +228,7 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None, *, w
         if has_weight:
             _column(file, "weight", _NUMBERS, num_edges)
         lhs_featurized, rhs_featurized = (_is_featurized(file, prefix, num_edges) for prefix in ("lhsd", "rhsd"))
-        is_plain = of is None and not (has_weight or lhs_featurized or rhs_featurized)
+        has_more = of is not None or has_weight or lhs_featurized or rhs_featurized
         return BucketFile(
             path,
             bucket,
@@ -239,7 +237,7 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None, *, w
             lhs_featurized,
             rhs_featurized,
             rows_per_chunk=max((column.rows_per_chunk or 1) if column.num_filters else 1 for column in columns),
-            plain=PlainColumns.from_datasets(file, columns) if is_plain else None,
+            plain=None if has_more else PlainColumns.from_datasets(file, columns),
             of=of,
             times=times,
         )
@@ -257,17 +255,16 @@ def _is_featurized(file: Hdf5File, prefix: str, num_edges: int) -> bool:
 def _column(file: Hdf5File, name: str, kinds: str, length: int | None = None) -> Hdf5Dataset:
     """Return a dataset that is one-dimensional, of one of numpy's `kinds`, and of the length given."""
     dataset = file.require(name)
-    shape, dtype = dataset.shape, dataset.dtype
-    if shape is None or len(shape) != 1:
-        fault = f"one dimension, found shape {shape}"
-    elif dtype.kind not in kinds:
-        fault = f"{'integers' if kinds == _INTEGERS else 'numbers'}, found {one_line(dtype)}"
-    elif length is not None and shape[0] != length:
-        reason = "one more than the edges" if name.endswith("_offsets") else "as many as rel"
-        fault = f"{length} rows ({reason}), found {shape[0]}"
-    else:
-        return dataset
-    raise StorageError(f"{file.path}: dataset {name}: expected {fault}; write the file again")
+    reason = "one more than the edges" if name.endswith("_offsets") else "as many as rel"
+    numbers = f"{'integers' if kinds == _INTEGERS else 'numbers'}, found {one_line(dataset.dtype)}"
+    for is_wrong, fault in (
+        (len(dataset.shape or ()) != 1, f"one dimension, found shape {dataset.shape}"),
+        (dataset.dtype.kind not in kinds, numbers),
+        (length not in (None, dataset.num_rows), f"{length} rows ({reason}), found {dataset.num_rows}"),
+    ):
+        if is_wrong:
+            raise StorageError(f"{file.path}: dataset {name}: expected {fault}; write the file again")
+    return dataset
 
 
 def _read_features(file: Hdf5File, prefix: str, start: int, stop: int, num_edges: int) -> FeatureLists:
@@ -376,8 +373,8 @@ class ArrayEdges:
         """
         array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
         _check_size(str(self.path), start, array_E3[start:stop])
-        columns = array_E3[start:stop].astype(np.int64).T
-        return _checked_block(self.path, start, [torch.from_numpy(np.ascontiguousarray(column)) for column in columns])
+        columns = map(np.ascontiguousarray, array_E3[start:stop].astype(np.int64).T)
+        return _checked_block(self.path, start, [*map(torch.from_numpy, columns)])
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the edges do."""
@@ -423,8 +420,7 @@ class Edges:
                 array_E3 = edges.detach().cpu().numpy() if isinstance(edges, Tensor) else np.asarray(edges)
                 if not array_E3.size:
                     array_E3 = np.empty((0, 4), np.int64)
-                has_time = _check_array(array_E3, name)
-                named[key][name] = ArrayEdges(Path(name), array_E3.shape[0], array_E3, has_time=has_time)
+                named[key][name] = ArrayEdges(Path(name), len(array_E3), array_E3, _check_array(array_E3, name))
         return named
 
 
@@ -448,10 +444,11 @@ def _check_array(array_E3: np.ndarray, label: str) -> bool:
     """Refuse what is no array of edges; return whether they have times."""
     if array_E3.ndim != 2 or array_E3.shape[1] not in (3, 4) or array_E3.dtype.kind not in _INTEGERS:
         kind, shape = array_E3.dtype.kind, array_E3.shape
-        advice = "; pass row ids, not names or a path" if kind in "USO" else ""
-        if len(shape) == 2 and shape[1] not in (3, 4) and shape[0] in (3, 4):
-            advice += "; transpose it: .T"
-        if kind == "f":
-            advice += "; if these are row ids, use .astype('int64')"
+        hints = (
+            (kind in "USO", "; pass row ids, not names or a path"),
+            (len(shape) == 2 and shape[1] not in (3, 4) and shape[0] in (3, 4), "; transpose it: .T"),
+            (kind == "f", "; if these are row ids, use .astype('int64')"),
+        )
+        advice = "".join(hint for is_meant, hint in hints if is_meant)
         raise DataError(f"{label}: expected {FORM}, got {array_E3.dtype} of shape {shape}{advice}")
     return bool(array_E3.shape[1] == 4)

@@ -16,7 +16,7 @@ from attrs import define, field
 
 from pbgeval.errors import StorageError
 from pbgeval.notation import distinct
-from pbgeval.storage.text import one_line, read_small_text
+from pbgeval.storage.text import one_line, read_small_text, unreadable
 
 _COUNT = re.compile(r"[0-9]{1,18}")  # fits int64
 
@@ -93,10 +93,8 @@ def _read_names(path: Path) -> list[str] | None:
     text = read_small_text(path)
     if text is None:
         return None
-    try:
+    with unreadable(path, "expected a JSON list of names, found", "", (ValueError, RecursionError)):
         names = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"{path}: expected a JSON list of names, found: {one_line(error)}") from error
     if not isinstance(names, list):
         raise StorageError(f"{path}: expected a JSON list of names, found a JSON {type(names).__name__}")
     for row, name in enumerate(names):
@@ -146,10 +144,11 @@ class EntityLabels:
         key = entity_type, partition
         if key not in self._kept:
             of_model = None if self.of_model is None else self.of_model(entity_type)
-            if of_model is not None:
-                names: list[str] | None = [*of_model]
-            else:
-                names = read_entity_names(self.entity_path, entity_type, partition, self.sizes[key])
+            names = (
+                read_entity_names(self.entity_path, entity_type, partition, self.sizes[key])
+                if of_model is None
+                else [*of_model]
+            )
             # JSON may hold lone surrogates, which are no UTF-8.
             self._kept[key] = names and [name.encode("utf-8", "backslashreplace").decode() for name in names]
         names = self._kept[key] = self._kept.pop(key)

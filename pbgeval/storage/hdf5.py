@@ -23,7 +23,7 @@ import attrs
 import h5py
 import numpy as np
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import StorageError, raise_first
 from pbgeval.storage.text import check_regular, listed, one_line
 from pbgeval.storage.writing import MAKE_ROOM, Check, new_file, output_faults, write_all
 
@@ -70,10 +70,10 @@ class Hdf5File:
         """
         found = self.attribute("format_version")
         expected = f"{self.path}: attribute format_version: expected {FORMAT_VERSION}"
-        if found is None:
-            raise StorageError(f"{expected}, found none; if PyTorch-BigGraph did not write the file, set the attribute")
-        if not isinstance(found, int | np.integer) or int(found) != FORMAT_VERSION:
-            raise StorageError(f"{expected}, found {one_line(found)}; write the file again in that format")
+        is_ours = isinstance(found, int | np.integer) and int(found) == FORMAT_VERSION
+        none = f"{expected}, found none; if PyTorch-BigGraph did not write the file, set the attribute"
+        other = f"{expected}, found {one_line(found)}; write the file again in that format"
+        raise_first(StorageError, (found is None, none), (not is_ours, other))
 
     def names(self) -> list[str]:
         """Return the names in the root group."""
@@ -86,8 +86,7 @@ class Hdf5File:
         Raises:
             StorageError: a link leads nowhere or out of the folder, or rows of the dataset are not stored.
         """
-        what = f"dataset {name}"
-        with _faults(self.path, what):
+        with _faults(self.path, f"dataset {name}"):
             item, file = self._follow(name)
             if not isinstance(item, h5py.Dataset):
                 return None
@@ -124,7 +123,7 @@ class Hdf5File:
         Raises:
             StorageError: as `find`, or a link leads to another group.
         """
-        names: list[tuple[str, bool]] = []  # and whether a link leads there
+        datasets: dict[str, Hdf5Dataset] = {}
         with _faults(self.path, f"group {group}"):
             found, file = self._follow(group)
             if not isinstance(found, h5py.Group):
@@ -137,18 +136,16 @@ class Hdf5File:
                     path = f"{place}/{step}"
                     is_linked = not isinstance(within.get(step, getlink=True), h5py.HardLink)
                     item = None if is_linked else within[step]
-                    if not isinstance(item, h5py.Group):
-                        names.append((path, is_linked))
-                    elif item.id not in seen:  # a hard link may lead back to a group above
-                        seen.add(item.id)
-                        pending.append((path, item))
-        datasets: dict[str, Hdf5Dataset] = {}
-        for path, is_linked in names:
-            dataset = file.find(path)
-            if dataset is not None:
-                datasets[path.removeprefix(f"{root}/")] = dataset
-            elif is_linked:
-                raise StorageError(f"{self.path}: {one_line(path)}: expected a link to a dataset, not to a group")
+                    if isinstance(item, h5py.Group):
+                        if item.id not in seen:  # a hard link may lead back to a group above
+                            seen.add(item.id)
+                            pending.append((path, item))
+                    elif (dataset := file.find(path)) is not None:
+                        datasets[path.removeprefix(f"{root}/")] = dataset
+                    elif is_linked:
+                        raise StorageError(
+                            f"{self.path}: {one_line(path)}: expected a link to a dataset, not to a group"
+                        )
         return datasets
 
     def _follow(self, name: str) -> tuple[object, Hdf5File]:
@@ -192,10 +189,8 @@ class Hdf5File:
 
     def check_inside(self, path: Path, what: str) -> None:
         """Refuse another file that is not in the folder of this one, unless the user says so."""
-        if os.environ.get(FOLLOW_VARIABLE) == "1":
-            return
-        folder = self.path.parent.resolve()
-        if not path.resolve().is_relative_to(folder):
+        may_leave = os.environ.get(FOLLOW_VARIABLE) == "1"
+        if not may_leave and not path.resolve().is_relative_to(self.path.parent.resolve()):
             raise StorageError(
                 f"{self.path}: {what}: a link to {one_line(path)}, outside the folder of the file;"
                 f" set {FOLLOW_VARIABLE}=1 to follow such links"
@@ -254,8 +249,8 @@ class Hdf5Dataset:
         """
         with self._faults():
             kind, properties = self._dataset.id.get_type(), self._dataset.id.get_create_plist()
-            may_convert = self.dtype.kind not in "iuf" or kind.get_size() <= 2  # bfloat16, for example
-            if not may_convert and kind != h5py.h5t.py_create(self.dtype, logical=True):
+            is_plain = self.dtype.kind in "iuf" and kind.get_size() > 2  # bfloat16, for example, is converted
+            if is_plain and kind != h5py.h5t.py_create(self.dtype, logical=True):
                 raise StorageError(f"{self._where}: a type of numbers that numpy does not have; write the file again")
             num_bytes = kind.get_size() * math.prod(self.shape or ())
             if self.shape is None or not num_bytes or properties.get_layout() == h5py.h5d.COMPACT:
@@ -286,17 +281,20 @@ class Hdf5Dataset:
         """Compare what is declared with the size of the file and with what it takes on the disk."""
         stat = self.file.stat
         size = int(self._dataset.file.id.get_filesize()) if stat is None else stat.st_size
-        if end > size:
-            raise StorageError(
-                f"{self._where}: expected a file of at least {end:,} bytes, found {size:,}; copy it or write it again"
-            )
         blocks = 0 if stat is None else stat.st_blocks  # some file systems do not count them
         on_disk = min(size, blocks * 512) if blocks else size
-        if num_bytes > _MAX_PACKED * on_disk + _SMALL_BYTES:
-            raise StorageError(
+        raise_first(
+            StorageError,
+            (
+                end > size,
+                f"{self._where}: expected a file of at least {end:,} bytes, found {size:,}; copy it or write it again",
+            ),
+            (
+                num_bytes > _MAX_PACKED * on_disk + _SMALL_BYTES,
                 f"{self._where}: {num_bytes:,} bytes of rows in a file that takes {on_disk:,} on the disk;"
-                " were they ever written?"
-            )
+                " were they ever written?",
+            ),
+        )
 
     def _check_sources(self) -> None:
         """Refuse virtual datasets of which a part is not stored anywhere."""
@@ -315,9 +313,10 @@ class Hdf5Dataset:
                     )
                 covered.select_hyperslab(start, count, stride, block, op=h5py.h5s.SELECT_OR)
             with ExitStack() as opened:
-                file = attrs.evolve(self.file, others=opened)
-                depth = self.file.depth + 1
-                found = file.other(source.file_name, f"dataset {self.name}", depth).require(source.dset_name)
+                of_source = attrs.evolve(self.file, others=opened).other(
+                    source.file_name, f"dataset {self.name}", self.file.depth + 1
+                )
+                found = of_source.require(source.dset_name)
             shape = found.shape or ()
             if source.src_space.get_select_type() == h5py.h5s.SEL_ALL:
                 covers = math.prod(shape) >= source.vspace.get_select_npoints()
@@ -329,8 +328,7 @@ class Hdf5Dataset:
                     f"{self._where}: expected a source of more rows in {one_line(place)}, found shape {found.shape};"
                     " write the file again"
                 )
-        total = math.prod(self.shape or ())
-        self._check_stored(total, covered.get_select_npoints(), "values")
+        self._check_stored(math.prod(self.shape or ()), covered.get_select_npoints(), "values")
 
     def _check_external(self, num_bytes: int) -> None:
         """Refuse files that are missing or too short: HDF5 fills them up."""
@@ -421,7 +419,6 @@ def write_hdf5(
         OutputError: it cannot be written (permissions, a full disk).
     """
     image = _SparseBytes()
-    offsets: dict[str, int] = {}
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)  # of room for rows: in one piece, and nothing is written
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -430,10 +427,13 @@ def write_hdf5(
             file.create_group(group, track_order=True)
         for name, (array, of_array) in values.items():
             file.create_dataset(name, data=array).attrs.update(of_array)
-        for name, layout in layouts.items():
-            shape = (num_rows, *(layout.row_shape or ()))
-            room = file.create_dataset(name, shape, layout.dtype, fillvalue=layout.fill, dcpl=properties.copy())
-            offsets[name] = room.id.get_offset() or 0
+        rooms = {
+            name: file.create_dataset(
+                name, (num_rows, *(of.row_shape or ())), of.dtype, fillvalue=of.fill, dcpl=properties.copy()
+            )
+            for name, of in layouts.items()
+        }
+        offsets = {name: int(room.id.get_offset() or 0) for name, room in rooms.items()}
         file.attrs.update({"format_version": FORMAT_VERSION, **attributes})
     with output_faults(path, advice=MAKE_ROOM):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -500,9 +500,8 @@ def _open_fault(status: os.stat_result | None, error: Exception) -> str:
     if type(error) in _NOT_READ:
         return _NOT_READ[type(error)]
     if "truncated file" in reason:
-        stored = re.search(r"stored_eof = (\d+)\)", reason)
-        end = "" if stored is None else f" of {stored[1]} bytes"
-        return f"expected a complete HDF5 file{end}, found a truncated one{size}; copy it or write it again"
+        stored = "".join(f" of {found} bytes" for found in re.findall(r"stored_eof = (\d+)\)", reason)[:1])
+        return f"expected a complete HDF5 file{stored}, found a truncated one{size}; copy it or write it again"
     if "file signature not found" in reason:
         return f"expected an HDF5 file, found another format{size}; check the path"
     return f"expected an HDF5 file that can be opened, found: {reason}; copy it or write it again"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import StorageError, raise_first
 from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoint_version
 from pbgeval.storage.edges import bucket_of_name, find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 from pbgeval.storage.hdf5 import open_hdf5
-from pbgeval.storage.text import did_you_mean, listed, partitions, plural
+from pbgeval.storage.text import did_you_mean, listed, partitions, plural, unreadable
 
 _EMBEDDINGS = re.compile(r"embeddings_(.+)_(0|[1-9][0-9]*)\.v([0-9]+)\.h5")
 _PART_OF_CHECKPOINT = re.compile(rf"checkpoint_version\.txt|{_EMBEDDINGS.pattern}")
@@ -39,11 +39,15 @@ def describe(path: Path) -> dict[str, Description]:
     Raises:
         StorageError: there is nothing of ours, or a file cannot be read.
     """
-    if not path.exists():
-        raise StorageError(f"{path}: no such file or folder{did_you_mean(path, os.path.exists)}")
-    if path.is_file() and path.suffix in _TEXT:
-        command = f"kgeval-dist import-graph --output graph --edges {path.stem}={path}"
-        raise StorageError(f"{path}: inspect describes imported edges; import this file first: {command}")
+    raise_first(
+        StorageError,
+        (not path.exists(), f"{path}: no such file or folder{did_you_mean(path, os.path.exists)}"),
+        (
+            path.is_file() and path.suffix in _TEXT,
+            f"{path}: inspect describes imported edges; import this file first: kgeval-dist import-graph --output graph"
+            f" --edges {path.stem}={path}",
+        ),
+    )
     names = _names(path) if path.is_dir() else ["another file"]
     for places in ([path], [path / name for name in names if (path / name).is_dir()]):
         described = {str(place): describer(place) for place in places if (describer := _describer(place)) is not None}
@@ -56,10 +60,8 @@ _EXPECTED = "a folder of edges or entities, a checkpoint, an edge file edges_LHS
 
 
 def _names(path: Path) -> list[str]:
-    try:
+    with unreadable(path, "cannot read the folder"):
         return sorted(os.listdir(path))
-    except OSError as error:
-        raise StorageError(f"{path}: cannot read the folder: {error.strerror or error}") from error
 
 
 def _describer(path: Path) -> Callable[[Path], Description] | None:
@@ -101,9 +103,8 @@ def _describe_bucket(path: Path) -> Description:
         ("features", _some([file.lhs_featurized or file.rhs_featurized])),
         ("bytes", _bytes([path])),
     ]
-    names = ["lhs", "rel", "rhs", *(["weight"] if file.has_weight else [])]
     with open_hdf5(path) as opened:
-        for name in names:
+        for name in ("lhs", "rel", "rhs", *(["weight"] if file.has_weight else [])):
             dataset = opened.require(name)
             chunks = dataset.rows_per_chunk
             layout = "not chunked" if chunks is None else f"stored in chunks of {plural(chunks, 'row')}"
@@ -116,22 +117,23 @@ def _describe_bucket(path: Path) -> Description:
             span = f"{min(bounds)} to {max(bounds)}" if bounds else "no rows"
             lines.append((name, f"{span}, {dataset.dtype}, {layout}"))
     block = file.read(0, min(_SHOWN_ROWS, file.num_edges))
-    columns = block.lhs.tolist(), block.rel.tolist(), block.rhs.tolist()
-    rows = [f"left {lhs}, relation {rel}, right {rhs}" for lhs, rel, rhs in zip(*columns, strict=True)]
-    return lines + [(f"row {number}", row) for number, row in enumerate(rows)]
+    columns = (column.tolist() for column in (block.lhs, block.rel, block.rhs))
+    rows = enumerate(zip(*columns, strict=True))
+    return lines + [(f"row {number}", "left {}, relation {}, right {}".format(*row)) for number, row in rows]
 
 
 def _describe_entities(path: Path) -> Description:
     sizes: dict[str, dict[int, int]] = {}
     for match in filter(None, map(_ENTITIES.fullmatch, _names(path))):
         sizes.setdefault(match[1], {})[int(match[2])] = read_entity_count(path, match[1], int(match[2])) or 0
-    lines = [("kind", "folder of entities")]
-    lines += [(f"type {name}", _parts(parts.values())) for name, parts in sorted(sizes.items())]
-    if (path / "dynamic_rel_count.txt").exists():
-        lines.append(("relations", f"{read_dynamic_relation_count(path):,}"))
-    named = [name for name in sizes if (path / f"entity_names_{name}_0.json").exists()]
-    lines.append(("names", ", ".join(sorted(named)) or "none"))
-    return lines
+    has_relations = (path / "dynamic_rel_count.txt").exists()
+    named = sorted(name for name in sizes if (path / f"entity_names_{name}_0.json").exists())
+    return [
+        ("kind", "folder of entities"),
+        *((f"type {name}", _parts(parts.values())) for name, parts in sorted(sizes.items())),
+        *([("relations", f"{read_dynamic_relation_count(path):,}")] if has_relations else []),
+        ("names", ", ".join(named) or "none"),
+    ]
 
 
 def _describe_checkpoint(path: Path) -> Description:
@@ -143,12 +145,13 @@ def _describe_checkpoint(path: Path) -> Description:
         shapes = [_shape(embedding_path(path, name, part, version)) for part in parts]
         kinds = sorted({f"dimension {dimension}, {dtype}" for _, dimension, dtype in shapes})
         lines.append((f"type {name}", f"{_parts([rows for rows, _, _ in shapes])}; {'; '.join(kinds)}"))
-    lines.append(("parameters", _parameters(model_path(path, version))))
     others = sorted({of_version for *_, of_version in found} - {version})
-    if others:
-        lines.append(("other versions", ", ".join(map(str, others))))
-    lines.append(("bytes", _bytes(path / name for name in _names(path) if name.endswith(f".v{version}.h5"))))
-    return lines
+    return [
+        *lines,
+        ("parameters", _parameters(model_path(path, version))),
+        *([("other versions", ", ".join(map(str, others)))] if others else []),
+        ("bytes", _bytes(path / name for name in _names(path) if name.endswith(f".v{version}.h5"))),
+    ]
 
 
 def _shape(path: Path) -> tuple[int, int, str]:

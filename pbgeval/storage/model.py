@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pbgeval.errors import DataError, MismatchError, StorageError
+from pbgeval.errors import DataError, Faults, MismatchError, StorageError
 from pbgeval.notation import Side
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
@@ -64,7 +64,7 @@ def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameter
         if datasets is None:
             raise StorageError(f"{path}: expected a group model, found {listed(file.names())}; check the path")
         parameters = ModelParameters(path=path, operators={}, global_embeddings={})
-        not_finite: list[str] = []
+        not_finite = Faults()
         for name, dataset in datasets.items():
             if dataset.dtype.kind != "f" or dataset.shape is None:
                 raise StorageError(
@@ -78,13 +78,12 @@ def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameter
             _file_away(parameters, name, dataset, value)
             wrong = torch.nonzero(~torch.isfinite(value))
             if len(wrong):
-                indices = listed([str(tuple(index)) for index in wrong[:3].tolist()])
                 not_finite.append(
                     f"{path}: dataset model/{one_line(name)}: expected finite numbers, found {len(wrong)} NaN or"
-                    f" infinite, first at {indices}; check whether training diverged"
+                    f" infinite, first at {listed([str(tuple(index)) for index in wrong[:3].tolist()])}; check whether"
+                    " training diverged"
                 )
-    if not_finite:
-        raise DataError(*not_finite)
+    not_finite.raise_any(DataError)
     return parameters
 
 
@@ -114,9 +113,9 @@ def operator_parameters(
     """
     operator = f"operator {operator_name} of relations[{relation_index}]"
     if model is None and expected:
-        file = expected_path or "model.v<version>.h5 of the checkpoint"
         raise StorageError(
-            f"{file}: no such file; {operator} needs its parameters; check checkpoint_version.txt, or copy it from "
+            f"{expected_path or 'model.v<version>.h5 of the checkpoint'}: no such file; {operator} needs its"
+            " parameters; check checkpoint_version.txt, or copy it from "
             "where the checkpoint was trained"
         )
     if model is None:
@@ -124,9 +123,9 @@ def operator_parameters(
     found = model.operators.get((relation_index, side), {})
     shapes = {name: tuple(parameter.shape) for name, parameter in found.items()}
     if shapes != {**expected}:
-        group = f"model/relations/{relation_index}/operator/{side.pick('lhs', 'rhs')}"
         raise MismatchError(
-            f"{model.path}: {group} has {_written(shapes)}, but {operator} needs {_written(expected)};"
+            f"{model.path}: model/relations/{relation_index}/operator/{side.pick('lhs', 'rhs')} has {_written(shapes)},"
+            f" but {operator} needs {_written(expected)};"
             " check operator, dimension and dynamic_relations"
         )
     return {name: found[name] for name in expected}
@@ -154,9 +153,8 @@ def global_embedding(model: ModelParameters | None, entity_type: str, dimension:
 def _file_away(parameters: ModelParameters, name: str, dataset: Hdf5Dataset, value: Tensor) -> None:
     """Put a value where its key says."""
     path = parameters.path
-    key = dataset.attribute(_KEY_ATTRIBUTE)
-    if isinstance(key, bytes):
-        key = key.decode("utf-8", "replace")
+    found = dataset.attribute(_KEY_ATTRIBUTE)
+    key = found.decode("utf-8", "replace") if isinstance(found, bytes) else found
     operator_pattern, global_pattern, text = (
         (_OPERATOR_PATH, _GLOBAL_PATH, name) if key is None else (_OPERATOR_KEY, _GLOBAL_KEY, str(key))
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from pbgeval.errors import EvalError, StorageError
+from pbgeval.errors import EvalError, StorageError, raise_first
 from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
 from pbgeval.storage.text import blocks_of, fingerprint, fingerprint_of, one_line, without_secrets
 from pbgeval.storage.writing import make_folder, write_new
@@ -80,11 +80,10 @@ def list_objects(url: str) -> dict[str, RemoteObject]:
     """
     with _located(url) as (system, path):
         found = system.ls(path, detail=True, refresh=True)
-    place = path.rstrip("/")
     objects = {
         str(info["name"]).rpartition("/")[2]: info
         for info in found
-        if info["type"] == "file" and str(info["name"]).rstrip("/") != place
+        if info["type"] == "file" and str(info["name"]).rstrip("/") != path.rstrip("/")
     }
     if not objects:
         raise StorageError(f"{url}: no objects below this prefix; check bucket and prefix")
@@ -123,8 +122,8 @@ def read_ranges(of: RemoteObject, ranges: Sequence[tuple[int, int]]) -> list[byt
         StorageError: it cannot be read, or is shorter than it was.
     """
     ranges = [(start, stop) for start, stop in ranges if start < stop]
-    starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
     with _located(of.url) as (system, path):
+        starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
         blocks: list[bytes] = system.cat_ranges([path] * len(ranges), starts, stops, on_error="raise")
     for (start, stop), block in zip(ranges, blocks, strict=True):
         if len(block) != stop - start:
@@ -278,10 +277,15 @@ def _located(url: str) -> Iterator[tuple[Any, str]]:
     with object_faults(url):
         from fsspec.core import url_to_fs  # here: only URLs need it
 
-        if url.startswith("file://") and not url.startswith("file:///"):
-            raise StorageError(f"{url}: expected an absolute path: file:///folder")
-        if url.startswith(("http://", "https://")):  # whose listings have neither sizes nor versions
-            raise StorageError(f"{without_secrets(url, url)}: copy it here; URLs are s3://, gs://, abfs:// or file:///")
+        is_http = url.startswith(("http://", "https://"))  # whose listings have neither sizes nor versions
+        raise_first(
+            StorageError,
+            (
+                url.startswith("file://") and not url.startswith("file:///"),
+                f"{url}: expected an absolute path: file:///folder",
+            ),
+            (is_http, f"{without_secrets(url, url)}: copy it here; URLs are s3://, gs://, abfs:// or file:///"),
+        )
         try:
             system, path = url_to_fs(url)
         except (ValueError, TypeError) as error:  # no such kind, or one that needs more than a URL

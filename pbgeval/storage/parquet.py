@@ -22,7 +22,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.text import check_regular, fingerprint, listed, one_line
+from pbgeval.storage.text import check_regular, fingerprint, listed, one_line, unreadable
 
 MAX_GROUP_BYTES = 512 << 20  # of the vectors of a group of rows, and of all that it holds
 MAX_FOOTER_BYTES = 64 << 20  # of what describes a file
@@ -69,8 +69,7 @@ class ParquetRows:
         return torch.from_numpy(rows)
 
     def fingerprint(self) -> str:
-        files = [fingerprint(path) for path in self.paths]
-        whole = f"{files} {self.columns} {self.first} {self.num_rows}"
+        whole = f"{[fingerprint(path) for path in self.paths]} {self.columns} {self.first} {self.num_rows}"
         return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
@@ -82,9 +81,9 @@ def parquet_files(path: Path, pattern: str = "*.parquet") -> tuple[Path, ...]:
     if not os.path.isdir(path):
         return (path,)
     names = [str(found.relative_to(path)) for found in path.glob(pattern)]
-    given = [name for name in names if not any(part[0] in "._" for part in name.split(os.sep))]
-    given.sort(key=lambda name: ([int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)], name))
-    return tuple(path / name for name in given)
+    given = (name for name in names if not any(part[0] in "._" for part in name.split(os.sep)))
+    parts_of = {name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)] for name in given}
+    return tuple(path / name for name in sorted(parts_of, key=lambda name: (parts_of[name], name)))
 
 
 def check_parts(folder: Path, paths: Sequence[Path]) -> None:
@@ -111,8 +110,8 @@ def check_parts(folder: Path, paths: Sequence[Path]) -> None:
     for (_, named), numbers in numbers_of.items():
         first = min(numbers)
         count = max(numbers) + 1 - first if named is None else named
-        is_whole = len(numbers) == count and sorted(numbers) == list(range(first, first + count))
-        if not is_whole and (named is not None or first in (0, 1)):
+        is_gapless = len(numbers) == count and sorted(numbers) == list(range(first, first + count))
+        if not is_gapless and (named is not None or first in (0, 1)):
             raise StorageError(
                 f"{folder}: expected {count} files by the numbers in names such as {paths[0].name}, found "
                 f"{len(numbers)}, or one twice; copy the missing ones"
@@ -192,15 +191,13 @@ def _opened(path: Path, names: str | None = None) -> Iterator[Any]:
         raise StorageError(
             f"{path}: pyarrow is required to read vectors from Parquet: pip install 'pbgeval[tables]'"
         ) from None
-    try:
+    # pyarrow raises OSError for what is damaged, too.
+    kinds = (OSError, pyarrow.ArrowException, MemoryError, OverflowError, ValueError)
+    with unreadable(path, "cannot read this Parquet file", "", kinds):
         check_regular(path)
         _check_footer(path)
         with pyarrow.parquet.ParquetFile(path, read_dictionary=[names] if names else None) as file:
             yield file
-    # pyarrow raises OSError for what is damaged, too.
-    except (OSError, pyarrow.ArrowException, MemoryError, OverflowError, ValueError) as error:
-        reason = one_line(getattr(error, "strerror", None) or error)
-        raise StorageError(f"{path}: cannot read this Parquet file: {reason}") from error
 
 
 def _check_footer(path: Path) -> None:
@@ -314,10 +311,8 @@ def _check_size(path: Path, number: int, group: Any) -> None:  # noqa: ANN401 - 
 
 def _state(path: Path) -> tuple[int, int, int, int]:
     """Return what changes when a file is written again."""
-    try:
+    with unreadable(path, "cannot open the file", "; check the path"):
         of = os.stat(path)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot open the file: {error.strerror}; check the path") from error
     return of.st_size, of.st_mtime_ns, of.st_ctime_ns, of.st_ino
 
 
@@ -343,8 +338,8 @@ def _decoded(
             lengths = list_value_length(batch.column(0)).to_numpy() if has_lists else np.empty(0)
             if (lengths != dimension).any() or sum(map(len, parts)) != batch.num_rows * dimension:
                 raise StorageError(f"{path}: row group {number}: expected vectors of {dimension} numbers, found others")
-            rows = np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)
             with np.errstate(over="ignore"):  # becomes infinite, and is refused as such
+                rows = np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)
                 values[at : at + batch.num_rows] = rows.reshape(batch.num_rows, dimension)
             at += batch.num_rows
         if at != group.num_rows:

@@ -66,8 +66,8 @@ class RowFile:
         Raises:
             StorageError: the file is gone, damaged, or no longer what it was.
         """
-        layouts = {name: self.layouts[name] for name in names}
-        rows = {name: np.empty((stop - start, *(of.row_shape or ())), of.dtype) for name, of in layouts.items()}
+        layouts = ((name, self.layouts[name]) for name in names)
+        rows = {name: np.empty((stop - start, *(of.row_shape or ())), of.dtype) for name, of in layouts}
         wanted = {name: values for name, values in rows.items() if values.size}
         if wanted:
             with open_hdf5(self.path) as file:
@@ -111,9 +111,7 @@ def create_row_file(
         OutputError: it cannot be written (permissions, a full disk).
     """
     offsets = write_hdf5(path, {"num_rows": num_rows, **attributes}, num_rows=num_rows, layouts=layouts, check=check)
-    made = {
-        name: ColumnLayout(layout.dtype, 0, layout.row_shape or (), offsets[name]) for name, layout in layouts.items()
-    }
+    made = {name: ColumnLayout(of.dtype, 0, of.row_shape or (), offsets[name]) for name, of in layouts.items()}
     return RowFile(path, num_rows, made)
 
 
@@ -245,8 +243,7 @@ def open_query_file(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -
     """
     path = query_path(folder, kind, path_index, bucket)
     with open_hdf5(path) as file:
-        names = file.names()
-        sides = tuple(side for side in Side if side.label in names)
+        sides = tuple(side for side in Side if side.label in file.names())
         if not sides:
             raise StorageError(f"{path}: no group head, tail or relation; check that kgeval-dist wrote this file")
         version, num_rows, digest = (_attribute(file, name) for name in ("format_version", "num_rows", "digest"))
@@ -265,6 +262,6 @@ def _of_sides(sides: Sequence[Side], columns: Mapping[str, ColumnLayout]) -> dic
 
 def find_ranks(folder: Path) -> list[tuple[int, Bucket]]:
     """Return (path index, bucket) of every file of counts in an output directory, in order."""
-    names = (path.relative_to(folder / "ranks").as_posix() for path in (folder / "ranks").glob("*/ranks_*_*.h5"))
-    matches = filter(None, map(_RANKS_FILE.fullmatch, names))
+    found = (path.relative_to(folder / "ranks").as_posix() for path in (folder / "ranks").glob("*/ranks_*_*.h5"))
+    matches = filter(None, map(_RANKS_FILE.fullmatch, found))
     return sorted((int(match[1]), Bucket(int(match[2]), int(match[3]))) for match in matches)

@@ -16,6 +16,7 @@ import stat
 import unicodedata
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -80,13 +81,24 @@ def read_small_text(path: Path) -> str | None:
     Raises:
         StorageError: it exists but cannot be read as UTF-8 text.
     """
-    try:
+    what = "cannot read this text file"
+    with (
+        unreadable(path, what, "; check the path", (OSError, UnicodeDecodeError)),
+        suppress(FileNotFoundError, NotADirectoryError),
+    ):
         return read_text(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise StorageError(f"{path}: cannot read this text file: {reason}; check the path") from error
+    return None
+
+
+@contextmanager
+def unreadable(
+    path: Path, what: str, advice: str = "", kinds: tuple[type[Exception], ...] = (OSError,)
+) -> Iterator[None]:
+    """Turn what the system says of an input, or an error of other kinds, into a `StorageError`."""
+    try:
+        yield
+    except kinds as error:
+        raise StorageError(f"{path}: {what}: {reason_of(error)}{advice}") from error
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -195,8 +207,8 @@ def _decoded(path: Path, number: int, data: bytes) -> Iterator[list[str]]:
         before = _split(whole.decode("utf-8")) if newline else []
         if before:
             yield before
-        found = data[error.start : error.start + 1].hex()
-        raise StorageError(f"{path}:{number + len(before)}: expected UTF-8 text, found byte 0x{found}") from error
+        place = f"{path}:{number + len(before)}"
+        raise StorageError(f"{place}: expected UTF-8 text, found byte 0x{data[error.start]:02x}") from error
 
 
 def _split(text: str) -> list[str]:
@@ -205,11 +217,14 @@ def _split(text: str) -> list[str]:
 
 
 def _unreadable(path: Path, number: int, error: BaseException) -> StorageError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    if isinstance(error, FileNotFoundError):
-        reason = f"{reason}{did_you_mean(path, os.path.isfile)}"
+    hint = did_you_mean(path, os.path.isfile) if isinstance(error, FileNotFoundError) else ""
     where = f"{path}:{number}" if number > 1 else f"{path}"
-    return StorageError(f"{where}: cannot read this text file: {reason}")
+    return StorageError(f"{where}: cannot read this text file: {reason_of(error)}{hint}")
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what the system says of an error, without the path again; of others, their text on one line."""
+    return getattr(error, "strerror", None) or one_line(error)
 
 
 def _walk_zstd(file: BinaryIO) -> None:

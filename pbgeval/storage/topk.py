@@ -65,8 +65,7 @@ def _pieces(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary) -> Itera
     (k,) = topk.rows.layouts[f"{topk.sides[0].label}/entity"].row_shape or (1,)
     rows_at_a_time = max(1, _CELLS_AT_A_TIME // (k * len(topk.sides)))
     for start in range(0, topk.num_edges, rows_at_a_time):
-        stop = min(start + rows_at_a_time, topk.num_edges)
-        yield "".join(_lines(topk, edges, vocabulary, start, stop))
+        yield "".join(_lines(topk, edges, vocabulary, start, min(start + rows_at_a_time, topk.num_edges)))
 
 
 def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: int, stop: int) -> Iterator[str]:

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -64,11 +64,9 @@ def output_faults(path: Path, purpose: str = "write this file", advice: str = ""
         raise OutputError(f"{path}: cannot {purpose}: {error.strerror or error}{advice}") from error
 
 
-@contextmanager
-def opened(path: Path, flags: int) -> Iterator[int]:
-    """Open a file by `system`; yield its descriptor."""
-    with _closed(system.open(path, flags | os.O_WRONLY)) as descriptor:
-        yield descriptor
+def opened(path: Path, flags: int) -> AbstractContextManager[int]:
+    """Open a file by `system`; the context is its descriptor, which is closed at the end."""
+    return _closed(system.open(path, flags | os.O_WRONLY))
 
 
 @contextmanager
@@ -205,12 +203,11 @@ def private_folder(path: Path, siblings: str) -> Iterator[bool]:
     """
     for other in path.parent.glob(siblings):
         descriptor = _open_own_folder(other)
-        if descriptor is None:
-            continue
-        with _closed(descriptor), suppress(OSError):  # somebody uses it, or this file system cannot tell
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.listdir(descriptor):  # an empty one may just be in the making, and stays
-                shutil.rmtree(other, ignore_errors=True)
+        if descriptor is not None:
+            with _closed(descriptor), suppress(OSError):  # somebody uses it, or this file system cannot tell
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.listdir(descriptor):  # an empty one may just be in the making, and stays
+                    shutil.rmtree(other, ignore_errors=True)
     with ExitStack() as at_end:
         with output_faults(path, "make this folder"):
             made = False
@@ -329,8 +326,11 @@ def remove_scratch(folder: Path) -> None:
     """
     if folder.is_symlink() or not folder.is_dir():
         return
-    scratch_folders = [path for path in folder.iterdir() if _SCRATCH_NAME.fullmatch(path.name) and path.is_dir()]
-    for scratch in [path for path in scratch_folders if path.suffix != _REMOVED and not path.is_symlink()]:
+    for scratch in [
+        path
+        for path in folder.iterdir()
+        if _SCRATCH_NAME.fullmatch(path.name) and path.suffix != _REMOVED and path.is_dir() and not path.is_symlink()
+    ]:
         with suppress(FileNotFoundError):  # somebody else was faster
             scratch.rename(scratch.with_name(scratch.name + _REMOVED))
     for removed in folder.glob(f"*{_REMOVED}"):
