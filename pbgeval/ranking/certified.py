@@ -171,8 +171,7 @@ def count_certified_compiled(
     if not blocks.is_worth_it(candidates.rows_NL.device, num_cells):
         return None
     rows_CL = candidates.rows_NL
-    is_worth_a_try = bfloat16.num_given_up <= 2 + bfloat16.num_blocks // 2
-    if is_worth_a_try and blocks.multiplies_bfloat16():
+    if bfloat16.num_given_up <= 2 + bfloat16.num_blocks // 2 and blocks.multiplies_bfloat16():
         operands = operands_of(queries.prepared, candidates, in_bfloat16=True)
         if operands is not None:
             counts = _counted(queries, rows_CL, operands, own_Q, known, int(num_cells * MAX_OPEN_SHARE) + 1)
@@ -280,12 +279,11 @@ class CertifiedChunks:
         query_QL = query_BQL.flatten(0, 1)
         true = CertifiedTrue.from_pairs(comparator, query_QL, true_QL)
         row_Q = torch.arange(len(query_QL), device=query_QL.device)
-        first_Q = row_Q // query_BQL.shape[1] * candidate_BCL.shape[1]
         return cls(
             FastScores(fast.scores_KC.flatten(0, 1), fast.offset_K.flatten(), fast.error_K.flatten()),
             CertifiedQueries(comparator, PreparedRows(comparator, query_QL, of_queries=True), row_Q, true),
             candidate_BCL.flatten(0, 1),
-            first_Q,
+            row_Q // query_BQL.shape[1] * candidate_BCL.shape[1],
         )
 
     def count(self, own_Q: Tensor, known: CellIndex, excluded: CellIndex) -> QueryCounts:

@@ -199,8 +199,7 @@ class TopCandidates:
             is_other = ~self.is_answer(first_key + known_row, numbers_C[known_column])
             out = known_row[is_other], known_column[is_other]
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
-        floor_K = self.score_Kk[first_key : first_key + num_keys, -1]
-        row, column, score = passing_cells(scores_KC, floor_K, self.k, out)
+        row, column, score = passing_cells(scores_KC, self.score_Kk[first_key : first_key + num_keys, -1], self.k, out)
         is_known = np.isin(row * num_columns + column, known_row * num_columns + known_column)
         self.merge(row + first_key, score, numbers_C[column], is_known)
 
@@ -388,8 +387,7 @@ class ContestState:
         """Yield (query in the block, number) of what a time-aware filter leaves out, but for true entities."""
         assert self.in_time_Q is not None, "there is such a filter"
         competing = self.competing.numbers(block.relation)
-        lists = in_time.lists(self.in_time_Q[block.first : block.stop])
-        for query, at in positions_of_lists(*lists, at_a_time):
+        for query, at in positions_of_lists(*in_time.lists(self.in_time_Q[block.first : block.stop]), at_a_time):
             number = in_time.number_P[at]
             counts = number != self.queries.true_Q[block.first + query]
             if competing is not None:
@@ -413,20 +411,18 @@ class ContestState:
         queries = self.queries
         start, end = share
         borders = start + np.flatnonzero(np.diff(queries.schema_K[start:end], prepend=-1, append=-1))
-        runs = (
+        for first, stop in (
             (at, min(at + KEYS_AT_A_TIME, last))
             for begin, last in pairwise(borders.tolist())
             for at in range(begin, last, KEYS_AT_A_TIME)
-        )
-        for first, stop in runs:  # of one schema each
+        ):  # of one schema each
             schema = int(queries.schema_K[first])
             known_K = queries.known_K[first:stop]
             scorer = queries.contest.scorers[schema]
             known_side = self.hidden.other
             rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
             try:
-                known_KD = self.source.vectors(scorer, known_side, known_K)
-                prepared_KD = queries.contest.queries(schema, known_KD, rel_K)
+                prepared_KD = queries.contest.queries(schema, self.source.vectors(scorer, known_side, known_K), rel_K)
             except UnrankableRowsError as error:
                 row = error.rows[0]
                 edge = int(queries.edge_Q[np.searchsorted(queries.key_Q, first + row)])

@@ -53,8 +53,7 @@ def count(
     own_Q = torch.full_like(row_Q, -1) if own_Q is None else own_Q.to(device)
     if _is_worth_compiling(scores_KC, num_queries):
         return _count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
-    num_competitors_Q = torch.full_like(row_Q, num_candidates)
-    raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), num_competitors_Q)
+    raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), torch.full_like(row_Q, num_candidates))
     for query, column in (own_cells(own_Q, num_candidates), *([] if excluded is None else [excluded])):
         query, column = query.to(device), column.to(device)
         raw = raw - count_cells(scores_KC[row_Q[query], column], query, high_Q, low_Q)
@@ -124,8 +123,7 @@ def expand_by_row(row_Q: Tensor, row_P: Tensor) -> tuple[Tensor, Tensor]:
     entries_Q = entries_R[row_Q]
     query = torch.repeat_interleave(torch.arange(row_Q.numel(), device=row_Q.device), entries_Q)
     before_Q = entries_Q.cumsum(0) - entries_Q
-    entry = torch.arange(query.numel(), device=row_Q.device) + (first_R[row_Q] - before_Q)[query]
-    return query, entry
+    return query, torch.arange(query.numel(), device=row_Q.device) + (first_R[row_Q] - before_Q)[query]
 
 
 def own_cells(own_Q: Tensor, num_columns: int) -> CellIndex:
@@ -190,7 +188,6 @@ def _count_compiled(
     length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
     counts_6Q = np.zeros((6, row_Q.numel()), np.int64)
     known_start_R, known_P = by_row(known, num_rows, num_columns)
-    known_score_P = np.empty(known_P.size, queries[0].numpy().dtype)
     count_rows(
         scores_KC.as_strided((length,), (1,)).numpy(),  # the memory of the block, from its first to its last score
         scores_KC.stride(0),
@@ -198,7 +195,7 @@ def _count_compiled(
         row_Q.contiguous().numpy(),
         tuple(of_query.contiguous().numpy() for of_query in queries),
         by_row(excluded, row_Q.numel(), num_columns),
-        (known_start_R, known_P, known_score_P),
+        (known_start_R, known_P, np.empty(known_P.size, queries[0].numpy().dtype)),
         counts_6Q,
     )
     return QueryCounts.of_rows(torch.from_numpy(counts_6Q))

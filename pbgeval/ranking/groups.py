@@ -209,8 +209,7 @@ def _featurized_side(
                 f"{where}, row {start + row}: expected features in 0..{table.num_rows - 1} ({table.label}), got {found}"
             )
         ids_E[row] = identities.setdefault(listed, len(identities))
-    lengths = [len(listed) for listed in identities]
-    offsets_U = torch.tensor([0, *lengths]).cumsum(0)
+    offsets_U = torch.tensor([0, *[len(listed) for listed in identities]]).cumsum(0)
     flat = torch.tensor([feature for listed in identities for feature in listed], dtype=torch.int64)
     return GroupSide(ids_E, table, dtype, table.rows_of_features(offsets_U, flat, dtype))
 

@@ -185,8 +185,7 @@ def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     if last - first + 1 == sorted_numbers.size:  # none is left out, so nothing need be searched for
         return np.where((wanted >= first) & (wanted <= last), wanted - first, np.int64(-(1 << 62)))
     at = np.searchsorted(sorted_numbers, wanted)
-    found = sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted
-    return np.where(found, at, np.int64(-(1 << 62)))
+    return np.where(sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted, at, np.int64(-(1 << 62)))
 
 
 @frozen(eq=False)
@@ -278,8 +277,7 @@ class PairStore:
         if key_P.min() < 0 or key_P.max() >= _MOST:
             raise ValueError(f"expected keys 0 to 2^31 - 1, found {key_P.min()} to {key_P.max()}")
         # Relations are no entities: all of them lie in slot 0, each in the row of its id.
-        by_slot = [(0, slice(None))] if hidden is Side.REL else _rows_by_slot(self._numbering, answer_P)
-        for slot, rows in by_slot:
+        for slot, rows in [(0, slice(None))] if hidden is Side.REL else _rows_by_slot(self._numbering, answer_P):
             row_P, key_in_slot_P = answer_P[rows] - self._numbering.range_of_slot(slot)[0], key_P[rows]
             if row_P.max() >= _MOST:
                 raise ValueError(f"slot {slot}: expected rows 0 to 2^31 - 1, found {row_P.max()}")
@@ -371,10 +369,8 @@ class FilterKeys:
             return index_E
         assert edges.time_n is not None, "the config asks for times"
         place_E = positions(self.times_U, edges.time_n)
-        is_known_E = (index_E >= 0) & (place_E >= 0)
-        code_E = np.where(is_known_E, index_E * len(self.times_U) + place_E, -1)
-        at_E: np.ndarray = np.maximum(positions(self.codes_T, code_E), -1)
-        return at_E
+        code_E = np.where((index_E >= 0) & (place_E >= 0), index_E * len(self.times_U) + place_E, -1)
+        return np.asarray(np.maximum(positions(self.codes_T, code_E), -1))
 
     def pairs(
         self, key_P: np.ndarray, answer_P: np.ndarray, time_P: np.ndarray | None
@@ -484,5 +480,4 @@ def repeated_keys(hidden: Side, blocks: Iterable[EdgeColumns], num_entities: int
 
 def key_frequency(repeated: CodeCounts, hidden: Side, edges: EdgeColumns, num_entities: int) -> np.ndarray:
     """Return how many evaluated edges have the key of each of these evaluated edges, int64 (E,)."""
-    counts_E: np.ndarray = np.maximum(repeated.of(key_codes(*edges.key(hidden), num_entities)), 1)
-    return counts_E
+    return np.asarray(np.maximum(repeated.of(key_codes(*edges.key(hidden), num_entities)), 1))

@@ -104,8 +104,7 @@ class ContestQueries:
     @property
     def edge_of_keys(self) -> np.ndarray:
         """The edge of the first query of each key."""
-        edge_K: np.ndarray = self.edge_Q[np.diff(self.key_Q, prepend=-1) != 0]
-        return edge_K
+        return np.asarray(self.edge_Q[np.diff(self.key_Q, prepend=-1) != 0])
 
 
 def contest_queries(

@@ -283,8 +283,7 @@ def _duplicates_tie(
         return none
     first = np.flatnonzero(np.diff(query, prepend=-1))  # of each query's
     first_query, first_column = (torch.from_numpy(index[first]).to(work.device) for index in (query, column))
-    candidate_PD = work.prepared_CD[first_column]
-    score_P = work.state.paired_scores(rows.query_KD[rows.row_Q[first_query]], candidate_PD)
+    score_P = work.state.paired_scores(rows.query_KD[rows.row_Q[first_query]], work.prepared_CD[first_column])
     is_duplicate_Q = torch.zeros_like(true_Q, dtype=torch.bool)
     is_duplicate_Q[first_query] = score_P == kernel_Q[first_query]
     is_known = np.zeros(query.shape, bool)
@@ -535,8 +534,7 @@ def rank_given(
         if first == stop:
             continue
         true = _BlockTrue.read(state, block, table.device)
-        scored = _scored_cells(state, table, first_number, block, cells, true.query_KD)
-        for query, number, row, pairs in scored:
+        for query, number, row, pairs in _scored_cells(state, table, first_number, block, cells, true.query_KD):
             local = torch.from_numpy(query - block.first).to(table.device)
             better, tied = true.compare(local, row, pairs, torch.arange(row.numel(), device=row.device))
             is_known = _are_known(state, known, query, number)
@@ -544,8 +542,7 @@ def rank_given(
             if in_time is not None and state.in_time_Q is not None:
                 counted.append(in_time.are_known(state.in_time_Q[query], number))
             masks = (torch.from_numpy(of).to(table.device) for of in counted)
-            parts = (_counts(local, better, tied, of, block.stop - block.first) for of in masks)
-            state.add(block, QueryCounts(*parts))
+            state.add(block, QueryCounts(*(_counts(local, better, tied, of, block.stop - block.first) for of in masks)))
             if state.sample is None:
                 state.result.scores.add(query, pairs[1], is_known)
     if state.sample is not None:

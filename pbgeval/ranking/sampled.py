@@ -141,8 +141,7 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     relations, relation_of_Q = np.unique(rel_Q if by_relation else np.full_like(rel_Q, -1), return_inverse=True)
     allowed = [group.allowed_rows(hidden, relation) for relation in relations.tolist()]
     num_rows = group.side(hidden).table.num_rows
-    num_allowed = np.array([num_rows if rows is None else len(rows) for rows in allowed], np.int64)
-    all_Q = num_allowed[relation_of_Q] - 1
+    all_Q = np.array([num_rows if rows is None else len(rows) for rows in allowed], np.int64)[relation_of_Q] - 1
     known_Q = np.zeros_like(all_Q)
     if known is not None:
         # Each key's answers are counted once, however many queries it has; then a query's own is taken off.
@@ -519,14 +518,13 @@ def _tally(part: ChunkPart, candidates: CandidateList, first_chunk: int, tally: 
         first = first_chunk * part.rows_BQ.shape[1]
         drawn_3Q = candidates.drawn_3Q[:, first : first + rows_Q.numel()][:, kept]
     num_kept = rows_Q[kept].numel()
-    topped_up = part.block.num_topped_up > 0 and candidates.num_draws > 0
     tally.add_queries(
         rows_Q[kept],
         counts.select(kept),
         loss_Q=None if loss_Q is None else loss_Q[kept],
         drawn_3Q=drawn_3Q,
         num_outside=rows_Q.numel() - num_kept,
-        num_short_lists=num_kept if topped_up else 0,
+        num_short_lists=num_kept if part.block.num_topped_up > 0 and candidates.num_draws > 0 else 0,
         num_excluded=int(part.num_copies_Q[kept].sum()),
     )
     tally.add_true_scores(true_Q[part.true_is_sampled_Q.to(true_Q.device)], rows_Q[part.true_is_sampled_Q])

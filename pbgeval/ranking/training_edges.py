@@ -113,8 +113,7 @@ class SlotCounts:
 
     def relation_frequency(self) -> np.ndarray:
         """Return the number of training edges of each relation, int64 (R,)."""
-        frequency_R: np.ndarray = self.edges_SR[Side.LHS.value]
-        return frequency_R
+        return np.asarray(self.edges_SR[Side.LHS.value])
 
     def cardinality_classes(self) -> np.ndarray:
         """Return the cardinality of each relation, an index in `CARDINALITIES`, int64 (R,).
@@ -161,8 +160,7 @@ def class_limits(frequencies: CodeCounts) -> np.ndarray:
     num_below = np.cumsum(frequencies.counts) - frequencies.counts  # items that occur less often
     first = np.searchsorted(num_below, frequencies.counts.sum() * np.arange(1, 4) // 4)
     beyond = np.iinfo(np.int64).max  # of a quarter that is empty because the one before reaches over it
-    limits: np.ndarray = np.append(frequencies.codes, beyond)[first]
-    return limits
+    return np.asarray(np.append(frequencies.codes, beyond)[first])
 
 
 def frequency_classes(limits: np.ndarray, frequencies: np.ndarray) -> np.ndarray:

@@ -47,8 +47,7 @@ class GainLevels:
         """Return the score below which nobody counts for consecutive keys, float64; -inf where anybody may."""
         count_Kk = self.count_Kk[first:stop]
         last_K = np.maximum((count_Kk > 0).sum(1) - 1, 0)
-        floor_K = self.score_Kk[first:stop][np.arange(stop - first), last_K]
-        return np.where(count_Kk.sum(1) >= self.k, floor_K, -np.inf)
+        return np.where(count_Kk.sum(1) >= self.k, self.score_Kk[first:stop][np.arange(stop - first), last_K], -np.inf)
 
     def merge(self, key: np.ndarray, score: np.ndarray, count: np.ndarray, gain_nG: np.ndarray) -> None:
         """Let further candidates count, or levels of them: (key, score, how many, sums of gains) each."""
@@ -107,8 +106,7 @@ class TypeEntities:
         """Return the gain at each distance in fixed point, int64 (max_depth + 1, G)."""
         distance_H = np.arange(self.taxonomy.max_depth + 1)
         gain_HG = np.stack([self.taxonomy.gains(distance_H, gain) for gain in GAINS], axis=1)
-        fixed_HG: np.ndarray = np.rint(gain_HG * 2.0**FRACTION_BITS).astype(np.int64)
-        return fixed_HG
+        return np.asarray(np.rint(gain_HG * 2.0**FRACTION_BITS).astype(np.int64))
 
 
 @frozen(eq=False)
@@ -156,8 +154,7 @@ class TypeTruth:
     def code_n(self) -> np.ndarray:
         """Row of `key_L` x `num_entities` + entity of `true_n`, int64, ascending."""
         row_n: np.ndarray = np.repeat(np.arange(self.num_keys), self.stop_L - self.first_L)
-        code_n: np.ndarray = row_n * self.num_entities + self.true_n
-        return code_n
+        return np.asarray(row_n * self.num_entities + self.true_n)
 
     @cached_property
     def _pairs(self) -> TypePairs:
@@ -168,8 +165,7 @@ class TypeTruth:
         num_true_P = (self.stop_L - self.first_L)[row_P]  # at least one: keys come from edges
         starts_P = np.cumsum(num_true_P) - num_true_P
         true_m = np.repeat(self.first_L[row_P] - starts_P, num_true_P) + np.arange(num_true_P.sum())
-        type_m = np.repeat(self.entities.types(number_P), num_true_P)
-        distance_m = self._pairs.distances(self.type_n[true_m], type_m)
+        distance_m = self._pairs.distances(self.type_n[true_m], np.repeat(self.entities.types(number_P), num_true_P))
         farther = self.entities.taxonomy.max_depth + 1
         if not row_P.size:
             return np.empty(0, np.int64)
@@ -269,8 +265,7 @@ class TypeGains:
         out: tuple[np.ndarray, np.ndarray],
     ) -> None:
         """Let all candidates but some cells compete for places."""
-        floor_L = levels.floor(first, first + scores_LC.shape[0])
-        row, column, score = passing_cells(scores_LC, floor_L, self.k, out)
+        row, column, score = passing_cells(scores_LC, levels.floor(first, first + scores_LC.shape[0]), self.k, out)
         distance = self.truth.distances(first + row, numbers_C[column])
         # One zero, not two.
         levels.merge(first + row, score + 0.0, np.ones(row.size, np.int64), self._gain_HG[distance])

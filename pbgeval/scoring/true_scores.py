@@ -95,8 +95,7 @@ def row_hashes(prepared_ND: Tensor) -> Tensor:
     """
     if prepared_ND.dtype is torch.float32 and prepared_ND.shape[1] % 2:
         prepared_ND = F.pad(prepared_ND, (0, 1))
-    words_per_row = prepared_ND.shape[1] * prepared_ND.element_size() // 8
-    multiplier_W = _multipliers(words_per_row).to(prepared_ND.device)
+    multiplier_W = _multipliers(prepared_ND.shape[1] * prepared_ND.element_size() // 8).to(prepared_ND.device)
     hash_N = torch.empty(prepared_ND.shape[0], dtype=torch.int64, device=prepared_ND.device)
     step = max(len(hash_N), 1) if prepared_ND.is_cuda else ROWS_AT_A_TIME
     for start in range(0, len(hash_N), step):

@@ -189,12 +189,11 @@ class PairedSums:
         value_SMU = np.stack([summed(side.value_ME[:, order], starts) for side in edges.sides])
         change_MU: np.ndarray = change_SMU.sum(0).astype(np.float64)
         size_float_SU: np.ndarray = size_SU.astype(np.float64)
-        has_queries_U = np.logical_or.reduce(size_SU > 0, axis=0)
         for name, values in {
             "num_S": size_SU,
             "value_SM": value_SMU,
             "change_SM": change_SMU,
-            "num_units": np.asarray(has_queries_U, np.float64),
+            "num_units": np.asarray(np.logical_or.reduce(size_SU > 0, axis=0), np.float64),
             "square_M": change_MU * change_MU,
             "size_SS": size_float_SU[:, None] * size_float_SU[None],
             "size_change_SM": size_float_SU[:, None] * change_MU[None],

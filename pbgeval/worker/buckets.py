@@ -142,8 +142,7 @@ class InterimReport:
             groups = self._record.headline
             auc = AucSample(all_true=work.protocol.auc.true_rate >= 1, all_competing=work.protocol.auc.exact)
             pools = SortedPools.from_groups(groups, auc)
-            with_loss = config.compute_loss
-            summary = summarise(groups, pools, work.protocol.sides, config.selection, with_loss=with_loss)
+            summary = summarise(groups, pools, work.protocol.sides, config.selection, with_loss=config.compute_loss)
             facts = {
                 "filter": "filtered" if work.protocol.filtered else "raw",
                 "headline": config.headline,

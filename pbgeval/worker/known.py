@@ -81,8 +81,7 @@ def _join(
 
 
 def _known_blocks(context: WorkerContext, known_rows: int) -> Iterator[EdgeColumns]:
-    parts = shares_of_files(_known_files(context), context.team, known_rows)
-    return numbered_blocks(context.numberer, parts)
+    return numbered_blocks(context.numberer, shares_of_files(_known_files(context), context.team, known_rows))
 
 
 def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> CandidateSets:

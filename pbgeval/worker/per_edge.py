@@ -87,8 +87,7 @@ class PerEdgeFiles:
         config, inputs = context.inputs.config, context.inputs
         sizes = {key: file.num_rows for key, file in inputs.embeddings.items()}
         num_partitions = {name: config.entities[name].num_partitions for name in config.used_entity_types}
-        names_rows = {*num_partitions.values()} == {1}
-        model = inputs.model if names_rows and isinstance(inputs.model, EmbeddingModel) else None
+        model = inputs.model if {*num_partitions.values()} == {1} and isinstance(inputs.model, EmbeddingModel) else None
         vocabulary = Vocabulary(
             EntityLabels(Path(config.entity_path), sizes, of_model=None if model is None else model.entity_names),
             relation_labels(config, inputs.num_relations),

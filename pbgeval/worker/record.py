@@ -35,8 +35,7 @@ class RowTable:
 
     def gather(self, team: Team) -> None:
         """Move what all workers have added to worker 0."""
-        parts = team.gather(torch.from_numpy(self.pack()))
-        self._rows = [part.numpy().reshape(-1, self.NUM_COLUMNS) for part in parts]
+        self._rows = [part.numpy().reshape(-1, self.NUM_COLUMNS) for part in team.gather(torch.from_numpy(self.pack()))]
 
     def pack(self) -> np.ndarray:
         """Return all rows as one array of int64 (n,)."""
@@ -203,6 +202,5 @@ def add_side(
     files.write_counts(key, row_Q, result.counts)
     cluster_Q = context.evaluated.clusters(key.path_index, key.bucket, row_Q)
     if cluster_Q is not None:
-        codes_Q = context.numberer.key_codes(key.side, edges)
-        record.sample.add(key, cluster_Q, codes_Q, record.headline_counts(result))
+        record.sample.add(key, cluster_Q, context.numberer.key_codes(key.side, edges), record.headline_counts(result))
     return headline

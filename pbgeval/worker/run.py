@@ -133,7 +133,7 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
     scratch = work.scratch_path / team.nonce
     claim = evolve(work.claim, lease=scratch / LEASE)
     journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), claim.check)
-    context = WorkerContext(
+    return WorkerContext(
         work=work,
         team=team,
         device=device,
@@ -145,17 +145,15 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         scratch=ScratchFolder(scratch, team.rank_in_team),
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),
-    )
-    return context, kernels
+    ), kernels
 
 
 def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
     """Return the paths of inputs relative to the output directory, or their URLs; skip those in memory."""
     paths = [Path(path) for path in inputs if path is not None and Path(path).is_absolute()]
-    folders = [read_object_folder(path) for path in paths]
     return [
         os.path.relpath(path, work.output) if folder is None else folder.url
-        for path, folder in zip(paths, folders, strict=True)
+        for path, folder in zip(paths, [read_object_folder(path) for path in paths], strict=True)
     ]
 
 

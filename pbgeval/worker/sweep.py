@@ -191,7 +191,6 @@ def _states(
         contest = queries.contest
         dimension = config.dimension_of(contest.candidate_type)
         asked = edges.columns.select(queries.edge_Q)
-        of_queries = (one.of_side[contest.hidden].index_of(asked) for one in filters[1:])
         state = ContestState(
             queries,
             competing[number],
@@ -202,7 +201,7 @@ def _states(
             context.relations[0].dtype,
             context.device,
             samples[number],
-            in_time_Q=next(of_queries, None),
+            in_time_Q=next((one.of_side[contest.hidden].index_of(asked) for one in filters[1:]), None),
         )
         if config.save_topk is not None:
             is_answer = answers_of(edges, queries) if config.topk_metrics else None
@@ -321,8 +320,7 @@ def _rank(
                 for number in asked:
                     one = states[number]
                     of_part = (pairs[one.hidden].in_rows(part.start, part.stop) for pairs in of_slot)
-                    of_filters = (KnownAnswers(of.key_P, of.number_P + first) for of in of_part)
-                    known, in_time, *_ = *of_filters, None, None
+                    known, in_time, *_ = *(KnownAnswers(of.key_P, of.number_P + first) for of in of_part), None, None
                     if known is not None:
                         known = known.select(keys_of[number])
                     if given:
@@ -505,6 +503,5 @@ def _lists(
     windows = edges.row_E[edge] // ROWS_AT_A_TIME
     for window in distinct(windows).tolist():
         of_window = edge[windows == window]
-        types = np.zeros(of_window.shape, np.int64)
-        ids_EK, partitions_EK = file.read(hidden, edges.row_E[of_window], types, sizes)
+        ids_EK, partitions_EK = file.read(hidden, edges.row_E[of_window], np.zeros(of_window.shape, np.int64), sizes)
         yield of_window, offset_P[partitions_EK] + ids_EK
