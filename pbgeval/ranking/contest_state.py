@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import EvalError
@@ -96,8 +96,9 @@ class ScoreCollector:
         query, score, known = self._joined()
         return [query, score.view(np.int32), known]
 
-    def add_packed(self, query: np.ndarray, bits: np.ndarray, known: np.ndarray) -> None:
+    def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
         """Add what another one packed, as integers of any type."""
+        query, bits, known = (next(arrays) for _ in range(3))
         self.parts.append((query.astype(np.int64), bits.astype(np.int32).view(np.float32), known.astype(bool)))
 
     def images(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -194,10 +195,10 @@ class TopCandidates:
         num_keys, num_columns = scores_KC.shape
         nobody = np.empty(0, np.int64)
         known_row, known_column = (nobody, nobody) if known is None else (index.cpu().numpy() for index in known)
-        out = nobody, nobody
+        is_out = np.zeros(known_row.shape, bool)
         if self.is_answer is not None:
-            is_other = ~self.is_answer(first_key + known_row, numbers_C[known_column])
-            out = known_row[is_other], known_column[is_other]
+            is_out = ~self.is_answer(first_key + known_row, numbers_C[known_column])
+        out = known_row[is_out], known_column[is_out]
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
         row, column, score = passing_cells(scores_KC, self.score_Kk[first_key : first_key + num_keys, -1], self.k, out)
         is_known = np.isin(row * num_columns + column, known_row * num_columns + known_column)
@@ -226,20 +227,17 @@ class TopCandidates:
         )
         return some
 
-    def packed(self) -> np.ndarray:
-        """Return the lists as one int64 array (n,), for `merge_packed` of another worker."""
+    def pack(self) -> list[np.ndarray]:
+        """Return the lists as one int64 array (n,), for `add_packed` of another worker."""
         key, place = np.nonzero(self.number_Kk >= 0)
         columns = [key, self.score_Kk.view(np.int64)[key, place], self.number_Kk[key, place], self.known_Kk[key, place]]
-        return np.stack(columns, axis=1).astype(np.int64).reshape(-1)
+        return [np.stack(columns, axis=1).astype(np.int64).reshape(-1)]
 
-    def merge_packed(self, packed: np.ndarray) -> None:
-        """Let the candidates of other workers' lists compete, given as `packed` made them, one after the other."""
-        key, score, number, known = np.ascontiguousarray(packed.reshape(-1, 4).T)
+    def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
+        """Let the candidates of other workers' lists compete, given as `pack` made them, one after the other."""
+        key, score, number, known = np.ascontiguousarray(next(arrays).reshape(-1, 4).T)
         if key.size:
             self.merge(key, score.view(np.float64), number, known.astype(bool))
-
-
-RESULT_ARRAYS = 8  # of a packed result: counts; query, bits and mark of each score; best candidates; three of types
 
 
 @define(eq=False)
@@ -251,28 +249,26 @@ class ContestResult:
     top: TopCandidates | None = None
     gains: TypeGains | None = None  # of its queries for types
 
+    @property
+    def sinks(self) -> list[TopCandidates | TypeGains]:
+        """What takes every score of a block."""
+        return [sink for sink in (self.top, self.gains) if sink is not None]
+
     def empty(self) -> ContestResult:
         """Return the result of the same queries before they have met any candidate."""
-        top = None if self.top is None else TopCandidates(self.top.num_keys, self.top.k, self.top.is_answer)
-        gains = None if self.gains is None else self.gains.empty()
-        return ContestResult(torch.zeros_like(self.counts_NQ), ScoreCollector(), top, gains)
+        top, gains = (None if sink is None else evolve(sink) for sink in (self.top, self.gains))
+        return ContestResult(torch.zeros_like(self.counts_NQ), top=top, gains=gains)
 
     def pack(self) -> list[np.ndarray]:
-        """Return everything as RESULT_ARRAYS arrays of integers (n,), for `add_packed`."""
-        nothing = np.empty(0, np.int64)
-        best = nothing if self.top is None else self.top.packed()
-        gains = [nothing] * 3 if self.gains is None else self.gains.pack()
-        return [self.counts_NQ.numpy().reshape(-1), *self.scores.pack(), best, *gains]
+        """Return everything as arrays of integers (n,), for `add_packed`."""
+        parts = (self.scores, *self.sinks)
+        return [self.counts_NQ.numpy().reshape(-1), *(array for part in parts for array in part.pack())]
 
-    def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
-        """Add what another result of the same queries packed."""
-        counts, query, bits, known, best, *of_gains = arrays
-        self.counts_NQ += torch.from_numpy(counts).view_as(self.counts_NQ)
-        self.scores.add_packed(query, bits, known)
-        if self.top is not None:
-            self.top.merge_packed(best)
-        if self.gains is not None:
-            self.gains.add_packed(of_gains)
+    def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
+        """Add what another result of the same queries packed; further arrays are left."""
+        self.counts_NQ += torch.from_numpy(next(arrays)).view_as(self.counts_NQ)
+        for part in (self.scores, *self.sinks):
+            part.add_packed(arrays)
 
 
 @define(eq=False)
@@ -319,8 +315,7 @@ class ContestState:
     @property
     def wants_all_scores(self) -> bool:
         """Whether every score of a block is asked for."""
-        by_key = self.result.top is not None or self.result.gains is not None
-        return by_key or self.loss is not None or self.sample is None
+        return bool(self.result.sinks) or self.loss is not None or self.sample is None
 
     def true(self, first: int, stop: int) -> TrueScores:
         """Return the true scores of consecutive queries."""
@@ -346,11 +341,9 @@ class ContestState:
         """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
         if self.certified is not None:
             return self.true_scores.read(0, self.queries.num_queries)[:, -1]
-        if self._is_read_Q is not None:
-            for block in self.queries.blocks:  # those that met no candidate
-                self.true(block.first, block.stop)
-        rows_QW = self.true_scores.read(0, self.queries.num_queries)
-        return TrueScores.unpacked(rows_QW, torch.device("cpu")).kernel_Q.float()
+        for block in () if self._is_read_Q is None else self.queries.blocks:  # those that met no candidate
+            self.true(block.first, block.stop)
+        return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries), "cpu").kernel_Q.float()
 
     def paired_scores(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the score of each prepared query with its own candidate, with the bits that are counted."""

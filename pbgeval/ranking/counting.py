@@ -57,9 +57,12 @@ def count(
     for query, column in (own_cells(own_Q, num_candidates), *([] if excluded is None else [excluded])):
         query, column = query.to(device), column.to(device)
         raw = raw - count_cells(scores_KC[row_Q[query], column], query, high_Q, low_Q)
-    if known is None:
-        return QueryCounts.unfiltered(raw)
-    return QueryCounts(raw, count_known(scores_KC[known], known, row_Q, own_Q, high_Q, low_Q))
+    of_queries = row_Q, own_Q, high_Q, low_Q
+    return (
+        QueryCounts.unfiltered(raw)
+        if known is None
+        else QueryCounts(raw, count_known(scores_KC[known], known, *of_queries))
+    )
 
 
 def _compare(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,6 +133,11 @@ def own_cells(own_Q: Tensor, num_columns: int) -> CellIndex:
     """Return (query, column) of the true entities that are in a block; `own_Q` is out of range where one is not."""
     query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
     return query, own_Q[query]
+
+
+def joined(some: CellIndex, others: CellIndex) -> CellIndex:
+    """Return two lists of cells as one, not in order."""
+    return torch.cat([some[0], others[0]]), torch.cat([some[1], others[1]])
 
 
 def competing_scores(

@@ -16,6 +16,7 @@ from torch import Tensor
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.draws import DegreeWeights
+from pbgeval.ranking.query_edges import CompetingEntities
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, Tables
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -39,9 +40,8 @@ class GroupSide:
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the vectors of identities, (n, D)."""
-        if self.vectors_UD is None:
-            return self.table.rows(ids, self.dtype)
-        return self.vectors_UD[ids.to(self.vectors_UD.device)]
+        features_UD = self.vectors_UD
+        return self.table.rows(ids, self.dtype) if features_UD is None else features_UD[ids.to(features_UD.device)]
 
 
 @frozen(eq=False)
@@ -66,15 +66,16 @@ class Group:
         """Return the relation of each row when relations are dynamic."""
         return self.edges.rel[rows_E] if self.relation.scorer.dynamic else None
 
-    def allowed_rows(self, hidden: Side, relation: int) -> np.ndarray | None:
-        """Return the rows of the partition that compete in queries of a relation (id in edge files); None: all."""
+    def competing(self, hidden: Side) -> CompetingEntities:
+        """Return which rows of a side's partition compete in queries of each relation (id in edge files)."""
         sets = self.competition.sets
-        numbers = None if sets is None else sets.of(hidden, relation)
-        if numbers is None:
-            return None
-        first = self.first_number(hidden)
-        low, high = np.searchsorted(numbers, [first, first + self.side(hidden).table.num_rows])
-        return numbers[low:high] - first
+
+        def rows(relation: int) -> np.ndarray | None:
+            numbers = None if sets is None else sets.of(hidden, relation)
+            return None if numbers is None else numbers - self.first_number(hidden)
+
+        by_relation = sets is not None and sets.by_relation
+        return CompetingEntities(0, self.side(hidden).table.num_rows, rows, by_relation)
 
     def may_compete(self, hidden: Side, rel: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Tell of each (relation, row of the partition) whether it may compete, bool of the same shape."""

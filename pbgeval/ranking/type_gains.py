@@ -6,7 +6,7 @@ known types that are not evaluated have none, in the list and in the ideal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -221,10 +221,6 @@ class TypeGains:
         nothing = np.zeros((1, len(GAINS)), np.int64)  # the last row, of distance -1
         self._gain_HG = np.concatenate([self.truth.entities.gains(), nothing])
 
-    def empty(self) -> TypeGains:
-        """Return the same keys, which have met nobody."""
-        return TypeGains(self.truth, self.k, self.filtered)
-
     def add(
         self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[Tensor, Tensor] | None
     ) -> None:
@@ -274,9 +270,8 @@ class TypeGains:
         """Return everything as arrays of int64 (n,), for `add_packed`."""
         return [self.raw.packed(), self.unknown.packed(), self.excluded_LH.reshape(-1)]
 
-    def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
-        """Add what others of the same keys have met."""
-        raw, unknown, excluded = arrays
-        self.raw.merge_packed(raw)
-        self.unknown.merge_packed(unknown)
-        self.excluded_LH += excluded.reshape(self.excluded_LH.shape)
+    def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
+        """Add what others of the same keys have met, given as `pack` made it, one after the other."""
+        self.raw.merge_packed(next(arrays))
+        self.unknown.merge_packed(next(arrays))
+        self.excluded_LH += next(arrays).reshape(-1, *self.excluded_LH.shape).sum(0)

@@ -41,7 +41,7 @@ class TrueScores:
         return torch.cat([self.score_Q.unsqueeze(1), self.kernel_Q.unsqueeze(1), hash_Qw], dim=1)
 
     @classmethod
-    def unpacked(cls, rows_QW: Tensor, device: torch.device) -> TrueScores:
+    def unpacked(cls, rows_QW: Tensor, device: torch.device | str) -> TrueScores:
         """Read what `packed` made."""
         hash_Q = rows_QW[:, 2:].contiguous().view(torch.int64).squeeze(1)
         return cls(rows_QW[:, 0].to(device), rows_QW[:, 1].to(device), hash_Q.to(device))

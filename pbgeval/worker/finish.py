@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import count
 
 import numpy as np
 import torch
@@ -29,24 +30,21 @@ def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
     """Give every worker what candidates have added on all of them, but for scores; every worker takes part."""
     for one in states:
         context.team.sum_(one.result.counts_NQ)
-    asked = [(number, one) for number, one in enumerate(states) if one.result.top or one.result.gains]
+    asked = [(number, one.result) for number, one in enumerate(states) if one.result.sinks]
     if context.team.size == 1 or not asked:
         return
 
     with context.collectively():
-        for number, one in asked:
-            for part, array in enumerate(one.result.pack()[4:]):
-                context.scratch.append(f"result-{number}-{part}", array.astype(np.int64))
+        for number, result in asked:
+            for part, array in enumerate(array for sink in result.sinks for array in sink.pack()):
+                context.scratch.append(f"result-{number}-{part}", array)
     with context.collectively():
-        for number, one in asked:
-            merged = one.result.empty()
-            best, *gains = (context.scratch.read(f"result-{number}-{part}", np.int64) for part in range(4))
-            if merged.top is not None:
-                merged.top.merge_packed(best)
-            if merged.gains is not None:
-                shape = (context.team.size, merged.gains.excluded_LH.size)
-                merged.gains.add_packed([*gains[:2], gains[2].reshape(shape).sum(0)])
-            one.result.top, one.result.gains = merged.top, merged.gains
+        for number, result in asked:
+            merged = result.empty()
+            arrays = (context.scratch.read(f"result-{number}-{part}", np.int64) for part in count())
+            for sink in merged.sinks:
+                sink.add_packed(arrays)
+            result.top, result.gains = merged.top, merged.gains
 
 
 # The best candidates that all workers have met -> files, query by query (`save_topk`).

@@ -29,7 +29,6 @@ from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.notation import distinct, is_among
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.contest_state import (
-    RESULT_ARRAYS,
     CellSample,
     ContestResult,
     ContestState,
@@ -349,8 +348,9 @@ class _SweepResults:
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
         """Add an entry."""
-        for number, total in enumerate(self._total):
-            total.add_packed(arrays[RESULT_ARRAYS * number : RESULT_ARRAYS * (number + 1)])
+        of_results = iter(arrays)
+        for total in self._total:
+            total.add_packed(of_results)
 
     def write(self) -> None:
         """Write an entry, and begin anew."""
