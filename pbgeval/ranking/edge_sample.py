@@ -142,14 +142,6 @@ class RandomOrder:
         return np.asarray(row * columns + column)
 
 
-@frozen(eq=False)
-class DrawnUnits:
-    """Units of a bucket that a round adds."""
-
-    units_U: np.ndarray  # int64, increasing
-    first_cluster: int  # units_U[j] is cluster `first_cluster + j` of the whole sample
-
-
 @define(eq=False)
 class EdgeSample:
     """Which units of each bucket each round draws. Rounds are numbered from 1; `sample_edges` has only one."""
@@ -230,25 +222,23 @@ class EdgeSample:
         """Tell whether the whole population has been drawn after a round: then its metrics are exact."""
         return self.round_totals[round_number - 1] == self.num_units
 
-    def draw(self, path_index: int, bucket: Bucket, round_number: int = 1) -> DrawnUnits:
-        """Return the units of a bucket that a round adds, with their numbers in the whole sample.
+    def draw(self, path_index: int, bucket: Bucket, round_number: int = 1) -> tuple[np.ndarray, int]:
+        """Return the units of a bucket that a round adds, and the cluster of the first in the whole sample.
 
+        Units are int64 and increasing; the others' clusters follow the first one's.
         Costs time and memory in proportion to what the round draws from the bucket's stratum.
         """
         stratum, first, stop = self._places[path_index, bucket]
         if self._latest is None or self._latest[0] != (stratum, round_number):  # the latest positions are kept
             before, after = self._drawn_RH[round_number - 1 : round_number + 1, stratum].tolist()
             size = int(self._sizes_H[stratum])
-            if after - before == size:
-                added = np.arange(size, dtype=np.int64)
-            else:
-                path, its_first, _ = self.population[self.strata[stratum].start]
-                stream = DrawStream.named(f"edge sample {self.seed} order {path} {its_first.lhs} {its_first.rhs}")
-                added = np.sort(RandomOrder(stream, size).positions(before, after))
-            self._latest = (stratum, round_number), added
+            path, its_first, _ = self.population[self.strata[stratum].start]
+            stream = DrawStream.named(f"edge sample {self.seed} order {path} {its_first.lhs} {its_first.rhs}")
+            added = np.arange(size) if after - before == size else RandomOrder(stream, size).positions(before, after)
+            self._latest = (stratum, round_number), np.sort(added)
         drawn = self._latest[1]  # positions in the stratum that the round adds, increasing
         start, end = np.searchsorted(drawn, [first, stop]).tolist()
-        return DrawnUnits(drawn[start:end] - first, int(self._clusters_RH[round_number - 1, stratum]) + start)
+        return drawn[start:end] - first, int(self._clusters_RH[round_number - 1, stratum]) + start
 
     def design(self, round_number: int = 1) -> SampleDesign:
         """Return what the standard errors need to know of the whole sample after a round."""

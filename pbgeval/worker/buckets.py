@@ -68,9 +68,8 @@ class BucketProgress:
     _num_edges: Multiset[tuple[object, ...]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._num_units, self._num_edges = Multiset(), Multiset()
+        self._num_units, self._num_edges = Multiset(unit[:2] for unit in self.units), Multiset()
         for unit in self.units:
-            self._num_units[unit[:2]] += 1
             self._num_edges[unit[:2]] += self.edges_of(unit)
 
     @property
@@ -139,9 +138,8 @@ class InterimReport:
         work, config = self.context.work, self.context.inputs.config
         with self._pace.counted():
             self._read()
-            groups = self._record.headline
-            auc = AucSample(all_true=work.protocol.auc.true_rate >= 1, all_competing=work.protocol.auc.exact)
-            pools = SortedPools.from_groups(groups, auc)
+            groups, auc = self._record.headline, work.protocol.auc
+            pools = SortedPools.from_groups(groups, AucSample(all_true=auc.true_rate >= 1, all_competing=auc.exact))
             summary = summarise(groups, pools, work.protocol.sides, config.selection, with_loss=config.compute_loss)
             facts = {
                 "filter": "filtered" if work.protocol.filtered else "raw",
@@ -317,9 +315,8 @@ class _UnitResults:
         for side, result in found.items():
             rows_Q = result.rows_Q.numpy()
             of_queries = columns.select(rows_Q)
-            frequency_Q = None
-            if self.frequencies is not None:
-                frequency_Q = self.frequencies.look_up(side, unit.bucket, of_queries)
+            counted = self.frequencies
+            frequency_Q = None if counted is None else counted.look_up(side, unit.bucket, of_queries)
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
             key = GroupKey(unit.path_index, unit.bucket, side)
             context.journal.journal.check()
@@ -331,8 +328,7 @@ class _UnitResults:
         """Decide which edges of a unit are evaluated, and which entities do not compete."""
         context = self.context
         bucket = unit.bucket
-        rows_E = None
-        chunks = None
+        rows_E = chunks = None
         evaluated, inputs, numbering = context.evaluated, context.inputs, context.numberer.numbering
         sampled = evaluated.drawn(unit.path_index, bucket)
         if sampled is not None and sampled.chunks:

@@ -112,9 +112,9 @@ def finish(
                 result = ranked_edges(key, start, stop)
                 ranked = start + result.rows_Q.numpy()
                 of_ranked = edges.columns.select(ranked)
-                frequency_Q = None
-                if context.evaluated.sample is None:  # one that may still grow is counted at the end
-                    frequency_Q = key_frequency(repeated, side, of_ranked, num_entities)
+                # A sample that may still grow is counted at the end.
+                is_sample = context.evaluated.sample is not None
+                frequency_Q = None if is_sample else key_frequency(repeated, side, of_ranked, num_entities)
                 groups = dimensions.groups_of(side, of_ranked, frequency_Q)
                 add_side(context, record, files, key, edges.row_E[ranked], of_ranked, result, groups)
                 write_best(edges, of_side, key, start, stop, files)
@@ -240,10 +240,7 @@ def record_types(context: WorkerContext, record: Record, states: list[ContestSta
     record.raw_types = TypeStats.zero(relations, num_values(cutoffs))
     if context.work.protocol.filtered:
         record.filtered_types = TypeStats.zero(relations, num_values(cutoffs))
-    for one in states:
-        gains = one.result.gains
-        if gains is None:
-            continue
+    for one, gains in [(one, one.result.gains) for one in states if one.result.gains is not None]:
         gain_HG = gains.truth.entities.gains()
         first, stop = context.team.part(gains.truth.num_keys)
         for at in range(first, stop, KEYS_AT_A_TIME):
@@ -262,7 +259,6 @@ def _ideal(context: WorkerContext, one: ContestState, gains: TypeGains, rows: sl
     """Return how many entities that may compete have which distance, int64 (L, max_depth + 1)."""
     truth, queries, entities = gains.truth, one.queries, gains.truth.entities
     low, high = context.numberer.numbering.range_of_type(queries.contest.candidate_type)
-    ideal_LH = np.zeros_like(gains.excluded_LH[rows])
 
     @cache
     def competing_types(relation: int) -> np.ndarray:
@@ -276,10 +272,12 @@ def _ideal(context: WorkerContext, one: ContestState, gains: TypeGains, rows: sl
     def counts(relation: int, *types: int) -> np.ndarray:
         related = entities.taxonomy.related(type_ for type_ in types if type_ >= 0)
         distance_n = related.distance_n[is_among(related.type_n, competing_types(relation))]
-        return np.bincount(distance_n, minlength=ideal_LH.shape[1])
+        return np.bincount(distance_n, minlength=gains.excluded_LH.shape[1])
 
-    stop_L = truth.stop_L
-    for row, key in enumerate(truth.key_L[rows].tolist()):
-        at = rows.start + row
-        ideal_LH[row] = counts(int(queries.rel_K[key]), *truth.type_n[truth.first_L[at] : stop_L[at]].tolist())
-    return ideal_LH
+    relation_L, stop_L = queries.rel_K[truth.key_L], truth.stop_L
+    return np.stack(
+        [
+            counts(int(relation_L[at]), *truth.type_n[truth.first_L[at] : stop_L[at]].tolist())
+            for at in range(rows.start, rows.stop)
+        ]
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 from itertools import product
+from operator import add
 
 import numpy as np
 from attrs import define, field
@@ -70,11 +72,11 @@ def _join(
         store = PairStore(numbering, budget_bytes // len(windows), scratch, "pairs" + "-in-time" * number)
         filters.append(KnownFilter(of_side, store))
 
-    def add(hidden: Side, *pairs: np.ndarray) -> None:
+    def sink(hidden: Side, *pairs: np.ndarray) -> None:
         for one in filters:
             one.add(hidden, *pairs)
 
-    join = SemiJoin(keys, add)
+    join = SemiJoin(keys, sink)
     for block in known:
         join.feed(block)
     return filters
@@ -112,9 +114,8 @@ def relation_candidates(context: WorkerContext, sets: CandidateSets) -> Relation
     if Side.REL not in context.settings.sides:
         return None
     num_relations, num_edges = context.inputs.num_relations, max(context.inputs.num_edges, 1)
-    ids = np.arange(num_relations)
-    if sets.observed is not None:
-        ids = distinct(sets.observed[Side.RHS] // sets.num_entities)
+    seen = sets.observed
+    ids = np.arange(num_relations) if seen is None else distinct(seen[Side.RHS] // sets.num_entities)
     scorers = [relation.scorer for relation in context.relations]
     num_cells = num_edges * num_relations * len(context.settings.ends)  # as many are compared as of each other side
     auc = context.settings.auc.of_cells(num_cells, num_relations)
@@ -202,10 +203,8 @@ class KeyFrequencies:
         slots = slots_at(self.context, hidden.other, bucket)
         if hidden not in self._held or self._held[hidden][0] != slots:
             self._held.pop(hidden, None)  # the last bucket's go before the next ones come
-            repeated = CodeCounts.zero()
-            for slot in slots:
-                repeated += CodeCounts(*self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1))
-            self._held[hidden] = slots, repeated
+            of_slots = (self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1) for slot in slots)
+            self._held[hidden] = slots, reduce(add, (CodeCounts(*of) for of in of_slots), CodeCounts.zero())
         return key_frequency(self._held[hidden][1], hidden, edges, self.context.numberer.numbering.num_entities)
 
 

@@ -76,10 +76,10 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
             own.append((path_index, bucket, num_units))
     population = sorted(part for of_worker in context.team.gather_objects(own) for part in of_worker)
     if config.sample_edges is not None:
-        num_draws = math.ceil(config.sample_edges / edges_per_unit)
-        return Sampling(EdgeSample.of_size(population, num_draws, config.seed), by_chunk, with_target=False)
-    first_units = math.ceil(FIRST_ROUND_EDGES / edges_per_unit)
-    return Sampling(EdgeSample.of_rounds(population, config.seed, first_units), by_chunk, with_target=True)
+        plan = EdgeSample.of_size(population, math.ceil(config.sample_edges / edges_per_unit), config.seed)
+    else:
+        plan = EdgeSample.of_rounds(population, config.seed, math.ceil(FIRST_ROUND_EDGES / edges_per_unit))
+    return Sampling(plan, by_chunk, with_target=config.sample_edges is None)
 
 
 def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
@@ -99,7 +99,7 @@ def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, li
             rows, rel = rows[kept], rel[kept]
         if context.settings.dynamic:
             rel = np.zeros_like(rel)
-        groups = group_by_relation(torch.from_numpy(rel), torch.arange(len(rel))) if len(rel) else []
+        groups = group_by_relation(torch.from_numpy(rel), torch.arange(len(rel)))
         yield start, [rows[group.rows_E.numpy()] for group in groups]
 
 
@@ -178,9 +178,8 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
             context.scratch.make()
         chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
         for path_index, bucket, file in context.inputs.files:
-            drawn = sample.draw(path_index, bucket, sample.num_rounds)  # what the latest round adds
-            units = drawn.units_U
-            clusters = drawn.first_cluster + np.arange(len(drawn.units_U))
+            units, first_cluster = sample.draw(path_index, bucket, sample.num_rounds)  # what the latest round adds
+            clusters = first_cluster + np.arange(len(units))
             if sampling.by_chunk:
                 chosen[path_index, bucket] = _rows_of_chunks(context, file, units, clusters)
             else:

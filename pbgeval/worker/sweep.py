@@ -13,6 +13,7 @@ Between two steps lies a barrier, where a fault of one worker stops all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -70,9 +71,7 @@ def range_name(part: CandidateRange) -> str:
 
 def range_of_name(name: str) -> CandidateRange:
     """Return the range that the journal calls so."""
-    slot, _, rows = name.partition(":")
-    start, _, stop = rows.partition("-")
-    return CandidateRange(int(slot), int(start), int(stop))
+    return CandidateRange(*map(int, re.split("[:-]", name)))
 
 
 def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
@@ -132,13 +131,13 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         with context.collectively():
             cells, one.sample = read_given(context, edges, one.queries, number, ranges, plan.pairs_bytes)
         given.append(cells)
-    _prepare(context, states)
+    with context.collectively():
+        for one in states:
+            one.prepare(context.team.part(one.queries.num_keys))
     context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
     dimensions = query_dimensions(context, distinct(np.concatenate([edges.columns.lhs_n, edges.columns.rhs_n])))
-    relations = None
-    if candidates is not None:
-        relations = rank_relations(context, edges, candidates, filters, source)
+    relations = None if candidates is None else rank_relations(context, edges, candidates, filters, source)
     finish(context, record, edges, states, sets, dimensions, files, relations)
     with context.collectively():
         classes = group_classes(context, dimensions.training)
@@ -173,11 +172,14 @@ def _states(
     """Make room for the queries of each contest, and draw what the pooled AUC compares of it."""
     config, settings = context.inputs.config, context.settings
     threads = BlockThreads.of_device(context.device, plan.block_threads)
-    competing = []
-    for queries in of_contests:
-        allowed = partial(sets.of, queries.contest.hidden)
-        first, stop = edges.numbering.range_of_type(queries.contest.candidate_type)
-        competing.append(CompetingEntities(first, stop, allowed, sets.by_relation))
+    competing = [
+        CompetingEntities(
+            *edges.numbering.range_of_type(queries.contest.candidate_type),
+            partial(sets.of, queries.contest.hidden),
+            sets.by_relation,
+        )
+        for queries in of_contests
+    ]
     samples: list[SampledCells | None] = [None] * len(of_contests)
     if not context.inputs.candidate_files:  # else it is drawn among those
         samples = threads.map(
@@ -275,12 +277,6 @@ def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[Cand
         table = vectors.table(*slots[part.slot], next(of_parts), part.start)
         table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
         yield table
-
-
-def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
-    with context.collectively():
-        for one in states:
-            one.prepare(context.team.part(one.queries.num_keys))
 
 
 def _rank(
