@@ -85,7 +85,8 @@ def decide(
             query_PL, candidate_PL = (rows[index[open_P]] for rows, index in (of_queries, of_candidates))
             exact_P = comparator.signs(query_PL, candidate_PL, true.rows_QL[query[open_P]])
             signs_P[open_P] = torch.from_numpy(exact_P).to(signs_P.device)
-        comparator.tally.add(query.numel() - open_P.numel(), open_P.numel())
+        with comparator.lock:
+            comparator.tally.update(in_float64=query.numel() - open_P.numel(), exactly=open_P.numel())
         parts.append(signs_P)
     return torch.cat(parts)
 

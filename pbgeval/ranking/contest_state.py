@@ -256,7 +256,7 @@ class ContestResult:
 
     def empty(self) -> ContestResult:
         """Return the result of the same queries before they have met any candidate."""
-        top, gains = (None if sink is None else evolve(sink) for sink in (self.top, self.gains))
+        top, gains = self.top and evolve(self.top), self.gains and evolve(self.gains)
         return ContestResult(torch.zeros_like(self.counts_NQ), top=top, gains=gains)
 
     def pack(self) -> list[np.ndarray]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate, count, pairwise, takewhile
 
 import numpy as np
 from attrs import define, field, frozen
@@ -41,19 +42,14 @@ def make_strata(sizes: Sequence[int], num_draws: int) -> tuple[range, ...]:
     Returns:
         The buckets of each stratum; together all of them, in order. One stratum if there are too few draws for more.
     """
-    total = sum(sizes)
-    needed = LEAST_DRAWS * total  # of size * num_draws
-    strata: list[range] = []
-    first, size = 0, 0
-    for index, bucket_size in enumerate(sizes):
+    total, size, borders = sum(sizes), 0, [0]
+    for stop, bucket_size in enumerate(sizes, 1):
         size += bucket_size
-        if total and size * num_draws >= needed:
-            strata.append(range(first, index + 1))
-            first, size = index + 1, 0
-    if first < len(sizes) or not strata:
-        rest_first = strata.pop().start if strata else 0  # what is left joins the stratum before it
-        strata.append(range(rest_first, len(sizes)))
-    return tuple(strata)
+        if total and size * num_draws >= LEAST_DRAWS * total:
+            borders.append(stop)
+            size = 0
+    # The last stratum reaches to the end: what is left joins it.
+    return tuple(range(*ends) for ends in pairwise([*(borders[:-1] or borders), len(sizes)]))
 
 
 def allocate(sizes: Sequence[int], num_draws: int, offset_word: int) -> tuple[int, ...]:
@@ -70,13 +66,9 @@ def allocate(sizes: Sequence[int], num_draws: int, offset_word: int) -> tuple[in
     total = sum(sizes)
     if num_draws >= total:
         return tuple(sizes)
-    allocated, cumulative, before = [], 0, 0
-    for size in sizes:
-        cumulative += size
-        drawn = (cumulative * num_draws * (1 << 64) + offset_word * total) // (total << 64)
-        allocated.append(drawn - before)
-        before = drawn
-    return tuple(allocated)
+    cumulative = accumulate(sizes, initial=0)
+    drawn = [(units * num_draws * (1 << 64) + offset_word * total) // (total << 64) for units in cumulative]
+    return tuple(after - before for before, after in pairwise(drawn))
 
 
 def doubling_rounds(num_units: int, first_units: int) -> tuple[int, ...]:
@@ -87,12 +79,8 @@ def doubling_rounds(num_units: int, first_units: int) -> tuple[int, ...]:
     """
     if first_units < 1:
         raise ValueError(f"the first round draws at least 1 unit, got {first_units}")
-    rounds = []
-    drawn = first_units
-    while drawn < num_units:
-        rounds.append(drawn)
-        drawn *= 2
-    return (*rounds, num_units)
+    doubled = (first_units << doublings for doublings in count())
+    return (*takewhile(num_units.__gt__, doubled), num_units)
 
 
 @frozen
@@ -153,18 +141,18 @@ class EdgeSample:
     _sizes_H: np.ndarray = field(init=False, repr=False)  # units of each stratum
     _drawn_RH: np.ndarray = field(init=False, repr=False)  # units drawn from each stratum: before round 1, after each
     _clusters_RH: np.ndarray = field(init=False, repr=False)  # the first cluster of each stratum in each round
+    # Stratum of each bucket, its first unit there, and one past its last.
     _places: dict[tuple[int, Bucket], tuple[int, int, int]] = field(init=False, repr=False)
     _latest: tuple[tuple[int, int], np.ndarray] | None = field(init=False, default=None, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        self._places = {}  # stratum of each bucket, its first unit there, and one past its last
-        sizes = []
-        for index, stratum in enumerate(self.strata):
-            size = 0
-            for path_index, bucket, num_units in (self.population[i] for i in stratum):
-                self._places[path_index, bucket] = (index, size, size + num_units)
-                size += num_units
-            sizes.append(size)
+        before = [*accumulate((num_units for _, _, num_units in self.population), initial=0)]
+        self._places = {
+            self.population[at][:2]: (index, before[at] - before[of.start], before[at + 1] - before[of.start])
+            for index, of in enumerate(self.strata)
+            for at in of
+        }
+        sizes = [before[of.stop] - before[of.start] for of in self.strata]
         if len(self._places) < len(self.population):
             raise ValueError("a bucket stands twice in the population")
         offset = int(DrawStream.named(f"edge sample {self.seed} offset").words(0, 1)[0])

@@ -61,7 +61,7 @@ class SemiJoin:
 
     def _feed_rows(self, block: EdgeColumns) -> None:
         self._num_rows += block.num_edges
-        compiled = is_installed() and (_PASSES.is_loaded or self._num_rows >= JIT_MIN_ROWS)
+        compiled = is_installed() and (_passes.is_loaded or self._num_rows >= JIT_MIN_ROWS)
         found: list[list[tuple[np.ndarray, ...]]] = [[] for _ in self._sides]
         for start in range(0, block.num_edges, ROWS_PER_STEP):
             rows = block.select(slice(start, start + ROWS_PER_STEP))
@@ -69,7 +69,7 @@ class SemiJoin:
                 first_n, known_n = rows.key(keys.hidden)
                 if compiled:  # writes no array but this one: a third of the time
                     passed_P = np.empty(len(first_n), np.int64)
-                    passed_P = passed_P[: _PASSES(first_n, known_n, _SPREAD, is_marked, passed_P)]
+                    passed_P = passed_P[: _passes(first_n, known_n, _SPREAD, is_marked, passed_P)]
                 else:
                     passed_P = np.flatnonzero(is_marked[(first_n * _SPREAD + known_n) & (len(is_marked) - 1)])
                 key_P = keys.index_in_range(first_n[passed_P], known_n[passed_P])
@@ -91,15 +91,13 @@ def _sieve(keys: QueryKeys) -> np.ndarray:
     return is_marked
 
 
+@CompiledLoop
 def _passes(rel_n, known_n, spread, is_marked, row_P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     mask, num_passed = np.int64(is_marked.size - 1), 0
     for row in range(rel_n.size):
         row_P[num_passed] = row  # overwritten unless it passes: no branch that is hard to foresee
         num_passed += 1 if is_marked[(rel_n[row] * spread + known_n[row]) & mask] else 0
     return num_passed
-
-
-_PASSES = CompiledLoop(_passes)
 
 
 # Known answers, and those of each block of scores.

@@ -68,6 +68,7 @@ def _modulus_of(parts: list[Tensor]) -> Tensor:
     return square.sqrt_() if square.device.type != "cpu" else torch.from_numpy(np.sqrt(square.numpy()))
 
 
+@CompiledLoop
 def _absolute(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     num_candidates = candidate_BDC.shape[2]
     for batch in range(query_BQD.shape[0]):
@@ -82,6 +83,7 @@ def _absolute(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-de
                         sum_C[at] += abs(x - y_C[at])
 
 
+@CompiledLoop
 def _modulus(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     num_candidates, half = candidate_BDC.shape[2], query_BQD.shape[2] // 2
     for batch in range(query_BQD.shape[0]):
@@ -97,7 +99,5 @@ def _modulus(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def
                         sum_C[at] += np.sqrt(real * real + imag * imag)
 
 
-_ABSOLUTE = CompiledLoop(_absolute)
-_MODULUS = CompiledLoop(_modulus)
-ABSOLUTE = ColumnSums(lambda parts: parts[0].abs_(), 1, _ABSOLUTE)
-MODULUS = ColumnSums(_modulus_of, 2, _MODULUS)
+ABSOLUTE = ColumnSums(lambda parts: parts[0].abs_(), 1, _absolute)
+MODULUS = ColumnSums(_modulus_of, 2, _modulus)

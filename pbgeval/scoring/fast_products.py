@@ -299,6 +299,4 @@ def _magnitudes(comparator: CertifiedComparator, queries: Operand, candidates: O
 
 
 def _product(query_KW: Tensor, candidate_CW: Tensor) -> Tensor:
-    if query_KW.dim() == 2:
-        return product(query_KW.unsqueeze(0), candidate_CW.unsqueeze(0))[0]
-    return product(query_KW, candidate_CW)
+    return product(query_KW[None], candidate_CW[None])[0] if query_KW.dim() == 2 else product(query_KW, candidate_CW)

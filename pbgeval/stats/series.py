@@ -117,10 +117,8 @@ def _derivatives(at: Floats, value: Floats, power: Floats) -> list[Floats]:
 
 def _derivative_of_square(derivatives: list[Floats], order: int) -> Floats:
     """Return a derivative of f^2 from those of f (Leibniz)."""
-    total = np.zeros_like(derivatives[0])
-    for k in range(order + 1):
-        total += comb(order, k) * derivatives[k] * derivatives[order - k]
-    return total
+    terms = (comb(order, k) * derivatives[k] * derivatives[order - k] for k in range(order + 1))
+    return sum(terms, np.zeros_like(derivatives[0]))
 
 
 def _harmonic_tail(y: Floats) -> Floats:

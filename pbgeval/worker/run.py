@@ -79,7 +79,7 @@ def do_work(work: Work, team: Team) -> Outcome:
         finally:
             work.observer.finished()
         certified = context.relations[0].scorer.certified
-        facts: dict[str, Any] = {} if certified is None else {"certified": certified.tally.as_dict()}
+        facts: dict[str, Any] = {} if certified is None else {"certified": dict(certified.tally)}
         facts |= {
             "host": host_name(),
             "device": str(context.device),
