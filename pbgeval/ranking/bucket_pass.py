@@ -57,11 +57,9 @@ def bucket_pass(
     competition = competition or Competition()
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
-    streams, auc_words = {}, {}
     file_row_E = edges.start + np.arange(edges.rel.numel())
-    for side in settings.ends:
-        streams[side] = DrawStream.of(settings.seed, *origin.place, side)
-        auc_words[side] = settings.auc.words(settings.seed, origin.place, side, file_row_E)
+    streams = {side: DrawStream.of(settings.seed, *origin.place, side) for side in settings.ends}
+    auc_words = {side: settings.auc.words(settings.seed, origin.place, side, file_row_E) for side in settings.ends}
 
     groups: dict[int, Group] = {}
     to_sample = []

@@ -135,10 +135,8 @@ def number_chunks(rel_E: np.ndarray, lists: SampledLists) -> np.ndarray:
     is_first = np.diff(rel_E[order], prepend=-1) != 0
     position = np.arange(len(order))
     position -= np.maximum.accumulate(np.where(is_first, position, 0))  # within its group
-    if lists.pbg_semantics:
-        is_first |= position % lists.batch_size % lists.chunk_size == 0
-    else:
-        is_first |= position % lists.chunk_size == 0
+    place = position % lists.batch_size if lists.pbg_semantics else position
+    is_first |= place % lists.chunk_size == 0
     numbers_E = np.empty(len(order), np.int64)
     numbers_E[order] = np.cumsum(is_first) - 1
     return numbers_E

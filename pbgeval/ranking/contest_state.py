@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,10 +14,16 @@ from torch import Tensor
 from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.ranking.groups import first_nan_of_pairs
+from pbgeval.ranking.groups import Group, first_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
-from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock, QueryEdges
+from pbgeval.ranking.query_edges import (
+    CompetingEntities,
+    ContestQueries,
+    GatheredVectors,
+    QueryBlock,
+    QueryEdges,
+)
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
 from pbgeval.ranking.type_gains import TypeGains, passing_cells
@@ -26,7 +31,6 @@ from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.fast_products import Bfloat16Use, values_of_pairs
-from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.groups import sortable_int32
 from pbgeval.stats.ranks import QueryCounts, RankCounts
@@ -36,20 +40,8 @@ KEYS_AT_A_TIME = 4096  # prepared together; changes no number
 QUERIES_AT_A_TIME = 8192  # true scores computed together
 
 
-class QuerySource(Protocol):
-    """The vectors of the entities of some edges, as operators see them, and names for errors."""
-
-    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
-        """Return the vectors of entities at one side of a relation's edges, (n, D)."""
-
-    def unrankable(
-        self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None
-    ) -> EvalError:
-        """Return the error that names an entity whose row cannot be prepared, and the edge that uses it."""
-
-    def nan_score(self, hidden: Side, edge: int, entity: int) -> EvalError:
-        """Return the error that names a query and a candidate whose score is not a number."""
-
+# The vectors of the entities of some edges, as operators see them, and names for errors.
+QuerySource = Group | GatheredVectors
 
 # What the pooled AUC compares: cells (query, candidate) and their scores.
 

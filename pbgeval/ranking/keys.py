@@ -114,6 +114,16 @@ def key_codes(rel_E: np.ndarray, entity_E: np.ndarray, num_entities: int) -> np.
     return codes_E
 
 
+def checked_key_codes(rel_E: np.ndarray, entity_E: np.ndarray, num_entities: int) -> np.ndarray:
+    """Do as `key_codes`, and refuse relations and entities whose codes do not fit.
+
+    Raises:
+        ValueError: relations x entities are beyond 2^63 - 1.
+    """
+    check_codes_fit(int(rel_E.max(initial=-1)) + 1, num_entities)
+    return key_codes(rel_E, entity_E, num_entities)
+
+
 @define(eq=False)
 class DistinctCodes:
     """A growing set of codes; its memory follows the codes that are distinct, not those that were added."""
@@ -185,8 +195,7 @@ class CodeCounts:
 
     def of(self, codes: np.ndarray) -> np.ndarray:
         """Return the count of each code, int64, 0 where it does not occur."""
-        counts: np.ndarray = np.append(self.counts, 0)[self._table.index_of(codes)]  # the last, at -1, is no code's
-        return counts
+        return np.asarray(np.append(self.counts, 0)[self._table.index_of(codes)])  # the last, at -1, is no code's
 
     @cached_property
     def _table(self) -> KeyTable:
@@ -245,9 +254,7 @@ class QueryKeys:
         """
         rel_E, known_E = edges.key(hidden)
         _check_ranges(rel_E, known_E, num_entities)
-        if len(rel_E):
-            check_codes_fit(int(rel_E.max()) + 1, num_entities)
-        return cls(hidden, num_entities, distinct(key_codes(rel_E, known_E, num_entities)))
+        return cls(hidden, num_entities, distinct(checked_key_codes(rel_E, known_E, num_entities)))
 
     @property
     def num_keys(self) -> int:

@@ -24,6 +24,7 @@ from pbgeval.ranking.keys import (
     EdgeColumns,
     QueryKeys,
     check_codes_fit,
+    checked_key_codes,
     key_codes,
 )
 from pbgeval.storage.writing import ScratchFolder
@@ -463,15 +464,8 @@ def repeated_keys(hidden: Side, blocks: Iterable[EdgeColumns], num_entities: int
     Raises:
         ValueError: relations x entities do not fit in int64.
     """
-    parts = [np.empty(0, np.int64)]
-    for block in blocks:
-        if block.num_edges:
-            first_n, known_n = block.key(hidden)
-            check_codes_fit(int(first_n.max()) + 1, num_entities)
-            parts.append(key_codes(first_n, known_n, num_entities))
-    codes = np.concatenate(parts)
-    parts.clear()
-    counted = CodeCounts.of_codes(codes)
+    parts = (checked_key_codes(*block.key(hidden), num_entities) for block in blocks)
+    counted = CodeCounts.of_codes(np.concatenate([np.empty(0, np.int64), *parts]))
     is_repeated = counted.counts > 1
     return CodeCounts(counted.codes[is_repeated], counted.counts[is_repeated])
 

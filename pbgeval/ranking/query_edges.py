@@ -6,6 +6,7 @@ And the vectors that these queries are made of.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -189,18 +190,14 @@ class CompetingEntities:
 
     first: int
     stop: int
-    of: Callable[[int], np.ndarray | None]  # relation (-1: any) -> sorted numbers; None: all
+    # Relation (-1: any) -> sorted numbers; None: all
+    of: Callable[[int], np.ndarray | None] = field(converter=cache)
     by_relation: bool = False
-    _numbers: dict[int, np.ndarray | None] = field(factory=dict, init=False)
 
     def numbers(self, relation: int) -> np.ndarray | None:
         """Return the sorted numbers that compete in queries of a relation, None for all."""
-        if relation not in self._numbers:
-            numbers = self.of(relation)
-            if numbers is not None:
-                numbers = numbers[slice(*np.searchsorted(numbers, [self.first, self.stop]))]
-            self._numbers[relation] = numbers
-        return self._numbers[relation]
+        numbers = self.of(relation)
+        return None if numbers is None else numbers[slice(*np.searchsorted(numbers, [self.first, self.stop]))]
 
     def rows(self, relation: int, first: int, stop: int) -> np.ndarray:
         """Return the rows of a range of entities that compete in queries of a relation."""

@@ -62,11 +62,10 @@ class GroupedStats:
             group_Q: key of each query's group, int64; a query with a negative one is in no group.
             column: of the layout; not one that is kept in two limbs.
         """
-        keys, _ = _in_order(group_Q.numpy())
-        keys_G, starts_G = first_of_each(keys)
-        sums_GF = np.zeros((len(keys_G), len(self.layout.columns)), np.int64)
-        sums_GF[:, self.layout.index[column]] = np.diff(starts_G, append=len(keys))
-        self._append(dimension, side, KeyedSums(keys_G, sums_GF))
+        counted = KeyedSums.from_values(group_Q[group_Q >= 0])
+        sums_GF = np.zeros((len(counted.keys), len(self.layout.columns)), np.int64)
+        sums_GF[:, self.layout.index[column]] = counted.counts
+        self._append(dimension, side, KeyedSums(counted.keys, sums_GF))
 
     def rows(self, dimension: str) -> dict[int, dict[Side, RankStats]]:
         """Return the statistics of each group of a dimension by increasing key; a side without queries has zeros."""
@@ -134,6 +133,6 @@ def _in_order(group_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray | slice]:
 def _counts_in_order(group_Q: np.ndarray, counts: RankCounts) -> tuple[np.ndarray, RankCounts]:
     """Return the keys of the queries that are in a group, in order, and their counts."""
     keys, rows = _in_order(group_Q)
-    columns = [column.numpy() for column in counts.columns]
-    taken = [column[rows] if isinstance(rows, slice) else np.take(column, rows) for column in columns]
-    return keys, RankCounts(*map(torch.from_numpy, taken))
+    if isinstance(rows, slice):
+        return keys, counts.select(rows)
+    return keys, RankCounts(*(column.index_select(0, torch.from_numpy(rows)) for column in counts.columns))

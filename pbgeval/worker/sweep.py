@@ -129,8 +129,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     given: list[GivenCells] = []
     for number, one in enumerate(states) if context.inputs.candidate_files else ():
         with context.collectively():
-            cells, one.sample = read_given(context, edges, one.queries, number, ranges, plan.pairs_bytes)
-        given.append(cells)
+            given.append(read_given(context, edges, one, number, ranges, plan.pairs_bytes))
     with context.collectively():
         for one in states:
             one.prepare(context.team.part(one.queries.num_keys))
@@ -411,26 +410,25 @@ class GivenCells:
 def read_given(
     context: WorkerContext,
     edges: QueryEdges,
-    queries: ContestQueries,
+    state: ContestState,
     number: int,
     ranges: list[CandidateRange],
     budget: int,
-) -> tuple[GivenCells, SampledCells | None]:
-    """Read the lists of a contest's queries.
+) -> GivenCells:
+    """Read the lists of a contest's queries; the pooled AUC samples all workers' cells, or compares every cell.
 
     Args:
         context: of this worker.
         edges: all edges.
-        queries: the contest's.
+        state: the contest, which gets the sample.
         number: of the contest.
         ranges: this worker's part of the candidates; other cells are not kept.
         budget: bytes of cells in memory.
 
     Returns:
-        The cells, without true entities and without those that restrictions bar; and what the pooled AUC samples of
-        all workers' cells, None where it compares every cell.
+        The cells, without true entities and without those that restrictions bar.
     """
-    cells = GivenCells(context, f"given-{number}", budget)
+    cells, queries = GivenCells(context, f"given-{number}", budget), state.queries
     position_E = np.full(edges.num_edges, -1, np.int64)
     position_E[queries.edge_Q] = np.arange(queries.num_queries)
     allowed = context.inputs.restrictions.entities
@@ -460,10 +458,9 @@ def read_given(
                 of_draw = np.stack([query_Q[drawn], number_QK[drawn, place]])
                 sampled.append(of_draw[:, _compete(queries, of_draw[0], of_draw[1], allowed)])
     _check_lists_agree(edges, queries, others_Q)
-    if auc.exact:
-        return cells, None
-    query, number_P = np.concatenate(sampled, axis=1)
-    return cells, SampledCells(CellSample.by_number(query, number_P), kept_Q)
+    if not auc.exact:
+        state.sample = SampledCells(CellSample.by_number(*np.concatenate(sampled, axis=1)), kept_Q)
+    return cells
 
 
 def _check_lists_agree(edges: QueryEdges, queries: ContestQueries, others_Q: np.ndarray) -> None:
