@@ -251,8 +251,9 @@ def _decided(
         queries.true,
         query_P,
     )
-    of_known = _with_decisions(counts.known, query_P[known_P], signs_P[known_P])
-    return QueryCounts(_with_decisions(counts.raw, query_P, signs_P), of_known)
+    return QueryCounts(
+        _with_decisions(counts.raw, query_P, signs_P), _with_decisions(counts.known, query_P[known_P], signs_P[known_P])
+    )
 
 
 @frozen(eq=False)

@@ -120,13 +120,11 @@ class RandomOrder:
     def _shuffled(self, numbers: np.ndarray) -> np.ndarray:
         rows, columns = self._shape
         row, column = np.divmod(numbers, columns)
-        for index, table in enumerate(self._tables):
-            if index % 2 == 0:
-                row += table[column]
-                row -= np.where(row >= rows, rows, 0)
-            else:
-                column += table[row]
-                column -= np.where(column >= columns, columns, 0)
+        for of_columns, of_rows in zip(self._tables[::2], self._tables[1::2], strict=True):
+            row += of_columns[column]
+            row -= np.where(row >= rows, rows, 0)
+            column += of_rows[row]
+            column -= np.where(column >= columns, columns, 0)
         return np.asarray(row * columns + column)
 
 

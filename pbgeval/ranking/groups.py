@@ -74,8 +74,7 @@ class Group:
             numbers = None if sets is None else sets.of(hidden, relation)
             return None if numbers is None else numbers - self.first_number(hidden)
 
-        by_relation = sets is not None and sets.by_relation
-        return CompetingEntities(0, self.side(hidden).table.num_rows, rows, by_relation)
+        return CompetingEntities(0, self.side(hidden).table.num_rows, rows, sets is not None and sets.by_relation)
 
     def may_compete(self, hidden: Side, rel: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Tell of each (relation, row of the partition) whether it may compete, bool of the same shape."""
@@ -232,10 +231,13 @@ def first_nan(
     """Return (chunk, query, candidate) of a score that is not a number, None if all are numbers."""
     if not scores_BQC.numel():
         return None
-    if comparator.is_inner_product and scores_BQC.numel() < query_BQD.numel() + candidate_BCD.numel():
-        if math.isfinite(float(scores_BQC.sum())):
-            return None
-    elif overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[-1]):
+    sum_tells = comparator.is_inner_product and scores_BQC.numel() < query_BQD.numel() + candidate_BCD.numel()
+    is_safe = (
+        math.isfinite(float(scores_BQC.sum()))
+        if sum_tells
+        else overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[-1])
+    )
+    if is_safe:
         return None
     if not comparator.multiplies:
         return _first(torch.isnan(scores_BQC))

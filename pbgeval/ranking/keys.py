@@ -8,7 +8,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.notation import Side, distinct, sort_distinct
-from pbgeval.stats.keyed_sums import first_of_each
+from pbgeval.stats.keyed_sums import KeyedSums, first_of_each
 
 # Codes -> their positions in a sorted array of codes, by a hash table: a few reads where bisection makes twenty.
 #
@@ -183,10 +183,8 @@ class CodeCounts:
 
     def __add__(self, other: CodeCounts) -> CodeCounts:
         """Add counts: of a code that occurs in both, the sum."""
-        codes, where = np.unique(np.concatenate([self.codes, other.codes]), return_inverse=True)
-        counts = np.zeros(len(codes), np.int64)
-        np.add.at(counts, where, np.concatenate([self.counts, other.counts]))
-        return CodeCounts(codes, counts)
+        total = KeyedSums.sum([KeyedSums(of.codes, of.counts[:, None]) for of in (self, other)])
+        return CodeCounts(total.keys, total.counts)
 
     def count(self, codes: np.ndarray) -> None:
         """Count further int64 codes, those that are here already; in place."""
@@ -225,8 +223,9 @@ class EdgeColumns:
 
     def select(self, at: np.ndarray | slice) -> EdgeColumns:
         """Return some of the edges: copies, of a slice views."""
-        time_n = None if self.time_n is None else self.time_n[at]
-        return EdgeColumns(self.lhs_n[at], self.rel_n[at], self.rhs_n[at], time_n)
+        return EdgeColumns(
+            self.lhs_n[at], self.rel_n[at], self.rhs_n[at], None if self.time_n is None else self.time_n[at]
+        )
 
 
 @frozen(eq=False)

@@ -120,8 +120,9 @@ class KnownAnswers:
         if np.array_equal(keys_U, np.arange(keys_U.size)):  # the first keys, usually all
             return self.of_keys(0, keys_U.size)
         first_U, length_U = self.lists(keys_U)
-        key = np.repeat(np.arange(keys_U.size), length_U)
-        return KnownAnswers(key, self.number_P[concatenated_ranges(first_U, length_U)])
+        return KnownAnswers(
+            np.repeat(np.arange(keys_U.size), length_U), self.number_P[concatenated_ranges(first_U, length_U)]
+        )
 
     def lists(self, keys_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where the answers of each of some keys begin, and how many they are."""
@@ -379,11 +380,10 @@ class FilterKeys:
             yield key_P, answer_P
             return
         assert time_P is not None, "the config asks for times"
-        past, future = self.window.past, self.window.future
-        earliest_P = np.zeros_like(time_P) if future is None else np.maximum(time_P - future, 0)
-        latest_P = np.full_like(time_P, LARGEST_INT64)
-        if past is not None:
-            latest_P = np.minimum(time_P, LARGEST_INT64 - past) + past
+        limits = (self.window.past, self.window.future)
+        past, future = (LARGEST_INT64 if limit is None else limit for limit in limits)
+        earliest_P = np.maximum(time_P - future, 0)
+        latest_P = np.minimum(time_P, LARGEST_INT64 - past) + past
         number = len(self.times_U)
         low_P = key_P * number + np.searchsorted(self.times_U, earliest_P)
         high_P = key_P * number + np.searchsorted(self.times_U, latest_P, "right")

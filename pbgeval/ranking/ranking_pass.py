@@ -152,8 +152,9 @@ class RangeWork:
             self.certified = tuple(PreparedRows(comparator, run, of_queries=False) for run in runs)
         self.largest = tuple(map(largest, runs))
         if self.known is not None:
-            known = self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key)
-            self.known_of = KnownByBlock.arrange(known, self.numbers_C, self.width)
+            self.known_of = KnownByBlock.arrange(
+                self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key), self.numbers_C, self.width
+            )
         if self.state.sample is not None and _reads_cells(self.state):
             self.cells = self.state.sample.cells.within(self.numbers_C)
 
@@ -447,8 +448,9 @@ def score_pairs(
     state: ContestState, table: EntityTable, first_number: int, query_PD: Tensor, cells: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Tensor, Tensor]:
     """Return the prepared candidates of cells (query, number) of a range, and their scores, none of them NaN."""
-    x_PD = table.rows(torch.from_numpy(cells[1] - first_number), state.dtype)
-    candidate_PD = state.prepared_candidates(x_PD, cells[1])
+    candidate_PD = state.prepared_candidates(
+        table.rows(torch.from_numpy(cells[1] - first_number), state.dtype), cells[1]
+    )
     scores_P = state.paired_scores(query_PD, candidate_PD)
     if state.certified is None:
         bad = first_nan_of_pairs(state.comparator, query_PD, candidate_PD, scores_P)

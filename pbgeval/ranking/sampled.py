@@ -301,8 +301,9 @@ def _special(
         if of_sides is None:
             return None
         of_side = of_sides[hidden]
-        true_BQ = group.side(hidden).ids_E[rows_BQ].numpy()
-        query, candidate = known_cells(of_side.key_E[rows_BQ.numpy()], true_BQ, list_BC, of_side.answers)
+        query, candidate = known_cells(
+            of_side.key_E[rows_BQ.numpy()], group.side(hidden).ids_E[rows_BQ].numpy(), list_BC, of_side.answers
+        )
         if excluded_QC is not None:
             competes = ~excluded_QC[query, candidate]
             query, candidate = query[competes], candidate[competes]

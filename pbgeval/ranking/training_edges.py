@@ -78,8 +78,9 @@ class SlotCounts:
                 counted = CodeCounts.of_codes(inside.entity(side) - first)
                 frequency_N[counted.codes] += counted.counts
         keys_R = np.bincount(keys.sorted() // max(numbering.num_entities, 1), minlength=num_relations)
-        type_code = _types_of(numbering).index(numbering.slots[slot][0]) << _FREQUENCY_BITS
-        histogram = CodeCounts.of_codes(frequency_N | type_code)
+        histogram = CodeCounts.of_codes(
+            frequency_N | _types_of(numbering).index(numbering.slots[slot][0]) << _FREQUENCY_BITS
+        )
         of_slot = evaluated[slice(*np.searchsorted(evaluated, [first, stop]))]
         frequency = frequency_N[of_slot - first]
         frequencies = CodeCounts(of_slot[frequency > 0], frequency[frequency > 0])
@@ -122,8 +123,9 @@ class SlotCounts:
         (relation, rhs) an M on the left.
         """
         is_many_SR = 2 * self.edges_SR > 3 * self.keys_SR
-        class_R = 1 + is_many_SR[Side.LHS.value] + 2 * is_many_SR[Side.RHS.value]
-        return np.where(self.relation_frequency() > 0, class_R, 0)
+        return np.where(
+            self.relation_frequency() > 0, 1 + is_many_SR[Side.LHS.value] + 2 * is_many_SR[Side.RHS.value], 0
+        )
 
     def entity_frequency(self, side: Side, numbers: np.ndarray) -> np.ndarray:
         """Return how often each evaluated entity stands at a side of a training edge, int64."""

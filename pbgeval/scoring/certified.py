@@ -228,8 +228,9 @@ class CertifiedComparator:
 
     def prepare_moved_queries(self, operator: str, parameters: Parameters, q_ND: Tensor) -> Tensor:
         """Return prepared queries that score candidates as they are as `q` scores transformed candidates."""
-        acting = FIXED_ORDER_OPERATORS[operator]
-        moved_ND, constant_N1 = move_to_query(acting, parameters, self.name, self.bias, q_ND, sum_in_order)
+        moved_ND, constant_N1 = move_to_query(
+            FIXED_ORDER_OPERATORS[operator], parameters, self.name, self.bias, q_ND, sum_in_order
+        )
         if constant_N1 is None:
             return self.prepare_queries(moved_ND)
         columns = [moved_ND[..., 1:], moved_ND[..., :1]] if self.bias else [moved_ND]

@@ -209,8 +209,9 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
                         results.write()
                 with time_use.spent_on(QUEUE):
                     watch.tick()
-                    report = _unit_report(context, progress, unit, headline, time.perf_counter() - begun)
-                    context.work.observer.unit_finished(report)
+                    context.work.observer.unit_finished(
+                        _unit_report(context, progress, unit, headline, time.perf_counter() - begun)
+                    )
                     if team.add("faults", 0):
                         break  # another worker has met a fault: there will be no result
         with time_use.spent_on(WRITING):

@@ -138,8 +138,9 @@ def _ranked_edges(
     def result(key: GroupKey, start: int, stop: int) -> SideResult:
         rows_Q = torch.from_numpy(np.flatnonzero(~is_outside_E[start:stop]))
         kept = start + np.flatnonzero(true_is_kept_E[start:stop])
-        cluster = context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[kept])
-        true = with_clusters(true_image_E[kept], cluster)
+        true = with_clusters(
+            true_image_E[kept], context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[kept])
+        )
         return SideResult(
             rows_Q=rows_Q,
             counts=QueryCounts.of_rows(counts_NE[:, start:stop][:, rows_Q]),
@@ -207,8 +208,9 @@ def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdge
         part = slice(*np.searchsorted(segment, [index, index + 1]))
         if part.start < part.stop:
             key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.hidden)
-            cluster = context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[edge[part]])
-            pooled = with_clusters(image[part], cluster)
+            pooled = with_clusters(
+                image[part], context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[edge[part]])
+            )
             record.raw.pools[key] += ScorePool([], [pooled])
             if record.filtered is not None:
                 record.filtered.pools[key] += ScorePool([], [pooled[~known[part]]])
@@ -251,8 +253,9 @@ def record_types(context: WorkerContext, record: Record, states: list[ContestSta
             if record.filtered_types is not None:
                 found.append((record.filtered_types, gains.unknown, ideal_LH - gains.excluded_LH[rows]))
             for stats, levels, ideal in found:
-                values = type_values(levels.count_Kk[rows], levels.gain_KkG[rows], ideal, gain_HG, cutoffs)
-                stats.add(relation_L, values)
+                stats.add(
+                    relation_L, type_values(levels.count_Kk[rows], levels.gain_KkG[rows], ideal, gain_HG, cutoffs)
+                )
 
 
 def _ideal(context: WorkerContext, one: ContestState, gains: TypeGains, rows: slice, sets: CandidateSets) -> np.ndarray:

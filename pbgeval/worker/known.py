@@ -49,8 +49,9 @@ def join_all(
         The filters, of which the first makes the filtered figures, with the pairs of all workers.
     """
     with context.collectively():
-        known = _known_blocks(context, known_rows)
-        filters = _join(context, keys, lambda: [evaluated], known, budget_bytes, context.scratch)
+        filters = _join(
+            context, keys, lambda: [evaluated], _known_blocks(context, known_rows), budget_bytes, context.scratch
+        )
         for one in filters if context.team.size > 1 else ():
             one.store.flush()
     return filters
@@ -118,8 +119,9 @@ def relation_candidates(context: WorkerContext, sets: CandidateSets) -> Relation
     ids = np.arange(num_relations) if seen is None else distinct(seen[Side.RHS] // sets.num_entities)
     scorers = [relation.scorer for relation in context.relations]
     num_cells = num_edges * num_relations * len(context.settings.ends)  # as many are compared as of each other side
-    auc = context.settings.auc.of_cells(num_cells, num_relations)
-    return RelationCandidates(scorers, ids, auc, context.settings.seed)
+    return RelationCandidates(
+        scorers, ids, context.settings.auc.of_cells(num_cells, num_relations), context.settings.seed
+    )
 
 
 @define(eq=False)

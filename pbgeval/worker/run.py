@@ -132,7 +132,6 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         )
     scratch = work.scratch_path / team.nonce
     claim = evolve(work.claim, lease=scratch / LEASE)
-    journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), claim.check)
     return WorkerContext(
         work=work,
         team=team,
@@ -141,7 +140,9 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         global_embeddings=global_embeddings,
         settings=work.protocol.settings(config, inputs.num_relations, relations),
         numberer=EdgeNumberer(inputs),
-        journal=RunJournal(journal, part=""),
+        journal=RunJournal(
+            Journal(work.journal_path, work.journal_digest, writer_name(host_name()), claim.check), part=""
+        ),
         scratch=ScratchFolder(scratch, team.rank_in_team),
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),

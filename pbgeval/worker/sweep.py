@@ -204,8 +204,9 @@ def _states(
             in_time_Q=next((one.of_side[contest.hidden].index_of(asked) for one in filters[1:]), None),
         )
         if config.save_topk is not None:
-            is_answer = answers_of(edges, queries) if config.topk_metrics else None
-            state.result.top = TopCandidates(queries.num_keys, config.save_topk, is_answer)
+            state.result.top = TopCandidates(
+                queries.num_keys, config.save_topk, answers_of(edges, queries) if config.topk_metrics else None
+            )
         state.result.gains = type_gains(context, edges, queries)
         states.append(state)
     return states
@@ -325,8 +326,9 @@ def _rank(
                 if journal.finish(range_name(part)):
                     results.write()
                 watch.tick()
-                done = context.team.add(f"{journal.part}rows", part.num_rows)
-                context.work.observer.candidates_done(done, numbering.num_entities)
+                context.work.observer.candidates_done(
+                    context.team.add(f"{journal.part}rows", part.num_rows), numbering.num_entities
+                )
             del of_slot  # before the next ones come
         results.finish()
 
