@@ -14,22 +14,20 @@ from torch import Tensor
 from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.ranking.groups import Group, first_nan_of_pairs
+from pbgeval.ranking.groups import QuerySource, first_nan_of_pairs, refused_by_name
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
     ContestQueries,
-    GatheredVectors,
     QueryBlock,
     QueryEdges,
 )
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
-from pbgeval.ranking.type_gains import TypeGains, passing_cells
+from pbgeval.ranking.type_gains import TypeGains, passing_cells, with_listed
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.fast_products import Bfloat16Use, values_of_pairs
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.groups import sortable_int32
@@ -39,9 +37,6 @@ from pbgeval.storage.rows import Rows
 KEYS_AT_A_TIME = 4096  # prepared together; changes no number
 QUERIES_AT_A_TIME = 8192  # true scores computed together
 
-
-# The vectors of the entities of some edges, as operators see them, and names for errors.
-QuerySource = Group | GatheredVectors
 
 # What the pooled AUC compares: cells (query, candidate) and their scores.
 
@@ -199,11 +194,8 @@ class TopCandidates:
     def merge(self, key: np.ndarray, score: np.ndarray, number: np.ndarray, known: np.ndarray) -> None:
         """Let further candidates compete, given one by one."""
         keys = distinct(key)
-        listed = self.number_Kk[keys] >= 0
-        key = np.concatenate([np.repeat(keys, listed.sum(1)), key])
-        score = np.concatenate([self.score_Kk[keys][listed], score])
-        number = np.concatenate([self.number_Kk[keys][listed], number])
-        known = np.concatenate([self.known_Kk[keys][listed], known])
+        columns = (self.score_Kk, score), (self.number_Kk, number), (self.known_Kk, known)
+        key, score, number, known = with_listed(keys, self.number_Kk[keys] >= 0, key, *columns)
         order = np.lexsort((number, -score, key))
         key, score, number, known = key[order], score[order], number[order], known[order]
         place = np.arange(key.size) - np.searchsorted(key, key)
@@ -346,12 +338,8 @@ class ContestState:
 
     def prepared_candidates(self, x_CD: Tensor, numbers_C: np.ndarray) -> Tensor:
         """Return the prepared rows of candidates; one that cannot be prepared is the user's fault."""
-        try:
+        with refused_by_name(self.source, self.queries.contest.scorer, self.hidden, numbers_C):
             return self.queries.contest.candidates(x_CD)
-        except UnrankableRowsError as error:
-            contest = self.queries.contest
-            number = int(numbers_C[error.rows[0]])
-            raise self.source.unrankable(error, contest.scorer, self.hidden, number, None) from error
 
     def nan_score(self, query: int, number: int) -> EvalError:
         """Return the error that names a query and a candidate whose score is not a number."""
@@ -407,12 +395,9 @@ class ContestState:
             scorer = queries.contest.scorers[schema]
             known_side = self.hidden.other
             rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
-            try:
+            edge_K = queries.edge_Q[np.searchsorted(queries.key_Q, np.arange(first, stop))]
+            with refused_by_name(self.source, scorer, known_side, known_K, edge_K):
                 prepared_KD = queries.contest.queries(schema, self.source.vectors(scorer, known_side, known_K), rel_K)
-            except UnrankableRowsError as error:
-                row = error.rows[0]
-                edge = int(queries.edge_Q[np.searchsorted(queries.key_Q, first + row)])
-                raise self.source.unrankable(error, scorer, known_side, int(known_K[row]), edge) from error
             self.prepared.write(first, prepared_KD)
             if self._is_read_Q is None:
                 first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()

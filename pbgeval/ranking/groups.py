@@ -7,6 +7,9 @@ lists are numbered as they occur in the group.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import torch
@@ -16,7 +19,7 @@ from torch import Tensor
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.draws import DegreeWeights
-from pbgeval.ranking.query_edges import CompetingEntities
+from pbgeval.ranking.query_edges import CompetingEntities, GatheredVectors
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, Tables
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -70,6 +73,7 @@ class Group:
         """Return which rows of a side's partition compete in queries of each relation (id in edge files)."""
         sets = self.competition.sets
 
+        @cache
         def rows(relation: int) -> np.ndarray | None:
             numbers = None if sets is None else sets.of(hidden, relation)
             return None if numbers is None else numbers - self.first_number(hidden)
@@ -103,20 +107,14 @@ class Group:
 
     def queries(self, hidden: Side, known_ED: Tensor, rows_E: Tensor) -> Tensor:
         """Return prepared queries; a row that cannot be prepared is the user's fault."""
-        try:
+        rows = rows_E.flatten()
+        with refused_by_name(self, self.relation.scorer, hidden.other, self.side(hidden.other).ids_E[rows], rows):
             return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
-        except UnrankableRowsError as error:
-            row = int(rows_E.flatten()[error.rows[0]])
-            entity = int(self.side(hidden.other).ids_E[row])
-            raise self.unrankable(error, self.relation.scorer, hidden.other, entity, row) from error
 
     def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
         """Return prepared candidates; a row that cannot be prepared is the user's fault."""
-        try:
+        with refused_by_name(self, self.relation.scorer, hidden, ids_C.flatten()):
             return self.relation.scorer.candidates(hidden, x_CD)
-        except UnrankableRowsError as error:
-            entity = int(ids_C.flatten()[error.rows[0]])
-            raise self.unrankable(error, self.relation.scorer, hidden, entity, None) from error
 
     def unrankable(
         self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None
@@ -141,6 +139,34 @@ class Group:
             f"candidate {entity} of {self.side(hidden).table.label}, got NaN: finite embeddings overflow; "
             "this checkpoint cannot be ranked"
         )
+
+
+QuerySource = Group | GatheredVectors  # vectors of the entities of some edges, and names for errors
+
+
+@contextmanager
+def refused_by_name(
+    source: QuerySource,
+    scorer: EdgeScorer,
+    side: Side,
+    entities: Tensor | np.ndarray,
+    edges: Tensor | np.ndarray | None = None,
+) -> Iterator[None]:
+    """Raise an error that names an entity whose row cannot be prepared, and the edge that uses it.
+
+    Args:
+        source: of the rows.
+        scorer: that prepares them.
+        side: of the entities.
+        entities: of each row.
+        edges: of each row; None: it stands for no edge.
+    """
+    try:
+        yield
+    except UnrankableRowsError as error:
+        row = error.rows[0]
+        edge = None if edges is None else int(edges[row])
+        raise source.unrankable(error, scorer, side, int(entities[row]), edge) from error
 
 
 def make_group(

@@ -6,12 +6,11 @@ And the vectors that these queries are made of.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError
@@ -190,8 +189,7 @@ class CompetingEntities:
 
     first: int
     stop: int
-    # Relation (-1: any) -> sorted numbers; None: all
-    of: Callable[[int], np.ndarray | None] = field(converter=cache)
+    of: Callable[[int], np.ndarray | None]  # relation (-1: any) -> sorted numbers; None: all
     by_relation: bool = False
 
     def numbers(self, relation: int) -> np.ndarray | None:

@@ -109,13 +109,11 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     entry = packed_BM[chunk, at] & ((1 << position_bits) - 1)
 
     # Runs of equal entries of one chunk: every query of a run against every other member that is a candidate.
-    starts = np.flatnonzero(begins(chunk, identity))
-    lengths = np.diff(starts, append=len(chunk))
-    begin_of, length_of = np.repeat(starts, lengths), np.repeat(lengths, lengths)
+    run = np.cumsum(begins(chunk, identity))
     queries = np.flatnonzero(entry < num_queries)
-    begin_of, length_of = begin_of[queries], length_of[queries]
-    query_member = np.repeat(queries, length_of)
-    candidate_member = concatenated_ranges(begin_of, length_of)
+    first, stop = (np.searchsorted(run, run[queries], side) for side in ("left", "right"))
+    query_member = np.repeat(queries, stop - first)
+    candidate_member = concatenated_ranges(first, stop - first)
     candidate = entry[candidate_member] - (0 if num_batch else num_queries)
     kept = (candidate_member != query_member) & (candidate >= 0)
     query = (chunk[query_member] * num_queries + entry[query_member])[kept]
@@ -247,10 +245,21 @@ class ChunkPart:
             if sampled is not None:
                 competes = inside_Q[sampled[0]] & ~are_among(*sampled, excluded, length)
                 sampled = sampled[0][competes], sampled[1][competes]
-        copies_Q = torch.bincount(copies[0], minlength=num_queries)
-        drawn_3Q = None if candidates.drawn_3Q is None else candidates.drawn_3Q[:, queries]
-        special = copies_Q, excluded, known, in_time
-        return cls(group, block, hidden, rows_BQ, ids_BC, *special, inside_Q, sampled, true_Q, drawn_3Q)
+        return cls(
+            group,
+            block,
+            hidden,
+            rows_BQ,
+            ids_BC,
+            num_copies_Q=torch.bincount(copies[0], minlength=num_queries),
+            excluded=excluded,
+            known=known,
+            in_time=in_time,
+            inside_Q=inside_Q,
+            sampled=sampled,
+            true_is_sampled_Q=true_Q,
+            drawn_3Q=None if candidates.drawn_3Q is None else candidates.drawn_3Q[:, queries],
+        )
 
     @property
     def read(self) -> tuple[CellIndex, Tensor]:

@@ -26,6 +26,14 @@ from pbgeval.stats.keyed_sums import begins
 # gains are integers, and whoever drops out of a part drops out of the whole.
 
 
+def with_listed(
+    keys: np.ndarray, is_listed_Kk: np.ndarray, key_n: np.ndarray, *columns: tuple[np.ndarray, np.ndarray]
+) -> list[np.ndarray]:
+    """Return what is in the lists of some keys, and then further candidates: their keys, and columns of both."""
+    listed_n = (np.concatenate([table_Kk[keys][is_listed_Kk], column_n]) for table_Kk, column_n in columns)
+    return [np.concatenate([np.repeat(keys, is_listed_Kk.sum(1)), key_n]), *listed_n]
+
+
 @define(eq=False)
 class GainLevels:
     """The best levels of some keys so far."""
@@ -54,11 +62,8 @@ class GainLevels:
         if not key.size:
             return
         keys = distinct(key)
-        listed_Kk = self.count_Kk[keys] > 0
-        key = np.concatenate([np.repeat(keys, listed_Kk.sum(1)), key])
-        score = np.concatenate([self.score_Kk[keys][listed_Kk], score])
-        count = np.concatenate([self.count_Kk[keys][listed_Kk], count])
-        gain_nG = np.concatenate([self.gain_KkG[keys][listed_Kk], gain_nG])
+        columns = (self.score_Kk, score), (self.count_Kk, count), (self.gain_KkG, gain_nG)
+        key, score, count, gain_nG = with_listed(keys, self.count_Kk[keys] > 0, key, *columns)
         order = np.lexsort((-score, key))
         key, score = key[order], score[order]
         starts = np.flatnonzero(begins(key, score))

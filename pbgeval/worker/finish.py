@@ -58,7 +58,7 @@ def write_best(
     partition_of_slot = np.array([partition for _, partition in numbering.slots], np.int64)
     for one in states:
         top, queries = one.result.top, one.queries
-        if top is None or one.hidden is not key.side:
+        if top is None:
             continue
         inside = np.flatnonzero((queries.edge_Q >= start) & (queries.edge_Q < stop))
         inside = inside[np.argsort(queries.edge_Q[inside])]

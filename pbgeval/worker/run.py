@@ -79,8 +79,8 @@ def do_work(work: Work, team: Team) -> Outcome:
         finally:
             work.observer.finished()
         certified = context.relations[0].scorer.certified
-        facts: dict[str, Any] = {} if certified is None else {"certified": dict(certified.tally)}
-        facts |= {
+        facts: dict[str, Any] = {
+            **({} if certified is None else {"certified": dict(certified.tally)}),
             "host": host_name(),
             "device": str(context.device),
             "threads": kernels.num_threads,

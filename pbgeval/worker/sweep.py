@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from operator import attrgetter
 
@@ -174,7 +174,7 @@ def _states(
     competing = [
         CompetingEntities(
             *edges.numbering.range_of_type(queries.contest.candidate_type),
-            partial(sets.of, queries.contest.hidden),
+            cache(partial(sets.of, queries.contest.hidden)),
             sets.by_relation,
         )
         for queries in of_contests
