@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -158,10 +159,8 @@ def _chunk_runs(num_rows: int, lists: SampledLists) -> Iterator[tuple[int, int, 
         # PBG masks the padding of a last partial chunk but counts it among the N of the logistic loss.
         longest_chunk = min(chunk_size, batch_stop - batch_start)
         whole_stop = batch_start + (batch_stop - batch_start) // chunk_size * chunk_size
-        for start in range(batch_start, whole_stop, whole_chunks * chunk_size):
-            yield start, min(start + whole_chunks * chunk_size, whole_stop), longest_chunk
-        if whole_stop < batch_stop:
-            yield whole_stop, batch_stop, longest_chunk
+        borders = [*range(batch_start, whole_stop, whole_chunks * chunk_size), whole_stop, batch_stop]
+        yield from ((start, stop, longest_chunk) for start, stop in pairwise(borders) if start < stop)
 
 
 def _block(rows_E: Tensor, lists: SampledLists, word: int, longest_chunk: int) -> ChunkBlock:

@@ -204,10 +204,6 @@ class EdgeSample:
         """The units of the population."""
         return int(self._sizes_H.sum())
 
-    def is_complete(self, round_number: int = 1) -> bool:
-        """Tell whether the whole population has been drawn after a round: then its metrics are exact."""
-        return self.round_totals[round_number - 1] == self.num_units
-
     def draw(self, path_index: int, bucket: Bucket, round_number: int = 1) -> tuple[np.ndarray, int]:
         """Return the units of a bucket that a round adds, and the cluster of the first in the whole sample.
 

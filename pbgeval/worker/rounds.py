@@ -97,9 +97,8 @@ def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, li
         if drops_edges:
             kept = EvaluatedRows(context.inputs.restrictions).kept(context.numberer.numbered(file, block))
             rows, rel = rows[kept], rel[kept]
-        if context.settings.dynamic:
-            rel = np.zeros_like(rel)
-        groups = group_by_relation(torch.from_numpy(rel), torch.arange(len(rel)))
+        of_group = torch.from_numpy(np.zeros_like(rel) if context.settings.dynamic else rel)
+        groups = group_by_relation(of_group, torch.arange(len(rel)))
         yield start, [rows[group.rows_E.numpy()] for group in groups]
 
 
@@ -110,7 +109,7 @@ def _num_chunks(rows_E: np.ndarray, chunk_size: int) -> int:
 def _rows_of_chunks(context: WorkerContext, file: EdgeSource, units: np.ndarray, clusters: np.ndarray) -> RowsOfBucket:
     """Return the rows of the chunks drawn from a bucket, with their clusters; and the chunks by window."""
     size = context.settings.lists.chunk_size
-    rows, cluster_of_row = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    drawn = [np.empty((2, 0), np.int64)]  # rows and their clusters
     of_windows: dict[int, np.ndarray] = {}
     before = 0  # chunks of the bucket before a group
     for start, groups in _windows(context, file) if len(units) else ():
@@ -119,12 +118,11 @@ def _rows_of_chunks(context: WorkerContext, file: EdgeSource, units: np.ndarray,
             first, stop = np.searchsorted(units, [before, before + _num_chunks(rows_E, size)])
             for unit, cluster in zip(units[first:stop].tolist(), clusters[first:stop].tolist(), strict=True):
                 of_chunk = rows_E[(unit - before) * size :][:size]
-                rows.append(of_chunk)
-                cluster_of_row.append(np.full(len(of_chunk), cluster))
+                drawn.append(np.stack([of_chunk, np.full(len(of_chunk), cluster)]))
             before += _num_chunks(rows_E, size)
         first, stop = np.searchsorted(units, [before_window, before])
         of_windows[start] = units[first:stop] - before_window
-    row_E, cluster_E = np.concatenate(rows), np.concatenate(cluster_of_row)
+    row_E, cluster_E = np.concatenate(drawn, axis=1)
     order = np.argsort(row_E)
     return RowsOfBucket(row_E[order], cluster_E[order], of_windows)
 
@@ -225,7 +223,7 @@ def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> Sam
     sample = sampling.sample
     num_rounds = len(sampling.rounds)
     num_units = sample.round_totals[-1]
-    is_population = sample.is_complete(num_rounds)
+    is_population = num_units == sample.num_units  # then its metrics are exact
     if sampling.by_chunk and num_units < FEW_CHUNKS and not is_population:
         context.work.observer.warn(
             f"only {num_units} chunks were sampled: intervals of rare hits may cover less than they say; "

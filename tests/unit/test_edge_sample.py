@@ -112,7 +112,7 @@ def test_rounds_draw_every_unit_once_and_number_the_clusters_through(of, first, 
         )
         assert sum(of) == sample.num_units == design.population_H.sum()
 
-    assert sample.is_complete(sample.num_rounds)
+    assert sample.round_totals[-1] == sample.num_units
     assert all(len(seen[path_index, bucket]) == size for path_index, bucket, size in sample.population)
 
 
@@ -136,7 +136,10 @@ def test_frozen_units():
 def test_one_round_draws_exactly_what_was_asked_for(num_units):
     sample = EdgeSample.of_size(POPULATION, num_units, 0)
 
-    assert (sum(map(len, drawn_by(sample, 1)[0])), sample.is_complete()) == (min(num_units, 1350), num_units >= 1350)
+    assert (sum(map(len, drawn_by(sample, 1)[0])), sample.round_totals == (sample.num_units,)) == (
+        min(num_units, 1350),
+        num_units >= 1350,
+    )
 
 
 @pytest.mark.parametrize(
