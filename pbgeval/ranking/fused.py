@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.metadata
 import importlib.util
 
 import torch
@@ -49,6 +48,13 @@ class FusedCounts:
     cell_score_P: Tensor  # float32: the scores of the cells that were asked for
 
 
+def version() -> str:
+    """Return the version of what compiles the kernel."""
+    import triton
+
+    return f"triton {triton.__version__}"
+
+
 def self_check(device: torch.device) -> str | None:
     """Compare scores of pairs, of cells and of duplicates; where they differ, the general path counts from then on.
 
@@ -68,7 +74,7 @@ def self_check(device: torch.device) -> str | None:
             _why_not = "scores of identical vectors differ"
     except (RuntimeError, OSError) as error:  # such as no compiler for the code that starts the kernel
         _why_not = str(error).partition("\n")[0]
-    return f"triton {importlib.metadata.version('triton')}" if _why_not is None else f"general: {_why_not}"
+    return version() if _why_not is None else f"general: {_why_not}"
 
 
 def has_kernel(device: torch.device) -> bool:
