@@ -119,9 +119,8 @@ def count_against_partition(
             None if in_time is None else in_time[hidden].answers,
         )
         table = group.side(hidden).table
-        num_columns = table.embeddings_ND.shape[1]
         threads = BlockThreads.of_device(table.device)
-        rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(num_columns, 1)), 1)
+        rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
         if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
             threads = BlockThreads(1)
             rows_at_a_time = table.num_rows

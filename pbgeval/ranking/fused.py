@@ -171,7 +171,8 @@ def _starts_of_runs(num_rows: int, num_candidates: int, device: torch.device) ->
     """Cut the candidates in runs, so that every processor has some work: where they start, and the end (int64)."""
     processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
     num_blocks, num_tiles = -(-num_rows // TILES.rows), -(-num_candidates // TILES.columns)
-    length = -(-num_tiles // min(-(-RUNS_PER_PROCESSOR * processors // num_blocks), num_tiles)) * TILES.columns
+    num_runs = min(-(-RUNS_PER_PROCESSOR * processors // num_blocks), num_tiles)
+    length = -(-num_tiles // num_runs) * TILES.columns
     return torch.tensor([*range(0, num_candidates, length), num_candidates], device=device)
 
 

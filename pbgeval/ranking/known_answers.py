@@ -382,10 +382,9 @@ class FilterKeys:
         assert time_P is not None, "the config asks for times"
         limits = (self.window.past, self.window.future)
         past, future = (LARGEST_INT64 if limit is None else limit for limit in limits)
-        earliest_P = np.maximum(time_P - future, 0)
         latest_P = np.minimum(time_P, LARGEST_INT64 - past) + past
         number = len(self.times_U)
-        low_P = key_P * number + np.searchsorted(self.times_U, earliest_P)
+        low_P = key_P * number + np.searchsorted(self.times_U, np.maximum(time_P - future, 0))
         high_P = key_P * number + np.searchsorted(self.times_U, latest_P, "right")
         first_P, stop_P = (np.searchsorted(self.codes_T, code_P) for code_P in (low_P, high_P))
         for place, at in positions_of_lists(first_P, stop_P - first_P, PAIRS_AT_A_TIME):

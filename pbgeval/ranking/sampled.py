@@ -105,11 +105,10 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     repeated_BM[:, 1:] = equal_BM
     repeated_BM[:, :-1] |= equal_BM
     chunk, at = np.nonzero(repeated_BM)
-    identity = values_BM[chunk, at]
     entry = packed_BM[chunk, at] & ((1 << position_bits) - 1)
 
     # Runs of equal entries of one chunk: every query of a run against every other member that is a candidate.
-    run = np.cumsum(begins(chunk, identity))
+    run = np.cumsum(begins(chunk, values_BM[chunk, at]))
     queries = np.flatnonzero(entry < num_queries)
     first, stop = (np.searchsorted(run, run[queries], side) for side in ("left", "right"))
     query_member = np.repeat(queries, stop - first)
@@ -459,11 +458,10 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
 
 
 def _end(group: Group, block: ChunkBlock, side: Side, part: ChunkPart | None) -> ChunkEnd:
-    table = group.side(side).table
-    parameters = group.relation.scorer.parameters.get(side, {})
-    ids_BK = group.side(side).ids_E[block.rows_BQ] if part is None else part.ids_BC
-    cells = None if part is None else (part.excluded, part.known, part.read[0])
-    return ChunkEnd(table.embeddings_ND, table.global_embedding_D, ids_BK, parameters, cells)
+    end, parameters = group.side(side), group.relation.scorer.parameters.get(side, {})
+    if part is None:
+        return ChunkEnd(end.table, end.ids_E[block.rows_BQ], parameters, None)
+    return ChunkEnd(end.table, part.ids_BC, parameters, (part.excluded, part.known, part.read[0]))
 
 
 CELLS_AT_A_TIME = 1 << 19  # of scores, so that they stay in cache; changes no number

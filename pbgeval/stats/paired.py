@@ -186,12 +186,11 @@ class PairedSums:
         group_G = group_U[at]
         size_SU = np.stack([summed(side.is_ranked_E[order].astype(np.int64), starts) for side in edges.sides])
         change_SMU = np.stack([summed(side.change_ME[:, order], starts) for side in edges.sides])
-        value_SMU = np.stack([summed(side.value_ME[:, order], starts) for side in edges.sides])
         change_MU: np.ndarray = change_SMU.sum(0).astype(np.float64)
         size_float_SU: np.ndarray = size_SU.astype(np.float64)
         for name, values in {
             "num_S": size_SU,
-            "value_SM": value_SMU,
+            "value_SM": np.stack([summed(side.value_ME[:, order], starts) for side in edges.sides]),
             "change_SM": change_SMU,
             "num_units": np.asarray(np.logical_or.reduce(size_SU > 0, axis=0), np.float64),
             "square_M": change_MU * change_MU,

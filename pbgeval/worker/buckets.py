@@ -189,9 +189,8 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
         journal.take(record.add_packed)
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
         claim_next = time_use.spent_on(QUEUE)(queue.claim_next)
-        holding = PartitionCache(queue, room)
         tables = context.inputs, context.global_embeddings, context.device
-        with closing(PartitionHolder(*tables, holding, reads_ahead)) as partitions:
+        with closing(PartitionHolder(*tables, PartitionCache(queue, room), reads_ahead)) as partitions:
             while (index := claim_next()) is not None:
                 unit, begun = plan.units[index], time.perf_counter()
                 with time_use.spent_on(WRITING):

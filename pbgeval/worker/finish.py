@@ -64,7 +64,6 @@ def write_best(
         inside = inside[np.argsort(queries.edge_Q[inside])]
         best = top.of_keys(queries.key_Q[inside])
         listed = best.number_Kk >= 0
-        real = one.comparator.real_scores(torch.from_numpy(best.score_Kk)).numpy()
         slot = numbering.slot_of(np.maximum(best.number_Kk, 0))
         files.write_best(
             key,
@@ -72,7 +71,7 @@ def write_best(
             {
                 "entity": np.where(listed, best.number_Kk - numbering.boundaries[slot], -1),
                 "partition": np.where(listed, partition_of_slot[slot], -1),
-                "score": np.where(listed, real, np.nan),
+                "score": np.where(listed, one.comparator.real_scores(torch.from_numpy(best.score_Kk)).numpy(), np.nan),
                 "known": best.known_Kk & listed & (best.number_Kk != queries.true_Q[inside][:, None]),
             },
         )
