@@ -292,8 +292,8 @@ class CertifiedChunks:
         """Count the candidates of each query but its true entity and those excluded; cells are (query, candidate)."""
         device = self.first_Q.device
         known, excluded = ((query.to(device), column.to(device)) for query, column in (known, excluded))
-        fast, of_queries = self.fast, (self.queries, self.candidates_CL, self.first_Q)
-        return count_certified(*of_queries, fast, own_Q.to(device), known, excluded)
+        of_queries = self.queries, self.candidates_CL, self.first_Q, self.fast
+        return count_certified(*of_queries, own_Q.to(device), known, excluded)
 
     def values_of(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Return the values of cells."""

@@ -216,8 +216,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
         own_Q = rows.own_Q - run * work.width
         known = work.known_in(run, block)
         if kernel is Kernel.COMPILED and not may_overflow:
-            of_queries = (true_Q, true_Q), (rows.row_Q, own_Q)
-            total = total + blocks.count(rows.query_KD, work.rows(run), *of_queries, known)[0]
+            total += blocks.count(rows.query_KD, work.rows(run), (true_Q, true_Q), (rows.row_Q, own_Q), known)[0]
             continue
         if kernel is not Kernel.FUSED or may_overflow:
             scores_KC = _scores(work, rows, run, may_overflow=may_overflow)
@@ -296,8 +295,11 @@ def _count_exactly(work: RangeWork, rows: _BlockRows, runs: range) -> QueryCount
         candidates = work.certified[run]
         own_Q = rows.own_Q - run * work.width
         known = work.known_in(run, rows.block)
-        of_block = queries, candidates, own_Q, known
-        found = None if state.wants_all_scores else count_certified_compiled(*of_block, state.bfloat16)
+        found = (
+            None
+            if state.wants_all_scores
+            else count_certified_compiled(queries, candidates, own_Q, known, state.bfloat16)
+        )
         if found is None:
             fast = fast_scores(queries.prepared, candidates, values=state.wants_all_scores)
             found = count_certified(queries, candidates.rows_NL, 0, fast, own_Q.to(work.device), known)

@@ -142,8 +142,6 @@ class DuplicateRows:
         at_Q = np.minimum(low_Q, self.hash_C.size - 1)
         high_Q = np.where(self.hash_C[at_Q] == hash_Q, self.end_C[at_Q], low_Q)
         with_twin = np.flatnonzero(high_Q - low_Q > (own_Q >= 0))
-        if not with_twin.size:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
         lengths = high_Q[with_twin] - low_Q[with_twin]
         query = np.repeat(with_twin, lengths)
         begins = np.repeat(low_Q[with_twin] - (np.cumsum(lengths) - lengths), lengths)

@@ -163,19 +163,21 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
     # Certified ranks are the same whatever the kernels.
     certified = config.precision == "certified"
     alike = certified or len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
-    if not alike:
-        work.observer.warn(
-            "workers have unlike kernels: the last bits of scores may differ (run.reproducible is false)"
-        )
-    if not all(facts["self_check_passed"] for facts in facts_of_workers):
-        work.observer.warn(
-            "the kernel self-check: scores depend on the shape of their block with as many threads as there are; "
-            "fewer threads or one shape are used, which is slow (run.workers says which)"
-        )
     states = {facts["kernels"].get("scorer", CONSISTENT) for facts in facts_of_workers}
-    alike = alike and INCONSISTENT not in states
-    for state in sorted(states - {CONSISTENT}):
-        work.observer.warn(f"scores of the model depend on the block that they are asked for in: {state}")
+    warnings = {
+        "workers have unlike kernels: the last bits of scores may differ (run.reproducible is false)": not alike,
+        "the kernel self-check: scores depend on the shape of their block with as many threads as there are; "
+        "fewer threads or one shape are used, which is slow (run.workers says which)": not all(
+            facts["self_check_passed"] for facts in facts_of_workers
+        ),
+        **{
+            f"scores of the model depend on the block that they are asked for in: {state}": state != CONSISTENT
+            for state in sorted(states)
+        },
+    }
+    for warning, applies in warnings.items():
+        if applies:
+            work.observer.warn(warning)
     sample = None if found.estimate is None or found.estimate.is_population else found.estimate
     kinds = ("raw", "filtered") if protocol.filtered else ("raw",)
     drawn = {kind: record.draws.sums(protocol.sides, filtered=kind == "filtered") for kind in kinds}
@@ -207,7 +209,7 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
         "version": __version__,
         "num_workers": len(facts_of_workers),
         "workers": facts_of_workers,
-        "reproducible": alike,
+        "reproducible": alike and INCONSISTENT not in states,
         **({"certified": decided} if certified else {}),
         **({"edge_paths": _from_output(work, config.edge_paths)} if protocol.saves_ranks else {}),
         **({"model_path": model[0]} if model else {}),

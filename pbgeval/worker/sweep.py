@@ -116,8 +116,10 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
     filters = []
     if context.work.protocol.filtered:
-        asked = edges.columns, edges.numbering.num_entities
-        keys = {side: QueryKeys.of_edges(side, *asked) for side in context.settings.sides}
+        keys = {
+            side: QueryKeys.of_edges(side, edges.columns, edges.numbering.num_entities)
+            for side in context.settings.sides
+        }
         filters = join_all(context, keys, edges.columns, plan.pairs_bytes, plan.known_rows)
     context.work.observer.phase("gathering vectors")
     source = _gather(context, edges, vectors, plan)
@@ -452,8 +454,7 @@ def read_given(
             query, number_P = query[competes], number_P[competes]
             mine = np.searchsorted(own, number_P, "right") % 2 == 1
             cells.add(query[mine], number_P[mine])
-            of_bucket = segment.origin.place, queries.contest.hidden
-            words_QW = auc.words(context.settings.seed, *of_bucket, edges.row_E[edge])
+            words_QW = auc.words(context.settings.seed, segment.origin.place, queries.contest.hidden, edges.row_E[edge])
             if words_QW is not None:
                 kept_Q[query_Q] = auc.true_is_kept(words_QW).numpy()
                 drawn, place = (index.numpy() for index in auc.cells(words_QW, number_QK.shape[1]))
