@@ -203,14 +203,6 @@ class TopCandidates:
         at = (key[kept], place[kept])
         self.score_Kk[at], self.number_Kk[at], self.known_Kk[at] = score[kept], number[kept], known[kept]
 
-    def of_keys(self, key_Q: np.ndarray) -> TopCandidates:
-        """Return the lists of some keys, which may repeat."""
-        some = TopCandidates(len(key_Q), self.k)
-        some.score_Kk, some.number_Kk, some.known_Kk = (
-            lists[key_Q] for lists in (self.score_Kk, self.number_Kk, self.known_Kk)
-        )
-        return some
-
     def pack(self) -> list[np.ndarray]:
         """Return the lists as one int64 array (n,), for `add_packed` of another worker."""
         key, place = np.nonzero(self.number_Kk >= 0)

@@ -50,7 +50,10 @@ def count(
     low_Q = high_Q if low_Q is None else low_Q
     row_Q = torch.arange(num_queries, device=device) if row_Q is None else row_Q
     own_Q = torch.full_like(row_Q, -1) if own_Q is None else own_Q.to(device)
-    if _is_worth_compiling(scores_KC, num_queries):
+    # The loop takes a block on a CPU, columns next to each other, where it is worth loading.
+    is_taken = scores_KC.device.type == "cpu" and (scores_KC.stride(1) == 1 or num_candidates <= 1)
+    is_worth_it = count_rows.is_loaded or num_queries * num_candidates >= JIT_MIN_CELLS
+    if is_taken and is_worth_it and is_installed():
         return _count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
     raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), torch.full_like(row_Q, num_candidates))
     for query, column in (own_cells(own_Q, num_candidates), *([] if excluded is None else [excluded])):
@@ -171,13 +174,6 @@ def load(dtype: torch.dtype = torch.float32) -> None:
     """Import numba and load (at first compile) the loop for scores of one type, which the first block does else."""
     none = torch.empty(0, dtype=torch.int64)
     _count_compiled(torch.empty((0, 0), dtype=dtype), (*torch.empty((2, 0), dtype=dtype), none), none, None, None)
-
-
-def _is_worth_compiling(scores_KC: Tensor, num_queries: int) -> bool:
-    """Tell whether the loop takes a block: on a CPU, columns next to each other, and worth loading it."""
-    if scores_KC.device.type != "cpu" or (scores_KC.stride(1) != 1 and scores_KC.shape[1] > 1):
-        return False
-    return (count_rows.is_loaded or num_queries * scores_KC.shape[1] >= JIT_MIN_CELLS) and is_installed()
 
 
 def _count_compiled(

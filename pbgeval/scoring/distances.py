@@ -39,7 +39,9 @@ class ColumnSums:
         sums_BQC = query_BQD.new_zeros((num_products, num_queries, num_candidates))
         if not sums_BQC.numel() or not dimension:
             return sums_BQC
-        if self._is_worth_compiling(query_BQD, num_candidates):
+        is_worth_it = self.loop.is_loaded or query_BQD.numel() * num_candidates >= JIT_MIN_TERMS
+        is_taken = query_BQD.device.type == "cpu" and query_BQD.dtype in (torch.float32, torch.float64)
+        if is_worth_it and is_taken and is_installed():
             of_column_BDC = candidate_BCD.transpose(1, 2).contiguous()  # a column's candidates next to each other
             self.loop(query_BQD.contiguous().numpy(), of_column_BDC.numpy(), sums_BQC.numpy())
             return sums_BQC.neg_()
@@ -54,11 +56,6 @@ class ColumnSums:
                 columns = range(at, num_terms * self.columns_per_term, num_terms)
                 sums_bqC += self.term([query_BQ1D[..., column] - candidate_B1CD[..., column] for column in columns])
         return sums_BQC.neg_()
-
-    def _is_worth_compiling(self, query_BQD: Tensor, num_candidates: int) -> bool:
-        if query_BQD.device.type != "cpu" or query_BQD.dtype not in (torch.float32, torch.float64):
-            return False
-        return (self.loop.is_loaded or query_BQD.numel() * num_candidates >= JIT_MIN_TERMS) and is_installed()
 
 
 def _modulus_of(parts: list[Tensor]) -> Tensor:

@@ -118,21 +118,12 @@ class GroupedStats:
         return parts[0]
 
 
-def _in_order(group_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray | slice]:
-    """Return the keys of the queries that are in a group, in order, and the rows of these queries."""
-    if bool((group_Q[1:] >= group_Q[:-1]).all()):  # as queries of one relation after another are
-        first = int(np.searchsorted(group_Q, 0))
-        return group_Q[first:], slice(first, None)
-    is_narrow = int(group_Q.min()) >= 0 and int(group_Q.max()) < 1 << 16
-    order = np.argsort(group_Q.astype(np.uint16), kind="stable") if is_narrow else np.argsort(group_Q)  # 16 bits: radix
-    in_order = np.take(group_Q, order)
-    first = int(np.searchsorted(in_order, 0))
-    return in_order[first:], order[first:]
-
-
 def _counts_in_order(group_Q: np.ndarray, counts: RankCounts) -> tuple[np.ndarray, RankCounts]:
     """Return the keys of the queries that are in a group, in order, and their counts."""
-    keys, rows = _in_order(group_Q)
-    if isinstance(rows, slice):
-        return keys, counts.select(rows)
-    return keys, RankCounts(*(column.index_select(0, torch.from_numpy(rows)) for column in counts.columns))
+    if not bool((group_Q[1:] >= group_Q[:-1]).all()):  # as queries of one relation after another are
+        is_narrow = int(group_Q.min()) >= 0 and int(group_Q.max()) < 1 << 16  # 16 bits are sorted by radix
+        order = np.argsort(group_Q.astype(np.uint16), kind="stable") if is_narrow else np.argsort(group_Q)
+        group_Q = np.take(group_Q, order)
+        counts = RankCounts(*(column.index_select(0, torch.from_numpy(order)) for column in counts.columns))
+    first = int(np.searchsorted(group_Q, 0))
+    return group_Q[first:], counts.select(slice(first, None))

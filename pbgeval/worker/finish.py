@@ -56,23 +56,23 @@ def write_best(
     """Write the best candidates of the queries of consecutive edges of a bucket."""
     numbering = edges.numbering
     partition_of_slot = np.array([partition for _, partition in numbering.slots], np.int64)
-    for one in states:
-        top, queries = one.result.top, one.queries
-        if top is None:
-            continue
+    for one, top in [(one, one.result.top) for one in states if one.result.top is not None]:
+        queries = one.queries
         inside = np.flatnonzero((queries.edge_Q >= start) & (queries.edge_Q < stop))
         inside = inside[np.argsort(queries.edge_Q[inside])]
-        best = top.of_keys(queries.key_Q[inside])
-        listed = best.number_Kk >= 0
-        slot = numbering.slot_of(np.maximum(best.number_Kk, 0))
+        key_Q = queries.key_Q[inside]
+        number_Qk = top.number_Kk[key_Q]
+        listed = number_Qk >= 0
+        slot = numbering.slot_of(np.maximum(number_Qk, 0))
+        score_Qk = one.comparator.real_scores(torch.from_numpy(top.score_Kk[key_Q])).numpy()
         files.write_best(
             key,
             edges.row_E[queries.edge_Q[inside]],
             {
-                "entity": np.where(listed, best.number_Kk - numbering.boundaries[slot], -1),
+                "entity": np.where(listed, number_Qk - numbering.boundaries[slot], -1),
                 "partition": np.where(listed, partition_of_slot[slot], -1),
-                "score": np.where(listed, one.comparator.real_scores(torch.from_numpy(best.score_Kk)).numpy(), np.nan),
-                "known": best.known_Kk & listed & (best.number_Kk != queries.true_Q[inside][:, None]),
+                "score": np.where(listed, score_Qk, np.nan),
+                "known": top.known_Kk[key_Q] & listed & (number_Qk != queries.true_Q[inside][:, None]),
             },
         )
 
