@@ -186,5 +186,5 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
         packed = np.stack([column.astype(np.int64) for column in state.result.scores.images()])
         found[f"{side.label} sampled"] = torch.from_numpy(packed[:, np.lexsort(packed)])
         if state.result.top is not None:
-            found[f"{side.label} top"] = torch.from_numpy(state.result.top.packed())
+            found[f"{side.label} top"] = torch.from_numpy(state.result.top.pack()[0])
     return found

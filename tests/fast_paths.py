@@ -142,9 +142,9 @@ PATHS: Mapping[str, FastPath] = {
     "compiled": by_loops(counting, WORTH_COMPILING, chunk_loops.count_rows),
     "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block, chunk_loops.multiply),
     "gathered_chunks": by_loops(gathered_chunks, WORTH_COMPILING, chunk_loops.count_gathered),
-    "distances": by_loops(distances, "JIT_MIN_TERMS", distances._ABSOLUTE, distances._MODULUS),
-    "pairs": by_loops(exact, "JIT_MIN_NUMBERS", exact._SUMS),
-    "semi_join": by_loops(semi_join, "JIT_MIN_ROWS", semi_join._PASSES),
+    "distances": by_loops(distances, "JIT_MIN_TERMS", distances._absolute, distances._modulus),
+    "pairs": by_loops(exact, "JIT_MIN_NUMBERS", exact._sums),
+    "semi_join": by_loops(semi_join, "JIT_MIN_ROWS", semi_join._passes),
     "bfloat16": FastPath(
         turn_on=multiply_bfloat16,
         turn_off=lambda patch: patch.setattr(blocks, "multiplies_bfloat16", lambda: False),

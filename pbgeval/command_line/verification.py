@@ -300,7 +300,7 @@ class _Again:
         kept, num_rows = self.kept[rows[:2]], rows.stop - rows.start
         if drawn is None:
             return np.ones(num_rows, bool)
-        units = drawn.draw(*rows[:2]).units_U
+        units, _ = drawn.draw(*rows[:2])
         looked_E = np.full(num_rows, kept is not None)
         for row_n, is_looked_at in ((kept, False), (units if kept is None else kept[units], True)):
             if row_n is not None:

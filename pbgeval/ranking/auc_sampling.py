@@ -100,8 +100,7 @@ class AucSampling:
 
         Every cell of every list is drawn equally often in expectation, whatever the lengths of the lists.
         """
-        expected = self.competing_rate * list_length
-        num_draws_Q = np.floor(expected + fractions(words_QW[:, COUNT_WORD])).astype(np.int64)
+        num_draws_Q = np.floor(self.competing_rate * list_length + fractions(words_QW[:, COUNT_WORD])).astype(np.int64)
         query, draw = np.nonzero(np.arange(words_QW.shape[1] - FIRST_POSITION_WORD)[None, :] < num_draws_Q[:, None])
         candidate = uniform_below(words_QW[query, FIRST_POSITION_WORD + draw], list_length)
         return torch.from_numpy(query), torch.from_numpy(candidate)

@@ -35,8 +35,7 @@ class BlockThreads:
     def split(self, num_items: int) -> list[tuple[int, int]]:
         """Return a range of items for each thread that gets any."""
         parts = max(min(self.num_threads, num_items), 1)
-        borders = [num_items * part // parts for part in range(parts + 1)]
-        return list(itertools.pairwise(borders))
+        return list(itertools.pairwise([num_items * part // parts for part in range(parts + 1)]))
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Call a function for each item and return what it returns, in order.

@@ -154,5 +154,4 @@ def count(
 
 def _numbers(x_ND: Tensor) -> np.ndarray:
     """Return rows as an array, of which the loop knows the address and shape; numpy has no bfloat16."""
-    array: np.ndarray = (x_ND.view(torch.int16) if x_ND.dtype is torch.bfloat16 else x_ND).numpy()
-    return array
+    return np.asarray((x_ND.view(torch.int16) if x_ND.dtype is torch.bfloat16 else x_ND).numpy())

@@ -18,7 +18,7 @@ from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_range, make_group
 from pbgeval.ranking.kernels import LOSS_CANDIDATES_PER_BLOCK, Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownOfEdges
-from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
+from pbgeval.ranking.query_edges import queries_by_key
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.relations import HiddenRelations, RelationCandidates
 from pbgeval.ranking.sampled import count_sampled
@@ -57,11 +57,9 @@ def bucket_pass(
     competition = competition or Competition()
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
-    streams, auc_words = {}, {}
     file_row_E = edges.start + np.arange(edges.rel.numel())
-    for side in settings.ends:
-        streams[side] = DrawStream.of(settings.seed, *origin.place, side)
-        auc_words[side] = settings.auc.words(settings.seed, origin.place, side, file_row_E)
+    streams = {side: DrawStream.of(settings.seed, *origin.place, side) for side in settings.ends}
+    auc_words = {side: settings.auc.words(settings.seed, origin.place, side, file_row_E) for side in settings.ends}
 
     groups: dict[int, Group] = {}
     to_sample = []
@@ -93,9 +91,7 @@ def bucket_pass(
 
 def _relation_groups(edges: EdgeBlock, settings: PassSettings, competition: Competition) -> list[RelationGroup]:
     rows_E = torch.arange(edges.rel.numel()) if competition.rows_E is None else competition.rows_E
-    if settings.dynamic:
-        return [RelationGroup(0, rows_E)] if rows_E.numel() else []
-    return group_by_relation(edges.rel, rows_E)
+    return group_by_relation(torch.zeros_like(edges.rel) if settings.dynamic else edges.rel, rows_E)
 
 
 # Queries of one relation -> counts against every entity of the bucket's partition (`candidates = "partition"`).
@@ -123,9 +119,8 @@ def count_against_partition(
             None if in_time is None else in_time[hidden].answers,
         )
         table = group.side(hidden).table
-        num_columns = table.embeddings_ND.shape[1]
         threads = BlockThreads.of_device(table.device)
-        rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(num_columns, 1)), 1)
+        rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
         if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
             threads = BlockThreads(1)
             rows_at_a_time = table.num_rows
@@ -168,12 +163,14 @@ def _state(
     auc_words_EW: np.ndarray | None,
 ) -> ContestState:
     scorer, table = group.relation.scorer, group.side(hidden).table
-    sets = group.competition.sets
-    by_relation = sets is not None and sets.by_relation
-    competing = CompetingEntities(0, table.num_rows, lambda relation: group.allowed_rows(hidden, relation), by_relation)
-    wants_scores = settings.loss is not None or settings.auc.exact
-    num_cells = rows_E.numel() * table.num_rows
-    kernel = choose_kernel(scorer, table.device, group.relation.dtype, wants_scores=wants_scores, num_cells=num_cells)
+    competing = group.competing(hidden)
+    kernel = choose_kernel(
+        scorer,
+        table.device,
+        group.relation.dtype,
+        wants_scores=settings.loss is not None or settings.auc.exact,
+        num_cells=rows_E.numel() * table.num_rows,
+    )
     contest = SharedCandidates(hidden, table.entity_type, {0: scorer}, moved=False, has_constant=False)
     rel_E, known_E, true_E = (
         ids_E.numpy() for ids_E in (group.edges.rel, group.side(hidden.other).ids_E, group.side(hidden).ids_E)
@@ -188,12 +185,18 @@ def _state(
         np.zeros_like(rel_E),
         int(known_E.max(initial=0)) + 1,
         kernel.queries_per_block(scorer.comparator),
-        by_relation=by_relation,
+        by_relation=competing.by_relation,
         in_order=settings.loss is not None,  # the last bits of a loss depend on the queries beside it
         apart_E=known[hidden].key_E if known is not None and group.competition.knows_past_alone else None,
     )
     dtype, dimension = group.relation.prepared_dtype, table.embeddings_ND.shape[1]
-    state = ContestState(
+    sample = None
+    if auc_words_EW is not None:
+        words_QW = auc_words_EW[queries.edge_Q]
+        position_Q, rel_Q = np.arange(queries.num_queries), rel_E[queries.edge_Q]
+        cells = drawn_cells(position_Q, rel_Q, words_QW, competing, settings.auc)
+        sample = SampledCells(CellSample.by_number(*cells), settings.auc.true_is_kept(words_QW).numpy())
+    return ContestState(
         queries,
         competing,
         kernel,
@@ -202,15 +205,10 @@ def _state(
         MemoryRows(queries.num_queries, contest.true_width(dimension, dtype), dtype),
         group.relation.dtype,
         table.device,
+        sample,
+        settings.loss,
         in_time_Q=None if in_time is None else in_time[hidden].key_E[queries.edge_Q],
     )
-    if auc_words_EW is not None:
-        words_QW = auc_words_EW[queries.edge_Q]
-        position_Q, rel_Q = np.arange(queries.num_queries), rel_E[queries.edge_Q]
-        cells = drawn_cells(position_Q, rel_Q, words_QW, competing, settings.auc)
-        state.sample = SampledCells(CellSample.by_number(*cells), settings.auc.true_is_kept(words_QW).numpy())
-    state.loss = settings.loss
-    return state
 
 
 def _tally(group: Group, state: ContestState, settings: PassSettings, tally: SideTally, *, num_outside: int) -> None:
@@ -233,5 +231,5 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
     kept_Q = slice(None) if state.sample is None else torch.from_numpy(state.sample.true_kept_Q)
     tally.add_true_scores(true_Q[kept_Q], rows_Q[kept_Q])
     for query_P, score_P, known_P in state.result.scores.parts:
-        is_known = torch.from_numpy(known_P) if group.competition.filtered else None
-        tally.add_scores(torch.from_numpy(score_P), rows_Q[query_P], is_known)
+        known = torch.from_numpy(known_P) if group.competition.filtered else None
+        tally.add_scores(torch.from_numpy(score_P), rows_Q[query_P], known)

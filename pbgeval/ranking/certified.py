@@ -85,7 +85,8 @@ def decide(
             query_PL, candidate_PL = (rows[index[open_P]] for rows, index in (of_queries, of_candidates))
             exact_P = comparator.signs(query_PL, candidate_PL, true.rows_QL[query[open_P]])
             signs_P[open_P] = torch.from_numpy(exact_P).to(signs_P.device)
-        comparator.tally.add(query.numel() - open_P.numel(), open_P.numel())
+        with comparator.lock:
+            comparator.tally.update(in_float64=query.numel() - open_P.numel(), exactly=open_P.numel())
         parts.append(signs_P)
     return torch.cat(parts)
 
@@ -171,8 +172,7 @@ def count_certified_compiled(
     if not blocks.is_worth_it(candidates.rows_NL.device, num_cells):
         return None
     rows_CL = candidates.rows_NL
-    is_worth_a_try = bfloat16.num_given_up <= 2 + bfloat16.num_blocks // 2
-    if is_worth_a_try and blocks.multiplies_bfloat16():
+    if bfloat16.num_given_up <= 2 + bfloat16.num_blocks // 2 and blocks.multiplies_bfloat16():
         operands = operands_of(queries.prepared, candidates, in_bfloat16=True)
         if operands is not None:
             counts = _counted(queries, rows_CL, operands, own_Q, known, int(num_cells * MAX_OPEN_SHARE) + 1)
@@ -251,8 +251,9 @@ def _decided(
         queries.true,
         query_P,
     )
-    of_known = _with_decisions(counts.known, query_P[known_P], signs_P[known_P])
-    return QueryCounts(_with_decisions(counts.raw, query_P, signs_P), of_known)
+    return QueryCounts(
+        _with_decisions(counts.raw, query_P, signs_P), _with_decisions(counts.known, query_P[known_P], signs_P[known_P])
+    )
 
 
 @frozen(eq=False)
@@ -280,20 +281,19 @@ class CertifiedChunks:
         query_QL = query_BQL.flatten(0, 1)
         true = CertifiedTrue.from_pairs(comparator, query_QL, true_QL)
         row_Q = torch.arange(len(query_QL), device=query_QL.device)
-        first_Q = row_Q // query_BQL.shape[1] * candidate_BCL.shape[1]
         return cls(
             FastScores(fast.scores_KC.flatten(0, 1), fast.offset_K.flatten(), fast.error_K.flatten()),
             CertifiedQueries(comparator, PreparedRows(comparator, query_QL, of_queries=True), row_Q, true),
             candidate_BCL.flatten(0, 1),
-            first_Q,
+            row_Q // query_BQL.shape[1] * candidate_BCL.shape[1],
         )
 
     def count(self, own_Q: Tensor, known: CellIndex, excluded: CellIndex) -> QueryCounts:
         """Count the candidates of each query but its true entity and those excluded; cells are (query, candidate)."""
         device = self.first_Q.device
         known, excluded = ((query.to(device), column.to(device)) for query, column in (known, excluded))
-        fast, of_queries = self.fast, (self.queries, self.candidates_CL, self.first_Q)
-        return count_certified(*of_queries, fast, own_Q.to(device), known, excluded)
+        of_queries = self.queries, self.candidates_CL, self.first_Q, self.fast
+        return count_certified(*of_queries, own_Q.to(device), known, excluded)
 
     def values_of(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Return the values of cells."""

@@ -132,7 +132,8 @@ def count_row(
 # Rows of scores -> counts.
 
 
-def _count_rows(
+@CompiledLoop
+def count_rows(
     flat: Compiled,
     stride: Compiled,
     num_columns: Compiled,
@@ -187,7 +188,8 @@ def list_open(
     return at
 
 
-def _count_block(
+@CompiledLoop
+def count_block(
     multiplication: Compiled,
     query_RD: Compiled,
     candidate_CD: Compiled,
@@ -322,7 +324,8 @@ def count_side(
     return total
 
 
-def _count_gathered(
+@CompiledLoop
+def count_gathered(
     multiplications: Compiled,
     tables: Compiled,
     global_embeddings: Compiled,
@@ -359,14 +362,9 @@ def _count_gathered(
     return total
 
 
-def _multiply(
+@CompiledLoop
+def multiply(
     multiplication: Compiled, query_RD: Compiled, candidate_SD: Compiled, dimension: Compiled, scores_RS: Compiled
 ) -> None:
     """Multiply alone, for self-checks."""
     product_of_chunk(multiplication, query_RD.ctypes.data, candidate_SD.ctypes.data, dimension, scores_RS.ctypes.data)
-
-
-count_rows = CompiledLoop(_count_rows)
-count_block = CompiledLoop(_count_block)
-count_gathered = CompiledLoop(_count_gathered)
-multiply = CompiledLoop(_multiply)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -135,10 +136,8 @@ def number_chunks(rel_E: np.ndarray, lists: SampledLists) -> np.ndarray:
     is_first = np.diff(rel_E[order], prepend=-1) != 0
     position = np.arange(len(order))
     position -= np.maximum.accumulate(np.where(is_first, position, 0))  # within its group
-    if lists.pbg_semantics:
-        is_first |= position % lists.batch_size % lists.chunk_size == 0
-    else:
-        is_first |= position % lists.chunk_size == 0
+    place = position % lists.batch_size if lists.pbg_semantics else position
+    is_first |= place % lists.chunk_size == 0
     numbers_E = np.empty(len(order), np.int64)
     numbers_E[order] = np.cumsum(is_first) - 1
     return numbers_E
@@ -160,10 +159,8 @@ def _chunk_runs(num_rows: int, lists: SampledLists) -> Iterator[tuple[int, int, 
         # PBG masks the padding of a last partial chunk but counts it among the N of the logistic loss.
         longest_chunk = min(chunk_size, batch_stop - batch_start)
         whole_stop = batch_start + (batch_stop - batch_start) // chunk_size * chunk_size
-        for start in range(batch_start, whole_stop, whole_chunks * chunk_size):
-            yield start, min(start + whole_chunks * chunk_size, whole_stop), longest_chunk
-        if whole_stop < batch_stop:
-            yield whole_stop, batch_stop, longest_chunk
+        borders = [*range(batch_start, whole_stop, whole_chunks * chunk_size), whole_stop, batch_stop]
+        yield from ((start, stop, longest_chunk) for start, stop in pairwise(borders) if start < stop)
 
 
 def _block(rows_E: Tensor, lists: SampledLists, word: int, longest_chunk: int) -> ChunkBlock:

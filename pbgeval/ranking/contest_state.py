@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.ranking.groups import first_nan_of_pairs
+from pbgeval.ranking.groups import QuerySource, first_nan_of_pairs, refused_by_name
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
-from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock, QueryEdges
+from pbgeval.ranking.query_edges import (
+    CompetingEntities,
+    ContestQueries,
+    QueryBlock,
+    QueryEdges,
+)
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
-from pbgeval.ranking.type_gains import TypeGains, passing_cells
+from pbgeval.ranking.type_gains import TypeGains, passing_cells, with_listed
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.fast_products import Bfloat16Use, values_of_pairs
-from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.groups import sortable_int32
 from pbgeval.stats.ranks import QueryCounts, RankCounts
@@ -34,21 +36,6 @@ from pbgeval.storage.rows import Rows
 
 KEYS_AT_A_TIME = 4096  # prepared together; changes no number
 QUERIES_AT_A_TIME = 8192  # true scores computed together
-
-
-class QuerySource(Protocol):
-    """The vectors of the entities of some edges, as operators see them, and names for errors."""
-
-    def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
-        """Return the vectors of entities at one side of a relation's edges, (n, D)."""
-
-    def unrankable(
-        self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None
-    ) -> EvalError:
-        """Return the error that names an entity whose row cannot be prepared, and the edge that uses it."""
-
-    def nan_score(self, hidden: Side, edge: int, entity: int) -> EvalError:
-        """Return the error that names a query and a candidate whose score is not a number."""
 
 
 # What the pooled AUC compares: cells (query, candidate) and their scores.
@@ -96,8 +83,9 @@ class ScoreCollector:
         query, score, known = self._joined()
         return [query, score.view(np.int32), known]
 
-    def add_packed(self, query: np.ndarray, bits: np.ndarray, known: np.ndarray) -> None:
+    def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
         """Add what another one packed, as integers of any type."""
+        query, bits, known = (next(arrays) for _ in range(3))
         self.parts.append((query.astype(np.int64), bits.astype(np.int32).view(np.float32), known.astype(bool)))
 
     def images(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -194,24 +182,20 @@ class TopCandidates:
         num_keys, num_columns = scores_KC.shape
         nobody = np.empty(0, np.int64)
         known_row, known_column = (nobody, nobody) if known is None else (index.cpu().numpy() for index in known)
-        out = nobody, nobody
+        is_out = np.zeros(known_row.shape, bool)
         if self.is_answer is not None:
-            is_other = ~self.is_answer(first_key + known_row, numbers_C[known_column])
-            out = known_row[is_other], known_column[is_other]
+            is_out = ~self.is_answer(first_key + known_row, numbers_C[known_column])
+        out = known_row[is_out], known_column[is_out]
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
-        floor_K = self.score_Kk[first_key : first_key + num_keys, -1]
-        row, column, score = passing_cells(scores_KC, floor_K, self.k, out)
+        row, column, score = passing_cells(scores_KC, self.score_Kk[first_key : first_key + num_keys, -1], self.k, out)
         is_known = np.isin(row * num_columns + column, known_row * num_columns + known_column)
         self.merge(row + first_key, score, numbers_C[column], is_known)
 
     def merge(self, key: np.ndarray, score: np.ndarray, number: np.ndarray, known: np.ndarray) -> None:
         """Let further candidates compete, given one by one."""
         keys = distinct(key)
-        listed = self.number_Kk[keys] >= 0
-        key = np.concatenate([np.repeat(keys, listed.sum(1)), key])
-        score = np.concatenate([self.score_Kk[keys][listed], score])
-        number = np.concatenate([self.number_Kk[keys][listed], number])
-        known = np.concatenate([self.known_Kk[keys][listed], known])
+        columns = (self.score_Kk, score), (self.number_Kk, number), (self.known_Kk, known)
+        key, score, number, known = with_listed(keys, self.number_Kk[keys] >= 0, key, *columns)
         order = np.lexsort((number, -score, key))
         key, score, number, known = key[order], score[order], number[order], known[order]
         place = np.arange(key.size) - np.searchsorted(key, key)
@@ -219,28 +203,17 @@ class TopCandidates:
         at = (key[kept], place[kept])
         self.score_Kk[at], self.number_Kk[at], self.known_Kk[at] = score[kept], number[kept], known[kept]
 
-    def of_keys(self, key_Q: np.ndarray) -> TopCandidates:
-        """Return the lists of some keys, which may repeat."""
-        some = TopCandidates(len(key_Q), self.k)
-        some.score_Kk, some.number_Kk, some.known_Kk = (
-            lists[key_Q] for lists in (self.score_Kk, self.number_Kk, self.known_Kk)
-        )
-        return some
-
-    def packed(self) -> np.ndarray:
-        """Return the lists as one int64 array (n,), for `merge_packed` of another worker."""
+    def pack(self) -> list[np.ndarray]:
+        """Return the lists as one int64 array (n,), for `add_packed` of another worker."""
         key, place = np.nonzero(self.number_Kk >= 0)
         columns = [key, self.score_Kk.view(np.int64)[key, place], self.number_Kk[key, place], self.known_Kk[key, place]]
-        return np.stack(columns, axis=1).astype(np.int64).reshape(-1)
+        return [np.stack(columns, axis=1).astype(np.int64).reshape(-1)]
 
-    def merge_packed(self, packed: np.ndarray) -> None:
-        """Let the candidates of other workers' lists compete, given as `packed` made them, one after the other."""
-        key, score, number, known = np.ascontiguousarray(packed.reshape(-1, 4).T)
+    def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
+        """Let the candidates of other workers' lists compete, given as `pack` made them, one after the other."""
+        key, score, number, known = np.ascontiguousarray(next(arrays).reshape(-1, 4).T)
         if key.size:
             self.merge(key, score.view(np.float64), number, known.astype(bool))
-
-
-RESULT_ARRAYS = 8  # of a packed result: counts; query, bits and mark of each score; best candidates; three of types
 
 
 @define(eq=False)
@@ -252,28 +225,26 @@ class ContestResult:
     top: TopCandidates | None = None
     gains: TypeGains | None = None  # of its queries for types
 
+    @property
+    def sinks(self) -> list[TopCandidates | TypeGains]:
+        """What takes every score of a block."""
+        return [sink for sink in (self.top, self.gains) if sink is not None]
+
     def empty(self) -> ContestResult:
         """Return the result of the same queries before they have met any candidate."""
-        top = None if self.top is None else TopCandidates(self.top.num_keys, self.top.k, self.top.is_answer)
-        gains = None if self.gains is None else self.gains.empty()
-        return ContestResult(torch.zeros_like(self.counts_NQ), ScoreCollector(), top, gains)
+        top, gains = self.top and evolve(self.top), self.gains and evolve(self.gains)
+        return ContestResult(torch.zeros_like(self.counts_NQ), top=top, gains=gains)
 
     def pack(self) -> list[np.ndarray]:
-        """Return everything as RESULT_ARRAYS arrays of integers (n,), for `add_packed`."""
-        nothing = np.empty(0, np.int64)
-        best = nothing if self.top is None else self.top.packed()
-        gains = [nothing] * 3 if self.gains is None else self.gains.pack()
-        return [self.counts_NQ.numpy().reshape(-1), *self.scores.pack(), best, *gains]
+        """Return everything as arrays of integers (n,), for `add_packed`."""
+        parts = (self.scores, *self.sinks)
+        return [self.counts_NQ.numpy().reshape(-1), *(array for part in parts for array in part.pack())]
 
-    def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
-        """Add what another result of the same queries packed."""
-        counts, query, bits, known, best, *of_gains = arrays
-        self.counts_NQ += torch.from_numpy(counts).view_as(self.counts_NQ)
-        self.scores.add_packed(query, bits, known)
-        if self.top is not None:
-            self.top.merge_packed(best)
-        if self.gains is not None:
-            self.gains.add_packed(of_gains)
+    def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
+        """Add what another result of the same queries packed; further arrays are left."""
+        self.counts_NQ += torch.from_numpy(next(arrays)).view_as(self.counts_NQ)
+        for part in (self.scores, *self.sinks):
+            part.add_packed(arrays)
 
 
 @define(eq=False)
@@ -320,8 +291,7 @@ class ContestState:
     @property
     def wants_all_scores(self) -> bool:
         """Whether every score of a block is asked for."""
-        by_key = self.result.top is not None or self.result.gains is not None
-        return by_key or self.loss is not None or self.sample is None
+        return bool(self.result.sinks) or self.loss is not None or self.sample is None
 
     def true(self, first: int, stop: int) -> TrueScores:
         """Return the true scores of consecutive queries."""
@@ -340,18 +310,17 @@ class ContestState:
         """Return what a block's true scores are computed from, given its prepared rows, if ranks are certified."""
         assert self.certified is not None, "the caller has asked"
         row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key).to(query_KL.device)
-        rows_QW = self.true_scores.read(block.first, block.stop).to(query_KL.device)
-        return CertifiedTrue.unpacked(self.certified, rows_QW, query_KL[row_Q])
+        return CertifiedTrue.unpacked(
+            self.certified, self.true_scores.read(block.first, block.stop).to(query_KL.device), query_KL[row_Q]
+        )
 
     def true_values(self) -> Tensor:
         """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
         if self.certified is not None:
             return self.true_scores.read(0, self.queries.num_queries)[:, -1]
-        if self._is_read_Q is not None:
-            for block in self.queries.blocks:  # those that met no candidate
-                self.true(block.first, block.stop)
-        rows_QW = self.true_scores.read(0, self.queries.num_queries)
-        return TrueScores.unpacked(rows_QW, torch.device("cpu")).kernel_Q.float()
+        for block in () if self._is_read_Q is None else self.queries.blocks:  # those that met no candidate
+            self.true(block.first, block.stop)
+        return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries), "cpu").kernel_Q.float()
 
     def paired_scores(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the score of each prepared query with its own candidate, with the bits that are counted."""
@@ -361,12 +330,8 @@ class ContestState:
 
     def prepared_candidates(self, x_CD: Tensor, numbers_C: np.ndarray) -> Tensor:
         """Return the prepared rows of candidates; one that cannot be prepared is the user's fault."""
-        try:
+        with refused_by_name(self.source, self.queries.contest.scorer, self.hidden, numbers_C):
             return self.queries.contest.candidates(x_CD)
-        except UnrankableRowsError as error:
-            contest = self.queries.contest
-            number = int(numbers_C[error.rows[0]])
-            raise self.source.unrankable(error, contest.scorer, self.hidden, number, None) from error
 
     def nan_score(self, query: int, number: int) -> EvalError:
         """Return the error that names a query and a candidate whose score is not a number."""
@@ -388,8 +353,7 @@ class ContestState:
         """Yield (query in the block, number) of what a time-aware filter leaves out, but for true entities."""
         assert self.in_time_Q is not None, "there is such a filter"
         competing = self.competing.numbers(block.relation)
-        lists = in_time.lists(self.in_time_Q[block.first : block.stop])
-        for query, at in positions_of_lists(*lists, at_a_time):
+        for query, at in positions_of_lists(*in_time.lists(self.in_time_Q[block.first : block.stop]), at_a_time):
             number = in_time.number_P[at]
             counts = number != self.queries.true_Q[block.first + query]
             if competing is not None:
@@ -413,24 +377,19 @@ class ContestState:
         queries = self.queries
         start, end = share
         borders = start + np.flatnonzero(np.diff(queries.schema_K[start:end], prepend=-1, append=-1))
-        runs = (
+        for first, stop in (
             (at, min(at + KEYS_AT_A_TIME, last))
             for begin, last in pairwise(borders.tolist())
             for at in range(begin, last, KEYS_AT_A_TIME)
-        )
-        for first, stop in runs:  # of one schema each
+        ):  # of one schema each
             schema = int(queries.schema_K[first])
             known_K = queries.known_K[first:stop]
             scorer = queries.contest.scorers[schema]
             known_side = self.hidden.other
             rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
-            try:
-                known_KD = self.source.vectors(scorer, known_side, known_K)
-                prepared_KD = queries.contest.queries(schema, known_KD, rel_K)
-            except UnrankableRowsError as error:
-                row = error.rows[0]
-                edge = int(queries.edge_Q[np.searchsorted(queries.key_Q, first + row)])
-                raise self.source.unrankable(error, scorer, known_side, int(known_K[row]), edge) from error
+            edge_K = queries.edge_Q[np.searchsorted(queries.key_Q, np.arange(first, stop))]
+            with refused_by_name(self.source, scorer, known_side, known_K, edge_K):
+                prepared_KD = queries.contest.queries(schema, self.source.vectors(scorer, known_side, known_K), rel_K)
             self.prepared.write(first, prepared_KD)
             if self._is_read_Q is None:
                 first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()

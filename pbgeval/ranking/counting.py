@@ -19,7 +19,6 @@ CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a b
 MAX_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
 JIT_MIN_CELLS = 1 << 18  # of the first block for which numba is imported
 CELLS_AT_A_TIME, CELLS_OF_GPU_AT_A_TIME = 1 << 18, 1 << 26  # that are compared; they change no number
-FEW_COMPARISONS = 1 << 16
 
 
 def count(
@@ -51,16 +50,21 @@ def count(
     low_Q = high_Q if low_Q is None else low_Q
     row_Q = torch.arange(num_queries, device=device) if row_Q is None else row_Q
     own_Q = torch.full_like(row_Q, -1) if own_Q is None else own_Q.to(device)
-    if _is_worth_compiling(scores_KC, num_queries):
+    # The loop takes a block on a CPU, columns next to each other, where it is worth loading.
+    is_taken = scores_KC.device.type == "cpu" and (scores_KC.stride(1) == 1 or num_candidates <= 1)
+    is_worth_it = count_rows.is_loaded or num_queries * num_candidates >= JIT_MIN_CELLS
+    if is_taken and is_worth_it and is_installed():
         return _count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
-    num_competitors_Q = torch.full_like(row_Q, num_candidates)
-    raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), num_competitors_Q)
+    raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), torch.full_like(row_Q, num_candidates))
     for query, column in (own_cells(own_Q, num_candidates), *([] if excluded is None else [excluded])):
         query, column = query.to(device), column.to(device)
         raw = raw - count_cells(scores_KC[row_Q[query], column], query, high_Q, low_Q)
-    if known is None:
-        return QueryCounts.unfiltered(raw)
-    return QueryCounts(raw, count_known(scores_KC[known], known, row_Q, own_Q, high_Q, low_Q))
+    of_queries = row_Q, own_Q, high_Q, low_Q
+    return (
+        QueryCounts.unfiltered(raw)
+        if known is None
+        else QueryCounts(raw, count_known(scores_KC[known], known, *of_queries))
+    )
 
 
 def _compare(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,14 +128,18 @@ def expand_by_row(row_Q: Tensor, row_P: Tensor) -> tuple[Tensor, Tensor]:
     entries_Q = entries_R[row_Q]
     query = torch.repeat_interleave(torch.arange(row_Q.numel(), device=row_Q.device), entries_Q)
     before_Q = entries_Q.cumsum(0) - entries_Q
-    entry = torch.arange(query.numel(), device=row_Q.device) + (first_R[row_Q] - before_Q)[query]
-    return query, entry
+    return query, torch.arange(query.numel(), device=row_Q.device) + (first_R[row_Q] - before_Q)[query]
 
 
 def own_cells(own_Q: Tensor, num_columns: int) -> CellIndex:
     """Return (query, column) of the true entities that are in a block; `own_Q` is out of range where one is not."""
     query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
     return query, own_Q[query]
+
+
+def joined(some: CellIndex, others: CellIndex) -> CellIndex:
+    """Return two lists of cells as one, not in order."""
+    return torch.cat([some[0], others[0]]), torch.cat([some[1], others[1]])
 
 
 def competing_scores(
@@ -156,10 +164,7 @@ def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_co
     """Tell of each (query, column) whether it is among some cells, bool; None: there are none."""
     if cells is None:
         return torch.zeros_like(query_P, dtype=torch.bool)
-    codes, code_P = cells[0] * num_columns + cells[1], query_P * num_columns + column_P
-    if codes.numel() * code_P.numel() <= FEW_COMPARISONS:  # a sort's calls would take longer
-        return (code_P.unsqueeze(1) == codes).any(1)
-    return torch.isin(code_P, codes)
+    return torch.isin(query_P * num_columns + column_P, cells[0] * num_columns + cells[1])
 
 
 # The same by the compiled loop.
@@ -169,13 +174,6 @@ def load(dtype: torch.dtype = torch.float32) -> None:
     """Import numba and load (at first compile) the loop for scores of one type, which the first block does else."""
     none = torch.empty(0, dtype=torch.int64)
     _count_compiled(torch.empty((0, 0), dtype=dtype), (*torch.empty((2, 0), dtype=dtype), none), none, None, None)
-
-
-def _is_worth_compiling(scores_KC: Tensor, num_queries: int) -> bool:
-    """Tell whether the loop takes a block: on a CPU, columns next to each other, and worth loading it."""
-    if scores_KC.device.type != "cpu" or (scores_KC.stride(1) != 1 and scores_KC.shape[1] > 1):
-        return False
-    return (count_rows.is_loaded or num_queries * scores_KC.shape[1] >= JIT_MIN_CELLS) and is_installed()
 
 
 def _count_compiled(
@@ -190,7 +188,6 @@ def _count_compiled(
     length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
     counts_6Q = np.zeros((6, row_Q.numel()), np.int64)
     known_start_R, known_P = by_row(known, num_rows, num_columns)
-    known_score_P = np.empty(known_P.size, queries[0].numpy().dtype)
     count_rows(
         scores_KC.as_strided((length,), (1,)).numpy(),  # the memory of the block, from its first to its last score
         scores_KC.stride(0),
@@ -198,7 +195,7 @@ def _count_compiled(
         row_Q.contiguous().numpy(),
         tuple(of_query.contiguous().numpy() for of_query in queries),
         by_row(excluded, row_Q.numel(), num_columns),
-        (known_start_R, known_P, known_score_P),
+        (known_start_R, known_P, np.empty(known_P.size, queries[0].numpy().dtype)),
         counts_6Q,
     )
     return QueryCounts.of_rows(torch.from_numpy(counts_6Q))

@@ -43,8 +43,7 @@ class DrawStream:
     def words(self, address: int, count: int) -> np.ndarray:
         """Return the uint64 words at address, address + 1, ... (count,)."""
         counter, skipped = divmod(address, WORDS_PER_COUNTER)
-        generator = np.random.Philox(key=self.key, counter=counter)
-        return np.asarray(generator.random_raw(skipped + count)[skipped:])
+        return np.asarray(np.random.Philox(key=self.key, counter=counter).random_raw(skipped + count)[skipped:])
 
 
 def uniform_below(words: np.ndarray, size: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate, count, pairwise, takewhile
 
 import numpy as np
 from attrs import define, field, frozen
@@ -41,19 +42,14 @@ def make_strata(sizes: Sequence[int], num_draws: int) -> tuple[range, ...]:
     Returns:
         The buckets of each stratum; together all of them, in order. One stratum if there are too few draws for more.
     """
-    total = sum(sizes)
-    needed = LEAST_DRAWS * total  # of size * num_draws
-    strata: list[range] = []
-    first, size = 0, 0
-    for index, bucket_size in enumerate(sizes):
+    total, size, borders = sum(sizes), 0, [0]
+    for stop, bucket_size in enumerate(sizes, 1):
         size += bucket_size
-        if total and size * num_draws >= needed:
-            strata.append(range(first, index + 1))
-            first, size = index + 1, 0
-    if first < len(sizes) or not strata:
-        rest_first = strata.pop().start if strata else 0  # what is left joins the stratum before it
-        strata.append(range(rest_first, len(sizes)))
-    return tuple(strata)
+        if total and size * num_draws >= LEAST_DRAWS * total:
+            borders.append(stop)
+            size = 0
+    # The last stratum reaches to the end: what is left joins it.
+    return tuple(range(*ends) for ends in pairwise([*(borders[:-1] or borders), len(sizes)]))
 
 
 def allocate(sizes: Sequence[int], num_draws: int, offset_word: int) -> tuple[int, ...]:
@@ -70,13 +66,9 @@ def allocate(sizes: Sequence[int], num_draws: int, offset_word: int) -> tuple[in
     total = sum(sizes)
     if num_draws >= total:
         return tuple(sizes)
-    allocated, cumulative, before = [], 0, 0
-    for size in sizes:
-        cumulative += size
-        drawn = (cumulative * num_draws * (1 << 64) + offset_word * total) // (total << 64)
-        allocated.append(drawn - before)
-        before = drawn
-    return tuple(allocated)
+    cumulative = accumulate(sizes, initial=0)
+    drawn = [(units * num_draws * (1 << 64) + offset_word * total) // (total << 64) for units in cumulative]
+    return tuple(after - before for before, after in pairwise(drawn))
 
 
 def doubling_rounds(num_units: int, first_units: int) -> tuple[int, ...]:
@@ -87,12 +79,8 @@ def doubling_rounds(num_units: int, first_units: int) -> tuple[int, ...]:
     """
     if first_units < 1:
         raise ValueError(f"the first round draws at least 1 unit, got {first_units}")
-    rounds = []
-    drawn = first_units
-    while drawn < num_units:
-        rounds.append(drawn)
-        drawn *= 2
-    return (*rounds, num_units)
+    doubled = (first_units << doublings for doublings in count())
+    return (*takewhile(num_units.__gt__, doubled), num_units)
 
 
 @frozen
@@ -132,22 +120,12 @@ class RandomOrder:
     def _shuffled(self, numbers: np.ndarray) -> np.ndarray:
         rows, columns = self._shape
         row, column = np.divmod(numbers, columns)
-        for index, table in enumerate(self._tables):
-            if index % 2 == 0:
-                row += table[column]
-                row -= np.where(row >= rows, rows, 0)
-            else:
-                column += table[row]
-                column -= np.where(column >= columns, columns, 0)
+        for of_columns, of_rows in zip(self._tables[::2], self._tables[1::2], strict=True):
+            row += of_columns[column]
+            row -= np.where(row >= rows, rows, 0)
+            column += of_rows[row]
+            column -= np.where(column >= columns, columns, 0)
         return np.asarray(row * columns + column)
-
-
-@frozen(eq=False)
-class DrawnUnits:
-    """Units of a bucket that a round adds."""
-
-    units_U: np.ndarray  # int64, increasing
-    first_cluster: int  # units_U[j] is cluster `first_cluster + j` of the whole sample
 
 
 @define(eq=False)
@@ -161,18 +139,18 @@ class EdgeSample:
     _sizes_H: np.ndarray = field(init=False, repr=False)  # units of each stratum
     _drawn_RH: np.ndarray = field(init=False, repr=False)  # units drawn from each stratum: before round 1, after each
     _clusters_RH: np.ndarray = field(init=False, repr=False)  # the first cluster of each stratum in each round
+    # Stratum of each bucket, its first unit there, and one past its last.
     _places: dict[tuple[int, Bucket], tuple[int, int, int]] = field(init=False, repr=False)
     _latest: tuple[tuple[int, int], np.ndarray] | None = field(init=False, default=None, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        self._places = {}  # stratum of each bucket, its first unit there, and one past its last
-        sizes = []
-        for index, stratum in enumerate(self.strata):
-            size = 0
-            for path_index, bucket, num_units in (self.population[i] for i in stratum):
-                self._places[path_index, bucket] = (index, size, size + num_units)
-                size += num_units
-            sizes.append(size)
+        before = [*accumulate((num_units for _, _, num_units in self.population), initial=0)]
+        self._places = {
+            self.population[at][:2]: (index, before[at] - before[of.start], before[at + 1] - before[of.start])
+            for index, of in enumerate(self.strata)
+            for at in of
+        }
+        sizes = [before[of.stop] - before[of.start] for of in self.strata]
         if len(self._places) < len(self.population):
             raise ValueError("a bucket stands twice in the population")
         offset = int(DrawStream.named(f"edge sample {self.seed} offset").words(0, 1)[0])
@@ -226,29 +204,23 @@ class EdgeSample:
         """The units of the population."""
         return int(self._sizes_H.sum())
 
-    def is_complete(self, round_number: int = 1) -> bool:
-        """Tell whether the whole population has been drawn after a round: then its metrics are exact."""
-        return self.round_totals[round_number - 1] == self.num_units
+    def draw(self, path_index: int, bucket: Bucket, round_number: int = 1) -> tuple[np.ndarray, int]:
+        """Return the units of a bucket that a round adds, and the cluster of the first in the whole sample.
 
-    def draw(self, path_index: int, bucket: Bucket, round_number: int = 1) -> DrawnUnits:
-        """Return the units of a bucket that a round adds, with their numbers in the whole sample.
-
+        Units are int64 and increasing; the others' clusters follow the first one's.
         Costs time and memory in proportion to what the round draws from the bucket's stratum.
         """
         stratum, first, stop = self._places[path_index, bucket]
         if self._latest is None or self._latest[0] != (stratum, round_number):  # the latest positions are kept
             before, after = self._drawn_RH[round_number - 1 : round_number + 1, stratum].tolist()
             size = int(self._sizes_H[stratum])
-            if after - before == size:
-                added = np.arange(size, dtype=np.int64)
-            else:
-                path, its_first, _ = self.population[self.strata[stratum].start]
-                stream = DrawStream.named(f"edge sample {self.seed} order {path} {its_first.lhs} {its_first.rhs}")
-                added = np.sort(RandomOrder(stream, size).positions(before, after))
-            self._latest = (stratum, round_number), added
+            path, its_first, _ = self.population[self.strata[stratum].start]
+            stream = DrawStream.named(f"edge sample {self.seed} order {path} {its_first.lhs} {its_first.rhs}")
+            added = np.arange(size) if after - before == size else RandomOrder(stream, size).positions(before, after)
+            self._latest = (stratum, round_number), np.sort(added)
         drawn = self._latest[1]  # positions in the stratum that the round adds, increasing
         start, end = np.searchsorted(drawn, [first, stop]).tolist()
-        return DrawnUnits(drawn[start:end] - first, int(self._clusters_RH[round_number - 1, stratum]) + start)
+        return drawn[start:end] - first, int(self._clusters_RH[round_number - 1, stratum]) + start
 
     def design(self, round_number: int = 1) -> SampleDesign:
         """Return what the standard errors need to know of the whole sample after a round."""

@@ -119,9 +119,7 @@ def count(
     true_RS = true_Q.new_full((key_R.numel(), num_slots), torch.nan)
     true_RS[places_Q] = true_Q
     start_T = _starts_of_runs(key_R.numel(), num_candidates, query_KD.device)
-    row_P = first_K[cells[0].to(query_KD.device)]
-    column_P = cells[1].to(query_KD.device)
-    code_P, order_P = (row_P * num_candidates + column_P).sort()
+    code_P, order_P = (first_K[cells[0].to(query_KD.device)] * num_candidates + cells[1].to(query_KD.device)).sort()
     border_RT = torch.arange(true_RS.shape[0], device=query_KD.device).unsqueeze(1) * num_candidates + start_T
     scores_P, counts_2RS = _launch(
         query_KD.index_select(0, key_R),
@@ -150,8 +148,7 @@ def paired_scores(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     bounds_B12 = torch.stack([start_B, (start_B + TILES.rows).clamp(max=num_queries)], dim=1).unsqueeze(1)
     own_Q = torch.arange(num_queries, device=device)
     first_cell_Q2 = torch.stack([own_Q, own_Q + 1], dim=1)
-    true_Q1 = query_QD.new_zeros((num_queries, 1))
-    return _launch(query_QD, candidate_QD, true_Q1, bounds_B12, first_cell_Q2, own_Q)[0]
+    return _launch(query_QD, candidate_QD, query_QD.new_zeros((num_queries, 1)), bounds_B12, first_cell_Q2, own_Q)[0]
 
 
 def _rows_of_queries(key_Q: Tensor, num_keys: int) -> tuple[int, Tensor, Tensor, tuple[Tensor, Tensor]]:

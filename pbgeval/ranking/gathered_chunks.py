@@ -21,6 +21,7 @@ from pbgeval.ranking.blocks import product_is_callable
 from pbgeval.ranking.chunk_loops import COMPLEX, DIAGONAL, IDENTITY, TRANSLATION, count_gathered
 from pbgeval.ranking.counting import JIT_MIN_CELLS, CellIndex, by_row
 from pbgeval.scoring import blas
+from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.product import longest_inner, size_in_chunks
 from pbgeval.stats.ranks import QueryCounts
 
@@ -39,8 +40,7 @@ Arrays = tuple[Any, ...]  # as the loop takes them
 class ChunkEnd:
     """One end of the edges of some chunks."""
 
-    table_ND: Tensor
-    global_D: Tensor | None
+    table: EntityTable
     ids_BK: Tensor  # the list, if this end is hidden in queries, which begins with the chunk's own; else only those
     parameters: Mapping[str, Tensor]  # of operators that act here; leading dimension R, if relations are dynamic
     # (query, candidate) that do not compete, known answers among the others, and cells whose scores are sampled, by
@@ -92,14 +92,15 @@ class GatheredChunks:
             Whether all scores are numbers and their sums too; if not, what was found is of no use.
         """
         code, names = OPERATORS[self.operator]
-        is_dynamic = self.rel_BQ is not None
         ends = [self.ends[side] for side in ENDS]
-        dimension = ends[0].table_ND.shape[1]
+        table_ND = ends[0].table.embeddings_ND
+        dimension = table_ND.shape[1]
         routine = blas.find_sgemm()
         assert routine is not None, "the caller has asked"
         lengths = [end.ids_BK.shape[1] if end.cells else 0 for end in ends]
-        rows = size_in_chunks(self.shape[1], ends[0].table_ND)
-        columns = [size_in_chunks(length, ends[0].table_ND) if length else 0 for length in lengths]
+        rows = size_in_chunks(self.shape[1], table_ND)
+        columns = [size_in_chunks(length, table_ND) if length else 0 for length in lengths]
+        global_embeddings = (end.table.global_embedding_D for end in ends)
         rel_BQ = torch.empty((self.shape[0], 0), dtype=torch.int64) if self.rel_BQ is None else self.rel_BQ
         # Rows beyond the lists pad products. By torch, whose arrays begin at a cache line; large ones of numpy do not.
         rows_KD = tuple(
@@ -110,18 +111,17 @@ class GatheredChunks:
         of_rhs_KD, query_RD = (
             torch.zeros(of, dimension, dtype=torch.float32).numpy() for of in (len(rows_KD[1]), rows)
         )
-        room = rows_KD, of_rhs_KD, query_RD, scores
         with routine.one_thread():
             total = count_gathered(
                 tuple(routine.multiplication(rows, of, dimension, longest_inner(dimension)) for of in columns),
-                tuple(end.table_ND.numpy() for end in ends),
-                tuple(np.zeros(0, np.float32) if end.global_D is None else end.global_D.numpy() for end in ends),
+                tuple(end.table.embeddings_ND.numpy() for end in ends),
+                tuple(np.zeros(0, np.float32) if of_D is None else of_D.numpy() for of_D in global_embeddings),
                 tuple(end.ids_BK.contiguous().numpy() for end in ends),
-                (code, is_dynamic, rel_BQ.contiguous().numpy()),
+                (code, self.rel_BQ is not None, rel_BQ.contiguous().numpy()),
                 tuple(_parameters(end.parameters, names) for end in ends),
                 chunks,
                 tuple(((self.shape[1], of), *self._results[side]) for side, of in zip(ENDS, lengths, strict=True)),
-                room,
+                (rows_KD, of_rhs_KD, query_RD, scores),
             )
         return isfinite(total)
 

@@ -7,6 +7,9 @@ lists are numbered as they occur in the group.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import torch
@@ -16,6 +19,7 @@ from torch import Tensor
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.draws import DegreeWeights
+from pbgeval.ranking.query_edges import CompetingEntities, GatheredVectors
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, Tables
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -39,9 +43,8 @@ class GroupSide:
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the vectors of identities, (n, D)."""
-        if self.vectors_UD is None:
-            return self.table.rows(ids, self.dtype)
-        return self.vectors_UD[ids.to(self.vectors_UD.device)]
+        features_UD = self.vectors_UD
+        return self.table.rows(ids, self.dtype) if features_UD is None else features_UD[ids.to(features_UD.device)]
 
 
 @frozen(eq=False)
@@ -66,15 +69,16 @@ class Group:
         """Return the relation of each row when relations are dynamic."""
         return self.edges.rel[rows_E] if self.relation.scorer.dynamic else None
 
-    def allowed_rows(self, hidden: Side, relation: int) -> np.ndarray | None:
-        """Return the rows of the partition that compete in queries of a relation (id in edge files); None: all."""
+    def competing(self, hidden: Side) -> CompetingEntities:
+        """Return which rows of a side's partition compete in queries of each relation (id in edge files)."""
         sets = self.competition.sets
-        numbers = None if sets is None else sets.of(hidden, relation)
-        if numbers is None:
-            return None
-        first = self.first_number(hidden)
-        low, high = np.searchsorted(numbers, [first, first + self.side(hidden).table.num_rows])
-        return numbers[low:high] - first
+
+        @cache
+        def rows(relation: int) -> np.ndarray | None:
+            numbers = None if sets is None else sets.of(hidden, relation)
+            return None if numbers is None else numbers - self.first_number(hidden)
+
+        return CompetingEntities(0, self.side(hidden).table.num_rows, rows, sets is not None and sets.by_relation)
 
     def may_compete(self, hidden: Side, rel: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Tell of each (relation, row of the partition) whether it may compete, bool of the same shape."""
@@ -103,20 +107,14 @@ class Group:
 
     def queries(self, hidden: Side, known_ED: Tensor, rows_E: Tensor) -> Tensor:
         """Return prepared queries; a row that cannot be prepared is the user's fault."""
-        try:
+        rows = rows_E.flatten()
+        with refused_by_name(self, self.relation.scorer, hidden.other, self.side(hidden.other).ids_E[rows], rows):
             return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
-        except UnrankableRowsError as error:
-            row = int(rows_E.flatten()[error.rows[0]])
-            entity = int(self.side(hidden.other).ids_E[row])
-            raise self.unrankable(error, self.relation.scorer, hidden.other, entity, row) from error
 
     def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
         """Return prepared candidates; a row that cannot be prepared is the user's fault."""
-        try:
+        with refused_by_name(self, self.relation.scorer, hidden, ids_C.flatten()):
             return self.relation.scorer.candidates(hidden, x_CD)
-        except UnrankableRowsError as error:
-            entity = int(ids_C.flatten()[error.rows[0]])
-            raise self.unrankable(error, self.relation.scorer, hidden, entity, None) from error
 
     def unrankable(
         self, error: UnrankableRowsError, scorer: EdgeScorer, side: Side, entity: int, edge: int | None
@@ -141,6 +139,34 @@ class Group:
             f"candidate {entity} of {self.side(hidden).table.label}, got NaN: finite embeddings overflow; "
             "this checkpoint cannot be ranked"
         )
+
+
+QuerySource = Group | GatheredVectors  # vectors of the entities of some edges, and names for errors
+
+
+@contextmanager
+def refused_by_name(
+    source: QuerySource,
+    scorer: EdgeScorer,
+    side: Side,
+    entities: Tensor | np.ndarray,
+    edges: Tensor | np.ndarray | None = None,
+) -> Iterator[None]:
+    """Raise an error that names an entity whose row cannot be prepared, and the edge that uses it.
+
+    Args:
+        source: of the rows.
+        scorer: that prepares them.
+        side: of the entities.
+        entities: of each row.
+        edges: of each row; None: it stands for no edge.
+    """
+    try:
+        yield
+    except UnrankableRowsError as error:
+        row = error.rows[0]
+        edge = None if edges is None else int(edges[row])
+        raise source.unrankable(error, scorer, side, int(entities[row]), edge) from error
 
 
 def make_group(
@@ -209,8 +235,7 @@ def _featurized_side(
                 f"{where}, row {start + row}: expected features in 0..{table.num_rows - 1} ({table.label}), got {found}"
             )
         ids_E[row] = identities.setdefault(listed, len(identities))
-    lengths = [len(listed) for listed in identities]
-    offsets_U = torch.tensor([0, *lengths]).cumsum(0)
+    offsets_U = torch.tensor([0, *[len(listed) for listed in identities]]).cumsum(0)
     flat = torch.tensor([feature for listed in identities for feature in listed], dtype=torch.int64)
     return GroupSide(ids_E, table, dtype, table.rows_of_features(offsets_U, flat, dtype))
 
@@ -232,10 +257,13 @@ def first_nan(
     """Return (chunk, query, candidate) of a score that is not a number, None if all are numbers."""
     if not scores_BQC.numel():
         return None
-    if comparator.is_inner_product and scores_BQC.numel() < query_BQD.numel() + candidate_BCD.numel():
-        if math.isfinite(float(scores_BQC.sum())):
-            return None
-    elif overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[-1]):
+    sum_tells = comparator.is_inner_product and scores_BQC.numel() < query_BQD.numel() + candidate_BCD.numel()
+    is_safe = (
+        math.isfinite(float(scores_BQC.sum()))
+        if sum_tells
+        else overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[-1])
+    )
+    if is_safe:
         return None
     if not comparator.multiplies:
         return _first(torch.isnan(scores_BQC))

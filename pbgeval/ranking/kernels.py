@@ -46,11 +46,13 @@ class Kernel(Enum):
             return SCORER_CANDIDATES_PER_BLOCK
         if with_loss:
             return LOSS_CANDIDATES_PER_BLOCK
-        if self is Kernel.FUSED:
-            return FUSED_CANDIDATES_PER_BLOCK
-        if self is Kernel.SCORES:
-            return CANDIDATES_PER_BLOCK
-        return max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1) * COLUMNS_AT_A_TIME
+        compiled = max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1) * COLUMNS_AT_A_TIME
+        sizes = {
+            Kernel.FUSED: FUSED_CANDIDATES_PER_BLOCK,
+            Kernel.SCORES: CANDIDATES_PER_BLOCK,
+            Kernel.COMPILED: compiled,
+        }
+        return sizes[self]
 
 
 def choose_kernel(
@@ -65,13 +67,11 @@ def choose_kernel(
         wants_scores: whether the scores themselves are asked for.
         num_cells: the scores that will be counted, about: few of them do not pay for loading a compiled loop.
     """
-    if scorer.certified is not None:
-        keeps_scores = wants_scores or scorer.certified.has_root
-    else:
-        keeps_scores = wants_scores or not scorer.comparator.is_inner_product or dtype is not torch.float32
-    if keeps_scores:
+    certified = scorer.certified
+    is_product = scorer.comparator.is_inner_product and dtype is torch.float32
+    if wants_scores or not (is_product if certified is None else not certified.has_root):
         return Kernel.SCORES
-    if scorer.certified is None and fused.has_kernel(device):
+    if certified is None and fused.has_kernel(device):
         return Kernel.FUSED
     return Kernel.COMPILED if blocks.is_worth_it(device, num_cells) else Kernel.SCORES
 

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.notation import Side, distinct, sort_distinct
-from pbgeval.stats.keyed_sums import first_of_each
+from pbgeval.stats.keyed_sums import KeyedSums, first_of_each
 
 # Codes -> their positions in a sorted array of codes, by a hash table: a few reads where bisection makes twenty.
 #
@@ -114,6 +114,16 @@ def key_codes(rel_E: np.ndarray, entity_E: np.ndarray, num_entities: int) -> np.
     return codes_E
 
 
+def checked_key_codes(rel_E: np.ndarray, entity_E: np.ndarray, num_entities: int) -> np.ndarray:
+    """Do as `key_codes`, and refuse relations and entities whose codes do not fit.
+
+    Raises:
+        ValueError: relations x entities are beyond 2^63 - 1.
+    """
+    check_codes_fit(int(rel_E.max(initial=-1)) + 1, num_entities)
+    return key_codes(rel_E, entity_E, num_entities)
+
+
 @define(eq=False)
 class DistinctCodes:
     """A growing set of codes; its memory follows the codes that are distinct, not those that were added."""
@@ -173,10 +183,8 @@ class CodeCounts:
 
     def __add__(self, other: CodeCounts) -> CodeCounts:
         """Add counts: of a code that occurs in both, the sum."""
-        codes, where = np.unique(np.concatenate([self.codes, other.codes]), return_inverse=True)
-        counts = np.zeros(len(codes), np.int64)
-        np.add.at(counts, where, np.concatenate([self.counts, other.counts]))
-        return CodeCounts(codes, counts)
+        total = KeyedSums.sum([KeyedSums(of.codes, of.counts[:, None]) for of in (self, other)])
+        return CodeCounts(total.keys, total.counts)
 
     def count(self, codes: np.ndarray) -> None:
         """Count further int64 codes, those that are here already; in place."""
@@ -185,8 +193,7 @@ class CodeCounts:
 
     def of(self, codes: np.ndarray) -> np.ndarray:
         """Return the count of each code, int64, 0 where it does not occur."""
-        counts: np.ndarray = np.append(self.counts, 0)[self._table.index_of(codes)]  # the last, at -1, is no code's
-        return counts
+        return np.asarray(np.append(self.counts, 0)[self._table.index_of(codes)])  # the last, at -1, is no code's
 
     @cached_property
     def _table(self) -> KeyTable:
@@ -216,8 +223,9 @@ class EdgeColumns:
 
     def select(self, at: np.ndarray | slice) -> EdgeColumns:
         """Return some of the edges: copies, of a slice views."""
-        time_n = None if self.time_n is None else self.time_n[at]
-        return EdgeColumns(self.lhs_n[at], self.rel_n[at], self.rhs_n[at], time_n)
+        return EdgeColumns(
+            self.lhs_n[at], self.rel_n[at], self.rhs_n[at], None if self.time_n is None else self.time_n[at]
+        )
 
 
 @frozen(eq=False)
@@ -245,9 +253,7 @@ class QueryKeys:
         """
         rel_E, known_E = edges.key(hidden)
         _check_ranges(rel_E, known_E, num_entities)
-        if len(rel_E):
-            check_codes_fit(int(rel_E.max()) + 1, num_entities)
-        return cls(hidden, num_entities, distinct(key_codes(rel_E, known_E, num_entities)))
+        return cls(hidden, num_entities, distinct(checked_key_codes(rel_E, known_E, num_entities)))
 
     @property
     def num_keys(self) -> int:

@@ -24,6 +24,7 @@ from pbgeval.ranking.keys import (
     EdgeColumns,
     QueryKeys,
     check_codes_fit,
+    checked_key_codes,
     key_codes,
 )
 from pbgeval.storage.writing import ScratchFolder
@@ -61,7 +62,7 @@ class SemiJoin:
 
     def _feed_rows(self, block: EdgeColumns) -> None:
         self._num_rows += block.num_edges
-        compiled = is_installed() and (_PASSES.is_loaded or self._num_rows >= JIT_MIN_ROWS)
+        compiled = is_installed() and (_passes.is_loaded or self._num_rows >= JIT_MIN_ROWS)
         found: list[list[tuple[np.ndarray, ...]]] = [[] for _ in self._sides]
         for start in range(0, block.num_edges, ROWS_PER_STEP):
             rows = block.select(slice(start, start + ROWS_PER_STEP))
@@ -69,7 +70,7 @@ class SemiJoin:
                 first_n, known_n = rows.key(keys.hidden)
                 if compiled:  # writes no array but this one: a third of the time
                     passed_P = np.empty(len(first_n), np.int64)
-                    passed_P = passed_P[: _PASSES(first_n, known_n, _SPREAD, is_marked, passed_P)]
+                    passed_P = passed_P[: _passes(first_n, known_n, _SPREAD, is_marked, passed_P)]
                 else:
                     passed_P = np.flatnonzero(is_marked[(first_n * _SPREAD + known_n) & (len(is_marked) - 1)])
                 key_P = keys.index_in_range(first_n[passed_P], known_n[passed_P])
@@ -91,15 +92,13 @@ def _sieve(keys: QueryKeys) -> np.ndarray:
     return is_marked
 
 
+@CompiledLoop
 def _passes(rel_n, known_n, spread, is_marked, row_P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     mask, num_passed = np.int64(is_marked.size - 1), 0
     for row in range(rel_n.size):
         row_P[num_passed] = row  # overwritten unless it passes: no branch that is hard to foresee
         num_passed += 1 if is_marked[(rel_n[row] * spread + known_n[row]) & mask] else 0
     return num_passed
-
-
-_PASSES = CompiledLoop(_passes)
 
 
 # Known answers, and those of each block of scores.
@@ -121,8 +120,9 @@ class KnownAnswers:
         if np.array_equal(keys_U, np.arange(keys_U.size)):  # the first keys, usually all
             return self.of_keys(0, keys_U.size)
         first_U, length_U = self.lists(keys_U)
-        key = np.repeat(np.arange(keys_U.size), length_U)
-        return KnownAnswers(key, self.number_P[concatenated_ranges(first_U, length_U)])
+        return KnownAnswers(
+            np.repeat(np.arange(keys_U.size), length_U), self.number_P[concatenated_ranges(first_U, length_U)]
+        )
 
     def lists(self, keys_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where the answers of each of some keys begin, and how many they are."""
@@ -185,8 +185,7 @@ def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     if last - first + 1 == sorted_numbers.size:  # none is left out, so nothing need be searched for
         return np.where((wanted >= first) & (wanted <= last), wanted - first, np.int64(-(1 << 62)))
     at = np.searchsorted(sorted_numbers, wanted)
-    found = sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted
-    return np.where(found, at, np.int64(-(1 << 62)))
+    return np.where(sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted, at, np.int64(-(1 << 62)))
 
 
 @frozen(eq=False)
@@ -278,8 +277,7 @@ class PairStore:
         if key_P.min() < 0 or key_P.max() >= _MOST:
             raise ValueError(f"expected keys 0 to 2^31 - 1, found {key_P.min()} to {key_P.max()}")
         # Relations are no entities: all of them lie in slot 0, each in the row of its id.
-        by_slot = [(0, slice(None))] if hidden is Side.REL else _rows_by_slot(self._numbering, answer_P)
-        for slot, rows in by_slot:
+        for slot, rows in [(0, slice(None))] if hidden is Side.REL else _rows_by_slot(self._numbering, answer_P):
             row_P, key_in_slot_P = answer_P[rows] - self._numbering.range_of_slot(slot)[0], key_P[rows]
             if row_P.max() >= _MOST:
                 raise ValueError(f"slot {slot}: expected rows 0 to 2^31 - 1, found {row_P.max()}")
@@ -371,10 +369,8 @@ class FilterKeys:
             return index_E
         assert edges.time_n is not None, "the config asks for times"
         place_E = positions(self.times_U, edges.time_n)
-        is_known_E = (index_E >= 0) & (place_E >= 0)
-        code_E = np.where(is_known_E, index_E * len(self.times_U) + place_E, -1)
-        at_E: np.ndarray = np.maximum(positions(self.codes_T, code_E), -1)
-        return at_E
+        code_E = np.where((index_E >= 0) & (place_E >= 0), index_E * len(self.times_U) + place_E, -1)
+        return np.asarray(np.maximum(positions(self.codes_T, code_E), -1))
 
     def pairs(
         self, key_P: np.ndarray, answer_P: np.ndarray, time_P: np.ndarray | None
@@ -384,13 +380,11 @@ class FilterKeys:
             yield key_P, answer_P
             return
         assert time_P is not None, "the config asks for times"
-        past, future = self.window.past, self.window.future
-        earliest_P = np.zeros_like(time_P) if future is None else np.maximum(time_P - future, 0)
-        latest_P = np.full_like(time_P, LARGEST_INT64)
-        if past is not None:
-            latest_P = np.minimum(time_P, LARGEST_INT64 - past) + past
+        limits = (self.window.past, self.window.future)
+        past, future = (LARGEST_INT64 if limit is None else limit for limit in limits)
+        latest_P = np.minimum(time_P, LARGEST_INT64 - past) + past
         number = len(self.times_U)
-        low_P = key_P * number + np.searchsorted(self.times_U, earliest_P)
+        low_P = key_P * number + np.searchsorted(self.times_U, np.maximum(time_P - future, 0))
         high_P = key_P * number + np.searchsorted(self.times_U, latest_P, "right")
         first_P, stop_P = (np.searchsorted(self.codes_T, code_P) for code_P in (low_P, high_P))
         for place, at in positions_of_lists(first_P, stop_P - first_P, PAIRS_AT_A_TIME):
@@ -469,20 +463,12 @@ def repeated_keys(hidden: Side, blocks: Iterable[EdgeColumns], num_entities: int
     Raises:
         ValueError: relations x entities do not fit in int64.
     """
-    parts = [np.empty(0, np.int64)]
-    for block in blocks:
-        if block.num_edges:
-            first_n, known_n = block.key(hidden)
-            check_codes_fit(int(first_n.max()) + 1, num_entities)
-            parts.append(key_codes(first_n, known_n, num_entities))
-    codes = np.concatenate(parts)
-    parts.clear()
-    counted = CodeCounts.of_codes(codes)
+    parts = (checked_key_codes(*block.key(hidden), num_entities) for block in blocks)
+    counted = CodeCounts.of_codes(np.concatenate([np.empty(0, np.int64), *parts]))
     is_repeated = counted.counts > 1
     return CodeCounts(counted.codes[is_repeated], counted.counts[is_repeated])
 
 
 def key_frequency(repeated: CodeCounts, hidden: Side, edges: EdgeColumns, num_entities: int) -> np.ndarray:
     """Return how many evaluated edges have the key of each of these evaluated edges, int64 (E,)."""
-    counts_E: np.ndarray = np.maximum(repeated.of(key_codes(*edges.key(hidden), num_entities)), 1)
-    return counts_E
+    return np.asarray(np.maximum(repeated.of(key_codes(*edges.key(hidden), num_entities)), 1))

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError
@@ -104,8 +104,7 @@ class ContestQueries:
     @property
     def edge_of_keys(self) -> np.ndarray:
         """The edge of the first query of each key."""
-        edge_K: np.ndarray = self.edge_Q[np.diff(self.key_Q, prepend=-1) != 0]
-        return edge_K
+        return np.asarray(self.edge_Q[np.diff(self.key_Q, prepend=-1) != 0])
 
 
 def contest_queries(
@@ -192,16 +191,11 @@ class CompetingEntities:
     stop: int
     of: Callable[[int], np.ndarray | None]  # relation (-1: any) -> sorted numbers; None: all
     by_relation: bool = False
-    _numbers: dict[int, np.ndarray | None] = field(factory=dict, init=False)
 
     def numbers(self, relation: int) -> np.ndarray | None:
         """Return the sorted numbers that compete in queries of a relation, None for all."""
-        if relation not in self._numbers:
-            numbers = self.of(relation)
-            if numbers is not None:
-                numbers = numbers[slice(*np.searchsorted(numbers, [self.first, self.stop]))]
-            self._numbers[relation] = numbers
-        return self._numbers[relation]
+        numbers = self.of(relation)
+        return None if numbers is None else numbers[slice(*np.searchsorted(numbers, [self.first, self.stop]))]
 
     def rows(self, relation: int, first: int, stop: int) -> np.ndarray:
         """Return the rows of a range of entities that compete in queries of a relation."""

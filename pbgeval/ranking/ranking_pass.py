@@ -29,6 +29,7 @@ from pbgeval.ranking.counting import (
     count_cells,
     count_known,
     expand_by_row,
+    joined,
     own_cells,
 )
 from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
@@ -69,28 +70,23 @@ def rank(
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
     """
-    by_relation = groupby(state.queries.blocks, attrgetter("relation"))
-    of_relations = [(relation, list(blocks)) for relation, blocks in by_relation]
+    of_relations = {relation: [*of] for relation, of in groupby(state.queries.blocks, attrgetter("relation"))}
     stop = first_number + table.num_rows
+    rows_of = {relation: state.competing.rows(relation, first_number, stop) for relation in of_relations}
     competes = np.zeros(table.num_rows, bool)
-    rows_of = {relation: state.competing.rows(relation, first_number, stop) for relation, _ in of_relations}
-    for rows in rows_of.values():
-        competes[rows] = True
+    competes[np.concatenate([np.empty(0, np.int64), *rows_of.values()])] = True
     prepared_rows = np.flatnonzero(competes)
     if not prepared_rows.size:
         return
-    all_numbers_C = first_number + prepared_rows
-    prepared_CD = _prepared(state, table, prepared_rows, all_numbers_C)
-    for relation, queries in of_relations:
-        rows = rows_of[relation]
-        numbers_C, of_relation_CD = all_numbers_C, prepared_CD
-        if rows.size < prepared_rows.size:
-            numbers_C = first_number + rows
-            of_relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
-        if not numbers_C.size:
+    prepared_CD = _prepared(state, table, prepared_rows, first_number + prepared_rows)
+    for relation, rows in rows_of.items():
+        if not rows.size:
             continue
+        queries, of_relation_CD = of_relations[relation], prepared_CD
+        if rows.size < prepared_rows.size:
+            of_relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
         width = _width(state, of_relation_CD, len(queries), threads)
-        work = RangeWork(state, queries, numbers_C, of_relation_CD, width, known, in_time)
+        work = RangeWork(state, queries, first_number + rows, of_relation_CD, width, known, in_time)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
@@ -102,13 +98,13 @@ def rank(
 
 def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers_C: np.ndarray) -> Tensor:
     """Return the prepared rows of some candidates of a table."""
-    every = rows.size == table.num_rows
 
     def prepared(start: int, stop: int) -> Tensor:
-        if every:
-            x_CD = table.range_of_rows(start, stop, state.dtype)
-        else:
-            x_CD = table.rows(torch.from_numpy(rows[start:stop]), state.dtype)
+        x_CD = (
+            table.range_of_rows(start, stop, state.dtype)
+            if rows.size == table.num_rows
+            else table.rows(torch.from_numpy(rows[start:stop]), state.dtype)
+        )
         return state.prepared_candidates(x_CD, numbers_C[start:stop])
 
     if state.certified is None:
@@ -116,8 +112,7 @@ def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers
     # In float64 they take twice the room, so a few at a time.
     prepared_CL = torch.empty((rows.size, table.embeddings_ND.shape[1]), dtype=torch.float32, device=table.device)
     for start in range(0, rows.size, ROWS_AT_A_TIME):
-        stop = min(start + ROWS_AT_A_TIME, rows.size)
-        prepared_CL[start:stop] = prepared(start, stop)
+        prepared_CL[start : start + ROWS_AT_A_TIME] = prepared(start, start + ROWS_AT_A_TIME)
     return prepared_CL
 
 
@@ -157,8 +152,9 @@ class RangeWork:
             self.certified = tuple(PreparedRows(comparator, run, of_queries=False) for run in runs)
         self.largest = tuple(map(largest, runs))
         if self.known is not None:
-            known = self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key)
-            self.known_of = KnownByBlock.arrange(known, self.numbers_C, self.width)
+            self.known_of = KnownByBlock.arrange(
+                self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key), self.numbers_C, self.width
+            )
         if self.state.sample is not None and _reads_cells(self.state):
             self.cells = self.state.sample.cells.within(self.numbers_C)
 
@@ -172,9 +168,8 @@ class RangeWork:
 
     def known_in(self, run: int, block: QueryBlock) -> CellIndex | None:
         """Return (row, column) of the known answers of a block's keys in a run of columns; None: no filter."""
-        if self.known_of is None:
-            return None
-        return self.known_of.in_block(run, (block.first_key, block.stop_key), self.device)
+        keys = block.first_key, block.stop_key
+        return None if self.known_of is None else self.known_of.in_block(run, keys, self.device)
 
     def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
         """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
@@ -221,8 +216,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
         own_Q = rows.own_Q - run * work.width
         known = work.known_in(run, block)
         if kernel is Kernel.COMPILED and not may_overflow:
-            of_queries = (true_Q, true_Q), (rows.row_Q, own_Q)
-            total = total + blocks.count(rows.query_KD, work.rows(run), *of_queries, known)[0]
+            total += blocks.count(rows.query_KD, work.rows(run), (true_Q, true_Q), (rows.row_Q, own_Q), known)[0]
             continue
         if kernel is not Kernel.FUSED or may_overflow:
             scores_KC = _scores(work, rows, run, may_overflow=may_overflow)
@@ -254,8 +248,7 @@ def _count_fused(
     own_Q = own_Q.to(candidate_CD.device)
     own_query, own_column = own_cells(own_Q, candidate_CD.shape[0])
     known = known or (row_Q[:0], row_Q[:0])
-    cells = torch.cat([known[0], row_Q[own_query]]), torch.cat([known[1], own_column])
-    found = fused.count(rows.query_KD, candidate_CD, true_Q, row_Q, cells)
+    found = fused.count(rows.query_KD, candidate_CD, true_Q, row_Q, joined(known, (row_Q[own_query], own_column)))
     known_score, own_score = torch.split(found.cell_score_P, [known[0].numel(), own_query.numel()])
     raw = RankCounts(found.better_Q, found.tied_Q, torch.full_like(row_Q, candidate_CD.shape[0]))
     raw = raw - count_cells(own_score, own_query, true_Q, true_Q)
@@ -271,25 +264,18 @@ def _duplicates_tie(
     that only shares the hash has another score: one of each query's duplicates is asked for it.
     """
     kernel_Q, true_Q = true.kernel_Q, true.score_Q
-    none = QueryCounts.unfiltered(RankCounts.zero(true_Q.numel(), work.device))
-    differs_Q = (kernel_Q != true_Q).cpu().numpy()
-    if not differs_Q.any():
-        return none
-    start, stop = runs.start * work.width, runs.stop * work.width
     query, column = duplicates.of_queries(true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
-    here = differs_Q[query] & (column >= start) & (column < stop)
+    here = (column >= runs.start * work.width) & (column < runs.stop * work.width)
+    here &= (kernel_Q != true_Q).cpu().numpy()[query]
     query, column = query[here], column[here]
     if not query.size:
-        return none
+        return QueryCounts.unfiltered(RankCounts.zero(true_Q.numel(), work.device))
     first = np.flatnonzero(np.diff(query, prepend=-1))  # of each query's
     first_query, first_column = (torch.from_numpy(index[first]).to(work.device) for index in (query, column))
-    candidate_PD = work.prepared_CD[first_column]
-    score_P = work.state.paired_scores(rows.query_KD[rows.row_Q[first_query]], candidate_PD)
+    score_P = work.state.paired_scores(rows.query_KD[rows.row_Q[first_query]], work.prepared_CD[first_column])
     is_duplicate_Q = torch.zeros_like(true_Q, dtype=torch.bool)
     is_duplicate_Q[first_query] = score_P == kernel_Q[first_query]
-    is_known = np.zeros(query.shape, bool)
-    if work.known is not None:
-        is_known = work.known.are_known(work.state.queries.key_Q[rows.block.first + query], work.numbers_C[column])
+    is_known = _are_known(work.state, work.known, rows.block.first + query, work.numbers_C[column])
 
     def correction(query: np.ndarray) -> RankCounts:
         tied_Q = torch.from_numpy(np.bincount(query, minlength=true_Q.numel())).to(work.device) * is_duplicate_Q
@@ -309,9 +295,11 @@ def _count_exactly(work: RangeWork, rows: _BlockRows, runs: range) -> QueryCount
         candidates = work.certified[run]
         own_Q = rows.own_Q - run * work.width
         known = work.known_in(run, rows.block)
-        found = None
-        if not state.wants_all_scores:
-            found = count_certified_compiled(queries, candidates, own_Q, known, state.bfloat16)
+        found = (
+            None
+            if state.wants_all_scores
+            else count_certified_compiled(queries, candidates, own_Q, known, state.bfloat16)
+        )
         if found is None:
             fast = fast_scores(queries.prepared, candidates, values=state.wants_all_scores)
             found = count_certified(queries, candidates.rows_NL, 0, fast, own_Q.to(work.device), known)
@@ -347,13 +335,13 @@ def _hand_over(
 
     if state.loss is not None:
         fold = state.losses.setdefault(block.first, LossFold(state.loss, state.comparator, true_Q))
-        fold.fold(scores_KC[row_Q], _excluded(scores_KC, row_Q, own_Q, known))
+        own = own_cells(own_Q, scores_KC.shape[1])
+        fold.fold(scores_KC[row_Q], own if known is None else joined(own, _by_query(row_Q, known)))
     if work.in_time is not None and _reads_cells(state):
         for query_P, number in state.in_time_cells(block, work.in_time, CELLS_AT_A_TIME):
             column = positions(numbers_C, number)
-            query_P, column_P = query_P[column >= 0], column[column >= 0]
-            score_P = scores_of(query_P, column_P)
-            of_query = torch.from_numpy(query_P).to(scores_KC.device)
+            score_P = scores_of(query_P[column >= 0], column[column >= 0])
+            of_query = torch.from_numpy(query_P[column >= 0]).to(scores_KC.device)
             with state.lock:
                 state.add_in_time(block, count_cells(score_P, of_query, true_Q, true_Q))
     if state.sample is None:
@@ -367,24 +355,15 @@ def _hand_over(
         scores_P = scores_of(query - block.first, column[here])
         with state.lock:
             state.result.scores.add(query, scores_P, _are_known(state, work.known, query, number))
-    for sink in (state.result.top, state.result.gains):
+    for sink in state.result.sinks:
         skipped = int(block.continues_key)  # each key is handed over once, by the block that it begins in
-        if sink is not None and skipped < scores_KC.shape[0]:
+        if skipped < scores_KC.shape[0]:
             of_rest = known
             if known is not None:
                 first = int((known[0] < skipped).sum())
                 of_rest = known[0][first:] - skipped, known[1][first:]
             with state.lock:
                 sink.add(block.first_key + skipped, scores_KC[skipped:], numbers_C, of_rest)
-
-
-def _excluded(scores_KC: Tensor, row_Q: Tensor, own_Q: Tensor, known: CellIndex | None) -> CellIndex:
-    """Return (query, column) of the true entities and known answers of a block."""
-    own = own_cells(own_Q, scores_KC.shape[1])
-    if known is None:
-        return own
-    (query, column), (known_query, known_column) = own, _by_query(row_Q, known)
-    return torch.cat([query, known_query]), torch.cat([column, known_column])
 
 
 def _by_query(row_Q: Tensor, known: CellIndex) -> CellIndex:
@@ -471,8 +450,9 @@ def score_pairs(
     state: ContestState, table: EntityTable, first_number: int, query_PD: Tensor, cells: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Tensor, Tensor]:
     """Return the prepared candidates of cells (query, number) of a range, and their scores, none of them NaN."""
-    x_PD = table.rows(torch.from_numpy(cells[1] - first_number), state.dtype)
-    candidate_PD = state.prepared_candidates(x_PD, cells[1])
+    candidate_PD = state.prepared_candidates(
+        table.rows(torch.from_numpy(cells[1] - first_number), state.dtype), cells[1]
+    )
     scores_P = state.paired_scores(query_PD, candidate_PD)
     if state.certified is None:
         bad = first_nan_of_pairs(state.comparator, query_PD, candidate_PD, scores_P)
@@ -535,8 +515,7 @@ def rank_given(
         if first == stop:
             continue
         true = _BlockTrue.read(state, block, table.device)
-        scored = _scored_cells(state, table, first_number, block, cells, true.query_KD)
-        for query, number, row, pairs in scored:
+        for query, number, row, pairs in _scored_cells(state, table, first_number, block, cells, true.query_KD):
             local = torch.from_numpy(query - block.first).to(table.device)
             better, tied = true.compare(local, row, pairs, torch.arange(row.numel(), device=row.device))
             is_known = _are_known(state, known, query, number)
@@ -544,8 +523,7 @@ def rank_given(
             if in_time is not None and state.in_time_Q is not None:
                 counted.append(in_time.are_known(state.in_time_Q[query], number))
             masks = (torch.from_numpy(of).to(table.device) for of in counted)
-            parts = (_counts(local, better, tied, of, block.stop - block.first) for of in masks)
-            state.add(block, QueryCounts(*parts))
+            state.add(block, QueryCounts(*(_counts(local, better, tied, of, block.stop - block.first) for of in masks)))
             if state.sample is None:
                 state.result.scores.add(query, pairs[1], is_known)
     if state.sample is not None:
@@ -563,9 +541,9 @@ class _BlockTrue:
     @classmethod
     def read(cls, state: ContestState, block: QueryBlock, device: torch.device) -> _BlockTrue:
         query_KD = state.prepared_queries(block, device)
-        exact = state.certified is not None
-        true = state.certified_true(block, query_KD) if exact else state.true(block.first, block.stop)
-        return cls(state, query_KD, true)
+        if state.certified is None:
+            return cls(state, query_KD, state.true(block.first, block.stop))
+        return cls(state, query_KD, state.certified_true(block, query_KD))
 
     def compare(
         self, query_P: Tensor, row_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor

@@ -59,8 +59,7 @@ class CompetingRelations:
             parameters = {name: torch.stack([of[name] for of in of_each]) for name in of_each[0]}
         comparator = first.comparator
         if comparator.base.is_distance:
-            is_shift = first.operator == "translation"
-            return comparator.prepare_candidates(parameters["translation"]) if is_shift else None
+            return comparator.prepare_candidates(parameters["translation"]) if first.operator == "translation" else None
         pair_1D = torch.zeros((1, 2), dtype=torch.float32)
         features = OPERATORS[first.operator].features(pair_1D, pair_1D) if comparator.name == "dot" else None
         if features is None:
@@ -85,8 +84,7 @@ class CompetingRelations:
             for at, relation in enumerate(self.ids.tolist()):  # as the scores of true entities are computed
                 one = self.scorers[0 if len(self.scorers) == 1 else at]
                 assert isinstance(one, RelationScorer), "models that score by number are asked for all at once"
-                rel_Q = torch.full((len(lhs_QD),), relation) if one.dynamic else None
-                query_QD = one.queries(Side.RHS, lhs_QD, rel_Q)
+                query_QD = one.queries(Side.RHS, lhs_QD, torch.full((len(lhs_QD),), relation) if one.dynamic else None)
                 found.append(one.comparator.pbg_true_scores(query_QD, one.candidates(Side.RHS, rhs_QD)))
             return torch.stack(found, dim=1)
         fixed_QD, acted_QD = (rhs_QD, lhs_QD) if scorer.dynamic else (lhs_QD, rhs_QD)
@@ -134,8 +132,7 @@ class RelationCandidates:
                 ids = self.ids if self.scorers[0].dynamic else [one for one in self.ids.tolist() if types[one] == pair]
                 scorers = self.scorers if self.scorers[0].dynamic else [self.scorers[one] for one in ids]
                 self._of_types[pair] = CompetingRelations(np.array(ids, np.int64), scorers)
-            is_pair = np.array([of == pair for of in types])
-            yield self._of_types[pair], np.flatnonzero(is_pair[relation_E])
+            yield self._of_types[pair], np.flatnonzero(np.array([of == pair for of in types])[relation_E])
 
 
 @frozen(eq=False)

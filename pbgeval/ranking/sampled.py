@@ -18,7 +18,7 @@ from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
 from pbgeval.ranking.chunks import ChunkBlock
-from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, competing_scores, count, count_cells
+from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, competing_scores, count, count_cells, joined
 from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
@@ -105,17 +105,14 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     repeated_BM[:, 1:] = equal_BM
     repeated_BM[:, :-1] |= equal_BM
     chunk, at = np.nonzero(repeated_BM)
-    identity = values_BM[chunk, at]
     entry = packed_BM[chunk, at] & ((1 << position_bits) - 1)
 
     # Runs of equal entries of one chunk: every query of a run against every other member that is a candidate.
-    starts = np.flatnonzero(begins(chunk, identity))
-    lengths = np.diff(starts, append=len(chunk))
-    begin_of, length_of = np.repeat(starts, lengths), np.repeat(lengths, lengths)
+    run = np.cumsum(begins(chunk, values_BM[chunk, at]))
     queries = np.flatnonzero(entry < num_queries)
-    begin_of, length_of = begin_of[queries], length_of[queries]
-    query_member = np.repeat(queries, length_of)
-    candidate_member = concatenated_ranges(begin_of, length_of)
+    first, stop = (np.searchsorted(run, run[queries], side) for side in ("left", "right"))
+    query_member = np.repeat(queries, stop - first)
+    candidate_member = concatenated_ranges(first, stop - first)
     candidate = entry[candidate_member] - (0 if num_batch else num_queries)
     kept = (candidate_member != query_member) & (candidate >= 0)
     query = (chunk[query_member] * num_queries + entry[query_member])[kept]
@@ -132,17 +129,14 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     Entities are counted as `candidates = "partition"` would have them. Only meaningful where the true entity itself may
     compete.
     """
-    sets = group.competition.sets
     known = group.competition.known
     rows_Q = rows_BQ.flatten()
     list_BQ = rows_BQ[:, :1].expand_as(rows_BQ)  # a chunk's number in its unit: the row of its first edge
     rel_Q, true_Q = group.edges.rel[rows_Q].numpy(), group.side(hidden).ids_E[rows_Q].numpy()
-    by_relation = sets is not None and sets.by_relation
-    relations, relation_of_Q = np.unique(rel_Q if by_relation else np.full_like(rel_Q, -1), return_inverse=True)
-    allowed = [group.allowed_rows(hidden, relation) for relation in relations.tolist()]
-    num_rows = group.side(hidden).table.num_rows
-    num_allowed = np.array([num_rows if rows is None else len(rows) for rows in allowed], np.int64)
-    all_Q = num_allowed[relation_of_Q] - 1
+    competing = group.competing(hidden)
+    rel_or_any_Q = rel_Q if competing.by_relation else np.full_like(rel_Q, -1)
+    relations, relation_of_Q = np.unique(rel_or_any_Q, return_inverse=True)
+    all_Q = np.array([competing.size(relation) for relation in relations.tolist()], np.int64)[relation_of_Q] - 1
     known_Q = np.zeros_like(all_Q)
     if known is not None:
         # Each key's answers are counted once, however many queries it has; then a query's own is taken off.
@@ -164,10 +158,9 @@ class CandidateList:
     """The candidates of a block's chunks on one side, and which of their cells are special."""
 
     ids_BC: Tensor
-    num_draws: int  # how many of a chunk's candidates are draws: the last ones
     copies: CellIndex  # cells that do not compete, because they hold the true entity again
-    auc_cells: CellIndex | None  # cells whose scores are sampled for the AUC; None: all
-    auc_true_Q: Tensor | None  # queries whose true score is sampled; None: all
+    # Cells whose scores are sampled for the AUC, and whether each query's true score is; None: all.
+    auc: tuple[CellIndex, Tensor] | None
     drawn_3Q: Tensor | None  # see `SideResult`
 
 
@@ -186,25 +179,25 @@ def make_list(
     true_BQ = ends.ids_E[block.rows_BQ]
     parts = [true_BQ] if block.num_batch else []
     if num_draws:
-        words = np.concatenate([stream.words(word, chunks * num_draws) for word, chunks in block.runs])
-        words_BN = words.reshape(num_chunks, num_draws)
+        words = [stream.words(word, chunks * num_draws) for word, chunks in block.runs]
+        words_BN = np.concatenate(words).reshape(num_chunks, num_draws)
         parts.append(torch.from_numpy(uniform_below(words_BN[:, : block.num_draws], ends.table.num_rows)))
         if block.num_degree:
             parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
     copies = (NONE, NONE) if settings.lists.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
-    auc_cells = auc_true_Q = None
+    auc = None
     if auc_words_EW is not None:
         words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
         query, candidate = settings.auc.cells(words_QW, ids_BC.shape[1])
-        if settings.lists.pbg_semantics:
-            competes = (candidate != query % num_queries) | (block.num_batch == 0)
-        else:
-            competes = ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
-        auc_cells = (query[competes], candidate[competes])
-        auc_true_Q = settings.auc.true_is_kept(words_QW)
+        competes = (
+            (candidate != query % num_queries) | (block.num_batch == 0)
+            if settings.lists.pbg_semantics
+            else ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
+        )
+        auc = (query[competes], candidate[competes]), settings.auc.true_is_kept(words_QW)
     drawn_3Q = _drawn_from(group, side, block.rows_BQ) if settings.count_competitors else None
-    return CandidateList(ids_BC, num_draws, copies, auc_cells, auc_true_Q, drawn_3Q)
+    return CandidateList(ids_BC, copies, auc, drawn_3Q)
 
 
 # Some chunks of a block -> the cells that do not compete, and those whose scores the pooled AUC compares.
@@ -226,6 +219,7 @@ class ChunkPart:
     inside_Q: Tensor | None  # whether each query's true entity may compete; None: all may
     sampled: CellIndex | None  # competitors whose scores are sampled for the AUC; None: all
     true_is_sampled_Q: Tensor  # whether each query's true score is sampled; never where it may not compete
+    drawn_3Q: Tensor | None  # see `SideResult`
 
     @classmethod
     def select(
@@ -242,26 +236,35 @@ class ChunkPart:
         if group.competition.sets is not None:
             ends_Q = group.edges.rel[rows_BQ], group.side(hidden).ids_E[rows_BQ]
             inside_Q = torch.from_numpy(group.may_compete(hidden, *(of.flatten().numpy() for of in ends_Q)))
-        true_Q = torch.ones(num_queries, dtype=torch.bool)
-        sampled = candidates.auc_cells
-        if sampled is not None and candidates.auc_true_Q is not None:
-            sampled = _of_queries(sampled, queries)
-            true_Q = candidates.auc_true_Q[queries]
+        sampled, true_Q = None, torch.ones(num_queries, dtype=torch.bool)
+        if candidates.auc is not None:
+            sampled, true_Q = _of_queries(candidates.auc[0], queries), candidates.auc[1][queries]
         if inside_Q is not None:
             true_Q = true_Q & inside_Q
             if sampled is not None:
                 competes = inside_Q[sampled[0]] & ~are_among(*sampled, excluded, length)
                 sampled = sampled[0][competes], sampled[1][competes]
-        copies_Q = torch.bincount(copies[0], minlength=num_queries)
-        return cls(group, block, hidden, rows_BQ, ids_BC, copies_Q, excluded, known, in_time, inside_Q, sampled, true_Q)
+        return cls(
+            group,
+            block,
+            hidden,
+            rows_BQ,
+            ids_BC,
+            num_copies_Q=torch.bincount(copies[0], minlength=num_queries),
+            excluded=excluded,
+            known=known,
+            in_time=in_time,
+            inside_Q=inside_Q,
+            sampled=sampled,
+            true_is_sampled_Q=true_Q,
+            drawn_3Q=None if candidates.drawn_3Q is None else candidates.drawn_3Q[:, queries],
+        )
 
     @property
     def read(self) -> tuple[CellIndex, Tensor]:
         """The cells whose scores are read, by query; and where each is in `sampled` and then `in_time`."""
         assert self.sampled is not None, "the caller has asked"
-        if self.in_time is None:
-            return self.sampled, NONE
-        return _by_query(self.sampled, self.in_time)
+        return (self.sampled, NONE) if self.in_time is None else _by_query(self.sampled, self.in_time)
 
     @property
     def sampled_is_known(self) -> Tensor | None:
@@ -273,17 +276,12 @@ class ChunkPart:
     def with_own(self, cells: CellIndex) -> CellIndex:
         """Add to some cells each query's own, where the list holds it."""
         query = torch.arange(self.rows_BQ.numel() if self.block.num_batch else 0)
-        return _joined((query, query % self.rows_BQ.shape[1]), cells)
-
-
-def _joined(some: CellIndex, others: CellIndex) -> CellIndex:
-    """Return two lists of cells as one, not in order."""
-    return torch.cat([some[0], others[0]]), torch.cat([some[1], others[1]])
+        return joined((query, query % self.rows_BQ.shape[1]), cells)
 
 
 def _by_query(some: CellIndex, others: CellIndex) -> tuple[CellIndex, Tensor]:
     """Return two lists of cells as one, by query; and where each is in the first list and then the second."""
-    query, candidate = _joined(some, others)
+    query, candidate = joined(some, others)
     order = torch.argsort(query, stable=True)
     return (query[order], candidate[order]), order
 
@@ -311,8 +309,9 @@ def _special(
         if of_sides is None:
             return None
         of_side = of_sides[hidden]
-        true_BQ = group.side(hidden).ids_E[rows_BQ].numpy()
-        query, candidate = known_cells(of_side.key_E[rows_BQ.numpy()], true_BQ, list_BC, of_side.answers)
+        query, candidate = known_cells(
+            of_side.key_E[rows_BQ.numpy()], group.side(hidden).ids_E[rows_BQ].numpy(), list_BC, of_side.answers
+        )
         if excluded_QC is not None:
             competes = ~excluded_QC[query, candidate]
             query, candidate = query[competes], candidate[competes]
@@ -347,9 +346,8 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
             query, candidate = _to(part.in_time, scores_QC.device)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
     else:
-        values = settings.loss is not None or part.sampled is None
-        true_QL = _true_rows(part, candidate_BCD)
-        chunks = CertifiedChunks.score(certified, query_BQD, candidate_BCD, true_QL, values=values)
+        rows = query_BQD, candidate_BCD, _true_rows(part, candidate_BCD)
+        chunks = CertifiedChunks.score(certified, *rows, values=settings.loss is not None or part.sampled is None)
         true_Q, scores_QC = chunks.queries.true.value_Q, chunks.fast.scores_KC
         counts = chunks.count(own_Q, part.known, part.excluded)
         if part.in_time is not None:
@@ -357,10 +355,10 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
     loss_Q = None
     if settings.loss is not None:
         fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
-        fold.fold(scores_QC, _joined(part.with_own(part.excluded), part.known))
+        fold.fold(scores_QC, joined(part.with_own(part.excluded), part.known))
         lengths_Q = counts.filtered.num_competitors_Q
         if settings.lists.pbg_semantics:
-            lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
+            lengths_Q.fill_(part.ids_BC.shape[1] + part.block.num_masked)
         loss_Q = fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
     if part.sampled is None:
         return counts, true_Q, _all_competing(part, scores_QC), loss_Q
@@ -451,7 +449,7 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
         and (scorer.certified is None and scorer.operator in OPERATORS)
         and (scorer.comparator.name == "dot" and not scorer.comparator.bias)
         and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
-        and not any(candidates.auc_cells is None for candidates in lists.values())
+        and not any(candidates.auc is None for candidates in lists.values())
         and max(lengths) <= MAX_CANDIDATES
         and not any(end.featurized or end.table.max_norm is not None for end in ends)
         and group.relation.dtype is torch.float32
@@ -460,11 +458,10 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
 
 
 def _end(group: Group, block: ChunkBlock, side: Side, part: ChunkPart | None) -> ChunkEnd:
-    table = group.side(side).table
-    parameters = group.relation.scorer.parameters.get(side, {})
-    ids_BK = group.side(side).ids_E[block.rows_BQ] if part is None else part.ids_BC
-    cells = None if part is None else (part.excluded, part.known, part.read[0])
-    return ChunkEnd(table.embeddings_ND, table.global_embedding_D, ids_BK, parameters, cells)
+    end, parameters = group.side(side), group.relation.scorer.parameters.get(side, {})
+    if part is None:
+        return ChunkEnd(end.table, end.ids_E[block.rows_BQ], parameters, None)
+    return ChunkEnd(end.table, part.ids_BC, parameters, (part.excluded, part.known, part.read[0]))
 
 
 CELLS_AT_A_TIME = 1 << 19  # of scores, so that they stay in cache; changes no number
@@ -486,7 +483,7 @@ def count_sampled(
         found = score_block(parts)
         if found is not None:
             for hidden, scored in found.items():
-                _tally(parts[hidden], lists[hidden], 0, tallies[hidden], scored)
+                _tally(parts[hidden], tallies[hidden], scored)
             return
     step = max(1, CELLS_AT_A_TIME // (num_queries * max(candidates.ids_BC.shape[1] for candidates in lists.values())))
     for start in range(0, num_chunks, step):
@@ -495,13 +492,14 @@ def count_sampled(
         for hidden, candidates in lists.items():
             part = ChunkPart.select(group, block, hidden, candidates, chunks)
             known = hidden.other
-            if known in rows and block.num_batch:  # the head of that side's list
-                known_BQD = rows[known][:, : block.num_batch]
-            else:
-                known_BQD = _rows(group, known, group.side(known).ids_E[part.rows_BQ])
+            known_BQD = (
+                rows[known][:, : block.num_batch]  # the head of that side's list
+                if known in rows and block.num_batch
+                else _rows(group, known, group.side(known).ids_E[part.rows_BQ])
+            )
             query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
             scored = score_chunks(part, query_BQD, group.candidates(hidden, rows[hidden], part.ids_BC), settings)
-            _tally(part, candidates, start, tallies[hidden], scored)
+            _tally(part, tallies[hidden], scored)
 
 
 def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
@@ -509,24 +507,20 @@ def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
     return group.side(side).rows(ids_BK.flatten()).view(*ids_BK.shape, -1)
 
 
-def _tally(part: ChunkPart, candidates: CandidateList, first_chunk: int, tally: SideTally, scored: Scored) -> None:
+def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
     """Hand over what was found about the queries whose true entity may compete."""
     counts, true_Q, (competing, competing_query, is_known), loss_Q = scored
     rows_Q = part.rows_BQ.flatten()
     kept: Tensor | slice = slice(None) if part.inside_Q is None else part.inside_Q
-    drawn_3Q = None
-    if candidates.drawn_3Q is not None:
-        first = first_chunk * part.rows_BQ.shape[1]
-        drawn_3Q = candidates.drawn_3Q[:, first : first + rows_Q.numel()][:, kept]
     num_kept = rows_Q[kept].numel()
-    topped_up = part.block.num_topped_up > 0 and candidates.num_draws > 0
+    tops_up = part.block.num_topped_up > 0 and not part.group.side(part.hidden).featurized
     tally.add_queries(
         rows_Q[kept],
         counts.select(kept),
         loss_Q=None if loss_Q is None else loss_Q[kept],
-        drawn_3Q=drawn_3Q,
+        drawn_3Q=None if part.drawn_3Q is None else part.drawn_3Q[:, kept],
         num_outside=rows_Q.numel() - num_kept,
-        num_short_lists=num_kept if topped_up else 0,
+        num_short_lists=num_kept if tops_up else 0,
         num_excluded=int(part.num_copies_Q[kept].sum()),
     )
     tally.add_true_scores(true_Q[part.true_is_sampled_Q.to(true_Q.device)], rows_Q[part.true_is_sampled_Q])

@@ -41,8 +41,7 @@ class SideTally:
     _rows: list[Tensor] = field(factory=list)
     _counts: list[QueryCounts] = field(factory=list)
     _losses: list[Tensor] = field(factory=list)
-    _true: list[np.ndarray] = field(factory=list)
-    _competing: list[np.ndarray] = field(factory=list)
+    _raw: ScorePool = field(factory=ScorePool)
     _unknown: list[np.ndarray] = field(factory=list)  # competing scores that are not of known answers
     _drawn: list[Tensor] = field(factory=list)
     _numbers: Counter[str] = field(factory=Counter)
@@ -66,12 +65,12 @@ class SideTally:
 
     def add_true_scores(self, true: Tensor, rows: Tensor) -> None:
         """Add scores of true entities to the pools of the AUC; `rows` are the positions of their edges."""
-        self._true.append(self._pooled(true, rows))
+        self._raw.true.append(self._pooled(true, rows))
 
     def add_scores(self, competing: Tensor, rows: Tensor, known: Tensor | None = None) -> None:
         """Add scores of competitors to the pools; `known` tells which are of known answers (None: no filter)."""
         pooled = self._pooled(competing, rows)
-        self._competing.append(pooled)
+        self._raw.competing.append(pooled)
         if known is not None:
             self._unknown.append(pooled[~known.cpu().numpy()])
 
@@ -83,8 +82,8 @@ class SideTally:
         return SideResult(
             rows_Q=torch.cat([torch.empty(0, dtype=torch.int64), *self._rows]),
             counts=QueryCounts.concatenate(self._counts),
-            raw_pool=ScorePool(self._true, self._competing),
-            filtered_pool=ScorePool(self._true, self._unknown) if filtered else ScorePool(),
+            raw_pool=self._raw,
+            filtered_pool=ScorePool(self._raw.true, self._unknown) if filtered else ScorePool(),
             loss_Q=torch.cat(self._losses) if self._losses else None,
             drawn_3Q=torch.cat(self._drawn, dim=1) if self._drawn else None,
             **self._numbers,

@@ -78,8 +78,9 @@ class SlotCounts:
                 counted = CodeCounts.of_codes(inside.entity(side) - first)
                 frequency_N[counted.codes] += counted.counts
         keys_R = np.bincount(keys.sorted() // max(numbering.num_entities, 1), minlength=num_relations)
-        type_code = _types_of(numbering).index(numbering.slots[slot][0]) << _FREQUENCY_BITS
-        histogram = CodeCounts.of_codes(frequency_N | type_code)
+        histogram = CodeCounts.of_codes(
+            frequency_N | _types_of(numbering).index(numbering.slots[slot][0]) << _FREQUENCY_BITS
+        )
         of_slot = evaluated[slice(*np.searchsorted(evaluated, [first, stop]))]
         frequency = frequency_N[of_slot - first]
         frequencies = CodeCounts(of_slot[frequency > 0], frequency[frequency > 0])
@@ -113,8 +114,7 @@ class SlotCounts:
 
     def relation_frequency(self) -> np.ndarray:
         """Return the number of training edges of each relation, int64 (R,)."""
-        frequency_R: np.ndarray = self.edges_SR[Side.LHS.value]
-        return frequency_R
+        return np.asarray(self.edges_SR[Side.LHS.value])
 
     def cardinality_classes(self) -> np.ndarray:
         """Return the cardinality of each relation, an index in `CARDINALITIES`, int64 (R,).
@@ -123,8 +123,9 @@ class SlotCounts:
         (relation, rhs) an M on the left.
         """
         is_many_SR = 2 * self.edges_SR > 3 * self.keys_SR
-        class_R = 1 + is_many_SR[Side.LHS.value] + 2 * is_many_SR[Side.RHS.value]
-        return np.where(self.relation_frequency() > 0, class_R, 0)
+        return np.where(
+            self.relation_frequency() > 0, 1 + is_many_SR[Side.LHS.value] + 2 * is_many_SR[Side.RHS.value], 0
+        )
 
     def entity_frequency(self, side: Side, numbers: np.ndarray) -> np.ndarray:
         """Return how often each evaluated entity stands at a side of a training edge, int64."""
@@ -161,8 +162,7 @@ def class_limits(frequencies: CodeCounts) -> np.ndarray:
     num_below = np.cumsum(frequencies.counts) - frequencies.counts  # items that occur less often
     first = np.searchsorted(num_below, frequencies.counts.sum() * np.arange(1, 4) // 4)
     beyond = np.iinfo(np.int64).max  # of a quarter that is empty because the one before reaches over it
-    limits: np.ndarray = np.append(frequencies.codes, beyond)[first]
-    return limits
+    return np.asarray(np.append(frequencies.codes, beyond)[first])
 
 
 def frequency_classes(limits: np.ndarray, frequencies: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ known types that are not evaluated have none, in the list and in the ideal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,14 @@ from pbgeval.stats.keyed_sums import begins
 # Candidates of one score are a *level*: only their number and the sum of their gains count, as NDCG is the mean over
 # all orders of ties. A level counts while fewer than k candidates score higher, so a key has at most k. Levels add:
 # gains are integers, and whoever drops out of a part drops out of the whole.
+
+
+def with_listed(
+    keys: np.ndarray, is_listed_Kk: np.ndarray, key_n: np.ndarray, *columns: tuple[np.ndarray, np.ndarray]
+) -> list[np.ndarray]:
+    """Return what is in the lists of some keys, and then further candidates: their keys, and columns of both."""
+    listed_n = (np.concatenate([table_Kk[keys][is_listed_Kk], column_n]) for table_Kk, column_n in columns)
+    return [np.concatenate([np.repeat(keys, is_listed_Kk.sum(1)), key_n]), *listed_n]
 
 
 @define(eq=False)
@@ -47,19 +55,15 @@ class GainLevels:
         """Return the score below which nobody counts for consecutive keys, float64; -inf where anybody may."""
         count_Kk = self.count_Kk[first:stop]
         last_K = np.maximum((count_Kk > 0).sum(1) - 1, 0)
-        floor_K = self.score_Kk[first:stop][np.arange(stop - first), last_K]
-        return np.where(count_Kk.sum(1) >= self.k, floor_K, -np.inf)
+        return np.where(count_Kk.sum(1) >= self.k, self.score_Kk[first:stop][np.arange(stop - first), last_K], -np.inf)
 
     def merge(self, key: np.ndarray, score: np.ndarray, count: np.ndarray, gain_nG: np.ndarray) -> None:
         """Let further candidates count, or levels of them: (key, score, how many, sums of gains) each."""
         if not key.size:
             return
         keys = distinct(key)
-        listed_Kk = self.count_Kk[keys] > 0
-        key = np.concatenate([np.repeat(keys, listed_Kk.sum(1)), key])
-        score = np.concatenate([self.score_Kk[keys][listed_Kk], score])
-        count = np.concatenate([self.count_Kk[keys][listed_Kk], count])
-        gain_nG = np.concatenate([self.gain_KkG[keys][listed_Kk], gain_nG])
+        columns = (self.score_Kk, score), (self.count_Kk, count), (self.gain_KkG, gain_nG)
+        key, score, count, gain_nG = with_listed(keys, self.count_Kk[keys] > 0, key, *columns)
         order = np.lexsort((-score, key))
         key, score = key[order], score[order]
         starts = np.flatnonzero(begins(key, score))
@@ -107,8 +111,7 @@ class TypeEntities:
         """Return the gain at each distance in fixed point, int64 (max_depth + 1, G)."""
         distance_H = np.arange(self.taxonomy.max_depth + 1)
         gain_HG = np.stack([self.taxonomy.gains(distance_H, gain) for gain in GAINS], axis=1)
-        fixed_HG: np.ndarray = np.rint(gain_HG * 2.0**FRACTION_BITS).astype(np.int64)
-        return fixed_HG
+        return np.asarray(np.rint(gain_HG * 2.0**FRACTION_BITS).astype(np.int64))
 
 
 @frozen(eq=False)
@@ -156,8 +159,7 @@ class TypeTruth:
     def code_n(self) -> np.ndarray:
         """Row of `key_L` x `num_entities` + entity of `true_n`, int64, ascending."""
         row_n: np.ndarray = np.repeat(np.arange(self.num_keys), self.stop_L - self.first_L)
-        code_n: np.ndarray = row_n * self.num_entities + self.true_n
-        return code_n
+        return np.asarray(row_n * self.num_entities + self.true_n)
 
     @cached_property
     def _pairs(self) -> TypePairs:
@@ -168,8 +170,7 @@ class TypeTruth:
         num_true_P = (self.stop_L - self.first_L)[row_P]  # at least one: keys come from edges
         starts_P = np.cumsum(num_true_P) - num_true_P
         true_m = np.repeat(self.first_L[row_P] - starts_P, num_true_P) + np.arange(num_true_P.sum())
-        type_m = np.repeat(self.entities.types(number_P), num_true_P)
-        distance_m = self._pairs.distances(self.type_n[true_m], type_m)
+        distance_m = self._pairs.distances(self.type_n[true_m], np.repeat(self.entities.types(number_P), num_true_P))
         farther = self.entities.taxonomy.max_depth + 1
         if not row_P.size:
             return np.empty(0, np.int64)
@@ -225,10 +226,6 @@ class TypeGains:
         nothing = np.zeros((1, len(GAINS)), np.int64)  # the last row, of distance -1
         self._gain_HG = np.concatenate([self.truth.entities.gains(), nothing])
 
-    def empty(self) -> TypeGains:
-        """Return the same keys, which have met nobody."""
-        return TypeGains(self.truth, self.k, self.filtered)
-
     def add(
         self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[Tensor, Tensor] | None
     ) -> None:
@@ -269,8 +266,7 @@ class TypeGains:
         out: tuple[np.ndarray, np.ndarray],
     ) -> None:
         """Let all candidates but some cells compete for places."""
-        floor_L = levels.floor(first, first + scores_LC.shape[0])
-        row, column, score = passing_cells(scores_LC, floor_L, self.k, out)
+        row, column, score = passing_cells(scores_LC, levels.floor(first, first + scores_LC.shape[0]), self.k, out)
         distance = self.truth.distances(first + row, numbers_C[column])
         # One zero, not two.
         levels.merge(first + row, score + 0.0, np.ones(row.size, np.int64), self._gain_HG[distance])
@@ -279,9 +275,8 @@ class TypeGains:
         """Return everything as arrays of int64 (n,), for `add_packed`."""
         return [self.raw.packed(), self.unknown.packed(), self.excluded_LH.reshape(-1)]
 
-    def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
-        """Add what others of the same keys have met."""
-        raw, unknown, excluded = arrays
-        self.raw.merge_packed(raw)
-        self.unknown.merge_packed(unknown)
-        self.excluded_LH += excluded.reshape(self.excluded_LH.shape)
+    def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
+        """Add what others of the same keys have met, given as `pack` made it, one after the other."""
+        self.raw.merge_packed(next(arrays))
+        self.unknown.merge_packed(next(arrays))
+        self.excluded_LH += next(arrays).reshape(-1, *self.excluded_LH.shape).sum(0)

@@ -46,9 +46,9 @@ class Gemm:
         Each thread needs its own. The routine counts columns first, so that the scores of candidates and queries in
         its order are ours in rows. It adds up so many products at a time as `longest_inner` says.
         """
-        sizes = [num_columns, num_rows, dimension, dimension, dimension, num_columns]
-        arguments = np.array([ord("T"), ord("N"), *sizes], np.int64)
-        return self.address, arguments, np.array([1.0, 0.0], np.float32), longest_inner, self.itemsize
+        arguments = [ord("T"), ord("N"), num_columns, num_rows, dimension, dimension, dimension, num_columns]
+        factors = np.array([1.0, 0.0], np.float32)
+        return self.address, np.array(arguments, np.int64), factors, longest_inner, self.itemsize
 
 
 @functools.cache

@@ -319,9 +319,8 @@ def _check_same(comparator: ScorerComparator, first_QC: Tensor, second_QC: Tenso
 
 def _is_consistent(relation: ScorerRelation, sides: tuple[Side, ...]) -> bool:
     scorer = relation.comparator.scorer
-    if not scorer.num_entities or not scorer.num_relations:
-        return True
-    return all(torch.equal(*pair) for hidden in sides for pair in _compared(relation, hidden))
+    is_empty = not scorer.num_entities or not scorer.num_relations
+    return is_empty or all(torch.equal(*pair) for hidden in sides for pair in _compared(relation, hidden))
 
 
 def _compared(relation: ScorerRelation, hidden: Side) -> Iterator[tuple[Tensor, Tensor]]:

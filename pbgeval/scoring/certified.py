@@ -17,12 +17,14 @@ with each other (the pooled AUC) have it.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
@@ -140,13 +142,12 @@ def sums_in_float64(
     Returns:
         Two tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
     """
-    if any(x.device.type != "cpu" or x.dtype is not torch.float32 or x.stride(-1) != 1 for x in (x_NL, y_NL)):
-        return None
-    is_worth_it = _SUMS.is_loaded or row_P.numel() * y_NL.shape[-1] >= JIT_MIN_NUMBERS
-    if not is_worth_it or not is_installed():
+    takes = all(x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_NL, y_NL))
+    is_worth_it = _sums.is_loaded or row_P.numel() * y_NL.shape[-1] >= JIT_MIN_NUMBERS
+    if not (takes and is_worth_it and is_installed()):
         return None
     sums_2P = np.empty((2, row_P.numel()), np.float64)
-    _SUMS(x_NL.numpy(), y_NL.numpy(), row_P.contiguous().numpy(), other_P.contiguous().numpy(), of_squares, sums_2P)
+    _sums(x_NL.numpy(), y_NL.numpy(), row_P.contiguous().numpy(), other_P.contiguous().numpy(), of_squares, sums_2P)
     sum_P, magnitude_P = torch.from_numpy(sums_2P)
     return sum_P, magnitude_P
 
@@ -170,6 +171,7 @@ def squared_lengths(x_NL: Tensor, taken_NL: Tensor | None = None) -> Tensor:
     return length_N.square()
 
 
+@partial(CompiledLoop, may_reorder=True)
 def _sums(x_NL, y_NL, row_P, other_P, of_squares, sums_2P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     for pair in range(row_P.size):
         x_L, y_L = x_NL[row_P[pair]], y_NL[other_P[pair]]
@@ -182,30 +184,11 @@ def _sums(x_NL, y_NL, row_P, other_P, of_squares, sums_2P):  # type: ignore[no-u
         sums_2P[0, pair], sums_2P[1, pair] = total, magnitude
 
 
-_SUMS = CompiledLoop(_sums, may_reorder=True)
-
 # What certified ranks know: sums of products of prepared rows, whose signs are exact. Ours beside PBG's are no such
 # sums, or need cosines, which no standard rounds.
 CERTIFIED_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
 CERTIFIED_OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_diagonal")
 UNIT = 2.0**-53  # relative error of a rounding in float64
-
-
-@define
-class DecisionTally:
-    """How candidates were decided that a fast product left open."""
-
-    in_float64: int = 0
-    exactly: int = 0
-    _lock: threading.Lock = field(factory=threading.Lock, init=False, repr=False)
-
-    def add(self, in_float64: int, exactly: int) -> None:
-        with self._lock:
-            self.in_float64 += in_float64
-            self.exactly += exactly
-
-    def as_dict(self) -> dict[str, int]:
-        return {"in_float64": self.in_float64, "exactly": self.exactly}
 
 
 @frozen(eq=False)
@@ -214,7 +197,9 @@ class CertifiedComparator:
 
     name: str
     bias: bool = False
-    tally: DecisionTally = field(factory=DecisionTally)
+    # How candidates were decided that a fast product left open; the lock is held by the thread that adds to it.
+    tally: Counter[str] = field(factory=lambda: Counter(in_float64=0, exactly=0), init=False)
+    lock: threading.Lock = field(factory=threading.Lock, init=False, repr=False)
 
     @property
     def is_distance(self) -> bool:
@@ -243,8 +228,9 @@ class CertifiedComparator:
 
     def prepare_moved_queries(self, operator: str, parameters: Parameters, q_ND: Tensor) -> Tensor:
         """Return prepared queries that score candidates as they are as `q` scores transformed candidates."""
-        acting = FIXED_ORDER_OPERATORS[operator]
-        moved_ND, constant_N1 = move_to_query(acting, parameters, self.name, self.bias, q_ND, sum_in_order)
+        moved_ND, constant_N1 = move_to_query(
+            FIXED_ORDER_OPERATORS[operator], parameters, self.name, self.bias, q_ND, sum_in_order
+        )
         if constant_N1 is None:
             return self.prepare_queries(moved_ND)
         columns = [moved_ND[..., 1:], moved_ND[..., :1]] if self.bias else [moved_ND]
@@ -284,9 +270,8 @@ class CertifiedComparator:
             candidates: prepared rows, and the one of each pair.
         """
         (query_KL, row_P), (candidate_CL, column_P) = queries, candidates
-        found = None
-        if not (self.is_distance and self.bias):
-            found = sums_in_float64(query_KL, row_P, candidate_CL, column_P, of_squares=self.is_distance)
+        pairs = query_KL, row_P, candidate_CL, column_P
+        found = None if self.is_distance and self.bias else sums_in_float64(*pairs, of_squares=self.is_distance)
         if found is None:
             return self.scores_in_float64(query_KL.index_select(0, row_P), candidate_CL.index_select(0, column_P))
         sum_P, magnitude_P = found

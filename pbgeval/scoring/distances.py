@@ -39,7 +39,9 @@ class ColumnSums:
         sums_BQC = query_BQD.new_zeros((num_products, num_queries, num_candidates))
         if not sums_BQC.numel() or not dimension:
             return sums_BQC
-        if self._is_worth_compiling(query_BQD, num_candidates):
+        is_worth_it = self.loop.is_loaded or query_BQD.numel() * num_candidates >= JIT_MIN_TERMS
+        is_taken = query_BQD.device.type == "cpu" and query_BQD.dtype in (torch.float32, torch.float64)
+        if is_worth_it and is_taken and is_installed():
             of_column_BDC = candidate_BCD.transpose(1, 2).contiguous()  # a column's candidates next to each other
             self.loop(query_BQD.contiguous().numpy(), of_column_BDC.numpy(), sums_BQC.numpy())
             return sums_BQC.neg_()
@@ -55,11 +57,6 @@ class ColumnSums:
                 sums_bqC += self.term([query_BQ1D[..., column] - candidate_B1CD[..., column] for column in columns])
         return sums_BQC.neg_()
 
-    def _is_worth_compiling(self, query_BQD: Tensor, num_candidates: int) -> bool:
-        if query_BQD.device.type != "cpu" or query_BQD.dtype not in (torch.float32, torch.float64):
-            return False
-        return (self.loop.is_loaded or query_BQD.numel() * num_candidates >= JIT_MIN_TERMS) and is_installed()
-
 
 def _modulus_of(parts: list[Tensor]) -> Tensor:
     real, imag = parts
@@ -68,6 +65,7 @@ def _modulus_of(parts: list[Tensor]) -> Tensor:
     return square.sqrt_() if square.device.type != "cpu" else torch.from_numpy(np.sqrt(square.numpy()))
 
 
+@CompiledLoop
 def _absolute(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     num_candidates = candidate_BDC.shape[2]
     for batch in range(query_BQD.shape[0]):
@@ -82,6 +80,7 @@ def _absolute(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-de
                         sum_C[at] += abs(x - y_C[at])
 
 
+@CompiledLoop
 def _modulus(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     num_candidates, half = candidate_BDC.shape[2], query_BQD.shape[2] // 2
     for batch in range(query_BQD.shape[0]):
@@ -97,7 +96,5 @@ def _modulus(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def
                         sum_C[at] += np.sqrt(real * real + imag * imag)
 
 
-_ABSOLUTE = CompiledLoop(_absolute)
-_MODULUS = CompiledLoop(_modulus)
-ABSOLUTE = ColumnSums(lambda parts: parts[0].abs_(), 1, _ABSOLUTE)
-MODULUS = ColumnSums(_modulus_of, 2, _MODULUS)
+ABSOLUTE = ColumnSums(lambda parts: parts[0].abs_(), 1, _absolute)
+MODULUS = ColumnSums(_modulus_of, 2, _modulus)

@@ -58,10 +58,8 @@ class EntityTable:
         offsets_E = offsets_E.to(self.device)
         if dtype is torch.float64:
             return self._with_global(means_in_order(x_FD, offsets_E))
-        bags_ED = F.embedding_bag(
-            torch.arange(x_FD.shape[0], device=self.device), x_FD, offsets_E, mode="mean", include_last_offset=True
-        )
-        return self._with_global(bags_ED)
+        every_F = torch.arange(x_FD.shape[0], device=self.device)
+        return self._with_global(F.embedding_bag(every_F, x_FD, offsets_E, mode="mean", include_last_offset=True))
 
     def _finished(self, x_ED: Tensor) -> Tensor:
         return self._with_global(self._renormalised(x_ED))

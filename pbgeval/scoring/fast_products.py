@@ -295,11 +295,8 @@ def _magnitudes(comparator: CertifiedComparator, queries: Operand, candidates: O
     norm = candidates.norm_N.amax(-1, keepdim=True)
     if not comparator.is_distance:
         return queries.norm_N * norm
-    added_K = (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs()
-    return (queries.norm_N * 2 + norm) * norm + added_K
+    return (queries.norm_N * 2 + norm) * norm + (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs()
 
 
 def _product(query_KW: Tensor, candidate_CW: Tensor) -> Tensor:
-    if query_KW.dim() == 2:
-        return product(query_KW.unsqueeze(0), candidate_CW.unsqueeze(0))[0]
-    return product(query_KW, candidate_CW)
+    return product(query_KW[None], candidate_CW[None])[0] if query_KW.dim() == 2 else product(query_KW, candidate_CW)

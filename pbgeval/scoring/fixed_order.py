@@ -37,8 +37,7 @@ def transform_in_order(x_ED: Tensor, matrix_FD: Tensor) -> Tensor:
     columns_DF = matrix_FD.t().contiguous()
     for start in range(0, x_ED.shape[0], ROWS_AT_A_TIME):
         of_rows_EF = transformed_EF[start : start + ROWS_AT_A_TIME]
-        columns_DE = x_ED[start : start + ROWS_AT_A_TIME].t().contiguous()
-        for x_E, column_F in zip(columns_DE, columns_DF, strict=True):
+        for x_E, column_F in zip(x_ED[start : start + ROWS_AT_A_TIME].t().contiguous(), columns_DF, strict=True):
             of_rows_EF += x_E.unsqueeze(1) * column_F
     return transformed_EF
 

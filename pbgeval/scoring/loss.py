@@ -45,8 +45,7 @@ class Ranking(Loss):
     """The sum of max(0, margin - true + competitor)."""
 
     def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
-        violation_QC = (scores_QC - true_Q.to(scores_QC.dtype).unsqueeze(1) + margin).clamp_(min=0)
-        return state_Q + violation_QC.sum(1).double()
+        return state_Q + (scores_QC - true_Q.to(scores_QC.dtype).unsqueeze(1) + margin).clamp_(min=0).sum(1).double()
 
 
 class Softmax(Loss):

@@ -224,11 +224,8 @@ FIXED_ORDER_OPERATORS: dict[str, Operator] = {
 
 def moves_to_query(operator: str, comparator: str) -> bool:
     """Return whether an operator on the candidates can act on the query instead."""
-    if OPERATORS[operator].acts_on_both_sides:
-        return False
-    if operator == "none" or comparator == "dot":
-        return True
-    return operator == "translation" and comparator in COMPARATORS and COMPARATORS[comparator].is_distance
+    shifts = operator == "translation" and comparator in COMPARATORS and COMPARATORS[comparator].is_distance
+    return not OPERATORS[operator].acts_on_both_sides and (operator == "none" or comparator == "dot" or shifts)
 
 
 def move_to_query(

@@ -68,9 +68,8 @@ class RelationScorer:
 
     def acts_on_candidates(self, hidden: Side) -> bool:
         """Return whether relations transform candidates, each in its own way."""
-        if self.dynamic or self.operator == "none":
-            return False
-        return hidden in self.parameters or hidden is Side.RHS or OPERATORS[self.operator].acts_on_both_sides
+        acts = hidden in self.parameters or hidden is Side.RHS or OPERATORS[self.operator].acts_on_both_sides
+        return acts and not self.dynamic and self.operator != "none"
 
     def transformed(self, side: Side, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         """Return the rows of one side as its operator makes them."""

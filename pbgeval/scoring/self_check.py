@@ -7,6 +7,7 @@ last one, and slow.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator
 
@@ -28,7 +29,6 @@ LARGE_SHAPES = (
 LARGE_SHAPES_OF_ONE_THREAD = ((192, 1536), (768, 48), (500, 1000))
 NUM_PRODUCTS = (1, 2, 3)
 CHEAPER_RULES = [rule for rule in BlockRule if rule is not BlockRule.ONE_SHAPE]  # this one is the last resort
-_reports: dict[tuple[torch.device, torch.dtype, int], KernelReport] = {}
 
 
 @frozen
@@ -56,16 +56,13 @@ def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> K
     torch.linspace(-1.0, 0.0, 16).exp_()
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = False
-    threads = torch.get_num_threads()
-    key = device, dtype, threads
-    if key not in _reports:
-        _reports[key] = _check(device, dtype, threads)
-    report = _reports[key]
+    report = _check(device, dtype, torch.get_num_threads())
     use_block_rule(report.rule, device, dtype)
     torch.set_num_threads(report.num_threads)
     return evolve(report, fingerprint=dict(report.fingerprint))
 
 
+@functools.cache
 def _check(device: torch.device, dtype: torch.dtype, threads: int) -> KernelReport:
     digest = hashlib.sha256()
     samples = [_Sample.draw(dimension, device, dtype) for dimension in DIMENSIONS]

@@ -41,7 +41,7 @@ class TrueScores:
         return torch.cat([self.score_Q.unsqueeze(1), self.kernel_Q.unsqueeze(1), hash_Qw], dim=1)
 
     @classmethod
-    def unpacked(cls, rows_QW: Tensor, device: torch.device) -> TrueScores:
+    def unpacked(cls, rows_QW: Tensor, device: torch.device | str) -> TrueScores:
         """Read what `packed` made."""
         hash_Q = rows_QW[:, 2:].contiguous().view(torch.int64).squeeze(1)
         return cls(rows_QW[:, 0].to(device), rows_QW[:, 1].to(device), hash_Q.to(device))
@@ -95,8 +95,7 @@ def row_hashes(prepared_ND: Tensor) -> Tensor:
     """
     if prepared_ND.dtype is torch.float32 and prepared_ND.shape[1] % 2:
         prepared_ND = F.pad(prepared_ND, (0, 1))
-    words_per_row = prepared_ND.shape[1] * prepared_ND.element_size() // 8
-    multiplier_W = _multipliers(words_per_row).to(prepared_ND.device)
+    multiplier_W = _multipliers(prepared_ND.shape[1] * prepared_ND.element_size() // 8).to(prepared_ND.device)
     hash_N = torch.empty(prepared_ND.shape[0], dtype=torch.int64, device=prepared_ND.device)
     step = max(len(hash_N), 1) if prepared_ND.is_cuda else ROWS_AT_A_TIME
     for start in range(0, len(hash_N), step):
@@ -143,8 +142,6 @@ class DuplicateRows:
         at_Q = np.minimum(low_Q, self.hash_C.size - 1)
         high_Q = np.where(self.hash_C[at_Q] == hash_Q, self.end_C[at_Q], low_Q)
         with_twin = np.flatnonzero(high_Q - low_Q > (own_Q >= 0))
-        if not with_twin.size:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
         lengths = high_Q[with_twin] - low_Q[with_twin]
         query = np.repeat(with_twin, lengths)
         begins = np.repeat(low_Q[with_twin] - (np.cumsum(lengths) - lengths), lengths)

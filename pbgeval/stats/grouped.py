@@ -62,11 +62,10 @@ class GroupedStats:
             group_Q: key of each query's group, int64; a query with a negative one is in no group.
             column: of the layout; not one that is kept in two limbs.
         """
-        keys, _ = _in_order(group_Q.numpy())
-        keys_G, starts_G = first_of_each(keys)
-        sums_GF = np.zeros((len(keys_G), len(self.layout.columns)), np.int64)
-        sums_GF[:, self.layout.index[column]] = np.diff(starts_G, append=len(keys))
-        self._append(dimension, side, KeyedSums(keys_G, sums_GF))
+        counted = KeyedSums.from_values(group_Q[group_Q >= 0])
+        sums_GF = np.zeros((len(counted.keys), len(self.layout.columns)), np.int64)
+        sums_GF[:, self.layout.index[column]] = counted.counts
+        self._append(dimension, side, KeyedSums(counted.keys, sums_GF))
 
     def rows(self, dimension: str) -> dict[int, dict[Side, RankStats]]:
         """Return the statistics of each group of a dimension by increasing key; a side without queries has zeros."""
@@ -119,21 +118,12 @@ class GroupedStats:
         return parts[0]
 
 
-def _in_order(group_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray | slice]:
-    """Return the keys of the queries that are in a group, in order, and the rows of these queries."""
-    if bool((group_Q[1:] >= group_Q[:-1]).all()):  # as queries of one relation after another are
-        first = int(np.searchsorted(group_Q, 0))
-        return group_Q[first:], slice(first, None)
-    is_narrow = int(group_Q.min()) >= 0 and int(group_Q.max()) < 1 << 16
-    order = np.argsort(group_Q.astype(np.uint16), kind="stable") if is_narrow else np.argsort(group_Q)  # 16 bits: radix
-    in_order = np.take(group_Q, order)
-    first = int(np.searchsorted(in_order, 0))
-    return in_order[first:], order[first:]
-
-
 def _counts_in_order(group_Q: np.ndarray, counts: RankCounts) -> tuple[np.ndarray, RankCounts]:
     """Return the keys of the queries that are in a group, in order, and their counts."""
-    keys, rows = _in_order(group_Q)
-    columns = [column.numpy() for column in counts.columns]
-    taken = [column[rows] if isinstance(rows, slice) else np.take(column, rows) for column in columns]
-    return keys, RankCounts(*map(torch.from_numpy, taken))
+    if not bool((group_Q[1:] >= group_Q[:-1]).all()):  # as queries of one relation after another are
+        is_narrow = int(group_Q.min()) >= 0 and int(group_Q.max()) < 1 << 16  # 16 bits are sorted by radix
+        order = np.argsort(group_Q.astype(np.uint16), kind="stable") if is_narrow else np.argsort(group_Q)
+        group_Q = np.take(group_Q, order)
+        counts = RankCounts(*(column.index_select(0, torch.from_numpy(order)) for column in counts.columns))
+    first = int(np.searchsorted(group_Q, 0))
+    return group_Q[first:], counts.select(slice(first, None))

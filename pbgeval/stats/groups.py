@@ -153,8 +153,9 @@ class GroupStats:
         """Add the histograms and pools of another worker."""
         arrays = unpacked(tensor)
         for path_and_side, histograms in self.histograms.items():
-            parts = tuple(KeyedSums(next(arrays), next(arrays)[:, None]) for _ in histograms.parts)
-            self.histograms[path_and_side] += RankHistograms(parts)
+            self.histograms[path_and_side] += RankHistograms(
+                tuple(KeyedSums(next(arrays), next(arrays)[:, None]) for _ in histograms.parts)
+            )
         for key in self.keys:
             self.pools[key] += ScorePool([next(arrays)], [next(arrays)])
 

@@ -186,15 +186,13 @@ class PairedSums:
         group_G = group_U[at]
         size_SU = np.stack([summed(side.is_ranked_E[order].astype(np.int64), starts) for side in edges.sides])
         change_SMU = np.stack([summed(side.change_ME[:, order], starts) for side in edges.sides])
-        value_SMU = np.stack([summed(side.value_ME[:, order], starts) for side in edges.sides])
         change_MU: np.ndarray = change_SMU.sum(0).astype(np.float64)
         size_float_SU: np.ndarray = size_SU.astype(np.float64)
-        has_queries_U = np.logical_or.reduce(size_SU > 0, axis=0)
         for name, values in {
             "num_S": size_SU,
-            "value_SM": value_SMU,
+            "value_SM": np.stack([summed(side.value_ME[:, order], starts) for side in edges.sides]),
             "change_SM": change_SMU,
-            "num_units": np.asarray(has_queries_U, np.float64),
+            "num_units": np.asarray(np.logical_or.reduce(size_SU > 0, axis=0), np.float64),
             "square_M": change_MU * change_MU,
             "size_SS": size_float_SU[:, None] * size_float_SU[None],
             "size_change_SM": size_float_SU[:, None] * change_MU[None],
@@ -209,8 +207,6 @@ class PairedSums:
     def _add_cells(self, number: int, side: PairedSide, edges: PairedEdges) -> None:
         """Add what queries of one key within one unit add up to."""
         ranked = np.flatnonzero(side.is_ranked_E)
-        if not len(ranked):
-            return
         group_Q, unit_Q = edges.group_E[ranked], edges.unit_E[ranked]
         order, starts = runs_of(group_Q, unit_Q, ranked.view(np.uint64) if side.key_E is None else side.key_E[ranked])
         group_C = group_Q[order[starts]]

@@ -243,9 +243,8 @@ def rank_metrics(sums: Sums, cutoffs: tuple[int, ...], *, adjusted: bool = False
 
 def mean_loss(stats: RankStats, num_edges: int) -> float | None:
     """Return PBG's loss: both sides' sum per edge. None if some query's loss is not a finite number below 2^28."""
-    if stats.total("num_undefined_losses"):
-        return None
-    return ratio(stats.total("loss"), num_edges << LOSS_FRACTION_BITS)
+    is_undefined = stats.total("num_undefined_losses") > 0
+    return None if is_undefined else ratio(stats.total("loss"), num_edges << LOSS_FRACTION_BITS)
 
 
 Added = TypeVar("Added")  # statistics, histograms, lists: whatever adds

@@ -105,8 +105,9 @@ class RankCounts:
         times_C = np.bincount(code_Q)
         codes_D = np.flatnonzero(times_C)
         index_C = np.cumsum(times_C > 0) - 1
-        of_codes = np.unravel_index(codes_D, widths)
-        counts = RankCounts(*(torch.from_numpy(of + low) for of, low in zip(of_codes, lowest, strict=True)))
+        counts = RankCounts(
+            *(torch.from_numpy(of + low) for of, low in zip(np.unravel_index(codes_D, widths), lowest, strict=True))
+        )
         return RepeatedCounts(counts, times_C[codes_D], index_C[code_Q])
 
 
@@ -189,8 +190,7 @@ class QueryCounts:
     @classmethod
     def concatenate(cls, parts: list[QueryCounts]) -> QueryCounts:
         """Join the counts of disjoint sets of queries."""
-        if len(parts) <= 1:
-            return parts[0] if parts else cls.unfiltered(RankCounts.zero(0))
+        parts = parts or [cls.unfiltered(RankCounts.zero(0))]
         return cls(*(RankCounts.concatenate(list(of)) for of in zip(*(part._parts for part in parts), strict=True)))
 
     def cpu(self) -> QueryCounts:

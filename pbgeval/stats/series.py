@@ -25,8 +25,7 @@ def harmonic(num_G: NDArray[np.generic]) -> Floats:
     """Return H_1(c) = sum of 1 / j over j = 1..c for each c >= 0, float64 (G,)."""
     num = np.asarray(num_G, np.float64)
     large = np.maximum(num, NUM_DIRECT)
-    beyond = np.log(large) + EULER_GAMMA + 0.5 / large - _harmonic_tail(1.0 / large**2)
-    return _with_table(num, _direct_sums(1), beyond)
+    return _with_table(num, _direct_sums(1), np.log(large) + EULER_GAMMA + 0.5 / large - _harmonic_tail(1.0 / large**2))
 
 
 def harmonic_squares(num_G: NDArray[np.generic]) -> Floats:
@@ -118,10 +117,8 @@ def _derivatives(at: Floats, value: Floats, power: Floats) -> list[Floats]:
 
 def _derivative_of_square(derivatives: list[Floats], order: int) -> Floats:
     """Return a derivative of f^2 from those of f (Leibniz)."""
-    total = np.zeros_like(derivatives[0])
-    for k in range(order + 1):
-        total += comb(order, k) * derivatives[k] * derivatives[order - k]
-    return total
+    terms = (comb(order, k) * derivatives[k] * derivatives[order - k] for k in range(order + 1))
+    return sum(terms, np.zeros_like(derivatives[0]))
 
 
 def _harmonic_tail(y: Floats) -> Floats:

@@ -68,9 +68,8 @@ class BucketProgress:
     _num_edges: Multiset[tuple[object, ...]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._num_units, self._num_edges = Multiset(), Multiset()
+        self._num_units, self._num_edges = Multiset(unit[:2] for unit in self.units), Multiset()
         for unit in self.units:
-            self._num_units[unit[:2]] += 1
             self._num_edges[unit[:2]] += self.edges_of(unit)
 
     @property
@@ -139,11 +138,9 @@ class InterimReport:
         work, config = self.context.work, self.context.inputs.config
         with self._pace.counted():
             self._read()
-            groups = self._record.headline
-            auc = AucSample(all_true=work.protocol.auc.true_rate >= 1, all_competing=work.protocol.auc.exact)
-            pools = SortedPools.from_groups(groups, auc)
-            with_loss = config.compute_loss
-            summary = summarise(groups, pools, work.protocol.sides, config.selection, with_loss=with_loss)
+            groups, auc = self._record.headline, work.protocol.auc
+            pools = SortedPools.from_groups(groups, AucSample(all_true=auc.true_rate >= 1, all_competing=auc.exact))
+            summary = summarise(groups, pools, work.protocol.sides, config.selection, with_loss=config.compute_loss)
             facts = {
                 "filter": "filtered" if work.protocol.filtered else "raw",
                 "headline": config.headline,
@@ -192,9 +189,8 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
         journal.take(record.add_packed)
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
         claim_next = time_use.spent_on(QUEUE)(queue.claim_next)
-        holding = PartitionCache(queue, room)
         tables = context.inputs, context.global_embeddings, context.device
-        with closing(PartitionHolder(*tables, holding, reads_ahead)) as partitions:
+        with closing(PartitionHolder(*tables, PartitionCache(queue, room), reads_ahead)) as partitions:
             while (index := claim_next()) is not None:
                 unit, begun = plan.units[index], time.perf_counter()
                 with time_use.spent_on(WRITING):
@@ -212,8 +208,9 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
                         results.write()
                 with time_use.spent_on(QUEUE):
                     watch.tick()
-                    report = _unit_report(context, progress, unit, headline, time.perf_counter() - begun)
-                    context.work.observer.unit_finished(report)
+                    context.work.observer.unit_finished(
+                        _unit_report(context, progress, unit, headline, time.perf_counter() - begun)
+                    )
                     if team.add("faults", 0):
                         break  # another worker has met a fault: there will be no result
         with time_use.spent_on(WRITING):
@@ -318,9 +315,8 @@ class _UnitResults:
         for side, result in found.items():
             rows_Q = result.rows_Q.numpy()
             of_queries = columns.select(rows_Q)
-            frequency_Q = None
-            if self.frequencies is not None:
-                frequency_Q = self.frequencies.look_up(side, unit.bucket, of_queries)
+            counted = self.frequencies
+            frequency_Q = None if counted is None else counted.look_up(side, unit.bucket, of_queries)
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
             key = GroupKey(unit.path_index, unit.bucket, side)
             context.journal.journal.check()
@@ -332,8 +328,7 @@ class _UnitResults:
         """Decide which edges of a unit are evaluated, and which entities do not compete."""
         context = self.context
         bucket = unit.bucket
-        rows_E = None
-        chunks = None
+        rows_E = chunks = None
         evaluated, inputs, numbering = context.evaluated, context.inputs, context.numberer.numbering
         sampled = evaluated.drawn(unit.path_index, bucket)
         if sampled is not None and sampled.chunks:

@@ -103,6 +103,5 @@ def _in_training(
             for number_n in (block.lhs_n, block.rhs_n):
                 index = table.index_of(number_n[cells[number_n & (SIEVE_CELLS - 1)]])
                 is_seen[index[index >= 0]] = True
-    found = context.team.gather_objects((is_leaked_U, is_seen))
-    of_edges, of_entities = zip(*found, strict=True)
+    of_edges, of_entities = zip(*context.team.gather_objects((is_leaked_U, is_seen)), strict=True)
     return np.logical_or.reduce(of_edges), np.logical_or.reduce(of_entities)

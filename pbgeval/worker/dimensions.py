@@ -112,10 +112,9 @@ def degree_weights(context: WorkerContext, training: SlotCounts | None) -> dict[
     if training is None or not config.num_degree_negs:
         return {}
     sampled = [of for of in config.relations if config.candidates_of(of) == CandidatePolicy.SAMPLED.value]
-    places = product(context.settings.sides, {unit.bucket for unit in context.work.protocol.units})
     slots = {
         (name, inputs.partition_of(name, side, bucket))
-        for side, bucket in places
+        for side, bucket in product(context.settings.sides, {unit.bucket for unit in context.work.protocol.units})
         for name in {side.pick(relation.lhs, relation.rhs) for relation in sampled}
     }
     weights = {}
@@ -133,8 +132,7 @@ def group_classes(context: WorkerContext, training: SlotCounts | None) -> GroupC
     frequency_R = cardinality_R = None
     if training is not None:
         per_relation = training.relation_frequency()
-        limits = class_limits(CodeCounts.of_codes(per_relation.copy()))
-        frequency_R = frequency_classes(limits, per_relation)
+        frequency_R = frequency_classes(class_limits(CodeCounts.of_codes(per_relation.copy())), per_relation)
         cardinality_R = training.cardinality_classes()
     groups = relation_groups(config, num_relations) if "groups" in config.breakdowns else {}
     return GroupClasses(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import count
 
 import numpy as np
 import torch
@@ -29,24 +30,21 @@ def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
     """Give every worker what candidates have added on all of them, but for scores; every worker takes part."""
     for one in states:
         context.team.sum_(one.result.counts_NQ)
-    asked = [(number, one) for number, one in enumerate(states) if one.result.top or one.result.gains]
+    asked = [(number, one.result) for number, one in enumerate(states) if one.result.sinks]
     if context.team.size == 1 or not asked:
         return
 
     with context.collectively():
-        for number, one in asked:
-            for part, array in enumerate(one.result.pack()[4:]):
-                context.scratch.append(f"result-{number}-{part}", array.astype(np.int64))
+        for number, result in asked:
+            for part, array in enumerate(array for sink in result.sinks for array in sink.pack()):
+                context.scratch.append(f"result-{number}-{part}", array)
     with context.collectively():
-        for number, one in asked:
-            merged = one.result.empty()
-            best, *gains = (context.scratch.read(f"result-{number}-{part}", np.int64) for part in range(4))
-            if merged.top is not None:
-                merged.top.merge_packed(best)
-            if merged.gains is not None:
-                shape = (context.team.size, merged.gains.excluded_LH.size)
-                merged.gains.add_packed([*gains[:2], gains[2].reshape(shape).sum(0)])
-            one.result.top, one.result.gains = merged.top, merged.gains
+        for number, result in asked:
+            merged = result.empty()
+            arrays = (context.scratch.read(f"result-{number}-{part}", np.int64) for part in count())
+            for sink in merged.sinks:
+                sink.add_packed(arrays)
+            result.top, result.gains = merged.top, merged.gains
 
 
 # The best candidates that all workers have met -> files, query by query (`save_topk`).
@@ -58,24 +56,23 @@ def write_best(
     """Write the best candidates of the queries of consecutive edges of a bucket."""
     numbering = edges.numbering
     partition_of_slot = np.array([partition for _, partition in numbering.slots], np.int64)
-    for one in states:
-        top, queries = one.result.top, one.queries
-        if top is None or one.hidden is not key.side:
-            continue
+    for one, top in [(one, one.result.top) for one in states if one.result.top is not None]:
+        queries = one.queries
         inside = np.flatnonzero((queries.edge_Q >= start) & (queries.edge_Q < stop))
         inside = inside[np.argsort(queries.edge_Q[inside])]
-        best = top.of_keys(queries.key_Q[inside])
-        listed = best.number_Kk >= 0
-        real = one.comparator.real_scores(torch.from_numpy(best.score_Kk)).numpy()
-        slot = numbering.slot_of(np.maximum(best.number_Kk, 0))
+        key_Q = queries.key_Q[inside]
+        number_Qk = top.number_Kk[key_Q]
+        listed = number_Qk >= 0
+        slot = numbering.slot_of(np.maximum(number_Qk, 0))
+        score_Qk = one.comparator.real_scores(torch.from_numpy(top.score_Kk[key_Q])).numpy()
         files.write_best(
             key,
             edges.row_E[queries.edge_Q[inside]],
             {
-                "entity": np.where(listed, best.number_Kk - numbering.boundaries[slot], -1),
+                "entity": np.where(listed, number_Qk - numbering.boundaries[slot], -1),
                 "partition": np.where(listed, partition_of_slot[slot], -1),
-                "score": np.where(listed, real, np.nan),
-                "known": best.known_Kk & listed & (best.number_Kk != queries.true_Q[inside][:, None]),
+                "score": np.where(listed, score_Qk, np.nan),
+                "known": top.known_Kk[key_Q] & listed & (number_Qk != queries.true_Q[inside][:, None]),
             },
         )
 
@@ -114,9 +111,9 @@ def finish(
                 result = ranked_edges(key, start, stop)
                 ranked = start + result.rows_Q.numpy()
                 of_ranked = edges.columns.select(ranked)
-                frequency_Q = None
-                if context.evaluated.sample is None:  # one that may still grow is counted at the end
-                    frequency_Q = key_frequency(repeated, side, of_ranked, num_entities)
+                # A sample that may still grow is counted at the end.
+                is_sample = context.evaluated.sample is not None
+                frequency_Q = None if is_sample else key_frequency(repeated, side, of_ranked, num_entities)
                 groups = dimensions.groups_of(side, of_ranked, frequency_Q)
                 add_side(context, record, files, key, edges.row_E[ranked], of_ranked, result, groups)
                 write_best(edges, of_side, key, start, stop, files)
@@ -140,8 +137,9 @@ def _ranked_edges(
     def result(key: GroupKey, start: int, stop: int) -> SideResult:
         rows_Q = torch.from_numpy(np.flatnonzero(~is_outside_E[start:stop]))
         kept = start + np.flatnonzero(true_is_kept_E[start:stop])
-        cluster = context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[kept])
-        true = with_clusters(true_image_E[kept], cluster)
+        true = with_clusters(
+            true_image_E[kept], context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[kept])
+        )
         return SideResult(
             rows_Q=rows_Q,
             counts=QueryCounts.of_rows(counts_NE[:, start:stop][:, rows_Q]),
@@ -209,8 +207,9 @@ def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdge
         part = slice(*np.searchsorted(segment, [index, index + 1]))
         if part.start < part.stop:
             key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.hidden)
-            cluster = context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[edge[part]])
-            pooled = with_clusters(image[part], cluster)
+            pooled = with_clusters(
+                image[part], context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[edge[part]])
+            )
             record.raw.pools[key] += ScorePool([], [pooled])
             if record.filtered is not None:
                 record.filtered.pools[key] += ScorePool([], [pooled[~known[part]]])
@@ -242,10 +241,7 @@ def record_types(context: WorkerContext, record: Record, states: list[ContestSta
     record.raw_types = TypeStats.zero(relations, num_values(cutoffs))
     if context.work.protocol.filtered:
         record.filtered_types = TypeStats.zero(relations, num_values(cutoffs))
-    for one in states:
-        gains = one.result.gains
-        if gains is None:
-            continue
+    for one, gains in [(one, one.result.gains) for one in states if one.result.gains is not None]:
         gain_HG = gains.truth.entities.gains()
         first, stop = context.team.part(gains.truth.num_keys)
         for at in range(first, stop, KEYS_AT_A_TIME):
@@ -256,15 +252,15 @@ def record_types(context: WorkerContext, record: Record, states: list[ContestSta
             if record.filtered_types is not None:
                 found.append((record.filtered_types, gains.unknown, ideal_LH - gains.excluded_LH[rows]))
             for stats, levels, ideal in found:
-                values = type_values(levels.count_Kk[rows], levels.gain_KkG[rows], ideal, gain_HG, cutoffs)
-                stats.add(relation_L, values)
+                stats.add(
+                    relation_L, type_values(levels.count_Kk[rows], levels.gain_KkG[rows], ideal, gain_HG, cutoffs)
+                )
 
 
 def _ideal(context: WorkerContext, one: ContestState, gains: TypeGains, rows: slice, sets: CandidateSets) -> np.ndarray:
     """Return how many entities that may compete have which distance, int64 (L, max_depth + 1)."""
     truth, queries, entities = gains.truth, one.queries, gains.truth.entities
     low, high = context.numberer.numbering.range_of_type(queries.contest.candidate_type)
-    ideal_LH = np.zeros_like(gains.excluded_LH[rows])
 
     @cache
     def competing_types(relation: int) -> np.ndarray:
@@ -278,10 +274,12 @@ def _ideal(context: WorkerContext, one: ContestState, gains: TypeGains, rows: sl
     def counts(relation: int, *types: int) -> np.ndarray:
         related = entities.taxonomy.related(type_ for type_ in types if type_ >= 0)
         distance_n = related.distance_n[is_among(related.type_n, competing_types(relation))]
-        return np.bincount(distance_n, minlength=ideal_LH.shape[1])
+        return np.bincount(distance_n, minlength=gains.excluded_LH.shape[1])
 
-    stop_L = truth.stop_L
-    for row, key in enumerate(truth.key_L[rows].tolist()):
-        at = rows.start + row
-        ideal_LH[row] = counts(int(queries.rel_K[key]), *truth.type_n[truth.first_L[at] : stop_L[at]].tolist())
-    return ideal_LH
+    relation_L, stop_L = queries.rel_K[truth.key_L], truth.stop_L
+    return np.stack(
+        [
+            counts(int(relation_L[at]), *truth.type_n[truth.first_L[at] : stop_L[at]].tolist())
+            for at in range(rows.start, rows.stop)
+        ]
+    )

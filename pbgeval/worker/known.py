@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 from itertools import product
+from operator import add
 
 import numpy as np
 from attrs import define, field
@@ -47,8 +49,9 @@ def join_all(
         The filters, of which the first makes the filtered figures, with the pairs of all workers.
     """
     with context.collectively():
-        known = _known_blocks(context, known_rows)
-        filters = _join(context, keys, lambda: [evaluated], known, budget_bytes, context.scratch)
+        filters = _join(
+            context, keys, lambda: [evaluated], _known_blocks(context, known_rows), budget_bytes, context.scratch
+        )
         for one in filters if context.team.size > 1 else ():
             one.store.flush()
     return filters
@@ -70,19 +73,18 @@ def _join(
         store = PairStore(numbering, budget_bytes // len(windows), scratch, "pairs" + "-in-time" * number)
         filters.append(KnownFilter(of_side, store))
 
-    def add(hidden: Side, *pairs: np.ndarray) -> None:
+    def sink(hidden: Side, *pairs: np.ndarray) -> None:
         for one in filters:
             one.add(hidden, *pairs)
 
-    join = SemiJoin(keys, add)
+    join = SemiJoin(keys, sink)
     for block in known:
         join.feed(block)
     return filters
 
 
 def _known_blocks(context: WorkerContext, known_rows: int) -> Iterator[EdgeColumns]:
-    parts = shares_of_files(_known_files(context), context.team, known_rows)
-    return numbered_blocks(context.numberer, parts)
+    return numbered_blocks(context.numberer, shares_of_files(_known_files(context), context.team, known_rows))
 
 
 def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> CandidateSets:
@@ -113,13 +115,13 @@ def relation_candidates(context: WorkerContext, sets: CandidateSets) -> Relation
     if Side.REL not in context.settings.sides:
         return None
     num_relations, num_edges = context.inputs.num_relations, max(context.inputs.num_edges, 1)
-    ids = np.arange(num_relations)
-    if sets.observed is not None:
-        ids = distinct(sets.observed[Side.RHS] // sets.num_entities)
+    seen = sets.observed
+    ids = np.arange(num_relations) if seen is None else distinct(seen[Side.RHS] // sets.num_entities)
     scorers = [relation.scorer for relation in context.relations]
     num_cells = num_edges * num_relations * len(context.settings.ends)  # as many are compared as of each other side
-    auc = context.settings.auc.of_cells(num_cells, num_relations)
-    return RelationCandidates(scorers, ids, auc, context.settings.seed)
+    return RelationCandidates(
+        scorers, ids, context.settings.auc.of_cells(num_cells, num_relations), context.settings.seed
+    )
 
 
 @define(eq=False)
@@ -203,10 +205,8 @@ class KeyFrequencies:
         slots = slots_at(self.context, hidden.other, bucket)
         if hidden not in self._held or self._held[hidden][0] != slots:
             self._held.pop(hidden, None)  # the last bucket's go before the next ones come
-            repeated = CodeCounts.zero()
-            for slot in slots:
-                repeated += CodeCounts(*self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1))
-            self._held[hidden] = slots, repeated
+            of_slots = (self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1) for slot in slots)
+            self._held[hidden] = slots, reduce(add, (CodeCounts(*of) for of in of_slots), CodeCounts.zero())
         return key_frequency(self._held[hidden][1], hidden, edges, self.context.numberer.numbering.num_entities)
 
 

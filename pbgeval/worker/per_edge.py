@@ -87,8 +87,7 @@ class PerEdgeFiles:
         config, inputs = context.inputs.config, context.inputs
         sizes = {key: file.num_rows for key, file in inputs.embeddings.items()}
         num_partitions = {name: config.entities[name].num_partitions for name in config.used_entity_types}
-        names_rows = {*num_partitions.values()} == {1}
-        model = inputs.model if names_rows and isinstance(inputs.model, EmbeddingModel) else None
+        model = inputs.model if {*num_partitions.values()} == {1} and isinstance(inputs.model, EmbeddingModel) else None
         vocabulary = Vocabulary(
             EntityLabels(Path(config.entity_path), sizes, of_model=None if model is None else model.entity_names),
             relation_labels(config, inputs.num_relations),
@@ -111,21 +110,19 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
     check = context.journal.journal.check
 
     def create() -> tuple[Files, Files]:
-        ranks: Files = {}
-        topk: Files = {}
-        entries = [] if context.work.protocol.sweeps else context.journal.journal.entries()  # sweeps write at their end
-        is_whole = True
-        for path_index, bucket, file in context.inputs.files:
-            place = path_index, bucket
-            kept = _kept(folder, path_index, file, digest) if saves_ranks and entries else None
-            if kept is not None:
-                ranks[place] = kept
-            elif saves_ranks:
-                ranks[place] = create_query_file(folder, "ranks", *place, file.num_edges, sides, digest, check)
-                is_whole = False
-            if k is not None:
-                topk[place] = create_query_file(folder, "topk", *place, file.num_edges, ends, digest, check, k=k)
-        if entries and not is_whole:
+        keeps = saves_ranks and not context.work.protocol.sweeps  # sweeps write at their end
+        entries = context.journal.journal.entries() if keeps else []
+        files = {(path_index, bucket): file for path_index, bucket, file in context.inputs.files}
+        kept = {place: _kept(folder, place[0], file, digest) if entries else None for place, file in files.items()}
+        ranks = {
+            place: kept[place] or create_query_file(folder, "ranks", *place, file.num_edges, sides, digest, check)
+            for place, file in (files if saves_ranks else {}).items()
+        }
+        topk = {
+            place: create_query_file(folder, "topk", *place, file.num_edges, ends, digest, check, k=k)
+            for place, file in (files if k is not None else {}).items()
+        }
+        if entries and None in kept.values():
             context.work.observer.warn(f"{folder}: files of ranks are missing, so all units are computed again")
             for entry in entries:
                 context.journal.journal.remove(entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -35,8 +36,7 @@ class RowTable:
 
     def gather(self, team: Team) -> None:
         """Move what all workers have added to worker 0."""
-        parts = team.gather(torch.from_numpy(self.pack()))
-        self._rows = [part.numpy().reshape(-1, self.NUM_COLUMNS) for part in parts]
+        self._rows = [part.numpy().reshape(-1, self.NUM_COLUMNS) for part in team.gather(torch.from_numpy(self.pack()))]
 
     def pack(self) -> np.ndarray:
         """Return all rows as one array of int64 (n,)."""
@@ -67,26 +67,21 @@ class SampleTable(RowTable):
             counts: of the headline's figures.
         """
         place = np.broadcast_to([key.side.value, key.path_index], (len(cluster_Q), 2))
-        columns = counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.num_competitors_Q.numpy()
-        self._rows.append(np.column_stack([place, cluster_Q, code_Q, *columns]))
+        self._rows.append(np.column_stack([place, cluster_Q, code_Q, *(of.numpy() for of in counts.columns)]))
 
     def queries(self, path_index: int | None = None) -> SampledQueries:
         """Return the queries of one edge path or of all, on worker 0."""
-        columns = self._columns()
-        if path_index is not None:
-            chosen_Q = columns[1] == path_index
-            columns = tuple(column[chosen_Q] for column in columns)
-        side_Q, _, cluster_Q, _, better_Q, tied_Q, num_competitors_Q = columns
-        return SampledQueries(RankCounts(better_Q, tied_Q, num_competitors_Q), side_Q, cluster_Q)
+        side_Q, path_Q, cluster_Q, _, *counts = self._columns()
+        chosen_Q = slice(None) if path_index is None else path_Q == path_index
+        return SampledQueries(RankCounts(*counts).select(chosen_Q), side_Q[chosen_Q], cluster_Q[chosen_Q])
 
     def add_key_frequencies(self, grouped: GroupedStats) -> None:
         """Group the queries by how many queries of the sample share their key."""
-        side_Q, _, _, code_Q, better_Q, tied_Q, num_competitors_Q = self._columns()
-        counts = RankCounts(better_Q, tied_Q, num_competitors_Q)
+        side_Q, _, _, code_Q, *counts = self._columns()
         for side in Side:
             of_side = side_Q == side.value
             _, key_Q, frequency_K = torch.unique(code_Q[of_side], return_inverse=True, return_counts=True)
-            grouped.add(KEY_FREQUENCY, side, frequency_K[key_Q], counts.select(of_side))
+            grouped.add(KEY_FREQUENCY, side, frequency_K[key_Q], RankCounts(*counts).select(of_side))
 
     def _columns(self) -> tuple[Tensor, ...]:
         return torch.from_numpy(np.ascontiguousarray(self._table().T)).unbind(0)
@@ -112,13 +107,13 @@ class DrawTable(RowTable):
     def sums(self, sides: Sequence[Side], *, filtered: bool) -> dict[str, DrawSums]:
         """Return the sums of each side and of `both`, on worker 0."""
         columns = slice(1 + NUM_SUMS, None) if filtered else slice(1, 1 + NUM_SUMS)
-        of_side = {
-            side: [DrawSums(row[columns].view(np.float64)) for row in self._table() if row[0] == side.value]
-            for side in sides
+        labelled = {side.label: [side.value] for side in sides} | {"both": [side.value for side in sides]}
+        return {
+            label: DrawSums.total(
+                [DrawSums(row[columns].view(np.float64)) for row in self._table() if row[0] in values]
+            )
+            for label, values in labelled.items()
         }
-        labelled = {side.label: parts for side, parts in of_side.items()}
-        labelled["both"] = [part for parts in of_side.values() for part in parts]
-        return {label: DrawSums.total(parts) for label, parts in labelled.items()}
 
 
 @define
@@ -130,10 +125,9 @@ class Record(Results):
 
     @classmethod
     def empty(cls, protocol: Protocol) -> Record:
-        asked = (True, protocol.filtered, protocol.in_time)
-        raw, filtered, in_time = (GroupStats.zero(protocol.layout, protocol.groups) if of else None for of in asked)
-        assert raw is not None, "it is always asked for"
-        return cls(raw, filtered, GroupedStats(protocol.layout), in_time=in_time)
+        zero = partial(GroupStats.zero, protocol.layout, protocol.groups)
+        filtered, in_time = (zero() if is_asked else None for is_asked in (protocol.filtered, protocol.in_time))
+        return cls(zero(), filtered, GroupedStats(protocol.layout), in_time=in_time)
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of int64 (n,), for `add_packed`."""
@@ -161,13 +155,9 @@ class Record(Results):
 
     def sum_over(self, team: Team) -> None:
         """Add the records of all workers; worker 0 has the sum, the others' are then of no use."""
-        for groups in self._group_stats:
-            team.sum_(groups.table_GF)
-            for part in team.gather(groups.pack_sparse())[1:]:
-                groups.add_sparse(part)
-        for part in team.gather(self.grouped.pack())[1:]:
-            self.grouped.add_packed(part)
-        self.draws.gather(team)
+        gathered = [team.gather(torch.from_numpy(array)) for array in self.pack()]
+        for of_worker in [*zip(*gathered, strict=True)][1:]:
+            self.add_packed([part.numpy() for part in of_worker])
         for types in (self.raw_types, self.filtered_types):
             if types is not None:
                 team.sum_(types.table_RF)
@@ -203,6 +193,5 @@ def add_side(
     files.write_counts(key, row_Q, result.counts)
     cluster_Q = context.evaluated.clusters(key.path_index, key.bucket, row_Q)
     if cluster_Q is not None:
-        codes_Q = context.numberer.key_codes(key.side, edges)
-        record.sample.add(key, cluster_Q, codes_Q, record.headline_counts(result))
+        record.sample.add(key, cluster_Q, context.numberer.key_codes(key.side, edges), record.headline_counts(result))
     return headline

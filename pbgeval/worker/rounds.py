@@ -76,10 +76,10 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
             own.append((path_index, bucket, num_units))
     population = sorted(part for of_worker in context.team.gather_objects(own) for part in of_worker)
     if config.sample_edges is not None:
-        num_draws = math.ceil(config.sample_edges / edges_per_unit)
-        return Sampling(EdgeSample.of_size(population, num_draws, config.seed), by_chunk, with_target=False)
-    first_units = math.ceil(FIRST_ROUND_EDGES / edges_per_unit)
-    return Sampling(EdgeSample.of_rounds(population, config.seed, first_units), by_chunk, with_target=True)
+        plan = EdgeSample.of_size(population, math.ceil(config.sample_edges / edges_per_unit), config.seed)
+    else:
+        plan = EdgeSample.of_rounds(population, config.seed, math.ceil(FIRST_ROUND_EDGES / edges_per_unit))
+    return Sampling(plan, by_chunk, with_target=config.sample_edges is None)
 
 
 def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
@@ -97,9 +97,8 @@ def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, li
         if drops_edges:
             kept = EvaluatedRows(context.inputs.restrictions).kept(context.numberer.numbered(file, block))
             rows, rel = rows[kept], rel[kept]
-        if context.settings.dynamic:
-            rel = np.zeros_like(rel)
-        groups = group_by_relation(torch.from_numpy(rel), torch.arange(len(rel))) if len(rel) else []
+        of_group = torch.from_numpy(np.zeros_like(rel) if context.settings.dynamic else rel)
+        groups = group_by_relation(of_group, torch.arange(len(rel)))
         yield start, [rows[group.rows_E.numpy()] for group in groups]
 
 
@@ -110,7 +109,7 @@ def _num_chunks(rows_E: np.ndarray, chunk_size: int) -> int:
 def _rows_of_chunks(context: WorkerContext, file: EdgeSource, units: np.ndarray, clusters: np.ndarray) -> RowsOfBucket:
     """Return the rows of the chunks drawn from a bucket, with their clusters; and the chunks by window."""
     size = context.settings.lists.chunk_size
-    rows, cluster_of_row = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    drawn = [np.empty((2, 0), np.int64)]  # rows and their clusters
     of_windows: dict[int, np.ndarray] = {}
     before = 0  # chunks of the bucket before a group
     for start, groups in _windows(context, file) if len(units) else ():
@@ -119,12 +118,11 @@ def _rows_of_chunks(context: WorkerContext, file: EdgeSource, units: np.ndarray,
             first, stop = np.searchsorted(units, [before, before + _num_chunks(rows_E, size)])
             for unit, cluster in zip(units[first:stop].tolist(), clusters[first:stop].tolist(), strict=True):
                 of_chunk = rows_E[(unit - before) * size :][:size]
-                rows.append(of_chunk)
-                cluster_of_row.append(np.full(len(of_chunk), cluster))
+                drawn.append(np.stack([of_chunk, np.full(len(of_chunk), cluster)]))
             before += _num_chunks(rows_E, size)
         first, stop = np.searchsorted(units, [before_window, before])
         of_windows[start] = units[first:stop] - before_window
-    row_E, cluster_E = np.concatenate(rows), np.concatenate(cluster_of_row)
+    row_E, cluster_E = np.concatenate(drawn, axis=1)
     order = np.argsort(row_E)
     return RowsOfBucket(row_E[order], cluster_E[order], of_windows)
 
@@ -178,9 +176,8 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
             context.scratch.make()
         chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
         for path_index, bucket, file in context.inputs.files:
-            drawn = sample.draw(path_index, bucket, sample.num_rounds)  # what the latest round adds
-            units = drawn.units_U
-            clusters = drawn.first_cluster + np.arange(len(drawn.units_U))
+            units, first_cluster = sample.draw(path_index, bucket, sample.num_rounds)  # what the latest round adds
+            clusters = first_cluster + np.arange(len(units))
             if sampling.by_chunk:
                 chosen[path_index, bucket] = _rows_of_chunks(context, file, units, clusters)
             else:
@@ -226,7 +223,7 @@ def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> Sam
     sample = sampling.sample
     num_rounds = len(sampling.rounds)
     num_units = sample.round_totals[-1]
-    is_population = sample.is_complete(num_rounds)
+    is_population = num_units == sample.num_units  # then its metrics are exact
     if sampling.by_chunk and num_units < FEW_CHUNKS and not is_population:
         context.work.observer.warn(
             f"only {num_units} chunks were sampled: intervals of rare hits may cover less than they say; "

@@ -79,8 +79,8 @@ def do_work(work: Work, team: Team) -> Outcome:
         finally:
             work.observer.finished()
         certified = context.relations[0].scorer.certified
-        facts: dict[str, Any] = {} if certified is None else {"certified": certified.tally.as_dict()}
-        facts |= {
+        facts: dict[str, Any] = {
+            **({} if certified is None else {"certified": dict(certified.tally)}),
             "host": host_name(),
             "device": str(context.device),
             "threads": kernels.num_threads,
@@ -132,8 +132,7 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         )
     scratch = work.scratch_path / team.nonce
     claim = evolve(work.claim, lease=scratch / LEASE)
-    journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), claim.check)
-    context = WorkerContext(
+    return WorkerContext(
         work=work,
         team=team,
         device=device,
@@ -141,21 +140,21 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         global_embeddings=global_embeddings,
         settings=work.protocol.settings(config, inputs.num_relations, relations),
         numberer=EdgeNumberer(inputs),
-        journal=RunJournal(journal, part=""),
+        journal=RunJournal(
+            Journal(work.journal_path, work.journal_digest, writer_name(host_name()), claim.check), part=""
+        ),
         scratch=ScratchFolder(scratch, team.rank_in_team),
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),
-    )
-    return context, kernels
+    ), kernels
 
 
 def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
     """Return the paths of inputs relative to the output directory, or their URLs; skip those in memory."""
     paths = [Path(path) for path in inputs if path is not None and Path(path).is_absolute()]
-    folders = [read_object_folder(path) for path in paths]
     return [
         os.path.relpath(path, work.output) if folder is None else folder.url
-        for path, folder in zip(paths, folders, strict=True)
+        for path, folder in zip(paths, [read_object_folder(path) for path in paths], strict=True)
     ]
 
 
@@ -164,19 +163,21 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
     # Certified ranks are the same whatever the kernels.
     certified = config.precision == "certified"
     alike = certified or len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
-    if not alike:
-        work.observer.warn(
-            "workers have unlike kernels: the last bits of scores may differ (run.reproducible is false)"
-        )
-    if not all(facts["self_check_passed"] for facts in facts_of_workers):
-        work.observer.warn(
-            "the kernel self-check: scores depend on the shape of their block with as many threads as there are; "
-            "fewer threads or one shape are used, which is slow (run.workers says which)"
-        )
     states = {facts["kernels"].get("scorer", CONSISTENT) for facts in facts_of_workers}
-    alike = alike and INCONSISTENT not in states
-    for state in sorted(states - {CONSISTENT}):
-        work.observer.warn(f"scores of the model depend on the block that they are asked for in: {state}")
+    warnings = {
+        "workers have unlike kernels: the last bits of scores may differ (run.reproducible is false)": not alike,
+        "the kernel self-check: scores depend on the shape of their block with as many threads as there are; "
+        "fewer threads or one shape are used, which is slow (run.workers says which)": not all(
+            facts["self_check_passed"] for facts in facts_of_workers
+        ),
+        **{
+            f"scores of the model depend on the block that they are asked for in: {state}": state != CONSISTENT
+            for state in sorted(states)
+        },
+    }
+    for warning, applies in warnings.items():
+        if applies:
+            work.observer.warn(warning)
     sample = None if found.estimate is None or found.estimate.is_population else found.estimate
     kinds = ("raw", "filtered") if protocol.filtered else ("raw",)
     drawn = {kind: record.draws.sums(protocol.sides, filtered=kind == "filtered") for kind in kinds}
@@ -208,7 +209,7 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
         "version": __version__,
         "num_workers": len(facts_of_workers),
         "workers": facts_of_workers,
-        "reproducible": alike,
+        "reproducible": alike and INCONSISTENT not in states,
         **({"certified": decided} if certified else {}),
         **({"edge_paths": _from_output(work, config.edge_paths)} if protocol.saves_ranks else {}),
         **({"model_path": model[0]} if model else {}),

@@ -13,8 +13,9 @@ Between two steps lies a barrier, where a fault of one worker stops all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from operator import attrgetter
 
@@ -29,7 +30,6 @@ from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.notation import distinct, is_among
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.contest_state import (
-    RESULT_ARRAYS,
     CellSample,
     ContestResult,
     ContestState,
@@ -71,9 +71,7 @@ def range_name(part: CandidateRange) -> str:
 
 def range_of_name(name: str) -> CandidateRange:
     """Return the range that the journal calls so."""
-    slot, _, rows = name.partition(":")
-    start, _, stop = rows.partition("-")
-    return CandidateRange(int(slot), int(start), int(stop))
+    return CandidateRange(*map(int, re.split("[:-]", name)))
 
 
 def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
@@ -118,8 +116,10 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
     filters = []
     if context.work.protocol.filtered:
-        asked = edges.columns, edges.numbering.num_entities
-        keys = {side: QueryKeys.of_edges(side, *asked) for side in context.settings.sides}
+        keys = {
+            side: QueryKeys.of_edges(side, edges.columns, edges.numbering.num_entities)
+            for side in context.settings.sides
+        }
         filters = join_all(context, keys, edges.columns, plan.pairs_bytes, plan.known_rows)
     context.work.observer.phase("gathering vectors")
     source = _gather(context, edges, vectors, plan)
@@ -131,15 +131,14 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     given: list[GivenCells] = []
     for number, one in enumerate(states) if context.inputs.candidate_files else ():
         with context.collectively():
-            cells, one.sample = read_given(context, edges, one.queries, number, ranges, plan.pairs_bytes)
-        given.append(cells)
-    _prepare(context, states)
+            given.append(read_given(context, edges, one, number, ranges, plan.pairs_bytes))
+    with context.collectively():
+        for one in states:
+            one.prepare(context.team.part(one.queries.num_keys))
     context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
     dimensions = query_dimensions(context, distinct(np.concatenate([edges.columns.lhs_n, edges.columns.rhs_n])))
-    relations = None
-    if candidates is not None:
-        relations = rank_relations(context, edges, candidates, filters, source)
+    relations = None if candidates is None else rank_relations(context, edges, candidates, filters, source)
     finish(context, record, edges, states, sets, dimensions, files, relations)
     with context.collectively():
         classes = group_classes(context, dimensions.training)
@@ -174,11 +173,14 @@ def _states(
     """Make room for the queries of each contest, and draw what the pooled AUC compares of it."""
     config, settings = context.inputs.config, context.settings
     threads = BlockThreads.of_device(context.device, plan.block_threads)
-    competing = []
-    for queries in of_contests:
-        allowed = partial(sets.of, queries.contest.hidden)
-        first, stop = edges.numbering.range_of_type(queries.contest.candidate_type)
-        competing.append(CompetingEntities(first, stop, allowed, sets.by_relation))
+    competing = [
+        CompetingEntities(
+            *edges.numbering.range_of_type(queries.contest.candidate_type),
+            cache(partial(sets.of, queries.contest.hidden)),
+            sets.by_relation,
+        )
+        for queries in of_contests
+    ]
     samples: list[SampledCells | None] = [None] * len(of_contests)
     if not context.inputs.candidate_files:  # else it is drawn among those
         samples = threads.map(
@@ -191,7 +193,6 @@ def _states(
         contest = queries.contest
         dimension = config.dimension_of(contest.candidate_type)
         asked = edges.columns.select(queries.edge_Q)
-        of_queries = (one.of_side[contest.hidden].index_of(asked) for one in filters[1:])
         state = ContestState(
             queries,
             competing[number],
@@ -202,11 +203,12 @@ def _states(
             context.relations[0].dtype,
             context.device,
             samples[number],
-            in_time_Q=next(of_queries, None),
+            in_time_Q=next((one.of_side[contest.hidden].index_of(asked) for one in filters[1:]), None),
         )
         if config.save_topk is not None:
-            is_answer = answers_of(edges, queries) if config.topk_metrics else None
-            state.result.top = TopCandidates(queries.num_keys, config.save_topk, is_answer)
+            state.result.top = TopCandidates(
+                queries.num_keys, config.save_topk, answers_of(edges, queries) if config.topk_metrics else None
+            )
         state.result.gains = type_gains(context, edges, queries)
         states.append(state)
     return states
@@ -279,12 +281,6 @@ def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[Cand
         yield table
 
 
-def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
-    with context.collectively():
-        for one in states:
-            one.prepare(context.team.part(one.queries.num_keys))
-
-
 def _rank(
     context: WorkerContext,
     edges: QueryEdges,
@@ -321,8 +317,7 @@ def _rank(
                 for number in asked:
                     one = states[number]
                     of_part = (pairs[one.hidden].in_rows(part.start, part.stop) for pairs in of_slot)
-                    of_filters = (KnownAnswers(of.key_P, of.number_P + first) for of in of_part)
-                    known, in_time, *_ = *of_filters, None, None
+                    known, in_time, *_ = *(KnownAnswers(of.key_P, of.number_P + first) for of in of_part), None, None
                     if known is not None:
                         known = known.select(keys_of[number])
                     if given:
@@ -333,8 +328,9 @@ def _rank(
                 if journal.finish(range_name(part)):
                     results.write()
                 watch.tick()
-                done = context.team.add(f"{journal.part}rows", part.num_rows)
-                context.work.observer.candidates_done(done, numbering.num_entities)
+                context.work.observer.candidates_done(
+                    context.team.add(f"{journal.part}rows", part.num_rows), numbering.num_entities
+                )
             del of_slot  # before the next ones come
         results.finish()
 
@@ -351,8 +347,9 @@ class _SweepResults:
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
         """Add an entry."""
-        for number, total in enumerate(self._total):
-            total.add_packed(arrays[RESULT_ARRAYS * number : RESULT_ARRAYS * (number + 1)])
+        of_results = iter(arrays)
+        for total in self._total:
+            total.add_packed(of_results)
 
     def write(self) -> None:
         """Write an entry, and begin anew."""
@@ -417,26 +414,25 @@ class GivenCells:
 def read_given(
     context: WorkerContext,
     edges: QueryEdges,
-    queries: ContestQueries,
+    state: ContestState,
     number: int,
     ranges: list[CandidateRange],
     budget: int,
-) -> tuple[GivenCells, SampledCells | None]:
-    """Read the lists of a contest's queries.
+) -> GivenCells:
+    """Read the lists of a contest's queries; the pooled AUC samples all workers' cells, or compares every cell.
 
     Args:
         context: of this worker.
         edges: all edges.
-        queries: the contest's.
+        state: the contest, which gets the sample.
         number: of the contest.
         ranges: this worker's part of the candidates; other cells are not kept.
         budget: bytes of cells in memory.
 
     Returns:
-        The cells, without true entities and without those that restrictions bar; and what the pooled AUC samples of
-        all workers' cells, None where it compares every cell.
+        The cells, without true entities and without those that restrictions bar.
     """
-    cells = GivenCells(context, f"given-{number}", budget)
+    cells, queries = GivenCells(context, f"given-{number}", budget), state.queries
     position_E = np.full(edges.num_edges, -1, np.int64)
     position_E[queries.edge_Q] = np.arange(queries.num_queries)
     allowed = context.inputs.restrictions.entities
@@ -458,18 +454,16 @@ def read_given(
             query, number_P = query[competes], number_P[competes]
             mine = np.searchsorted(own, number_P, "right") % 2 == 1
             cells.add(query[mine], number_P[mine])
-            of_bucket = segment.origin.place, queries.contest.hidden
-            words_QW = auc.words(context.settings.seed, *of_bucket, edges.row_E[edge])
+            words_QW = auc.words(context.settings.seed, segment.origin.place, queries.contest.hidden, edges.row_E[edge])
             if words_QW is not None:
                 kept_Q[query_Q] = auc.true_is_kept(words_QW).numpy()
                 drawn, place = (index.numpy() for index in auc.cells(words_QW, number_QK.shape[1]))
                 of_draw = np.stack([query_Q[drawn], number_QK[drawn, place]])
                 sampled.append(of_draw[:, _compete(queries, of_draw[0], of_draw[1], allowed)])
     _check_lists_agree(edges, queries, others_Q)
-    if auc.exact:
-        return cells, None
-    query, number_P = np.concatenate(sampled, axis=1)
-    return cells, SampledCells(CellSample.by_number(query, number_P), kept_Q)
+    if not auc.exact:
+        state.sample = SampledCells(CellSample.by_number(*np.concatenate(sampled, axis=1)), kept_Q)
+    return cells
 
 
 def _check_lists_agree(edges: QueryEdges, queries: ContestQueries, others_Q: np.ndarray) -> None:
@@ -505,6 +499,5 @@ def _lists(
     windows = edges.row_E[edge] // ROWS_AT_A_TIME
     for window in distinct(windows).tolist():
         of_window = edge[windows == window]
-        types = np.zeros(of_window.shape, np.int64)
-        ids_EK, partitions_EK = file.read(hidden, edges.row_E[of_window], types, sizes)
+        ids_EK, partitions_EK = file.read(hidden, edges.row_E[of_window], np.zeros(of_window.shape, np.int64), sizes)
         yield of_window, offset_P[partitions_EK] + ids_EK

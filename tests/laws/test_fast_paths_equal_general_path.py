@@ -162,7 +162,7 @@ def test_every_compiled_loop_belongs_to_a_fast_path() -> None:
     loops = [
         loop
         for path in sorted(root.rglob("*.py"))
-        if re.search(r"^\w+ = CompiledLoop\(", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        if re.search(r"^@.*CompiledLoop", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
         for loop in vars(
             importlib.import_module(".".join(("pbgeval", *path.relative_to(root).with_suffix("").parts)))
         ).values()

@@ -314,7 +314,7 @@ def test_broken_kernels_are_found_and_the_cheapest_rule_that_holds_is_used(wrong
         return scores_BRS * (1 + 2.0**-20 * wrong(scores_BRS))
 
     torch.set_num_threads(4)
-    monkeypatch.setattr(self_check, "_reports", {})
+    monkeypatch.setattr(self_check, "_check", functools.cache(self_check._check.__wrapped__))
     monkeypatch.setattr(kernels, "_multiplied", broken)
 
     report = self_check.check_kernels(CPU)
@@ -338,7 +338,7 @@ def test_products_of_a_lower_precision_are_refused_whoever_asked_for_them(
     def imprecise(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
         return torch.bmm(query_BRD.bfloat16().to(dtype), candidate_BSD.bfloat16().to(dtype).transpose(1, 2))
 
-    monkeypatch.setattr(self_check, "_reports", {})
+    monkeypatch.setattr(self_check, "_check", functools.cache(self_check._check.__wrapped__))
     monkeypatch.setattr(self_check, "product", imprecise)
 
     with pytest.raises(LowPrecisionError, match=f"expected those of {dtype}"):

@@ -207,7 +207,7 @@ def test_the_interval_of_the_pooled_auc_covers_the_value_of_all_edges() -> None:
     covered = 0
     for seed in range(200):
         sample = EdgeSample.of_size([(0, Bucket(0, 0), num_edges)], 150, seed)
-        drawn = pool(sample.draw(0, Bucket(0, 0), 1).units_U)
+        drawn = pool(sample.draw(0, Bucket(0, 0), 1)[0])
         found = summary.pooled_auc([drawn], all_true=True, all_competing=True, design=sample.design())
         interval = found.interval()
         covered += interval["low"] <= whole.value <= interval["high"]
@@ -221,8 +221,8 @@ def test_the_interval_of_the_pooled_auc_covers_the_value_of_all_edges() -> None:
 def queries_of(counts: dict[tuple[int, Bucket], dict[Side, RankCounts]], sample: EdgeSample) -> Any:
     parts = []
     for place, of_bucket in counts.items():
-        drawn = sample.draw(*place)
-        units, cluster = torch.from_numpy(drawn.units_U), drawn.first_cluster + torch.arange(len(drawn.units_U))
+        drawn, first_cluster = sample.draw(*place)
+        units, cluster = torch.from_numpy(drawn), first_cluster + torch.arange(len(drawn))
         for side, of_side in of_bucket.items():
             parts.append(SampledQueries(of_side.select(units), torch.full((len(units),), side.value), cluster))
     return SampledQueries.concatenate(parts)

@@ -78,7 +78,7 @@ def test_every_unit_is_drawn_with_the_same_probability_whatever_its_bucket():
     for seed in range(num_seeds):
         sample = EdgeSample.of_size(population_of(of), num_draws, seed)
         for path_index, bucket, _ in sample.population:
-            counts[path_index, bucket][sample.draw(path_index, bucket).units_U] += 1
+            counts[path_index, bucket][sample.draw(path_index, bucket)[0]] += 1
 
     expected = num_seeds * num_draws / sum(of)
     drawn = np.concatenate(list(counts.values()))
@@ -96,13 +96,13 @@ def test_rounds_draw_every_unit_once_and_number_the_clusters_through(of, first, 
     for round_number in range(1, sample.num_rounds + 1):
         clusters = {}
         for path_index, bucket, size in reversed(sample.population):  # in any order of the buckets
-            drawn = sample.draw(path_index, bucket, round_number)
-            units = drawn.units_U.tolist()
+            drawn, first_cluster = sample.draw(path_index, bucket, round_number)
+            units = drawn.tolist()
             assert sorted(set(units)) == units
             assert not seen[path_index, bucket] & set(units)
             assert set(range(size)) >= set(units)
             seen[path_index, bucket] |= set(units)
-            clusters |= {drawn.first_cluster + j: stratum_of[path_index, bucket] for j in range(len(units))}
+            clusters |= {first_cluster + j: stratum_of[path_index, bucket] for j in range(len(units))}
         strata += [clusters[cluster] for cluster in sorted(clusters)]
         design = sample.design(round_number)
         assert (design.stratum_U.tolist(), sorted(clusters), len(strata)) == (
@@ -112,7 +112,7 @@ def test_rounds_draw_every_unit_once_and_number_the_clusters_through(of, first, 
         )
         assert sum(of) == sample.num_units == design.population_H.sum()
 
-    assert sample.is_complete(sample.num_rounds)
+    assert sample.round_totals[-1] == sample.num_units
     assert all(len(seen[path_index, bucket]) == size for path_index, bucket, size in sample.population)
 
 
@@ -124,7 +124,7 @@ FROZEN = [
 
 
 def drawn_by(sample: EdgeSample, *rounds: int) -> list[list[list[int]]]:
-    return [[sample.draw(*place, number).units_U.tolist() for *place, _ in sample.population] for number in rounds]
+    return [[sample.draw(*place, number)[0].tolist() for *place, _ in sample.population] for number in rounds]
 
 
 def test_frozen_units():
@@ -136,7 +136,8 @@ def test_frozen_units():
 def test_one_round_draws_exactly_what_was_asked_for(num_units):
     sample = EdgeSample.of_size(POPULATION, num_units, 0)
 
-    assert (sum(map(len, drawn_by(sample, 1)[0])), sample.is_complete()) == (min(num_units, 1350), num_units >= 1350)
+    assert sum(map(len, drawn_by(sample, 1)[0])) == sample.round_totals[0] == min(num_units, 1350)
+    assert sample.num_units == 1350
 
 
 @pytest.mark.parametrize(

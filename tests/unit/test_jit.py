@@ -16,7 +16,7 @@ from pbgeval.ranking import known_answers
 said = []
 with jit.announced_compiling(said.append):
     numbers = np.zeros(8, np.int64)
-    known_answers._PASSES(numbers, numbers, 1, np.zeros(8, bool), np.zeros_like(numbers))
+    known_answers._passes(numbers, numbers, 1, np.zeros(8, bool), np.zeros_like(numbers))
 print(len(said), jit._announce, *said, sep=";")
 """
 
