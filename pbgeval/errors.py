@@ -91,10 +91,3 @@ class Faults(list[str]):
         """Raise all faults, if there are any."""
         if self:
             raise kind(*self)
-
-
-def raise_first(kind: type[EvalError], *rows: tuple[object, str]) -> None:
-    """Raise the message of the first row whose condition holds."""
-    for is_wrong, message in rows:
-        if is_wrong:
-            raise kind(message)
