@@ -243,8 +243,9 @@ def _on_golden(case: str, config: str, *arguments: str) -> Job:
 
 def _on_vectors(model: str, setting: str, parts: int, dynamic: bool) -> Job:
     def job(folder: Path) -> Answer:
-        nations = Nations(REFERENCE / "vectors" / "full_nations", folder, model, parts, dynamic)
-        config = nations.config(setting, breakdowns=["relation", "cardinality"] if setting == "filtered" else [])
+        nations = Nations(REFERENCE / "vectors" / "full_nations", model, parts, dynamic)
+        breakdowns = ["relation", "cardinality"] if setting == "filtered" else []
+        config = nations.config(folder / "data", setting, breakdowns=breakdowns)
         pbgeval.evaluate(config, output=folder / "output", workers=1)
         return _files(folder / "output")
 
