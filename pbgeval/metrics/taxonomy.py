@@ -113,11 +113,9 @@ class Taxonomy:
 
     def pairs(self, true: Iterable[int]) -> TypePairs:
         """Return the types related to each of some true types, to be looked up by the million."""
-        parts = [np.empty((2, 0), np.int64)]
-        for type_ in sorted(set(true)):
-            related = self.related([type_])
-            parts.append(np.stack([type_ * len(self.names) + related.type_n, related.distance_n]))
-        return TypePairs(len(self.names), *np.concatenate(parts, axis=1))
+        related = {type_: self.related([type_]) for type_ in sorted(set(true))}
+        parts = [np.stack([type_ * len(self.names) + of.type_n, of.distance_n]) for type_, of in related.items()]
+        return TypePairs(len(self.names), *np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1))
 
     def share_a_branch(self, types: Iterable[int]) -> bool:
         """Whether one of some types is an ancestor of another."""

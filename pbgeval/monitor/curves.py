@@ -176,8 +176,7 @@ def pbg_name(metric: str) -> str | None:
     """Return PBG's name of a metric that is called by it or by any of ours; None: records do not have it."""
     if metric in TRAINING_METRICS:
         return metric
-    ours = {**{key: name for name, key in PBG_NAMES.items()}, "auc": "auc", "loss": "loss"}
-    return ours.get(split(metric).metric)
+    return {**{key: name for name, key in PBG_NAMES.items()}, "auc": "auc", "loss": "loss"}.get(split(metric).metric)
 
 
 def both_names(metric: str) -> str:

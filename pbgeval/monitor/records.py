@@ -291,13 +291,11 @@ def read_history(path: str | os.PathLike[str], warn: Callable[[str], None] = LOG
     Raises:
         StorageError: there is no such file, it cannot be read, or not one line of it is a record.
     """
-    path = Path(path)
-    paths = [path]
+    path, main = Path(path), Path(path)
+    others = []
     if path.is_dir():
-        paths = sorted(path.glob("training_stats.worker_*.json"))
-        if (path / FILE_NAME).exists() or not paths:
-            paths.insert(0, path / FILE_NAME)
-    files = [_records(file, warn) for file in paths]
+        main, others = path / FILE_NAME, sorted(path.glob("training_stats.worker_*.json"))
+    files = [_records(file, warn) for file in (*([main] if main.exists() or not others else []), *others)]
     restarts = [list(_restarts(records)) for records in files]
     of_any = [*chain(*restarts)]  # for workers of an earlier run alone
     kept = [

@@ -185,11 +185,16 @@ def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
     shares = [np.diff(of.num_below(np.array(edges))) / of.count_K.sum() for of in sides]
     boxes = []
     for at, (low, high) in enumerate(pairwise(map(math.log10, edges))):
-        width = _BAR * (high - low) / len(sides)
-        for kind, (of, share_B) in enumerate(zip(sides, shares, strict=True)):
-            title = f"{of.side}, {_bin_name(edges, at)}: {100 * float(share_B[at]):.2f}%"
-            left = low + (1 - _BAR) / 2 * (high - low) + kind * width
-            boxes.append(Box(f"bar-{kind}", (left, left + width), (0.0, float(share_B[at])), title))
+        width, left = _BAR * (high - low) / len(sides), low + (1 - _BAR) / 2 * (high - low)
+        boxes += [
+            Box(
+                f"bar-{kind}",
+                (left + kind * width, left + kind * width + width),
+                (0.0, float(share_B[at])),
+                f"{of.side}, {_bin_name(edges, at)}: {100 * float(share_B[at]):.2f}%",
+            )
+            for kind, (of, share_B) in enumerate(zip(sides, shares, strict=True))
+        ]
     return Chart(
         title="How the ranks are distributed",
         description=f"Histogram of {rank_type} ranks on a logarithmic axis; the table below has the numbers",
