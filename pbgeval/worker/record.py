@@ -155,9 +155,13 @@ class Record(Results):
 
     def sum_over(self, team: Team) -> None:
         """Add the records of all workers; worker 0 has the sum, the others' are then of no use."""
-        gathered = [team.gather(torch.from_numpy(array)) for array in self.pack()]
-        for of_worker in [*zip(*gathered, strict=True)][1:]:
-            self.add_packed([part.numpy() for part in of_worker])
+        for groups in self._group_stats:
+            team.sum_(groups.table_GF)
+            for part in team.gather(groups.pack_sparse())[1:]:
+                groups.add_sparse(part)
+        for part in team.gather(self.grouped.pack())[1:]:
+            self.grouped.add_packed(part)
+        self.draws.gather(team)
         for types in (self.raw_types, self.filtered_types):
             if types is not None:
                 team.sum_(types.table_RF)
