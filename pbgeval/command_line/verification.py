@@ -128,9 +128,9 @@ def verify(
             return Verification(num_figures, 0, 0, seed, fault)
         numberer = EdgeNumberer(inputs)
         kept = {(index, bucket): kept_rows(numberer, inputs.buckets[index][bucket]) for index, bucket in saved.ranks}
-        of = inputs.config
-        is_fixed = {of.sample_edges, of.target_error, of.taxonomy_path} != {None} or of.pbg_semantics
-        is_fixed = is_fixed or "sampled" in inputs.candidates or inputs.featurized  # the result fixes the sample
+        of = inputs.config  # where the result fixes the sample of edges
+        is_fixed = any(key is not None for key in (of.sample_edges, of.target_error, of.taxonomy_path))
+        is_fixed = is_fixed or of.pbg_semantics or "sampled" in inputs.candidates or inputs.featurized
     again = _Again(loaded, saved, kept, is_fixed, workers, device, observer)
     honest = 0.0 if loaded.precision == "certified" else ROUNDING * share
     test = SequentialTest(share, error, honest)
