@@ -132,9 +132,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     for number, one in enumerate(states) if context.inputs.candidate_files else ():
         with context.collectively():
             given.append(read_given(context, edges, one, number, ranges, plan.pairs_bytes))
-    with context.collectively():
-        for one in states:
-            one.prepare(context.team.part(one.queries.num_keys))
+    _prepare(context, states)
     context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
     dimensions = query_dimensions(context, distinct(np.concatenate([edges.columns.lhs_n, edges.columns.rhs_n])))
@@ -279,6 +277,13 @@ def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[Cand
         table = vectors.table(*slots[part.slot], next(of_parts), part.start)
         table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
         yield table
+
+
+def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
+    """Prepare a part of the queries, as each worker does."""
+    with context.collectively():
+        for one in states:
+            one.prepare(context.team.part(one.queries.num_keys))
 
 
 def _rank(
