@@ -28,6 +28,7 @@ def test_training_a_bucket_for_long_is_noticed_and_a_step_at_a_time_is_not() -> 
     assert [of.details.verdict for of in mixed.passes] == ["too_early", "too_early", "vanished", "vanished"]
 
 
+@pytest.mark.slow
 def test_learning_by_heart_is_noticed_with_a_single_bucket_too(tmp_path: Path) -> None:
     graph = {"edges_per_bucket": 2000, "num_entities": 96, "num_partitions": 1}
     train(0, steps_per_visit=4, num_passes=10, output=tmp_path, eval_fraction=0.3, compare_with_training=True, **graph)
