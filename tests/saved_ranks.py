@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pbgeval.notation import ENDS, Bucket, Side
+from pbgeval.notation import Bucket, Side
 from pbgeval.storage.row_files import find_ranks, open_query_file
 
 
@@ -30,10 +30,3 @@ def counts_of(output: Path) -> dict[str, list[int]]:
         for side, columns in read_ranks(output, *place).columns.items():
             found |= {f"{place} {side.label} {name}": values.tolist() for name, values in columns.items()}
     return found
-
-
-def filtered_ranks(output: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return optimistic and pessimistic ranks (2, edges) of heads and of tails, where there is one bucket."""
-    columns = read_ranks(output, 0, Bucket(0, 0)).columns
-    optimistic = np.stack([1 + columns[side]["better"] - columns[side]["excluded_better"] for side in ENDS])
-    return optimistic, optimistic + np.stack([columns[side]["tied"] - columns[side]["excluded_tied"] for side in ENDS])

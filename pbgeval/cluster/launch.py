@@ -209,8 +209,11 @@ def _run(
     try:
         for rank in range(num_workers):
             variables = {
-                **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_workers)},
-                **{"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)},
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(num_workers),
+                "MASTER_ADDR": LOOPBACK,
+                "MASTER_PORT": str(port),
             }
             answers, theirs = context.Pipe(duplex=False)
             process = context.Process(

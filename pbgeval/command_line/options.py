@@ -62,7 +62,8 @@ class CommandGroup(TyperGroup):
 
 def usage_line(error: typer.TyperException) -> str:
     """Return a usage error as one line that names the help."""
-    command = getattr(getattr(error, "ctx", None), "command_path", "kgeval-dist")
+    context = getattr(error, "ctx", None)
+    command = "kgeval-dist" if context is None else context.command_path
     return f"{error.format_message().replace('Value error, ', '').rstrip('.')}; see {command} --help"
 
 

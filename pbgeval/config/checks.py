@@ -238,7 +238,9 @@ def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
             index is not None and config.num_batch_negs == config.num_uniform_negs == config.num_degree_negs == 0,
             f"relations[{index}] is ranked against sampled candidates, but num_batch_negs, num_uniform_negs and"
             " num_degree_negs are all 0; set one of them, or candidates = 'partition'",
-            *("num_uniform_negs", ("relations", index or 0, "all_negs"), "candidates"),
+            "num_uniform_negs",
+            ("relations", index or 0, "all_negs"),
+            "candidates",
         ),
     )
 

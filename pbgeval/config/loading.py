@@ -103,15 +103,17 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     """Fill in the keys that a model decides; return a fault for each key that differs."""
     types = list(dict.fromkeys(name for _, *ends in form.relations for name in ends))
     has_features = any(entity.featurized for entity in config.entities.values())
-    is_one = len(types) == 1
-    is_other = len(config.entities) > 1 if is_one else not config.entities.keys() <= set(types)
-    several = f"the entity types {listed(types)}, without features; give those"
-    message = "one entity type without features; give one such type" if is_one else several
+    if len(types) == 1:
+        is_other = len(config.entities) > 1
+        message = "one entity type without features; give one such type"
+    else:
+        is_other = not config.entities.keys() <= set(types)
+        message = f"the entity types {listed(types)}, without features; give those"
     faults = list(
         refuse(("entities",), (is_other or has_features, f"the model has {message}, or remove the key")),
     )
     # The one type of a model may have any name.
-    names = dict(zip(types, list(config.entities)[:1] or types if is_one else types, strict=True))
+    names = dict(zip(types, list(config.entities)[:1] or types if len(types) == 1 else types, strict=True))
     relations = [
         RelationSchema(name=relation or "unnamed", lhs=names[lhs], rhs=names[rhs], operator=form.operator)
         for relation, lhs, rhs in form.relations
@@ -136,12 +138,13 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     if has_other_types:
         return config, faults
     entities = {name: config.entities.get(name, EntitySchema(num_partitions=1)) for name in names.values()}
-    return attrs.evolve(
+    filled = attrs.evolve(
         config,
         **decided,
         entities={name: attrs.evolve(entity, dimension=None) for name, entity in entities.items()},
         entity_path=config.entity_path or form.entity_path,
-    ), faults
+    )
+    return filled, faults
 
 
 # Plain values -> `EvalConfig`, with all faults of type at once.

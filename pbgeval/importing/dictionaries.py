@@ -109,23 +109,14 @@ def partition_counts(texts: Sequence[str]) -> tuple[int, tuple[tuple[str, int], 
     Raises:
         ConfigError: one is neither.
     """
-    parts = [(text, *text.rpartition("=")[::2]) for text in texts]
-    is_number = {number: re.fullmatch(r"[0-9]{1,18}", number) and int(number) >= 1 for _, _, number in parts}
-    raise_first(
-        ConfigError,
-        *(
-            row
-            for text, _, number in parts
-            for row in (
-                (not is_number[number], f"--partitions {text}: expected a number >= 1, or TYPE=NUMBER"),
-                (
-                    is_number[number] and int(number) > MAX_PARTITIONS,
-                    f"--partitions {text}: expected at most {MAX_PARTITIONS:,}",
-                ),
-            )
-        ),
-    )
-    counts = {"": 1} | {name: int(number) for _, name, number in parts}  # by type; "": of all others
+    counts = {"": 1}  # by type; "": of all others
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
+            raise ConfigError(f"--partitions {text}: expected a number >= 1, or TYPE=NUMBER")
+        if int(number) > MAX_PARTITIONS:
+            raise ConfigError(f"--partitions {text}: expected at most {MAX_PARTITIONS:,}")
+        counts[name] = int(number)
     return counts.pop(""), tuple(counts.items())
 
 

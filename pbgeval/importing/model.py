@@ -123,18 +123,19 @@ class EdgeForm:
             yield np.array(block, np.int64)
 
     def _id(self, path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> int:
+        is_number = text.isascii() and text.isdigit()
         if ids is not None and text in ids:
             return ids[text]
-        is_number = ids is None and text.isascii() and text.isdigit()
-        if is_number and len(text) <= MAX_DIGITS:
+        if ids is not None:
+            near = difflib.get_close_matches(text, itertools.islice(ids, MAX_COMPARED), n=1)
+            hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
+            fault = f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; {self.reading}"
+        elif not is_number:
+            fault = f"expected an id, got {one_line(text)!r}; for labels, add {self.labels}"
+        elif len(text) > MAX_DIGITS:
+            fault = f"expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
+        else:
             return int(text)
-        near = difflib.get_close_matches(text, itertools.islice(ids or (), MAX_COMPARED), n=1)
-        hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
-        fault = f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; {self.reading}"
-        if ids is None:
-            no_id = f"expected an id, got {one_line(text)!r}; for labels, add {self.labels}"
-            long = f"expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
-            fault = long if is_number else no_id
         raise DataError(f"{path}:{number}: {fault}")
 
 

@@ -158,7 +158,8 @@ def startup_warnings(inputs: Inputs) -> Iterator[str]:
     num_buckets = len(inputs.all_buckets())
     for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
         if len(files) < num_buckets:
-            shown = getattr(read_object_folder(Path(path)), "url", path)
+            folder = read_object_folder(Path(path))
+            shown = path if folder is None else folder.url
             yield f"{shown}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"
     if not counts_keys(inputs) and config.sample_edges is None and config.target_error is None:
         reason = "a type is featurized" if inputs.featurized else "too many edges to count query keys"

@@ -123,18 +123,11 @@ def refuse_unused(path: Path, options: Mapping[str, Any], used: Collection[str],
     Raises:
         StorageError: there is another key.
     """
-    file = path / DESCRIPTION
-    of_file = read_object(file, "a description of a model") if file.is_file() else {}
-    raise_first(
-        StorageError,
-        *(
-            (
-                key not in used,
-                f"{file if key in of_file else 'model_options'}: {key} has no effect on {model}; remove it",
-            )
-            for key in options
-        ),
-    )
+    unused = next((key for key in options if key not in used), None)
+    if unused is not None:
+        file = path / DESCRIPTION
+        is_of_file = file.is_file() and unused in read_object(file, "a description of a model")
+        raise StorageError(f"{file if is_of_file else 'model_options'}: {unused} has no effect on {model}; remove it")
 
 
 def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
@@ -353,19 +346,11 @@ def relation_types_of(where: str, options: Mapping[str, Any], types: Sequence[st
     """
     named = options.get("relation_types", [])
     for one in named:
-        unknown = [name for name in one[1:] if name not in types] if isinstance(one, list) else []
-        raise_first(
-            StorageError,
-            (
-                not isinstance(one, list) or len(one) != 3 or not all(isinstance(name, str) for name in one),
-                f"{where}: relation_types: expected [name, left type, right type], got {one_line(one)}",
-            ),
-            (
-                unknown,
-                f"{where}: relation_types: {next(iter(unknown), None)} is none of the entity types "
-                f"{listed(list(types))}",
-            ),
-        )
+        if not isinstance(one, list) or len(one) != 3 or not all(isinstance(name, str) for name in one):
+            raise StorageError(f"{where}: relation_types: expected [name, left type, right type], got {one_line(one)}")
+        for name in one[1:]:
+            if name not in types:
+                raise StorageError(f"{where}: relation_types: {name} is none of the entity types {listed(list(types))}")
     return tuple((name, lhs, rhs) for name, lhs, rhs in named)
 
 

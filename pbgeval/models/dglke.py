@@ -62,10 +62,8 @@ def open_dglke(path: Path) -> EmbeddingModel:
     relations = _table(path, f"{stem}_relation.npy")
     formula.check(str(path), entities.columns, relations.columns, relations.num_rows)
     if formula.kind == "rotate" and relations.columns != hidden_dim:  # its phases would be other angles
-        raise StorageError(
-            f"{path / 'config.json'}: hidden_dim: expected {relations.columns}, the columns of relation vectors, found"
-            f" {hidden_dim:g}"
-        )
+        of_table = f"{relations.columns}, the columns of relation vectors"
+        raise StorageError(f"{path / 'config.json'}: hidden_dim: expected {of_table}, found {hidden_dim:g}")
     parameters: dict[str, Table] = {"relations": relations}
     if formula.kind == "transr":
         projection = _table(path, f"{stem}projection.npy")
@@ -75,12 +73,10 @@ def open_dglke(path: Path) -> EmbeddingModel:
             raise StorageError(f"{projection.path}: expected shape {expected} (relations, projections), found {found}")
         parameters["projection"] = projection
         entities = evolve(entities, dimension=max(entities.columns, relations.columns))
+    named = [arguments.get(key) for key in (_key(arguments, "emp_file", "emap_file"), "rmap_file")]
     labels = [
-        existing_file(path, Path(given).name if isinstance(given := arguments.get(key), str) else "", default)
-        for key, default in (
-            (_key(arguments, "emp_file", "emap_file"), "entities.tsv"),
-            ("rmap_file", "relations.tsv"),
-        )
+        existing_file(path, Path(name).name if isinstance(name, str) else "", default)
+        for name, default in zip(named, ("entities.tsv", "relations.tsv"), strict=True)
     ]
     return of_one_type(str(path), "dglke", formula, entities, parameters, *labels)
 

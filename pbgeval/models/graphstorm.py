@@ -101,33 +101,22 @@ def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
 def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
     """Return the dimension of each node type."""
     form, dimensions = info.get("format", "pytorch"), info.get("emb_dim")
+    if form not in ("pytorch", "hdf5"):
+        raise StorageError(f"{path}: format: expected pytorch or hdf5, found {one_line(form)}; save in one of these")
     names = info.get("emb_name") if form == "pytorch" or not isinstance(dimensions, dict) else [*dimensions]
     names = [names] if isinstance(names, str) else names
-    named = json.dumps(one_line(names[0] if isinstance(names, list) and names else "user"))
-    raise_first(
-        StorageError,
-        (
-            form not in ("pytorch", "hdf5"),
-            f"{path}: format: expected pytorch or hdf5, found {one_line(form)}; save in one of these",
-        ),
-        (
-            type(dimensions) is int,
-            f"{path}: emb_dim: expected a dictionary by node type, such as {{{named}: {one_line(dimensions)}}}, "
-            f"found {one_line(dimensions)}",
-        ),
-        (
-            not isinstance(names, list) or not names or not isinstance(dimensions, dict),
-            f"{path}: expected emb_name and emb_dim, found {listed(sorted(info))}; {_ADVICE}",
-        ),
-        *(
-            (
-                not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", "..") or "\0" in name,
-                f"{path}: emb_name: expected the name of a folder here, found {one_line(name)}",
-            )
-            for name in (names if isinstance(names, list) else ())
-        ),
-    )
-    found = {name: (dimensions or {}).get(name) for name in names or ()}
+    if type(dimensions) is int:
+        named = names[0] if isinstance(names, list) and names else "user"
+        raise StorageError(
+            f"{path}: emb_dim: expected a dictionary by node type, such as {json.dumps({str(named): dimensions})}, "
+            f"found {one_line(dimensions)}"
+        )
+    if not isinstance(names, list) or not names or not isinstance(dimensions, dict):
+        raise StorageError(f"{path}: expected emb_name and emb_dim, found {listed(sorted(info))}; {_ADVICE}")
+    for name in names:
+        if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", "..") or "\0" in name:
+            raise StorageError(f"{path}: emb_name: expected the name of a folder here, found {one_line(name)}")
+    found = {name: dimensions.get(name) for name in names}
     if not all(type(size) is int and size > 0 for size in found.values()) or len(set(found.values())) != 1:
         raise StorageError(f"{path}: emb_dim: expected one dimension for all node types, found {one_line(found)}")
     return {name: int(size) for name, size in found.items() if size is not None}
@@ -161,13 +150,9 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
     nids = [name.replace("embed-", "embed_nids-") for name in saved]
     if not any(name.startswith("embed_nids-") for name in found):
         return table, SavedIds(table.num_rows)
-    raise_first(
-        StorageError,
-        *(
-            (name not in found, f"{folder / name}: no such file, but other parts have theirs; copy the folder again")
-            for name in nids
-        ),
-    )
+    for name in nids:
+        if name not in found:
+            raise StorageError(f"{folder / name}: no such file, but other parts have theirs; copy the folder again")
     pieces = (_id_piece(folder / name, len(tensor)) for name, (_, tensor) in zip(nids, of_files, strict=True))
     return table, SavedIds(table.num_rows, tuple(pieces))
 

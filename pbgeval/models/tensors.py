@@ -176,16 +176,11 @@ def _indexed(folder: Path) -> Tensors:
         raise StorageError(f"{path}: expected weight_map, the file of each tensor, found none; save the model again")
     names = {str(file): _within(folder, str(path), file) for file in places.values()}
     files = {name: _safetensors(file) for name, file in names.items()}
-    raise_first(
-        StorageError,
-        *(
-            (
-                name not in files[file],
-                f"{folder / file}: expected a tensor {one_line(name)} ({INDEX}), found none; copy it again",
+    for name, file in places.items():
+        if name not in files[file]:
+            raise StorageError(
+                f"{folder / file}: expected a tensor {one_line(name)} ({INDEX}), found none; copy it again"
             )
-            for name, file in places.items()
-        ),
-    )
     return {name: files[file][name] for name, file in places.items()}
 
 

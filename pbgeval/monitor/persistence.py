@@ -229,17 +229,15 @@ class GapTest:
         margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
         sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
-        directions = (1.0, -1.0)
-        holds = {
-            Verdict.VANISHED: all(gained.exceeds(-margin, self.alarm_rate, of) for of in directions),
-            Verdict.SHRINKING: Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate),
-            # Both have to be significant, so the level is that of either; half of it for each direction.
-            Verdict.PERSISTS: any(
-                gained.exceeds(margin, level / 2, of) and lost.exceeds(margin, level / 2, of) for of in directions
-            ),
-            Verdict.UNDECIDED: True,
-        }
-        return Judgement(next(verdict for verdict in holds if holds[verdict]), gained.value, lost.value, level)
+        verdict = Verdict.UNDECIDED
+        if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
+            verdict = Verdict.VANISHED
+        elif Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
+            verdict = Verdict.SHRINKING
+        # Both have to be significant, so the level is that of either; half of it for each direction.
+        elif any(all(of.exceeds(margin, level / 2, sign) for of in (gained, lost)) for sign in (1.0, -1.0)):
+            verdict = Verdict.PERSISTS
+        return Judgement(verdict, gained.value, lost.value, level)
 
 
 @frozen

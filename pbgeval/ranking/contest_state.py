@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -330,7 +331,9 @@ class ContestState:
 
     def prepared_candidates(self, x_CD: Tensor, numbers_C: np.ndarray) -> Tensor:
         """Return the prepared rows of candidates; one that cannot be prepared is the user's fault."""
-        with refused_by_name(self.source, self.queries.contest.scorer, self.hidden, numbers_C):
+        with refused_by_name(
+            self.source, self.queries.contest.scorer, self.hidden, lambda row: (int(numbers_C[row]), None)
+        ):
             return self.queries.contest.candidates(x_CD)
 
     def nan_score(self, query: int, number: int) -> EvalError:
@@ -365,6 +368,11 @@ class ContestState:
         """Return the counts of all queries, once every candidate has been met."""
         return QueryCounts.of_rows(self.result.counts_NQ)
 
+    def _names_of(self, first: int, row: int) -> tuple[int, int]:
+        """Return the known entity of a key, so many after the first, and the edge of its first query."""
+        queries, key = self.queries, first + row
+        return int(queries.known_K[key]), int(queries.edge_Q[np.searchsorted(queries.key_Q, key)])
+
     def prepare(self, share: tuple[int, int]) -> None:
         """Make the prepared queries and true scores of a share of the keys.
 
@@ -387,8 +395,7 @@ class ContestState:
             scorer = queries.contest.scorers[schema]
             known_side = self.hidden.other
             rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
-            edge_K = queries.edge_Q[np.searchsorted(queries.key_Q, np.arange(first, stop))]
-            with refused_by_name(self.source, scorer, known_side, known_K, edge_K):
+            with refused_by_name(self.source, scorer, known_side, partial(self._names_of, first)):
                 prepared_KD = queries.contest.queries(schema, self.source.vectors(scorer, known_side, known_K), rel_K)
             self.prepared.write(first, prepared_KD)
             if self._is_read_Q is None:

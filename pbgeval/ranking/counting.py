@@ -19,6 +19,7 @@ CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a b
 MAX_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
 JIT_MIN_CELLS = 1 << 18  # of the first block for which numba is imported
 CELLS_AT_A_TIME, CELLS_OF_GPU_AT_A_TIME = 1 << 18, 1 << 26  # that are compared; they change no number
+FEW_COMPARISONS = 1 << 16
 
 
 def count(
@@ -164,7 +165,10 @@ def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_co
     """Tell of each (query, column) whether it is among some cells, bool; None: there are none."""
     if cells is None:
         return torch.zeros_like(query_P, dtype=torch.bool)
-    return torch.isin(query_P * num_columns + column_P, cells[0] * num_columns + cells[1])
+    codes, code_P = cells[0] * num_columns + cells[1], query_P * num_columns + column_P
+    if codes.numel() * code_P.numel() <= FEW_COMPARISONS:  # a sort's calls would take longer
+        return (code_P.unsqueeze(1) == codes).any(1)
+    return torch.isin(code_P, codes)
 
 
 # The same by the compiled loop.

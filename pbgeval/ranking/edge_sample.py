@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate, count, pairwise, takewhile
+from itertools import accumulate, pairwise
 
 import numpy as np
 from attrs import define, field, frozen
@@ -79,8 +79,10 @@ def doubling_rounds(num_units: int, first_units: int) -> tuple[int, ...]:
     """
     if first_units < 1:
         raise ValueError(f"the first round draws at least 1 unit, got {first_units}")
-    doubled = (first_units << doublings for doublings in count())
-    return (*takewhile(num_units.__gt__, doubled), num_units)
+    rounds = [first_units]
+    while rounds[-1] < num_units:
+        rounds.append(2 * rounds[-1])
+    return (*rounds[:-1], num_units)
 
 
 @frozen
@@ -216,8 +218,9 @@ class EdgeSample:
             size = int(self._sizes_H[stratum])
             path, its_first, _ = self.population[self.strata[stratum].start]
             stream = DrawStream.named(f"edge sample {self.seed} order {path} {its_first.lhs} {its_first.rhs}")
-            added = np.arange(size) if after - before == size else RandomOrder(stream, size).positions(before, after)
-            self._latest = (stratum, round_number), np.sort(added)
+            is_whole = after - before == size
+            added = np.arange(size) if is_whole else np.sort(RandomOrder(stream, size).positions(before, after))
+            self._latest = (stratum, round_number), added
         drawn = self._latest[1]  # positions in the stratum that the round adds, increasing
         start, end = np.searchsorted(drawn, [first, stop]).tolist()
         return drawn[start:end] - first, int(self._clusters_RH[round_number - 1, stratum]) + start

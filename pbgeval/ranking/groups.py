@@ -7,7 +7,7 @@ lists are numbered as they occur in the group.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -71,14 +71,18 @@ class Group:
 
     def competing(self, hidden: Side) -> CompetingEntities:
         """Return which rows of a side's partition compete in queries of each relation (id in edge files)."""
-        sets = self.competition.sets
+        sets, num_rows = self.competition.sets, self.side(hidden).table.num_rows
 
         @cache
         def rows(relation: int) -> np.ndarray | None:
             numbers = None if sets is None else sets.of(hidden, relation)
-            return None if numbers is None else numbers - self.first_number(hidden)
+            if numbers is None:
+                return None
+            first = self.first_number(hidden)  # a set may be of all partitions, and much larger than this one
+            low, high = np.searchsorted(numbers, [first, first + num_rows])
+            return numbers[low:high] - first
 
-        return CompetingEntities(0, self.side(hidden).table.num_rows, rows, sets is not None and sets.by_relation)
+        return CompetingEntities(0, num_rows, rows, sets is not None and sets.by_relation)
 
     def may_compete(self, hidden: Side, rel: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Tell of each (relation, row of the partition) whether it may compete, bool of the same shape."""
@@ -107,13 +111,17 @@ class Group:
 
     def queries(self, hidden: Side, known_ED: Tensor, rows_E: Tensor) -> Tensor:
         """Return prepared queries; a row that cannot be prepared is the user's fault."""
-        rows = rows_E.flatten()
-        with refused_by_name(self, self.relation.scorer, hidden.other, self.side(hidden.other).ids_E[rows], rows):
+
+        def named(row: int) -> tuple[int, int]:
+            edge = int(rows_E.flatten()[row])
+            return int(self.side(hidden.other).ids_E[edge]), edge
+
+        with refused_by_name(self, self.relation.scorer, hidden.other, named):
             return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
 
     def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
         """Return prepared candidates; a row that cannot be prepared is the user's fault."""
-        with refused_by_name(self, self.relation.scorer, hidden, ids_C.flatten()):
+        with refused_by_name(self, self.relation.scorer, hidden, lambda row: (int(ids_C.flatten()[row]), None)):
             return self.relation.scorer.candidates(hidden, x_CD)
 
     def unrankable(
@@ -146,11 +154,7 @@ QuerySource = Group | GatheredVectors  # vectors of the entities of some edges, 
 
 @contextmanager
 def refused_by_name(
-    source: QuerySource,
-    scorer: EdgeScorer,
-    side: Side,
-    entities: Tensor | np.ndarray,
-    edges: Tensor | np.ndarray | None = None,
+    source: QuerySource, scorer: EdgeScorer, side: Side, named: Callable[[int], tuple[int, int | None]]
 ) -> Iterator[None]:
     """Raise an error that names an entity whose row cannot be prepared, and the edge that uses it.
 
@@ -158,15 +162,12 @@ def refused_by_name(
         source: of the rows.
         scorer: that prepares them.
         side: of the entities.
-        entities: of each row.
-        edges: of each row; None: it stands for no edge.
+        named: position of a row -> its entity, and its edge; None: it stands for no edge.
     """
     try:
         yield
     except UnrankableRowsError as error:
-        row = error.rows[0]
-        edge = None if edges is None else int(edges[row])
-        raise source.unrankable(error, scorer, side, int(entities[row]), edge) from error
+        raise source.unrankable(error, scorer, side, *named(error.rows[0])) from error
 
 
 def make_group(

@@ -264,12 +264,15 @@ def _duplicates_tie(
     that only shares the hash has another score: one of each query's duplicates is asked for it.
     """
     kernel_Q, true_Q = true.kernel_Q, true.score_Q
+    none = QueryCounts.unfiltered(RankCounts.zero(true_Q.numel(), work.device))
+    differs_Q = (kernel_Q != true_Q).cpu().numpy()
+    if not differs_Q.any():  # as on most machines: then nothing need be looked for
+        return none
     query, column = duplicates.of_queries(true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
-    here = (column >= runs.start * work.width) & (column < runs.stop * work.width)
-    here &= (kernel_Q != true_Q).cpu().numpy()[query]
+    here = differs_Q[query] & (column >= runs.start * work.width) & (column < runs.stop * work.width)
     query, column = query[here], column[here]
     if not query.size:
-        return QueryCounts.unfiltered(RankCounts.zero(true_Q.numel(), work.device))
+        return none
     first = np.flatnonzero(np.diff(query, prepend=-1))  # of each query's
     first_query, first_column = (torch.from_numpy(index[first]).to(work.device) for index in (query, column))
     score_P = work.state.paired_scores(rows.query_KD[rows.row_Q[first_query]], work.prepared_CD[first_column])

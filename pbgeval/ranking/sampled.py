@@ -358,7 +358,7 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
         fold.fold(scores_QC, joined(part.with_own(part.excluded), part.known))
         lengths_Q = counts.filtered.num_competitors_Q
         if settings.lists.pbg_semantics:
-            lengths_Q.fill_(part.ids_BC.shape[1] + part.block.num_masked)
+            lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
         loss_Q = fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
     if part.sampled is None:
         return counts, true_Q, _all_competing(part, scores_QC), loss_Q

@@ -98,10 +98,9 @@ class PairedRuns:
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
         of_a, of_b = (run.read_counts(rows, side) for run in (self.a, self.b))
-        for name, what in {
-            "num_candidates": "ranked among as many candidates",
-            **({"num_excluded": "with as many known answers among them"} if self.filtered else {}),
-        }.items():
+        known = {"num_excluded": "with as many known answers among them"} if self.filtered else {}
+        same = {"num_candidates": "ranked among as many candidates", **known}
+        for name, what in same.items():
             unlike = np.flatnonzero(of_a[name] != of_b[name])
             if len(unlike):
                 row = int(unlike[0])
@@ -471,6 +470,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
     """Return the table of all metrics, and that of relations where there are any."""
     decimals = _decimals(comparison.differences)
     lower = [short_title(f"both.{of.metric}") for of in comparison.differences if of.direction < 0]
+    told = [f"Lower is better for {' and '.join(lower)}."] if lower else []
     tables = [
         DataTable(
             f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} "
@@ -480,7 +480,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
                 (short_title(f"both.{of.metric}"), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
                 for of in comparison.differences
             ],
-            "\n".join([f"Lower is better for {' and '.join(lower)}."] * bool(lower) + comparison.told_settings),
+            "\n".join([*told, *comparison.told_settings]),
             "all-metrics",
         )
     ]
@@ -550,8 +550,9 @@ def _usual_decimals(of: Difference) -> int:
 
 
 def _cells(of: Difference, decimals_of_table: Mapping[int, int]) -> list[str]:
-    decimals = decimals_of_table[_usual_decimals(of)]
-    interval = " to ".join(rounded(end, decimals, "+") for end in (of.low, of.high) if end is not None) or UNDEFINED
+    decimals, interval = decimals_of_table[_usual_decimals(of)], UNDEFINED
+    if of.low is not None and of.high is not None:
+        interval = f"{rounded(of.low, decimals, '+')} to {rounded(of.high, decimals, '+')}"
     return [rounded(of.a, decimals), rounded(of.b, decimals), rounded(of.difference, decimals, "+"), interval]
 
 

@@ -98,7 +98,7 @@ def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dic
     }
 
 
-BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_", "auc", "query_auc", "loss")  # or begin so
+BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
 
 
 @define
@@ -296,18 +296,22 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
 
 def _bucket_rows(context: ReportContext, parts: Callable[..., Summary]) -> tuple[dict[str, Any], ...]:
     return tuple(
-        {
-            "edge_path": path,
-            "lhs_partition": bucket.lhs,
-            "rhs_partition": bucket.rhs,
-            "num_edges": summary.num_edges,
-            **{
-                key: value
-                for key, value in summary.metrics.items()
-                if key.startswith("both.") and key.rpartition(".")[2].startswith(BUCKET_METRICS)
-            },
-        }
+        _bucket_row(path, bucket, parts(path_index=path_index, bucket=bucket))
         for path_index, path in enumerate(context.edge_paths)
         for bucket in context.buckets
-        for summary in [parts(path_index=path_index, bucket=bucket)]
     )
+
+
+def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
+    others = ("both.auc", "both.query_auc", "both.loss")
+    return {
+        "edge_path": path,
+        "lhs_partition": bucket.lhs,
+        "rhs_partition": bucket.rhs,
+        "num_edges": summary.num_edges,
+        **{
+            key: value
+            for key, value in summary.metrics.items()
+            if key.startswith("both.") and (key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others)
+        },
+    }

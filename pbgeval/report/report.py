@@ -430,9 +430,10 @@ def _check_kinds(path: Path, document: Mapping[str, Any]) -> None:
     wrong = [key for key, kind in _KINDS.items() if not isinstance(document.get(key), kind)]
     if "lists" in document and "edge_paths" in wrong:
         wrong.remove("edge_paths")
+    figures = {key: document.get(key) or {} for key in _FIGURES}
     wrong += [
         key
-        for key, of_key in {key: document.get(key) or {} for key in _FIGURES}.items()
+        for key, of_key in figures.items()
         if not (isinstance(of_key, dict) and all(isinstance(value, int | float | None) for value in of_key.values()))
     ]
     if wrong or not isinstance(document["provenance"].get("digest"), str):

@@ -126,15 +126,10 @@ def training_tiles(curves: Curves) -> list[Tile]:
         ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
         interval = [interval_line(*ends)]
     _, before, after, gap, training, *_ = _pass_row(last, (_decimals([error]), 4))
-    return [
-        tile
-        for tile in (
-            (
-                Tile(f"{metric} before visits", before, where),
-                Tile(f"{metric} after visits", after, where),
-                Tile("Gap", gap, [*interval, "after − before"]),
-                Tile(f"{metric} of training edges", training, where),
-            )
-        )
-        if tile.value != UNDEFINED
-    ]
+    tiles = (
+        Tile(f"{metric} before visits", before, where),
+        Tile(f"{metric} after visits", after, where),
+        Tile("Gap", gap, [*interval, "after − before"]),
+        Tile(f"{metric} of training edges", training, where),
+    )
+    return [tile for tile in tiles if tile.value != UNDEFINED]

@@ -190,7 +190,8 @@ class QueryCounts:
     @classmethod
     def concatenate(cls, parts: list[QueryCounts]) -> QueryCounts:
         """Join the counts of disjoint sets of queries."""
-        parts = parts or [cls.unfiltered(RankCounts.zero(0))]
+        if len(parts) <= 1:  # no copy of what may be large
+            return parts[0] if parts else cls.unfiltered(RankCounts.zero(0))
         return cls(*(RankCounts.concatenate(list(of)) for of in zip(*(part._parts for part in parts), strict=True)))
 
     def cpu(self) -> QueryCounts:

@@ -164,18 +164,19 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
     certified = config.precision == "certified"
     alike = certified or len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
     states = {facts["kernels"].get("scorer", CONSISTENT) for facts in facts_of_workers}
-    warnings = {
-        "workers have unlike kernels: the last bits of scores may differ (run.reproducible is false)": not alike,
-        "the kernel self-check: scores depend on the shape of their block with as many threads as there are; "
-        "fewer threads or one shape are used, which is slow (run.workers says which)": not all(
-            facts["self_check_passed"] for facts in facts_of_workers
+    warnings = (
+        (not alike, "workers have unlike kernels: the last bits of scores may differ (run.reproducible is false)"),
+        (
+            not all(facts["self_check_passed"] for facts in facts_of_workers),
+            "the kernel self-check: scores depend on the shape of their block with as many threads as there are; "
+            "fewer threads or one shape are used, which is slow (run.workers says which)",
         ),
-        **{
-            f"scores of the model depend on the block that they are asked for in: {state}": state != CONSISTENT
+        *(
+            (state != CONSISTENT, f"scores of the model depend on the block that they are asked for in: {state}")
             for state in sorted(states)
-        },
-    }
-    for warning, applies in warnings.items():
+        ),
+    )
+    for applies, warning in warnings:
         if applies:
             work.observer.warn(warning)
     sample = None if found.estimate is None or found.estimate.is_population else found.estimate

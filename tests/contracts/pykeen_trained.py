@@ -6,12 +6,14 @@ for each model to FOLDER/NAME
     exported/      plain arrays by scripts/export_pykeen.py, where we know the model's formula
     metrics.json   {"theirs": {setting: flat metrics}, "ours": the same}
     ranks.npz      filtered ranks, each (2, test triples) for head and tail queries: theirs_optimistic,
-                   theirs_pessimistic, ours_optimistic, ours_pessimistic
+                   theirs_pessimistic, ours_optimistic, ours_pessimistic; and from float64 scores the ranks if every
+                   candidate within the rounding bound loses (least) or wins (most)
 
 Of models whose parameters are multiples of 1/4 it writes exact.npz: the same ranks by PyKEEN (NAME.theirs), by ours
 from vectors (NAME.vectors) and by ours from the model's own scores (NAME.asked), optimistic above pessimistic ones.
 """
 
+import copy
 import json
 import runpy
 from pathlib import Path
@@ -22,8 +24,6 @@ import torch
 from pykeen.datasets import Nations
 from pykeen.evaluation import MacroRankBasedEvaluator, RankBasedEvaluator
 from pykeen.pipeline import pipeline
-
-from tests.saved_ranks import filtered_ranks
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = {
@@ -42,6 +42,7 @@ MODELS = {
 ALL_SETTINGS = ("distmult", "complex_with_inverses", "tucker")
 EXACT = ("distmult", "complex", "transe", "transe_l2", "complex_with_inverses", "rescal", "cp", "simple")
 CHOSEN = {"restrict_entities_to": list(range(9)), "restrict_relations_to": list(range(0, 55, 2))}
+RELATIVE_BOUND = 1e-5  # of the largest score: sums of 12 float32 products round by less than 32 * 2^-24 of their terms
 DIMENSION = 12
 
 
@@ -101,8 +102,7 @@ def evaluate(model, nations, out: Path, all_settings: bool) -> None:
         f"theirs_{kind}": np.stack([np.concatenate(evaluator.ranks[side, kind]) for side in ("head", "tail")])
         for kind in ("optimistic", "pessimistic")
     }
-    ranks |= dict(zip(("ours_optimistic", "ours_pessimistic"), filtered_ranks(out / "output"), strict=True))
-    np.savez(out / "ranks.npz", **ranks)
+    np.savez(out / "ranks.npz", **ranks, **our_ranks(out / "output"), **bounds(model, nations))
 
 
 def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
@@ -128,5 +128,43 @@ def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
                 model, test, additional_filter_triples=known
             )
         assert (results.report.document["provenance"]["settings"]["comparator"] == "scorer") == (way == "asked")
-        found[way] = np.stack(filtered_ranks(out / way))
+        found[way] = np.stack(list(our_ranks(out / way).values()))
     return found
+
+
+def our_ranks(output: Path) -> dict[str, np.ndarray]:
+    """Return the filtered ranks of `save_ranks`."""
+    from pbgeval.notation import ENDS, Bucket
+    from tests.saved_ranks import read_ranks
+
+    columns = read_ranks(output, 0, Bucket(0, 0)).columns
+    optimistic = np.stack([1 + columns[side]["better"] - columns[side]["excluded_better"] for side in ENDS])
+    tied = np.stack([columns[side]["tied"] - columns[side]["excluded_tied"] for side in ENDS])
+    return {"ours_optimistic": optimistic, "ours_pessimistic": optimistic + tied}
+
+
+def bounds(model, nations) -> dict[str, np.ndarray]:
+    """Rank by float64 scores, with all candidates within the rounding bound behind and in front."""
+    precise = copy.deepcopy(model).double()
+    test = nations.testing.mapped_triples
+    splits = (nations.training, nations.validation, nations.testing)
+    known = {tuple(triple) for of_split in splits for triple in of_split.mapped_triples.tolist()}
+    found = {"least": [], "most": []}
+    for hidden, ask in ((0, precise.predict_h), (2, precise.predict_t)):
+        with torch.no_grad():
+            scores = ask(test[:, 1:] if hidden == 0 else test[:, :2]).numpy()
+        assert scores.dtype == np.float64
+        bound = RELATIVE_BOUND * np.abs(scores).max()
+        rows = {"least": [], "most": []}
+        for row, triple in enumerate(test.tolist()):
+            others = [
+                other
+                for other in range(nations.num_entities)
+                if other != triple[hidden] and (*triple[:hidden], other, *triple[hidden + 1 :]) not in known
+            ]
+            margins = scores[row, others] - scores[row, triple[hidden]]
+            rows["least"].append(1 + int((margins > bound).sum()))
+            rows["most"].append(1 + int((margins >= -bound).sum()))
+        for end, of_end in rows.items():
+            found[end].append(of_end)
+    return {end: np.array(of_end) for end, of_end in found.items()}
