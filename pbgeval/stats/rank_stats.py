@@ -159,20 +159,24 @@ def sum_groups(
     for name, values_Q in columns.items():
         table_GF[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
     # The columns of the rank types differ by the tied queries alone, of which there are few.
+    names, optimistic_GR = _rank_sums(layout, counts, RankType.OPTIMISTIC, starts_G, times_Q)
+    places = {of: [layout.index[f"{of.value}.{name}"] for name in names] for of in RankType}
+    for of_type in places.values():
+        table_GF[:, of_type] = optimistic_GR
     rows_T = (counts.tied_Q > 0).nonzero().squeeze(1)
+    if not rows_T.numel():
+        return table_GF
     tied, times_T = counts.select(rows_T), None if times_Q is None else times_Q[rows_T.numpy()]
     num_tied_G = _sums(counts.tied_Q > 0, starts_G)
     has_ties = np.flatnonzero(num_tied_G)  # groups
     starts_of_tied = (np.cumsum(num_tied_G) - num_tied_G)[has_ties]
-    names, untied_GR = _rank_sums(layout, counts, RankType.OPTIMISTIC, starts_G, times_Q)
-    untied_GR[has_ties] -= _rank_sums(layout, tied, RankType.OPTIMISTIC, starts_of_tied, times_T)[1]
     for name, below_T in _expected_below_optimistic(layout, tied).items():
         for part, limbs_T in _limbs(f"expected_below_optimistic.{name}", below_T).items():
             table_GF[has_ties, layout.index[part]] = _sums(limbs_T, starts_of_tied, times_T)
-    for rank_type in RankType:
-        places = [layout.index[f"{rank_type.value}.{name}"] for name in names]
-        table_GF[:, places] = untied_GR
-        table_GF[has_ties[:, None], places] += _rank_sums(layout, tied, rank_type, starts_of_tied, times_T)[1]
+    as_optimistic_GR = _rank_sums(layout, tied, RankType.OPTIMISTIC, starts_of_tied, times_T)[1]
+    for rank_type in (RankType.REALISTIC, RankType.PESSIMISTIC):
+        tied_GR = _rank_sums(layout, tied, rank_type, starts_of_tied, times_T)[1]
+        table_GF[has_ties[:, None], places[rank_type]] += tied_GR - as_optimistic_GR
     return table_GF
 
 
