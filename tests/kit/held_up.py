@@ -113,13 +113,13 @@ def steps_of_each_kind(kinds: list[str]) -> list[int]:
 def share_of(steps: list[int], share: str, candidates: str) -> list[int]:
     """Four of all, or a third: then as tests that may run beside each other.
 
-    Where the profile asks for a share, every other step of that: most steps are alike whatever the candidates are, so
+    Where the profile asks for a share, one step in three of that: most steps are alike whatever the candidates are, so
     other candidates have the others.
     """
     if share == "a few":
         return steps[:: len(steps) // 4]
     third = steps[int(share[0]) - 1 :: 3]
-    return third if every(1) == 1 else third[CANDIDATES.index(candidates) % 2 :: 2]
+    return third if every(1) == 1 else third[CANDIDATES.index(candidates) :: 3]
 
 
 SHARES = pytest.mark.parametrize("share", ["a few"] if is_quick() else ["1 of 3", "2 of 3", "3 of 3"])
