@@ -37,7 +37,9 @@ QUICK = 20
 
 
 def examples(number: int, *, quick: int | None = None) -> int:
-    """Return the share of a number of examples that the profile asks for, at least one.
+    """Return the share of a number of examples that the profile asks for.
+
+    Two at least: the first is the simplest that there is, often a graph without edges.
 
     Args:
         number: all examples.
@@ -45,7 +47,7 @@ def examples(number: int, *, quick: int | None = None) -> int:
     """
     if quick is not None and is_quick():
         return quick
-    return math.ceil(number * settings().max_examples / ALL)
+    return max(2, math.ceil(number * settings().max_examples / ALL))
 
 
 def every(number: int) -> int:

@@ -77,7 +77,8 @@ def protocols(draw: st.DrawFn, candidates: str | None, *, certified: bool = True
 def known_paths(graph: TinyGraph, max_paths: int = 2) -> st.SearchStrategy[list[dict[tuple[int, int], Any]]]:
     sizes = {entity_type: [len(table) for table in tables] for entity_type, tables in graph.embeddings.items()}
     path = st.fixed_dictionaries({bucket: edge_lists(bucket, graph.relations, sizes, 40) for bucket in graph.buckets})
-    return st.lists(path, max_size=max_paths)
+    # As many as there may be, or fewer: of one strategy of lists hypothesis draws the empty one most.
+    return st.one_of(st.lists(path, min_size=max_paths, max_size=max_paths), st.lists(path, max_size=max_paths))
 
 
 @st.composite
@@ -340,10 +341,10 @@ def assert_in_ranges(case: Case, found: tuple[int, int], *, filtered: bool) -> N
 # Laws
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("rules", ["raw", "filtered", "restricted", "by time"])
-@pytest.mark.parametrize("candidates", POLICIES)
-@settings(quick, max_examples=examples(12, quick=2))
+@pytest.mark.parametrize(
+    ("candidates", "rules"), crossed(POLICIES, ["filtered", "raw", "restricted", "by time"], quick=4)
+)
+@settings(quick, max_examples=examples(12, quick=3))
 @given(st.data())
 def test_where_float32_is_exact_every_count_and_figure_is_the_references(candidates, rules, data):
     """Of the operators of other systems too, and of a second path with the same edges backwards."""
@@ -370,7 +371,7 @@ def test_draws_by_degree_are_those_of_exact_weights(data):
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(("candidates", "comparator"), crossed(POLICIES, [*COMPARATORS, *OWN_COMPARATORS], quick=3))
-@settings(quick, max_examples=examples(8, quick=1))
+@settings(quick, max_examples=examples(8, quick=2))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):
     own = comparator in OWN_COMPARATORS or data.draw(st.booleans())

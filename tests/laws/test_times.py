@@ -58,7 +58,7 @@ def figures_of(report: Report, part: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("candidates", "comparator"), crossed(POLICIES, ["dot", "cos", "l2", "squared_l2", "l1"], quick=7)
 )
-@settings(quick, max_examples=examples(4, quick=1))
+@settings(quick, max_examples=examples(4, quick=2))
 @given(st.data())
 def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, comparator, data):
     """To the last bit, for every kernel: what leaves answers out of rounded scores reads what was counted."""
@@ -93,7 +93,7 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
 
 
 @pytest.mark.parametrize("candidates", ["all", slow("partition"), slow("sampled")])
-@settings(quick, max_examples=examples(10, quick=1))
+@settings(quick, max_examples=examples(10, quick=2))
 @given(st.data())
 def test_rows_by_time_are_the_references(candidates, data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=16, max_partitions=2))

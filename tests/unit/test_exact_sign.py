@@ -3,11 +3,12 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.scoring import certified
-from pbgeval.scoring.certified import exact_signs, root_signs
+from pbgeval.scoring.certified import CertifiedComparator, exact_signs
 from tests.certified_reference import Exact, compare
 
 exponents = st.sampled_from([-298, -150, -3, 0, 1, 60, 255])
@@ -40,9 +41,10 @@ def test_more_rows_than_are_taken_at_a_time(monkeypatch):
 @given(st.lists(st.tuples(*[st.integers(-6, 6)] * 3), min_size=1, max_size=3), st.integers(-8, 8), st.integers(-8, 8))
 def test_a_root_with_a_bias_is_compared_exactly(columns, added, true_added):
     """Against squares of integers, where roots are integers too: distances 3-4-5 and their like."""
-    query, candidate, true = (np.array(rows, np.float64)[None] for rows in zip(*columns, strict=True))
-    squares = [Fraction(float(((query - x) ** 2).sum())) for x in (candidate, true)]
+    query, candidate, true = zip(*columns, strict=True)
+    squares = [Fraction(sum((q - x) ** 2 for q, x in zip(query, of, strict=True))) for of in (candidate, true)]
+    prepared = [*query, 1, 0], [*candidate, added], [*true, true_added]
 
-    found = root_signs(query, candidate, np.array([float(added)]), true, np.array([float(true_added)]))
+    found = CertifiedComparator("l2", bias=True).signs(*(torch.tensor([row]).float() for row in prepared))
 
     assert [compare(*map(Exact, (Fraction(added), Fraction(true_added)), squares))] == found.tolist()
