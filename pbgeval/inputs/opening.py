@@ -206,7 +206,7 @@ def _of_model(config: EvalConfig, model: Model) -> _Opened:
     tables: Mapping[str, Table] = (
         model.tables_of(types)
         if isinstance(model, EmbeddingModel)
-        else dict.fromkeys(types, NumberRows(0, model.num_entities))
+        else dict.fromkeys(types, NumberRows(model.num_entities, dimension=1))
     )
     return (
         0,

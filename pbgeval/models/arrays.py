@@ -263,7 +263,7 @@ def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -
     if "unit_norm" not in options:
         return tables
     return {
-        name: ShardedRows((Shard(0, 0, table),), table.num_rows, table.dimension, unit_norm=options["unit_norm"])
+        name: ShardedRows(table.num_rows, table.dimension, (Shard(0, 0, table),), unit_norm=options["unit_norm"])
         for name, table in tables.items()
     }
 

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
+from pbgeval.storage.row_range import RowRange
 from pbgeval.storage.text import check_regular, fingerprint, listed, one_line, unreadable
 
 MAX_GROUP_BYTES = 512 << 20  # of the vectors of a group of rows, and of all that it holds
@@ -35,21 +36,12 @@ _BOOLS, _INTEGERS, _BINARY, _STRUCT = (1, 2), (4, 5, 6), 8, 12  # types of Thrif
 
 
 @frozen
-class ParquetRows:
+class ParquetRows(RowRange):
     """Rows of some files, one file after the other."""
 
     paths: tuple[Path, ...]
     columns: tuple[str, ...]  # one of lists, or one per dimension
     groups: tuple[tuple[int, int, int], ...]  # first row, file, number within the file; of each group with rows
-    num_rows: int
-    dimension: int
-    first: int = 0
-
-    def part(self, start: int, stop: int) -> ParquetRows:
-        return evolve(self, first=self.first + start, num_rows=stop - start)
-
-    def load(self) -> Tensor:
-        return self.read_rows(0, self.num_rows)
 
     def read_rows(self, start: int, stop: int) -> Tensor:
         """Return a copy of rows start to stop (exclusive), float32.
@@ -145,7 +137,7 @@ def parquet_rows(paths: Sequence[Path], column: str | None = None) -> ParquetRow
                     num_rows += group.num_rows
     if not num_rows or not dimension:
         raise StorageError(f"{paths[0]}: there are no vectors in this file; write it again")
-    return ParquetRows(tuple(paths), columns, tuple(groups), num_rows, dimension)
+    return ParquetRows(num_rows, dimension, tuple(paths), columns, tuple(groups))
 
 
 def parquet_column(paths: Sequence[Path], *columns: str) -> Iterator[Any]:
