@@ -54,16 +54,13 @@ class Inputs:
     num_relations: int  # as the ids in edge files have them
     buckets: tuple[dict[Bucket, EdgeSource], ...]  # of each edge path; empty buckets are absent
     embeddings: Mapping[tuple[str, int], PartitionRows] = field(repr=False)  # by entity type and partition
+    # Of all entities that relations may touch; of rows of features for featurized types.
+    numbering: EntityNumbering = field(repr=False)
     known: Mapping[str, dict[Bucket, EdgeSource]] = field(factory=dict)  # of each of filter_paths and train_paths
     model: Model | None = field(default=None, repr=False)  # in place of a checkpoint
     restrictions: Restrictions = field(factory=Restrictions, repr=False)
     candidate_files: tuple[dict[Bucket, CandidateFile], ...] = ()  # of each edge path, where candidates are given
     types: TypeQueries | None = field(default=None, repr=False)  # None: no types are evaluated
-
-    @property
-    def numbering(self) -> EntityNumbering:
-        """The numbers of all entities that relations may touch; rows of features for featurized types."""
-        return EntityNumbering.from_sizes({key: file.num_rows for key, file in self.embeddings.items()})
 
     @property
     def training_buckets(self) -> list[dict[Bucket, EdgeSource]]:
@@ -185,10 +182,20 @@ def open_inputs(
     if faults or opened is None:
         raise StorageError(*faults)
     version, num_relations, embeddings = opened
-    inputs = Inputs(config, version, num_relations, buckets, embeddings, known, model)
-    restrictions = read_restrictions(config, inputs.numbering, inputs.num_relations)
-    types = read_type_queries(config, inputs.numbering, inputs.num_relations)
-    return evolve(inputs, restrictions=restrictions, candidate_files=given or (), types=types)
+    numbering = EntityNumbering.from_sizes({key: rows.num_rows for key, rows in embeddings.items()})
+    return Inputs(
+        config,
+        version,
+        num_relations,
+        buckets,
+        embeddings,
+        numbering,
+        known,
+        model,
+        restrictions=read_restrictions(config, numbering, num_relations),
+        candidate_files=given or (),
+        types=read_type_queries(config, numbering, num_relations),
+    )
 
 
 # Headers of a model: version, number of relations, embeddings by entity type and partition.

@@ -28,11 +28,10 @@ class PartitionHolder:
     holding: PartitionCache
     reads_ahead: bool = True  # else there is memory for no more than the room
     num_loads: int = field(default=0, init=False)
-    _tables: dict[Partition, EntityTable] = field(factory=dict, init=False)
+    _tables: dict[Partition, Future[EntityTable]] = field(factory=dict, init=False)  # held, and what is read ahead
     _reader: ThreadPoolExecutor = field(
         factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="read-ahead"), init=False
     )
-    _coming: Future[EntityTable] | None = field(default=None, init=False)
 
     def close(self) -> None:
         """Wait for what is read; nothing more is."""
@@ -45,19 +44,15 @@ class PartitionHolder:
             DataError: a partition holds what cannot be ranked.
             StorageError: a file has become unreadable.
         """
-        waiting = self.holding.ahead
         missing = self.holding.enter(index)
-        for partition in set(self._tables) - self.holding.held:
+        for partition in self._tables.keys() - self.holding.held - {self.holding.ahead}:
             del self._tables[partition]
-        if self.holding.ahead is None and self._coming is not None:
-            if waiting in self.holding.held:
-                self._tables[waiting] = self._coming.result()
-            self._coming = None
         self.num_loads += len(missing)
-        for partition in missing:
-            self._tables[partition] = self._load(partition)
+        for partition in missing:  # here, beside what is read ahead
+            loaded = self._tables[partition] = Future()
+            loaded.set_result(self._load(partition))
         return {
-            (entity_type, side): self._tables[entity_type, number]
+            (entity_type, side): self._tables[entity_type, number].result()
             for side in ENDS
             for entity_type, number in self.inputs.partitions_at(side, bucket)
         }
@@ -67,7 +62,7 @@ class PartitionHolder:
         partition = self.holding.read_ahead() if self.reads_ahead else None
         if partition is not None:
             self.num_loads += 1
-            self._coming = self._reader.submit(self._load, partition)
+            self._tables[partition] = self._reader.submit(self._load, partition)
 
     def _load(self, partition: Partition) -> EntityTable:
         entity_type, number = cast("tuple[str, int]", partition)

@@ -30,7 +30,7 @@ from torch.nn.functional import normalize
 from pbgeval.errors import StorageError
 from pbgeval.storage.hdf5 import open_hdf5
 from pbgeval.storage.parquet import ParquetRows
-from pbgeval.storage.row_range import RowRange
+from pbgeval.storage.row_slice import RowSlice
 from pbgeval.storage.text import check_regular, fingerprint, one_line, unreadable
 
 # What numpy raises of a damaged header, which it parses as Python; OverflowError: of a shape of many digits.
@@ -131,7 +131,7 @@ class TensorRows:
 
 
 @frozen
-class NumberRows(RowRange):
+class NumberRows(RowSlice):
     """Consecutive numbers, as float64 (num_rows, 1): exact up to 2^53."""
 
     def read_rows(self, start: int, stop: int) -> Tensor:
@@ -151,7 +151,7 @@ class Shard:
 
 
 @frozen
-class ShardedRows(RowRange):
+class ShardedRows(RowSlice):
     """Rows whose parts lie in several places; `sharded` makes them of shards that it has checked."""
 
     shards: tuple[Shard, ...]

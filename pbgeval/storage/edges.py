@@ -50,7 +50,7 @@ class PlainColumns:
         columns = [
             (dataset.dtype, dataset.rows_per_chunk or dataset.num_rows, offsets)
             for dataset in datasets
-            if dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows
+            if dataset.file is file and dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows
             if (offsets := dataset.piece_offsets()) is not None
         ]
         if file.stat is None or len(columns) < len(datasets):

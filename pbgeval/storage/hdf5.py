@@ -100,7 +100,6 @@ class Hdf5File:
                 num_filters=int(item.id.get_create_plist().get_nfilters()),
                 compression=item.compression,
                 offset=item.id.get_offset() if is_one_piece else None,
-                is_here=file is self,
                 dataset=item,
             )
         dataset.check()
@@ -209,7 +208,6 @@ class Hdf5Dataset:
     num_filters: int  # that rows pass when they are read, compression for instance
     compression: str | None
     offset: int | None  # byte at which all rows lie as they are; None if not in one piece, or not in the file asked
-    is_here: bool  # in the file that was asked, not in one that it links to
     _dataset: h5py.Dataset
 
     @property
@@ -235,7 +233,7 @@ class Hdf5Dataset:
         if self.rows_per_chunk is None:
             return None if self.offset is None else (self.offset,)
         num_pieces = -(-self.num_rows // self.rows_per_chunk)
-        if not self.is_here or num_pieces > _MAX_PIECES or self.num_filters:
+        if num_pieces > _MAX_PIECES or self.num_filters:
             return None
         with self._faults():
             pieces = [self._dataset.id.get_chunk_info(number) for number in range(num_pieces)]

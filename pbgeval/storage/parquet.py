@@ -22,7 +22,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.row_range import RowRange
+from pbgeval.storage.row_slice import RowSlice
 from pbgeval.storage.text import check_regular, fingerprint, listed, one_line, unreadable
 
 MAX_GROUP_BYTES = 512 << 20  # of the vectors of a group of rows, and of all that it holds
@@ -36,7 +36,7 @@ _BOOLS, _INTEGERS, _BINARY, _STRUCT = (1, 2), (4, 5, 6), 8, 12  # types of Thrif
 
 
 @frozen
-class ParquetRows(RowRange):
+class ParquetRows(RowSlice):
     """Rows of some files, one file after the other."""
 
     paths: tuple[Path, ...]

@@ -66,13 +66,12 @@ class RowFile:
         Raises:
             StorageError: the file is gone, damaged, or no longer what it was.
         """
-        layouts = ((name, self.layouts[name]) for name in names)
-        rows = {name: np.empty((stop - start, *(of.row_shape or ())), of.dtype) for name, of in layouts}
-        wanted = {name: values for name, values in rows.items() if values.size}
-        if wanted:
-            with open_hdf5(self.path) as file:
-                for name, values in wanted.items():
-                    file.require(name).read_into(values, start)
+        rows = {}
+        with open_hdf5(self.path) as file:
+            for name in names:
+                layout = self.layouts[name]
+                rows[name] = np.empty((stop - start, *(layout.row_shape or ())), layout.dtype)
+                file.require(name).read_into(rows[name], start)
         return rows
 
     def _runs(self, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> list[tuple[int, int, int]]:

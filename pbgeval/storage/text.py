@@ -81,9 +81,8 @@ def read_small_text(path: Path) -> str | None:
     Raises:
         StorageError: it exists but cannot be read as UTF-8 text.
     """
-    what = "cannot read this text file"
     with (
-        unreadable(path, what, "; check the path", (OSError, UnicodeDecodeError)),
+        unreadable(path, "cannot read this text file", "; check the path", (OSError, UnicodeDecodeError)),
         suppress(FileNotFoundError, NotADirectoryError),
     ):
         return read_text(path)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @frozen
-class RowRange(ABC):
+class RowSlice(ABC):
     """Rows that `read_rows` reads from wherever they lie."""
 
     num_rows: int
