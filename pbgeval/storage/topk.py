@@ -62,10 +62,10 @@ def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary)
 
 def _pieces(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary) -> Iterator[str]:
     yield "\t".join(TABLE_COLUMNS) + "\n"
-    (k,) = topk.rows.layouts[f"{topk.sides[0].label}/entity"].row_shape or (1,)
+    (k,) = topk.layouts[f"{topk.sides[0].label}/entity"].row_shape or (1,)
     rows_at_a_time = max(1, _CELLS_AT_A_TIME // (k * len(topk.sides)))
-    for start in range(0, topk.num_edges, rows_at_a_time):
-        yield "".join(_lines(topk, edges, vocabulary, start, min(start + rows_at_a_time, topk.num_edges)))
+    for start in range(0, topk.num_rows, rows_at_a_time):
+        yield "".join(_lines(topk, edges, vocabulary, start, min(start + rows_at_a_time, topk.num_rows)))
 
 
 def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: int, stop: int) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: in
         side: _ends(side, side.pick(block.lhs, block.rhs).numpy(), rel_E, edges.bucket, vocabulary) for side in ENDS
     }
     labels = {side: _labels(vocabulary, *ends[side]) for side in ENDS}
-    best = {side: topk.read(side, start, stop) for side in topk.sides}
+    best = {side: topk.read_side(side, start, stop) for side in topk.sides}
     candidates = {side: _candidate_labels(vocabulary, ends[side][0], best[side]) for side in topk.sides}
     for index, rel in enumerate(rel_E.tolist()):
         edge = f"{labels[Side.LHS][index]}\t{_escape(vocabulary.relations[rel])}\t{labels[Side.RHS][index]}"
