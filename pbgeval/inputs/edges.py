@@ -114,10 +114,6 @@ class EvaluatedRows:
     sample: Mapping[tuple[int, Bucket], RowsOfBucket] | None = None  # by edge path and bucket; None: all
 
     @property
-    def keeps_all(self) -> bool:
-        return self.sample is None and not self.restrictions.drops_edges
-
-    @property
     def num_sampled(self) -> int:
         """How many edges the sample has in this round; 0 without one."""
         return sum(len(rows.row_E) for rows in (self.sample or {}).values())

@@ -224,13 +224,10 @@ def _pyg_options(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> di
             raise StorageError(f"{path}: {fault}; check model")
     norms = {"transe": {"unit_norm": options.get("norm", 1)}, "rotate": {"norm": 2}}
     tables = {
-        key: [f"#{name}", *([f"#{name}_im"] if _holds(tensors, f"{name}_im.weight") else [])]
-        for key, name in (("entities", "node_emb"), ("relations", "rel_emb"))
+        key: [f"#{name}.weight" for name in (real, f"{real}_im") if name == real or _holds(tensors, f"{name}.weight")]
+        for key, real in (("entities", "node_emb"), ("relations", "rel_emb"))
     }
-    return {
-        **{key: [f"{name}.weight" for name in names] for key, names in tables.items()},
-        **norms.get(str(kind), {}),
-    }
+    return {**tables, **norms.get(str(kind), {})}
 
 
 def _holds(tensors: Tensors, name: str) -> bool:

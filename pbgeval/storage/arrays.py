@@ -55,8 +55,8 @@ class MappedRows:
     dimension: int = field(default=Factory(lambda self: self.columns, takes_self=True))  # columns of what is read
 
     def part(self, start: int, stop: int) -> MappedRows:
-        row_bytes = self.columns * np.dtype(self.dtype).itemsize
-        return evolve(self, offset=self.offset + start * row_bytes, num_rows=stop - start)
+        begin = self.offset + start * self.columns * np.dtype(self.dtype).itemsize
+        return evolve(self, offset=begin, num_rows=stop - start)
 
     def load(self) -> Tensor:
         """Return all rows, mapped where they lie as torch wants them.

@@ -183,8 +183,12 @@ def _missing(path: Path, names: Sequence[str], entity_type: str, partition: int,
     """Return the error for a missing file; it says what the folder holds instead."""
     pattern = re.compile(rf"embeddings_{re.escape(entity_type)}_{partition}\.v([0-9]+)\.h5")
     versions = [str(version) for version in sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)]
+    if versions:
+        return MismatchError(
+            f"{path}: no such file; the folder has version {listed(versions)} of it, but the checkpoint is version"
+            f" {version}; check checkpoint_version.txt"
+        )
     found = listed([name for name in names if name.startswith("embeddings_")] or ["no embeddings"], 3)
-    of_version = f"the folder has version {listed(versions)} of it, but the checkpoint is version {version};"
-    none = f"the checkpoint has {found}; check the names and num_partitions of entities"
-    fault = f"{of_version} check checkpoint_version.txt" if versions else none
-    return MismatchError(f"{path}: no such file; {fault}")
+    return MismatchError(
+        f"{path}: no such file; the checkpoint has {found}; check the names and num_partitions of entities"
+    )

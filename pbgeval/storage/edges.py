@@ -41,8 +41,7 @@ class PlainColumns:
     """The positions of a file's columns, and its size and time to detect changes."""
 
     columns: tuple[tuple[np.dtype, int, tuple[int, ...]], ...]  # numbers, rows per piece, byte of each piece
-    size: int  # of the file, bytes
-    changed_ns: int
+    state: tuple[int, int]  # of the file: its bytes, and when it was written
 
     @classmethod
     def from_datasets(cls, file: Hdf5File, datasets: Sequence[Hdf5Dataset]) -> PlainColumns | None:
@@ -55,14 +54,14 @@ class PlainColumns:
         ]
         if file.stat is None or len(columns) < len(datasets):
             return None
-        return cls(tuple(columns), file.stat.st_size, file.stat.st_mtime_ns)
+        return cls(tuple(columns), (file.stat.st_size, file.stat.st_mtime_ns))
 
     def read(self, path: Path, start: int, stop: int) -> list[Tensor] | None:
         """Return rows start to stop of each column, int64; None where HDF5 has to be asked what is wrong."""
         try:
             with path.open("rb", buffering=0) as file:
                 stat = os.fstat(file.fileno())
-                if (stat.st_size, stat.st_mtime_ns) != (self.size, self.changed_ns):
+                if (stat.st_size, stat.st_mtime_ns) != self.state:
                     return None
                 return [_read_plain(file, *column, start, stop) for column in self.columns]
         except (OSError, EOFError):  # HDF5 meets it, too, and reports it
@@ -192,10 +191,10 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool
     folder = read_object_folder(edge_path)
     try:
         names = sorted(os.listdir(edge_path) if folder is None else folder.objects)
+    except FileNotFoundError as error:
+        raise StorageError(f"{edge_path}: no such folder; check edge_paths") from error
     except OSError as error:
-        unreadable = f"cannot read the folder: {one_line(error)}"
-        fault = "no such folder; check edge_paths" if isinstance(error, FileNotFoundError) else unreadable
-        raise StorageError(f"{edge_path}: {fault}") from error
+        raise StorageError(f"{edge_path}: cannot read the folder: {one_line(error)}") from error
     found = sorted(bucket for name in names if (bucket := bucket_of_name(name)) is not None)
     beyond = [bucket_path(edge_path, of).name for of in found if of.lhs >= num_lhs or of.rhs >= num_rhs]
     expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
@@ -373,8 +372,8 @@ class ArrayEdges:
         """
         array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
         _check_size(str(self.path), start, array_E3[start:stop])
-        columns = map(np.ascontiguousarray, array_E3[start:stop].astype(np.int64).T)
-        return _checked_block(self.path, start, [*map(torch.from_numpy, columns)])
+        columns = [torch.from_numpy(np.ascontiguousarray(of)) for of in array_E3[start:stop].astype(np.int64).T]
+        return _checked_block(self.path, start, columns)
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the edges do."""
@@ -420,8 +419,7 @@ class Edges:
                 array_E3 = edges.detach().cpu().numpy() if isinstance(edges, Tensor) else np.asarray(edges)
                 if not array_E3.size:
                     array_E3 = np.empty((0, 4), np.int64)
-                has_time = _check_array(array_E3, name)
-                named[key][name] = ArrayEdges(Path(name), len(array_E3), array_E3, has_time)
+                named[key][name] = ArrayEdges(Path(name), len(array_E3), array_E3, _check_array(array_E3, name))
         return named
 
 

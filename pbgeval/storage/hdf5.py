@@ -69,11 +69,10 @@ class Hdf5File:
             StorageError: with the version expected and what was found.
         """
         found = self.attribute("format_version")
-        expected = f"{self.path}: attribute format_version: expected {FORMAT_VERSION}"
-        is_ours = isinstance(found, int | np.integer) and int(found) == FORMAT_VERSION
-        none = f"{expected}, found none; if PyTorch-BigGraph did not write the file, set the attribute"
-        other = f"{expected}, found {one_line(found)}; write the file again in that format"
-        raise_first(StorageError, (found is None, none), (not is_ours, other))
+        if not isinstance(found, int | np.integer) or int(found) != FORMAT_VERSION:
+            none = "found none; if PyTorch-BigGraph did not write the file, set the attribute"
+            fault = none if found is None else f"found {one_line(found)}; write the file again in that format"
+            raise StorageError(f"{self.path}: attribute format_version: expected {FORMAT_VERSION}, {fault}")
 
     def names(self) -> list[str]:
         """Return the names in the root group."""

@@ -46,24 +46,25 @@ class ModelParameters:
     path: Path
     operators: dict[tuple[int, Side], dict[str, Tensor]]  # by relation and the side that the operator acts on
     global_embeddings: dict[str, Tensor]  # (D) by entity type
+    is_there: bool  # the file; else nothing is in it
 
 
-def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameters | None:
-    """Read the model file of a checkpoint, None if it is missing.
+def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameters:
+    """Read the model file of a checkpoint, which may be missing.
 
     Raises:
         StorageError: it cannot be read, or holds a dataset that is no known parameter.
         DataError: a parameter is NaN or infinite.
     """
     path = model_path(checkpoint_path, version)
-    if not path.exists():
-        return None
+    parameters = ModelParameters(path, {}, {}, path.exists())
+    if not parameters.is_there:
+        return parameters
     with open_hdf5(path) as file:
         file.check_format_version()
         datasets = file.datasets("model")
         if datasets is None:
             raise StorageError(f"{path}: expected a group model, found {listed(file.names())}; check the path")
-        parameters = ModelParameters(path=path, operators={}, global_embeddings={})
         not_finite = Faults()
         for name, dataset in datasets.items():
             if dataset.dtype.kind != "f" or dataset.shape is None:
@@ -88,23 +89,20 @@ def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameter
 
 
 def operator_parameters(
-    model: ModelParameters | None,
+    model: ModelParameters,
     relation_index: int,
     side: Side,
     operator_name: str,
     expected: Mapping[str, tuple[int, ...]],
-    *,
-    expected_path: Path | None = None,
 ) -> dict[str, Tensor]:
     """Return the parameters of one operator: exactly those expected, in the shapes expected.
 
     Args:
-        model: the model file's parameters, None if there is no such file.
+        model: the model file's parameters.
         relation_index: index of the relation, 0 for dynamic relations.
         side: the side that the operator acts on.
         operator_name: as in the config; for messages.
         expected: shapes by name; empty for operators without parameters.
-        expected_path: where the model file should have been; for the message when there is none.
 
     Raises:
         StorageError: there is no such file.
@@ -112,14 +110,11 @@ def operator_parameters(
             have.
     """
     operator = f"operator {operator_name} of relations[{relation_index}]"
-    if model is None and expected:
+    if expected and not model.is_there:
         raise StorageError(
-            f"{expected_path or 'model.v<version>.h5 of the checkpoint'}: no such file; {operator} needs its"
-            " parameters; check checkpoint_version.txt, or copy it from "
-            "where the checkpoint was trained"
+            f"{model.path}: no such file; {operator} needs its parameters; check checkpoint_version.txt, or copy it"
+            " from where the checkpoint was trained"
         )
-    if model is None:
-        return {}
     found = model.operators.get((relation_index, side), {})
     shapes = {name: tuple(parameter.shape) for name, parameter in found.items()}
     if shapes != {**expected}:
@@ -135,14 +130,14 @@ def _written(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return " and ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "no parameters"
 
 
-def global_embedding(model: ModelParameters | None, entity_type: str, dimension: int) -> Tensor | None:
+def global_embedding(model: ModelParameters, entity_type: str, dimension: int) -> Tensor | None:
     """Return the global embedding of an entity type, None where there is none.
 
     Raises:
         MismatchError: its shape is not (dimension,).
     """
-    found = None if model is None else model.global_embeddings.get(entity_type)
-    if model is not None and found is not None and tuple(found.shape) != (dimension,):
+    found = model.global_embeddings.get(entity_type)
+    if found is not None and tuple(found.shape) != (dimension,):
         raise MismatchError(
             f"{model.path}: the global embedding of type {one_line(entity_type)} has shape {tuple(found.shape)}, but"
             f" the config says {(dimension,)}; check dimension"

@@ -29,11 +29,6 @@ class Vocabulary:
     types: Sequence[tuple[str, str]]  # (lhs, rhs) of each relation; a single pair holds for all
     num_partitions: Mapping[str, int]  # of each type
 
-    def types_of(self, side: Side, rel_E: np.ndarray) -> list[str]:
-        """Return the type of each edge's entity on a side."""
-        of_relation = [side.pick(*pair) for pair in self.types]
-        return of_relation * len(rel_E) if len(of_relation) == 1 else [of_relation[rel] for rel in rel_E.tolist()]
-
 
 def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary) -> Path:
     """Write a file's content as a table for people, beside it: `topk_<l>_<r>.tsv`.
@@ -95,7 +90,8 @@ def _ends(
     side: Side, ids_E: np.ndarray, rel_E: np.ndarray, bucket: Bucket, vocabulary: Vocabulary
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return type, partition and row of each edge's entity on a side."""
-    types = vocabulary.types_of(side, rel_E)
+    of_relation = [side.pick(*pair) for pair in vocabulary.types]
+    types = of_relation * len(rel_E) if len(of_relation) == 1 else [of_relation[rel] for rel in rel_E.tolist()]
     partitions = [bucket.partition_of(side, vocabulary.num_partitions[name]) for name in types]
     return types, np.array(partitions, np.int64), ids_E
 

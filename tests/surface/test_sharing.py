@@ -145,7 +145,9 @@ def test_ranks_of_edges_that_are_not_there_are_found(case: TinyCase, result: Pat
     longer = create_query_file(folder, "ranks", index, bucket, earlier.num_rows + 1, earlier.sides, earlier.digest)
     for side in earlier.sides:
         columns = earlier.read_side(side, 0, earlier.num_rows)
-        longer.write_side(side, 0, {name: np.append(values, name == "num_candidates") for name, values in columns.items()})
+        longer.write_side(
+            side, 0, {name: np.append(values, name == "num_candidates") for name, values in columns.items()}
+        )
 
     expected = f"has {earlier.num_rows + 1} rows, and its bucket {earlier.num_rows} edges"
     assert expected in verify(case, folder).refusal

@@ -162,7 +162,10 @@ def test_a_full_disk_is_found_and_leaves_no_half_made_file(tmp_path: Path, monke
     for name in ("write", "write_at"):
         monkeypatch.setattr(System, name, lambda *_: full_disk())
 
-    for act in (lambda: file.write_side(Side.LHS, 0, columns_of(np.arange(10), Side.LHS)), lambda: create(tmp_path / "new")):
+    for act in (
+        lambda: file.write_side(Side.LHS, 0, columns_of(np.arange(10), Side.LHS)),
+        lambda: create(tmp_path / "new"),
+    ):
         assert "ranks_1_20.h5: cannot write this file: No space left" in fault_of(act, OutputError)
     assert os.listdir(tmp_path / "new" / "ranks" / "2") == []
 
