@@ -111,8 +111,10 @@ def best_walk(buckets: Iterable[Bucket], needs: Needs, room: int = 0, width: int
     existing = sorted(buckets)
     width = max(room - 1, 1) if width is None else width
     needs_of = {bucket: needs(bucket) for bucket in existing}
-    walks = [_triangle(existing, width), _rows(existing, width)]
-    return min(walks, key=lambda walk: num_loads([needs_of[bucket] for step in walk for bucket in step], room))
+    return min(
+        (_triangle(existing, width), _rows(existing, width)),
+        key=lambda walk: num_loads([needs_of[bucket] for step in walk for bucket in step], room),
+    )
 
 
 def _triangle(buckets: list[Bucket], width: int) -> list[Step]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from os import PathLike
 from pathlib import Path
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from pbgeval.inputs.model import difference_from_training, read_relations, relat
 from pbgeval.inputs.names import Restrictions, TypeQueries, read_restrictions, read_type_queries
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.models.opening import open_model
-from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side
+from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, T
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, name_of, scores_relations
 from pbgeval.storage.arrays import NumberRows, Table
@@ -39,10 +39,7 @@ from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_co
 from pbgeval.storage.text import is_url
 
 P = ParamSpec("P")
-T = TypeVar("T")
 Model: TypeAlias = EmbeddingModel | Scorer
-MAX_MISMATCHES = 1  # of config and checkpoint without a heading
-WHOLE_GRAPH = Bucket(1, 1)  # the grid of a graph in one partition
 
 
 @frozen
@@ -261,7 +258,7 @@ def _of_checkpoint(config: EvalConfig, faults: Faults) -> _Opened | None:
 def _disagreement(config: EvalConfig, mismatches: Sequence[Sequence[str]]) -> list[str]:
     """Return what does not fit; of many lines one per entity type and one for the relations, below a heading."""
     lines = [line for group in mismatches for line in group]
-    if len(lines) <= MAX_MISMATCHES:
+    if len(lines) <= 1:
         return lines
     folder = config.checkpoint_path
     grouped = [
@@ -303,7 +300,7 @@ def _open_edges(
             f"{path}: this file has edges by name, which do not work with a model or edges in memory; convert it "
             "with kgeval-dist import-graph",
         ),
-        (extent != WHOLE_GRAPH, partitioned),
+        (extent != (1, 1), partitioned),
     )
     edges = edges_of_file(Path(path)) if given is None else given
     is_empty = given is None and path in config.edge_paths and not edges.num_edges  # as for files of edges by name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar, cast
+from typing import cast
 
 import torch
 from attrs import define, field, frozen
@@ -13,7 +13,7 @@ from torch import Tensor
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.dispatch import Partition, PartitionCache
 from pbgeval.inputs.opening import Inputs
-from pbgeval.notation import ENDS, Bucket
+from pbgeval.notation import ENDS, Bucket, T
 from pbgeval.ranking.settings import Tables
 from pbgeval.scoring.entities import EntityTable
 
@@ -233,8 +233,6 @@ def _megabytes(num_bytes: int) -> int:
 
 
 # Ranges of rows, one after the other -> their tensors; on a GPU, the next is read and copied while one is computed.
-
-T = TypeVar("T")
 
 
 def rows_ahead(parts: Sequence[T], read: Callable[[T], Tensor], device: torch.device) -> Iterator[Tensor]:

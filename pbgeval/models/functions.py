@@ -11,17 +11,15 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import EvalError, ScorerError, raise_first
-from pbgeval.notation import Side
+from pbgeval.notation import Side, T
 from pbgeval.storage.text import one_line
-
-T = TypeVar("T")
 
 CELLS_PER_CALL = 1 << 17  # scores asked for at a time: a function of vectors makes an array of so many times D numbers
 ROWS_PER_BATCH = 128

@@ -79,13 +79,13 @@ def pykeen_scorer(
         ScorerError: it is none of PyKEEN's models; says what it lacks. No batch size.
     """
     advice = "; pass its .model" if hasattr(model, "model") else ""
-    expected = f"a trained model of PyKEEN, with {', '.join(_NEEDED)}"
     raise_first(
         ScorerError,
         *(
             (
                 not hasattr(model, name),
-                f"model: expected {expected}, got {type(model).__name__} without {name}{advice}",
+                f"model: expected a trained model of PyKEEN, with {', '.join(_NEEDED)}, got {type(model).__name__} "
+                f"without {name}{advice}",
             )
             for name in _NEEDED
         ),

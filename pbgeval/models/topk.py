@@ -20,10 +20,8 @@ from pbgeval.errors import DataError, StorageError
 from pbgeval.metrics.given import ListedRanks
 from pbgeval.models.topk_lines import RankedEdges, ranked_edges
 from pbgeval.models.triple_lines import triple_columns
-from pbgeval.notation import ENDS, Side, distinct, sort_distinct
+from pbgeval.notation import ENDS, Integers, Side, distinct, sort_distinct
 from pbgeval.storage.text import rows
-
-Integers = NDArray[np.int64]
 
 _COUNTS = (
     *("num_missing", "num_not_evaluated", "num_absent", "num_empty"),

@@ -55,7 +55,8 @@ def _triples(path: Path, first: int, lines: list[str]) -> tuple[list[Triple], St
         columns = line.split("\t")
         words = line.split() if len(columns) == 1 else columns[:3]
         if len(words) != 3 or not all(words):
-            expected = "head, relation and tail, with tabs between"
-            return triples, StorageError(f"{path}:{number}: expected {expected}, found {line[:100]!r}")
+            return triples, StorageError(
+                f"{path}:{number}: expected head, relation and tail, with tabs between, found {line[:100]!r}"
+            )
         triples.append((words[0], words[1], words[2]))
     return triples, None

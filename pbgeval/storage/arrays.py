@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.hdf5 import open_hdf5
+from pbgeval.storage.hdf5 import ALIGNMENT_BYTES, open_hdf5
 from pbgeval.storage.parquet import ParquetRows
 from pbgeval.storage.row_slice import RowSlice
 from pbgeval.storage.text import check_regular, fingerprint, one_line, unreadable
@@ -40,7 +40,6 @@ _DAMAGED = (
 )
 
 BFLOAT16 = "<u2"  # numpy has no such type: the upper halves of float32
-ALIGNMENT_BYTES = 64  # as torch's own allocator places data: kernels may round otherwise on data that starts elsewhere
 
 
 @frozen

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from pbgeval.errors import MismatchError, StorageError, raise_first
-from pbgeval.storage.arrays import ALIGNMENT_BYTES, MappedRows, NumberRows, Table, TensorRows
-from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
+from pbgeval.storage.arrays import MappedRows, NumberRows, Table, TensorRows
+from pbgeval.storage.hdf5 import ALIGNMENT_BYTES, Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import listed, one_line, read_small_text
 

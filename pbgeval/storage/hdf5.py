@@ -35,14 +35,13 @@ _MAX_PIECES = 1024  # of a column: beyond, noting where they lie takes longer th
 # Deflate packs at most 1,032 bytes into one. Small datasets may claim any size.
 _MAX_PACKED = 1100
 _SMALL_BYTES = 1 << 24
-_ALIGNMENT_BYTES = 64  # of data that torch maps
+ALIGNMENT_BYTES = 64  # as torch's own allocator places data: kernels may round otherwise on data that starts elsewhere
 _FILL_BYTES = 1 << 20
 _NOT_READ: dict[type[Exception], str] = {
     FileNotFoundError: "expected an HDF5 file, found no such file; check the path",
     IsADirectoryError: "expected an HDF5 file, found a directory; check the path",
     PermissionError: "expected a file that can be read, found no permission to read it; change its permissions",
 }
-_NOT_OPENED = "expected an HDF5 file that can be opened, found: {}; check the path, copy it or write it again"
 # What h5py raises about files; SystemError: of names that are no UTF-8, while it lists them.
 _ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError, SystemError)
 
@@ -187,8 +186,7 @@ class Hdf5File:
 
     def check_inside(self, path: Path, what: str) -> None:
         """Refuse another file that is not in the folder of this one, unless the user says so."""
-        may_leave = os.environ.get(FOLLOW_VARIABLE) == "1"
-        if not may_leave and not path.resolve().is_relative_to(self.path.parent.resolve()):
+        if os.environ.get(FOLLOW_VARIABLE) != "1" and not path.resolve().is_relative_to(self.path.parent.resolve()):
             raise StorageError(
                 f"{self.path}: {what}: a link to {one_line(path)}, outside the folder of the file;"
                 f" set {FOLLOW_VARIABLE}=1 to follow such links"
@@ -365,7 +363,8 @@ def open_hdf5(path: Path, depth: int = 0, stream: IO[bytes] | None = None) -> It
             status = os.stat(path)
         file = h5py.File(os.fspath(path), "r", locking=False) if stream is None else h5py.File(stream, "r")
     except _ERRORS as error:
-        fault = _open_fault(status, error) if stream is None else _NOT_OPENED.format(one_line(error))
+        other = f"found: {one_line(error)}; check the path, copy it or write it again"
+        fault = _open_fault(status, error) if stream is None else f"expected an HDF5 file that can be opened, {other}"
         raise StorageError(f"{path}: {fault}") from error
     with file, ExitStack() as others:
         yield Hdf5File(path, status, file, others, depth)
@@ -419,7 +418,7 @@ def write_hdf5(
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)  # of room for rows: in one piece, and nothing is written
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    with h5py.File(image, "w", alignment_threshold=_ALIGNMENT_BYTES, alignment_interval=_ALIGNMENT_BYTES) as file:
+    with h5py.File(image, "w", alignment_threshold=ALIGNMENT_BYTES, alignment_interval=ALIGNMENT_BYTES) as file:
         for group in groups:
             file.create_group(group, track_order=True)
         for name, (array, of_array) in values.items():

@@ -31,12 +31,15 @@ _SINGULAR = {
     **dict.fromkeys(("rotation", "rotations"), "linear_transformation"),
 }
 _TRANSPOSED = ("rotation", "rotations")
-_SIDES = {"lhs": Side.LHS, "rhs": Side.RHS}
 _KEY_ATTRIBUTE = "state_dict_key"  # PBG reads it first; the path in the file only where it is absent
-_OPERATOR_KEY = re.compile(r"(?P<side>lhs|rhs)_operators\.(?P<index>[0-9]+)\.(?P<name>\w+)")
-_OPERATOR_PATH = re.compile(r"relations/(?P<index>[0-9]+)/operator/(?P<side>lhs|rhs)/(?P<name>\w+)")
-_GLOBAL_KEY = re.compile(r"global_embs\.emb_(?P<type>.+)", re.DOTALL)
-_GLOBAL_PATH = re.compile(r"entities/(?P<type>.+)/global_embedding", re.DOTALL)
+_KEYS = (  # of an operator's parameter, and of a global embedding
+    re.compile(r"(?P<side>lhs|rhs)_operators\.(?P<index>[0-9]+)\.(?P<name>\w+)"),
+    re.compile(r"global_embs\.emb_(?P<type>.+)", re.DOTALL),
+)
+_PATHS = (  # of the same
+    re.compile(r"relations/(?P<index>[0-9]+)/operator/(?P<side>lhs|rhs)/(?P<name>\w+)"),
+    re.compile(r"entities/(?P<type>.+)/global_embedding", re.DOTALL),
+)
 
 
 @attrs.frozen(eq=False)
@@ -150,15 +153,13 @@ def _file_away(parameters: ModelParameters, name: str, dataset: Hdf5Dataset, val
     path = parameters.path
     found = dataset.attribute(_KEY_ATTRIBUTE)
     key = found.decode("utf-8", "replace") if isinstance(found, bytes) else found
-    operator_pattern, global_pattern, text = (
-        (_OPERATOR_PATH, _GLOBAL_PATH, name) if key is None else (_OPERATOR_KEY, _GLOBAL_KEY, str(key))
-    )
     where = f"{path}: dataset model/{one_line(name)}" + ("" if key is None else f" ({_KEY_ATTRIBUTE} {one_line(key)})")
-    operator, embedding = operator_pattern.fullmatch(text), global_pattern.fullmatch(text)
+    patterns, text = (_PATHS, name) if key is None else (_KEYS, str(key))
+    operator, embedding = (pattern.fullmatch(text) for pattern in patterns)
     if embedding is not None:
         place, parameter = parameters.global_embeddings, embedding["type"]
     elif operator is not None and operator["name"] in _SINGULAR:
-        place = parameters.operators.setdefault((int(operator["index"]), _SIDES[operator["side"]]), {})
+        place = parameters.operators.setdefault((int(operator["index"]), Side[operator["side"].upper()]), {})
         parameter = _SINGULAR[operator["name"]]
         if operator["name"] in _TRANSPOSED and value.dim() >= 2:
             value = value.transpose(-1, -2).contiguous()

@@ -23,7 +23,6 @@ from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
 from pbgeval.storage.text import blocks_of, fingerprint, fingerprint_of, one_line, without_secrets
 from pbgeval.storage.writing import make_folder, write_new
 
-INSTALL = "pip install 'pbgeval[s3]'"
 _LISTING = ".objects.json"  # in a folder that stands for a prefix
 _LIBRARY_ERRORS = (
     ("botocore.exceptions", "BotoCoreError"),
@@ -39,7 +38,7 @@ _RANGES_AT_A_TIME = 4
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
 # What is wrong, by the kind of the error or, for optional libraries, by its name.
 _FAULTS: tuple[tuple[tuple[type[Exception], ...], tuple[str, ...], str], ...] = (
-    ((ImportError,), (), f"a package is required for this URL ({{}}): {INSTALL}"),
+    ((ImportError,), (), "a package is required for this URL ({}): pip install 'pbgeval[s3]'"),
     ((FileNotFoundError,), ("ResourceNotFoundError",), "no object or prefix of that name: {}; check bucket and key"),
     (
         (),

@@ -72,9 +72,12 @@ def parquet_files(path: Path, pattern: str = "*.parquet") -> tuple[Path, ...]:
     """
     if not os.path.isdir(path):
         return (path,)
-    names = [str(found.relative_to(path)) for found in path.glob(pattern)]
-    given = (name for name in names if not any(part[0] in "._" for part in name.split(os.sep)))
-    parts_of = {name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)] for name in given}
+    names = (str(found.relative_to(path)) for found in path.glob(pattern))
+    parts_of = {
+        name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+        for name in names
+        if not any(part[0] in "._" for part in name.split(os.sep))
+    }
     return tuple(path / name for name in sorted(parts_of, key=lambda name: (parts_of[name], name)))
 
 

@@ -252,6 +252,6 @@ def _of_sides(sides: Sequence[Side], columns: Mapping[str, ColumnLayout]) -> dic
 
 def find_ranks(folder: Path) -> list[tuple[int, Bucket]]:
     """Return (path index, bucket) of every file of counts in an output directory, in order."""
-    found = (path.relative_to(folder / "ranks").as_posix() for path in (folder / "ranks").glob("*/ranks_*_*.h5"))
-    matches = filter(None, map(_RANKS_FILE.fullmatch, found))
-    return sorted((int(match[1]), Bucket(int(match[2]), int(match[3]))) for match in matches)
+    found = (f"{path.parent.name}/{path.name}" for path in (folder / "ranks").glob("*/ranks_*_*.h5"))
+    matches = map(_RANKS_FILE.fullmatch, found)
+    return sorted((int(match[1]), Bucket(int(match[2]), int(match[3]))) for match in matches if match)

@@ -70,8 +70,8 @@ class ScratchRows:
         """Return a copy of some rows, in the order given; the pages touched are given back at once."""
         if not rows.numel():
             return torch.empty((0, self.num_columns), dtype=self.dtype)
-        shape = (self.num_rows, self.num_columns)
-        mapped = np.memmap(self.scratch.path / self.name, _NUMPY[self.dtype], mode="r", shape=shape)
+        path, shape = self.scratch.path / self.name, (self.num_rows, self.num_columns)
+        mapped = np.memmap(path, _NUMPY[self.dtype], mode="r", shape=shape)
         return torch.from_numpy(mapped[rows.numpy()])
 
 
