@@ -56,14 +56,13 @@ def evict(held: set[Partition], needed: Partitions, room: int, uses: Uses, posit
         position: the place in that sequence.
     """
     excess = len(held | needed) - room
-    if excess <= 0:
-        return
-    droppable = held - needed
-    if excess < len(droppable):
-        # By name among equals, so that all workers and runs do the same.
-        by_use = sorted(droppable, key=lambda of: (uses.next_use(of, position), repr(of)), reverse=True)
-        droppable = set(by_use[:excess])
-    held -= droppable
+    if excess > 0:
+        droppable = held - needed
+        if excess < len(droppable):
+            # By name among equals, so that all workers and runs do the same.
+            by_use = sorted(droppable, key=lambda of: (uses.next_use(of, position), repr(of)), reverse=True)
+            droppable = set(by_use[:excess])
+        held -= droppable
 
 
 def num_loads(needs: Sequence[Partitions], room: int) -> int:
@@ -72,11 +71,10 @@ def num_loads(needs: Sequence[Partitions], room: int) -> int:
     loads = 0
     held: set[Partition] = set()
     for position, needed in enumerate(needs):
-        if needed <= held and len(held) <= room:
-            continue
-        evict(held, needed, room, uses, position)
-        loads += len(needed - held)
-        held |= needed
+        if not (needed <= held and len(held) <= room):
+            evict(held, needed, room, uses, position)
+            loads += len(needed - held)
+            held |= needed
     return loads
 
 
@@ -262,9 +260,8 @@ class UnitQueue:
 
     def claim_next(self) -> int | None:
         """Claim a unit; return its index in the plan, None when all units have been handed out."""
-        claimed = next(self._left, None)
-        self._last = self._last if claimed is None else claimed
-        return claimed
+        self._last = next(self._left, None)
+        return self._last
 
     def _claims(self) -> Iterator[int]:
         """Claim a unit whenever the next one is asked for."""
@@ -319,8 +316,8 @@ class UnitQueue:
             if index >= stripe.stop or left <= WORTH_JOINING * self.plan.load_cost * len(self.plan.needs[index] - held):
                 self._num_in_vain += 1
                 self._used_up.add(number)
-                continue
-            left_of[number] = left * (2 if held & self.plan.needs[index] else 1)
+            else:
+                left_of[number] = left * (2 if held & self.plan.needs[index] else 1)
         return max(left_of, key=left_of.__getitem__, default=None)
 
     def _add(self, counter: str, amount: int) -> int:

@@ -198,13 +198,12 @@ def _check_effects(path: Path, options: Mapping[str, Any], system: str) -> None:
         refuse_unused(path, options, {*_TABLES, *_MODULES, "similarity", *tables}, model)
         return
     kind = options.get("model")
-    if kind not in OPERATORS:
-        return  # which is an error
-    has_gamma = kind == "rotate" and "gamma" in options
-    without = {"phase_unit": has_gamma, "norm": system == "pyg" and kind == "rotate"}
-    keys = (key for key, kinds in _FORMULAS.items() if kind in kinds and not without.get(key))
-    model = f"{kind}{' of PyG' if system == 'pyg' else ''}{' with gamma' if has_gamma else ''}"
-    refuse_unused(path, options, {"model", *_TABLES, *keys}, model)
+    if kind in OPERATORS:  # else it is refused as such
+        has_gamma = kind == "rotate" and "gamma" in options
+        without = {"phase_unit": has_gamma, "norm": system == "pyg" and kind == "rotate"}
+        keys = (key for key, kinds in _FORMULAS.items() if kind in kinds and not without.get(key))
+        model = f"{kind}{' of PyG' if system == 'pyg' else ''}{' with gamma' if has_gamma else ''}"
+        refuse_unused(path, options, {"model", *_TABLES, *keys}, model)
 
 
 def _pyg_options(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:

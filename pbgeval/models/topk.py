@@ -260,8 +260,7 @@ class _QueryTable:
             expected = "once" if times == 1 else f"{times} times"
             raise DataError(f"{where}: expected edge {text!r} {expected}, as it is evaluated, found it again")
         np.add.at(edges.met_U, at_n, 1)
-        found: Integers = edges.edge_E[edge_n]
-        return found
+        return np.asarray(edges.edge_E[edge_n])
 
     def _rank(
         self,

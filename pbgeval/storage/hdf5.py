@@ -219,11 +219,10 @@ class Hdf5Dataset:
 
     def read_into(self, rows: np.ndarray, start: int = 0) -> None:
         """Read as many rows as there is room for, from row `start` on, in the type of `rows`."""
-        if not rows.size:  # HDF5 refuses empty selections of some layouts
-            return
-        which: Any = np.s_[start : start + len(rows)] if rows.ndim else ()
-        with self._faults(f", rows {start} to {start + len(rows)}" if rows.ndim else ""):
-            self._dataset.read_direct(rows, which)
+        if rows.size:  # HDF5 refuses empty selections of some layouts
+            which: Any = np.s_[start : start + len(rows)] if rows.ndim else ()
+            with self._faults(f", rows {start} to {start + len(rows)}" if rows.ndim else ""):
+                self._dataset.read_direct(rows, which)
 
     def piece_offsets(self) -> tuple[int, ...] | None:
         """Bytes at which pieces lie as they are; None if they do not, or are too many."""

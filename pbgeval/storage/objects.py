@@ -189,8 +189,7 @@ def read_object(url: str) -> bytes | None:
         StorageError: it cannot be read.
     """
     with _located(url) as (system, key), suppress(FileNotFoundError):
-        content: bytes = system.cat_file(key)
-        return content
+        return bytes(system.cat_file(key))
     return None
 
 

@@ -169,11 +169,11 @@ def parquet_column(paths: Sequence[Path], *columns: str) -> Iterator[Any]:
                 values = batch.column(0)
                 if values.null_count:
                     raise StorageError(f"{path}: column {column} has empty values; write the file again")
-                if not hasattr(values, "dictionary"):
+                if hasattr(values, "dictionary"):
+                    names = values.dictionary.to_pylist()  # a long name that is repeated is in memory once
+                    yield from (names[index] for index in values.indices.to_pylist())
+                else:
                     yield from values.to_pylist()
-                    continue
-                names = values.dictionary.to_pylist()  # a long name that is repeated is in memory once
-                yield from (names[index] for index in values.indices.to_pylist())
 
 
 @contextmanager
