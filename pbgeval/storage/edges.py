@@ -24,7 +24,7 @@ from pbgeval.errors import DataError, Faults, StorageError, raise_first
 from pbgeval.notation import Bucket
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
-from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
+from pbgeval.storage.objects import Hdf5Source, RemoteObject, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import fingerprint, listed, one_line
 
 # Datasets whose pieces lie in their file as arrays of 32- or 64-bit integers -> rows of them, without HDF5.
@@ -122,10 +122,9 @@ class EdgeBlock:
 
 
 @attrs.frozen
-class BucketFile:
+class BucketFile(Hdf5Source):
     """A bucket's file whose header has been checked; `find_buckets` makes them."""
 
-    path: Path
     bucket: Bucket
     num_edges: int
     has_weight: bool
@@ -133,7 +132,6 @@ class BucketFile:
     rhs_featurized: bool
     rows_per_chunk: int  # rows that are unpacked together, 1 if not compressed; each range read unpacks its chunks anew
     plain: PlainColumns | None = None  # lhs, rel, rhs (and time), where these are all and lie there as they are
-    of: RemoteObject | None = None  # is read in place of the file
     times: tuple[str, ...] = ()  # the dataset of times, if they are read
 
     def read(self, start: int, stop: int) -> EdgeBlock:
@@ -161,10 +159,6 @@ class BucketFile:
                 for prefix, is_featurized in (("lhsd", self.lhs_featurized), ("rhsd", self.rhs_featurized))
             ]
         return _checked_block(self.path, start, columns, weights, *features)
-
-    def fingerprint(self) -> str:
-        """Return a short text that changes when the file does."""
-        return fingerprint_at(self.path, self.of)
 
 
 def bucket_path(edge_path: Path, bucket: Bucket) -> Path:

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, field, frozen
 
 from pbgeval.errors import EvalError, StorageError, raise_first
 from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
@@ -218,9 +218,17 @@ def open_hdf5_at(path: Path, of: RemoteObject | None) -> Iterator[Hdf5File]:
     check_unchanged(of)
 
 
-def fingerprint_at(path: Path, of: RemoteObject | None) -> str:
-    """Return the fingerprint of a file or, where there is one, of an object: that of a file of the same content."""
-    return fingerprint(path) if of is None else fingerprint_of(of.size, read_ranges(of, blocks_of(of.size)))
+@frozen
+class Hdf5Source:
+    """A file of HDF5, or an object that is read in its place."""
+
+    path: Path
+    of: RemoteObject | None = field(default=None, kw_only=True)  # None: the file itself is read
+
+    def fingerprint(self) -> str:
+        """Return a short text that changes when the content does: of an object that of a file of the same content."""
+        of = self.of
+        return fingerprint(self.path) if of is None else fingerprint_of(of.size, read_ranges(of, blocks_of(of.size)))
 
 
 @frozen
