@@ -106,7 +106,7 @@ def best_walk(buckets: Iterable[Bucket], needs: Needs, room: int = 0, width: int
         room: for how many partitions a worker has memory; 0 for those of the bucket in hand, however many.
         width: partitions of a band, if other than the room less one.
     """
-    existing = sorted(buckets)
+    existing = set(buckets)
     width = max(room - 1, 1) if width is None else width
     needs_of = {bucket: needs(bucket) for bucket in existing}
     return min(
@@ -115,21 +115,18 @@ def best_walk(buckets: Iterable[Bucket], needs: Needs, room: int = 0, width: int
     )
 
 
-def _triangle(buckets: list[Bucket], width: int) -> list[Step]:
+def _triangle(existing: set[Bucket], width: int) -> list[Step]:
     """Take bands from both ends of the partitions left, in turn: each begins where the last one's steps ended."""
-    existing = set(buckets)
-    left = sorted({partition for bucket in buckets for partition in bucket})
+    left = sorted({partition for bucket in existing for partition in bucket})
     walk: list[Step] = []
     from_end = False
     while left:
-        if from_end:
-            left.reverse()
         band, left = left[:width], left[width:]
         # A partition of the band meets those before it, and itself; the others meet the whole band.
         first = (_pairs(existing, band[: place + 1], partition) for place, partition in enumerate(band))
         walk += filter(None, (*first, *(_pairs(existing, band, partition) for partition in left)))
-        left.sort()
         from_end = not from_end
+        left.sort(reverse=from_end)
     return walk
 
 
@@ -139,15 +136,14 @@ def _pairs(existing: set[Bucket], band: list[int], partition: int) -> Step:
     return [bucket for bucket in dict.fromkeys(pairs) if bucket in existing]
 
 
-def _rows(buckets: list[Bucket], width: int) -> list[Step]:
+def _rows(existing: set[Bucket], width: int) -> list[Step]:
     """Keep `width` left partitions while the right ones pass, up and down in turn."""
-    of_pair = dict.fromkeys(buckets)
-    rows = sorted({bucket.lhs for bucket in buckets})
-    columns = sorted({bucket.rhs for bucket in buckets})
+    rows = sorted({bucket.lhs for bucket in existing})
+    columns = sorted({bucket.rhs for bucket in existing})
     walk: list[Step] = []
     for first in range(0, len(rows), width):
         band = rows[first : first + width]
-        walk += filter(None, [[Bucket(lhs, rhs) for lhs in band if Bucket(lhs, rhs) in of_pair] for rhs in columns])
+        walk += filter(None, [[Bucket(lhs, rhs) for lhs in band if Bucket(lhs, rhs) in existing] for rhs in columns])
         columns.reverse()
     return walk
 
@@ -278,13 +274,10 @@ class UnitQueue:
 
     def _claims_of_stripe(self, number: int) -> Iterator[int]:
         stripe = self._stripe = self.plan.stripes[number]
-        while self._stripe is not None:
-            index = stripe.start + self._add(f"stripe/{number}", 1) - 1
-            if index >= stripe.stop - 1:  # nothing is left of it
-                self._stripe = None
-                self._used_up.add(number)
-            if index < stripe.stop:
-                yield index
+        while (index := stripe.start + self._add(f"stripe/{number}", 1) - 1) < stripe.stop:
+            yield index
+        self._stripe = None
+        self._used_up.add(number)
 
     def upcoming(self) -> range:
         """Return the units that this worker claims next if no other claims from its stripe; empty if not known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, pairwise
 from typing import cast
 
 import torch
@@ -247,13 +248,10 @@ def rows_ahead(parts: Sequence[T], read: Callable[[T], Tensor], device: torch.de
         yield from map(read, parts)
         return
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as pool:
-        coming = None
-        for part in parts:
-            ready, coming = coming, pool.submit(lambda part: _start_copy(read(part), device), part)
+        begun = (pool.submit(lambda part: _start_copy(read(part), device), part) for part in parts)
+        for ready, _ in pairwise(chain(begun, [None])):  # the next one is begun before one is waited for
             if ready is not None:
                 yield ready.result()()
-        if coming is not None:
-            yield coming.result()()
 
 
 def _start_copy(rows: Tensor, device: torch.device) -> Callable[[], Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
 from attrs import frozen
 
 from pbgeval.cluster.team import Team
@@ -164,17 +165,14 @@ def candidate_ranges(
 
 def _without(numbering: EntityNumbering, done: Iterable[CandidateRange]) -> list[CandidateRange]:
     """Return the rows of each slot between those that are done."""
-    done_of: dict[int, list[CandidateRange]] = defaultdict(list)
-    for part in sorted(done):
-        done_of[part.slot].append(part)
+    ends = [CandidateRange(slot, size, size) for slot, size in enumerate(np.diff(numbering.boundaries).tolist())]
+    at_of: dict[int, int] = defaultdict(int)  # one past the last row of a slot that has been met
     left = []
-    for slot in range(len(numbering.slots)):
-        low, high = numbering.range_of_slot(slot)
-        at = 0
-        for part in [*done_of[slot], CandidateRange(slot, high - low, high - low)]:
-            if at < part.start:
-                left.append(CandidateRange(slot, at, part.start))
-            at = max(at, part.stop)
+    for part in sorted([*done, *ends]):
+        at = at_of[part.slot]
+        if at < part.start:
+            left.append(CandidateRange(part.slot, at, part.start))
+        at_of[part.slot] = max(at, part.stop)
     return left
 
 

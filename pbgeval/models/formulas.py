@@ -31,6 +31,7 @@ OPERATORS = {
     "transr": "projected_translation",
     "dot": "none",
 }
+DISTANCES = {"rotate": ("complex_l1", "l2"), "transe": ("l1", "l2"), "transr": ("l1", "l2")}  # of norm 1, and of 2
 
 
 @frozen
@@ -49,10 +50,8 @@ class Formula:
 
     @property
     def comparator(self) -> str:
-        if self.kind == "rotate":
-            return {1: "complex_l1", 2: "l2"}[self.norm]
-        if self.kind in ("transe", "transr"):
-            return {1: "l1", 2: "l2"}[self.norm]
+        if self.kind in DISTANCES:
+            return DISTANCES[self.kind][self.norm - 1]
         return "clamped_dot" if self.clamped else "dot"
 
     @property

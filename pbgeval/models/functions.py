@@ -151,8 +151,7 @@ class BatchScorer(ByFunction):
         if others:  # each is copied to its place at once, so that there are never two of all
             of_first, scores_KN = scores_KN, scores_KN.new_empty((codes_K.numel(), scores_KN.shape[1]))
             scores_KN[: self.batch_size] = of_first
-            for start, batch in enumerate(others, 1):
-                at = start * self.batch_size
+            for at, batch in zip(range(self.batch_size, codes_K.numel(), self.batch_size), others, strict=True):
                 scores_KN[at : at + batch.shape[0]] = self._of_side(hidden, batch)
         self._last = (hidden, codes_K, scores_KN)
         return row_Q, scores_KN
