@@ -162,7 +162,6 @@ class DispatchPlan:
     num_large: int  # handed out first, one by one
     stripes: tuple[range, ...]  # units that one worker draws, and others when they have nothing left
     needs: tuple[Partitions, ...]  # of each unit
-    cost_before: np.ndarray  # (units + 1): edges of all units before each
     load_cost: float = 0.0  # of a partition, in edges
 
     @property
@@ -207,7 +206,6 @@ def make_dispatch_plan(
         num_large=len(large),
         stripes=tuple(starmap(range, pairwise(stops))),
         needs=tuple(needs_of[unit.bucket] for unit in ordered),
-        cost_before=np.cumsum([0, *(unit.num_edges for unit in ordered)]),
         load_cost=load_cost,
     )
 
@@ -304,7 +302,7 @@ class UnitQueue:
                 break
             stripe = self.plan.stripes[number]
             index = stripe.start + self._add(f"stripe/{number}", 0)
-            left = float(self.plan.cost_before[stripe.stop] - self.plan.cost_before[min(index, stripe.stop)])
+            left = sum(unit.num_edges for unit in self.plan.units[index : stripe.stop])
             # Where the rest takes hardly longer than the loads, the worker that began it finishes first.
             if index >= stripe.stop or left <= WORTH_JOINING * self.plan.load_cost * len(self.plan.needs[index] - held):
                 self._num_in_vain += 1

@@ -14,7 +14,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from operator import le
 from pathlib import Path
 from typing import IO, Any
@@ -58,7 +58,7 @@ class Hdf5File:
 
     def attribute(self, name: str) -> object:
         """Return an attribute of the file, None where there is none."""
-        with _faults(self.path, f"attribute {name}"):
+        with _faults(f"{self.path}: attribute {name}"):
             return self._file.attrs.get(name)
 
     def check_format_version(self) -> None:
@@ -75,7 +75,7 @@ class Hdf5File:
 
     def names(self) -> list[str]:
         """Return the names in the root group."""
-        with _faults(self.path, "root group"):
+        with _faults(f"{self.path}: root group"):
             return sorted(self._file)
 
     def find(self, name: str) -> Hdf5Dataset | None:
@@ -84,7 +84,7 @@ class Hdf5File:
         Raises:
             StorageError: a link leads nowhere or out of the folder, or rows of the dataset are not stored.
         """
-        with _faults(self.path, f"dataset {name}"):
+        with _faults(f"{self.path}: dataset {name}"):
             item, file = self._follow(name)
             if not isinstance(item, h5py.Dataset):
                 return None
@@ -121,7 +121,7 @@ class Hdf5File:
             StorageError: as `find`, or a link leads to another group.
         """
         datasets: dict[str, Hdf5Dataset] = {}
-        with _faults(self.path, f"group {group}"):
+        with _faults(f"{self.path}: group {group}"):
             found, file = self._follow(group)
             if not isinstance(found, h5py.Group):
                 return None
@@ -214,14 +214,14 @@ class Hdf5Dataset:
 
     def attribute(self, name: str) -> object:
         """Return an attribute, None where there is none."""
-        with self._faults():
+        with _faults(self._where):
             return self._dataset.attrs.get(name)
 
     def read_into(self, rows: np.ndarray, start: int = 0) -> None:
         """Read as many rows as there is room for, from row `start` on, in the type of `rows`."""
         if rows.size:  # HDF5 refuses empty selections of some layouts
             which: Any = np.s_[start : start + len(rows)] if rows.ndim else ()
-            with self._faults(f", rows {start} to {start + len(rows)}" if rows.ndim else ""):
+            with _faults(f"{self._where}, rows {start} to {start + len(rows)}" if rows.ndim else self._where):
                 self._dataset.read_direct(rows, which)
 
     def piece_offsets(self) -> tuple[int, ...] | None:
@@ -231,7 +231,7 @@ class Hdf5Dataset:
         num_pieces = -(-self.num_rows // self.rows_per_chunk)
         if num_pieces > _MAX_PIECES or self.num_filters:
             return None
-        with self._faults():
+        with _faults(self._where):
             pieces = [self._dataset.id.get_chunk_info(number) for number in range(num_pieces)]
         return tuple(piece.byte_offset for piece in sorted(pieces, key=lambda piece: int(piece.chunk_offset[0])))
 
@@ -241,7 +241,7 @@ class Hdf5Dataset:
         Raises:
             StorageError: see above.
         """
-        with self._faults():
+        with _faults(self._where):
             kind, properties = self._dataset.id.get_type(), self._dataset.id.get_create_plist()
             is_plain = self.dtype.kind in "iuf" and kind.get_size() > 2  # bfloat16, for example, is converted
             if is_plain and kind != h5py.h5t.py_create(self.dtype, logical=True):
@@ -338,9 +338,6 @@ class Hdf5Dataset:
     @property
     def _where(self) -> str:
         return f"{self.file.path}: dataset {one_line(self.name)}"
-
-    def _faults(self, rows: str = "") -> AbstractContextManager[None]:
-        return _faults(self.file.path, f"dataset {one_line(self.name)}{rows}")
 
 
 @contextmanager
@@ -478,13 +475,13 @@ class _SparseBytes(io.RawIOBase):
 
 
 @contextmanager
-def _faults(path: Path, what: str) -> Iterator[None]:
-    """Turn what h5py raises while `what` is read from `path` into a `StorageError`."""
+def _faults(where: str) -> Iterator[None]:
+    """Turn what h5py raises while something is read into a `StorageError`; it says where: the file and what."""
     try:
         yield
     except _ERRORS as error:
         raise StorageError(
-            f"{path}: {what}: expected data that can be read, found: {one_line(error)};"
+            f"{where}: expected data that can be read, found: {one_line(error)};"
             " the file is damaged or uses a filter that this h5py lacks: copy it or write it again"
         ) from error
 
