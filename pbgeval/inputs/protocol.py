@@ -104,12 +104,7 @@ def make_protocol(inputs: Inputs) -> Protocol:
         layout=StatsLayout(tuple(sorted(set(config.hits_at)))),
         auc=_auc_sampling(inputs, lists, tuple(side for side in sides if side is not Side.REL)),
         units=() if sweeps else tuple(_units(inputs, lists)),
-        groups=tuple(
-            GroupKey(path_index, bucket, side)
-            for path_index, files in enumerate(inputs.buckets)
-            for bucket in sorted(files)
-            for side in sides
-        ),
+        groups=tuple(GroupKey(path_index, bucket, side) for path_index, bucket, _ in inputs.files for side in sides),
         sweeps=sweeps,
         filtered=config.filtered,
         time_windows=tuple(windows),
@@ -201,18 +196,17 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
     ranges = map(inputs.numbering.range_of_type, inputs.config.used_entity_types)
     largest_type = max(stop - first for first, stop in ranges)
     num_cells = longest_list = 0
-    for path_index, files in enumerate(inputs.buckets):
-        for bucket, file in files.items():
-            longest = longest_sampled
-            if CandidatePolicy.PARTITION.value in inputs.candidates:
-                longest = max(longest, *[inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)])
-            if CandidatePolicy.ALL.value in inputs.candidates and inputs.candidate_files:
-                given = inputs.candidate_files[path_index].get(bucket)
-                longest = max([longest, *(given.num_candidates.values() if given is not None else ())])
-            elif CandidatePolicy.ALL.value in inputs.candidates:
-                longest = max(longest, largest_type)
-            num_cells += file.num_edges * longest * len(sides)
-            longest_list = max(longest_list, longest)
+    for path_index, bucket, file in inputs.files:
+        longest = longest_sampled
+        if CandidatePolicy.PARTITION.value in inputs.candidates:
+            longest = max(longest, *[inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)])
+        if CandidatePolicy.ALL.value in inputs.candidates and inputs.candidate_files:
+            given = inputs.candidate_files[path_index].get(bucket)
+            longest = max([longest, *(given.num_candidates.values() if given is not None else ())])
+        elif CandidatePolicy.ALL.value in inputs.candidates:
+            longest = max(longest, largest_type)
+        num_cells += file.num_edges * longest * len(sides)
+        longest_list = max(longest_list, longest)
     num_queries = inputs.num_edges * len(sides)
     nominal = inputs.config.sample_edges or (AUC_EDGES_OF_ROUNDS if inputs.config.target_error is not None else None)
     if nominal is not None and nominal < inputs.num_edges:  # of a sample fewer cells exist, and more are compared
