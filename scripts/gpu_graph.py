@@ -149,7 +149,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
     sets, vectors = CandidateSets(num_entities), EntityVectors({}, None, graph.dtype, device)
     relation = graph.relation(device, CandidatePolicy.ALL)
     numbers = entities_of_edges(edges, (TYPE,))
-    raw = MemoryRows(len(numbers[TYPE]), graph.embeddings_ND.shape[1], torch.float32)
+    raw = MemoryRows(torch.empty(len(numbers[TYPE]), graph.embeddings_ND.shape[1]))
     source = GatheredVectors(edges, vectors, numbers, {TYPE: raw})
     source.add(vectors.table(TYPE, 0, graph.embeddings_ND), 0)
     found: dict[str, Tensor] = {}
@@ -168,8 +168,8 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             CompetingEntities(0, num_entities, lambda _: None),
             kernel,
             source,
-            MemoryRows(queries.num_keys, width, graph.dtype),
-            MemoryRows(queries.num_queries, TrueScores.width(graph.dtype), graph.dtype),
+            MemoryRows(torch.empty(queries.num_keys, width, dtype=graph.dtype)),
+            MemoryRows(torch.empty(queries.num_queries, TrueScores.width(graph.dtype), dtype=graph.dtype)),
             graph.dtype,
             device,
             None if with_scores else SampledCells(sample, np.ones(queries.num_queries, bool)),

@@ -20,7 +20,7 @@ class Ranks(NamedTuple):
 
 def read_ranks(folder: Path, path_index: int, bucket: Bucket) -> Ranks:
     file = open_query_file(folder, "ranks", path_index, bucket)
-    return Ranks(file.num_edges, file.digest, {side: file.read(side, 0, file.num_edges) for side in file.sides})
+    return Ranks(file.num_rows, file.digest, {side: file.read_side(side, 0, file.num_rows) for side in file.sides})
 
 
 def counts_of(output: Path) -> dict[str, list[int]]:

@@ -183,8 +183,8 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
     config = inputs.config
     files = {(index, bucket): file for index, of in enumerate(inputs.buckets) for bucket, file in of.items()}
     for key, ranks in saved.ranks.items():
-        if ranks.num_edges != files[key].num_edges:
-            return 0, f"{ranks.path} has {ranks.num_edges} rows, and its bucket {files[key].num_edges} edges"
+        if ranks.num_rows != files[key].num_edges:
+            return 0, f"{ranks.path} has {ranks.num_rows} rows, and its bucket {files[key].num_edges} edges"
     breakdowns = [name for name in config.breakdowns if name in BREAKDOWNS and name != POPULARITY]
     query = ReportQuery(
         breakdowns=breakdowns,
@@ -246,7 +246,7 @@ class _Again:
 
     def _population(self) -> list[BucketUnits]:
         return [
-            (*key, self.saved.ranks[key].num_edges if rows is None else len(rows)) for key, rows in self.kept.items()
+            (*key, self.saved.ranks[key].num_rows if rows is None else len(rows)) for key, rows in self.kept.items()
         ]
 
     def look(self, num_wanted: int, seed: int) -> tuple[int, int, str | None]:

@@ -56,14 +56,13 @@ def evict(held: set[Partition], needed: Partitions, room: int, uses: Uses, posit
         position: the place in that sequence.
     """
     excess = len(held | needed) - room
-    if excess <= 0:
-        return
-    droppable = held - needed
-    if excess < len(droppable):
-        # By name among equals, so that all workers and runs do the same.
-        by_use = sorted(droppable, key=lambda of: (uses.next_use(of, position), repr(of)), reverse=True)
-        droppable = set(by_use[:excess])
-    held -= droppable
+    if excess > 0:
+        droppable = held - needed
+        if excess < len(droppable):
+            # By name among equals, so that all workers and runs do the same.
+            by_use = sorted(droppable, key=lambda of: (uses.next_use(of, position), repr(of)), reverse=True)
+            droppable = set(by_use[:excess])
+        held -= droppable
 
 
 def num_loads(needs: Sequence[Partitions], room: int) -> int:
@@ -72,11 +71,10 @@ def num_loads(needs: Sequence[Partitions], room: int) -> int:
     loads = 0
     held: set[Partition] = set()
     for position, needed in enumerate(needs):
-        if needed <= held and len(held) <= room:
-            continue
-        evict(held, needed, room, uses, position)
-        loads += len(needed - held)
-        held |= needed
+        if not (needed <= held and len(held) <= room):
+            evict(held, needed, room, uses, position)
+            loads += len(needed - held)
+            held |= needed
     return loads
 
 
@@ -108,28 +106,27 @@ def best_walk(buckets: Iterable[Bucket], needs: Needs, room: int = 0, width: int
         room: for how many partitions a worker has memory; 0 for those of the bucket in hand, however many.
         width: partitions of a band, if other than the room less one.
     """
-    existing = sorted(buckets)
+    existing = set(buckets)
     width = max(room - 1, 1) if width is None else width
     needs_of = {bucket: needs(bucket) for bucket in existing}
-    walks = [_triangle(existing, width), _rows(existing, width)]
-    return min(walks, key=lambda walk: num_loads([needs_of[bucket] for step in walk for bucket in step], room))
+    return min(
+        (_triangle(existing, width), _rows(existing, width)),
+        key=lambda walk: num_loads([needs_of[bucket] for step in walk for bucket in step], room),
+    )
 
 
-def _triangle(buckets: list[Bucket], width: int) -> list[Step]:
+def _triangle(existing: set[Bucket], width: int) -> list[Step]:
     """Take bands from both ends of the partitions left, in turn: each begins where the last one's steps ended."""
-    existing = set(buckets)
-    left = sorted({partition for bucket in buckets for partition in bucket})
+    left = sorted({partition for bucket in existing for partition in bucket})
     walk: list[Step] = []
     from_end = False
     while left:
-        if from_end:
-            left.reverse()
         band, left = left[:width], left[width:]
         # A partition of the band meets those before it, and itself; the others meet the whole band.
         first = (_pairs(existing, band[: place + 1], partition) for place, partition in enumerate(band))
         walk += filter(None, (*first, *(_pairs(existing, band, partition) for partition in left)))
-        left.sort()
         from_end = not from_end
+        left.sort(reverse=from_end)
     return walk
 
 
@@ -139,15 +136,14 @@ def _pairs(existing: set[Bucket], band: list[int], partition: int) -> Step:
     return [bucket for bucket in dict.fromkeys(pairs) if bucket in existing]
 
 
-def _rows(buckets: list[Bucket], width: int) -> list[Step]:
+def _rows(existing: set[Bucket], width: int) -> list[Step]:
     """Keep `width` left partitions while the right ones pass, up and down in turn."""
-    of_pair = dict.fromkeys(buckets)
-    rows = sorted({bucket.lhs for bucket in buckets})
-    columns = sorted({bucket.rhs for bucket in buckets})
+    rows = sorted({bucket.lhs for bucket in existing})
+    columns = sorted({bucket.rhs for bucket in existing})
     walk: list[Step] = []
     for first in range(0, len(rows), width):
         band = rows[first : first + width]
-        walk += filter(None, [[Bucket(lhs, rhs) for lhs in band if Bucket(lhs, rhs) in of_pair] for rhs in columns])
+        walk += filter(None, [[Bucket(lhs, rhs) for lhs in band if Bucket(lhs, rhs) in existing] for rhs in columns])
         columns.reverse()
     return walk
 
@@ -166,7 +162,6 @@ class DispatchPlan:
     num_large: int  # handed out first, one by one
     stripes: tuple[range, ...]  # units that one worker draws, and others when they have nothing left
     needs: tuple[Partitions, ...]  # of each unit
-    cost_before: np.ndarray  # (units + 1): edges of all units before each
     load_cost: float = 0.0  # of a partition, in edges
 
     @property
@@ -211,7 +206,6 @@ def make_dispatch_plan(
         num_large=len(large),
         stripes=tuple(starmap(range, pairwise(stops))),
         needs=tuple(needs_of[unit.bucket] for unit in ordered),
-        cost_before=np.cumsum([0, *(unit.num_edges for unit in ordered)]),
         load_cost=load_cost,
     )
 
@@ -260,9 +254,8 @@ class UnitQueue:
 
     def claim_next(self) -> int | None:
         """Claim a unit; return its index in the plan, None when all units have been handed out."""
-        claimed = next(self._left, None)
-        self._last = self._last if claimed is None else claimed
-        return claimed
+        self._last = next(self._left, None)
+        return self._last
 
     def _claims(self) -> Iterator[int]:
         """Claim a unit whenever the next one is asked for."""
@@ -279,13 +272,10 @@ class UnitQueue:
 
     def _claims_of_stripe(self, number: int) -> Iterator[int]:
         stripe = self._stripe = self.plan.stripes[number]
-        while self._stripe is not None:
-            index = stripe.start + self._add(f"stripe/{number}", 1) - 1
-            if index >= stripe.stop - 1:  # nothing is left of it
-                self._stripe = None
-                self._used_up.add(number)
-            if index < stripe.stop:
-                yield index
+        while (index := stripe.start + self._add(f"stripe/{number}", 1) - 1) < stripe.stop:
+            yield index
+        self._stripe = None
+        self._used_up.add(number)
 
     def upcoming(self) -> range:
         """Return the units that this worker claims next if no other claims from its stripe; empty if not known."""
@@ -312,13 +302,13 @@ class UnitQueue:
                 break
             stripe = self.plan.stripes[number]
             index = stripe.start + self._add(f"stripe/{number}", 0)
-            left = float(self.plan.cost_before[stripe.stop] - self.plan.cost_before[min(index, stripe.stop)])
+            left = sum(unit.num_edges for unit in self.plan.units[index : stripe.stop])
             # Where the rest takes hardly longer than the loads, the worker that began it finishes first.
             if index >= stripe.stop or left <= WORTH_JOINING * self.plan.load_cost * len(self.plan.needs[index] - held):
                 self._num_in_vain += 1
                 self._used_up.add(number)
-                continue
-            left_of[number] = left * (2 if held & self.plan.needs[index] else 1)
+            else:
+                left_of[number] = left * (2 if held & self.plan.needs[index] else 1)
         return max(left_of, key=left_of.__getitem__, default=None)
 
     def _add(self, counter: str, amount: int) -> int:

@@ -64,8 +64,7 @@ class EdgeNumberer:
         _check_ids(file, block, side.pick("lhs", "rhs"), row_n, int(size_R[0]) if is_one else size_R[rel_n], label_of)
         if is_one:
             return row_n + int(offset_R[0]) if offset_R[0] else row_n
-        numbers_n: np.ndarray = row_n + offset_R[rel_n]
-        return numbers_n
+        return np.asarray(row_n + offset_R[rel_n])
 
 
 def _check_ids(
@@ -112,10 +111,6 @@ class EvaluatedRows:
 
     restrictions: Restrictions
     sample: Mapping[tuple[int, Bucket], RowsOfBucket] | None = None  # by edge path and bucket; None: all
-
-    @property
-    def keeps_all(self) -> bool:
-        return self.sample is None and not self.restrictions.drops_edges
 
     @property
     def num_sampled(self) -> int:

@@ -23,7 +23,6 @@ from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
-from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
 from pbgeval.storage.text import listed, one_line, read_small_text
 
@@ -44,7 +43,6 @@ def read_relations(
         MismatchError: parameters are missing, or their shapes do not fit operator and dimension.
     """
     model = read_model_parameters(Path(config.checkpoint_path), version)
-    path = model_path(Path(config.checkpoint_path), version)
     faults = Faults()
     read: list[dict[Side, Parameters]] = [{} for _ in config.relations]
     leading = (num_relations,) if config.dynamic_relations else ()
@@ -53,20 +51,20 @@ def read_relations(
             of_one = OPERATORS[schema.operator].shapes(config.dimension_of(side.pick(schema.lhs, schema.rhs)))
             shapes = {name: (*leading, *shape) for name, shape in of_one.items()}
             with faults.noted(StorageError):
-                read[index][side] = operator_parameters(model, index, side, schema.operator, shapes, expected_path=path)
+                read[index][side] = operator_parameters(model, index, side, schema.operator, shapes)
     globals_ = {}
     if config.global_emb:
         for entity_type in config.used_entity_types:
             vector = global_embedding(model, entity_type, config.dimension_of(entity_type))
             if vector is None:
                 faults.append(
-                    f"{path}: no global embedding of entity type {entity_type!r}, but global_emb is True; set"
+                    f"{model.path}: no global embedding of entity type {entity_type!r}, but global_emb is True; set"
                     " global_emb to False if the model was trained without"
                 )
             else:
                 globals_[entity_type] = vector.to(device)
     if faults:
-        raise StorageError(faults[0]) if model is None else MismatchError(*faults)
+        raise MismatchError(*faults) if model.is_there else StorageError(faults[0])
     return _relations(config, read, device), globals_
 
 

@@ -195,8 +195,7 @@ def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relati
             )
         found |= {number: type_ for type_, number in own.items()}
     faults.raise_any(ConfigError)
-    number_T = np.array(sorted(found), np.int64)
-    type_T = np.array([found[number] for number in number_T.tolist()], np.int64)
+    number_T, type_T = np.array(sorted(found.items()), np.int64).T.copy()
     return TypeQueries(relations, TypeEntities(taxonomy, number_T, type_T))
 
 
@@ -261,9 +260,10 @@ def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relati
     faults = Faults()
     relations: np.ndarray | None = None
     if config.restrict_relations is not None:
-        vocabulary = read_relation_vocabulary(config, num_relations)
         with faults.noted(ConfigError, _MAX_FAULTS):
-            relations = vocabulary.find(config.restrict_relations, _where(config, "restrict_relations"))
+            relations = read_relation_vocabulary(config, num_relations).find(
+                config.restrict_relations, _where(config, "restrict_relations")
+            )
     keys = ("restrict_entities", "head_candidates", "tail_candidates")
     lists: dict[str, list[str]] = {key: getattr(config, key) for key in keys if getattr(config, key) is not None}
     numbers: dict[str, np.ndarray] = {}

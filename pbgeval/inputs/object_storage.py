@@ -78,8 +78,7 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
 
 def urls_of(config: EvalConfig) -> list[str]:
     """Return the URLs among the paths that may be some, each once."""
-    paths = [config.checkpoint_path, config.entity_path, *edge_paths(config)]
-    return list(dict.fromkeys(path for path in paths if is_url(path)))
+    return list(dict.fromkeys(filter(is_url, [config.checkpoint_path, config.entity_path, *edge_paths(config)])))
 
 
 def _name(url: str) -> str:
@@ -95,8 +94,7 @@ def _copy(config: EvalConfig, local_of: dict[str, str], folder: Path, read_in_pl
         StorageError: the faults of all URLs; or what has to be whole exceeds the limit.
         OutputError: a copy cannot be written.
     """
-    limit = config.scratch_limit
-    free = shutil.disk_usage(folder).free
+    free, limit = shutil.disk_usage(folder).free, config.scratch_limit
     room = _Room(folder.parent, free // _SHARE_OF_FREE if limit is None else parse_memory(limit))
     large, faults = list[tuple[RemoteObject, Path]](), Faults()
     with ended_by_signals():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from os import PathLike
 from pathlib import Path
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from pbgeval.inputs.model import difference_from_training, read_relations, relat
 from pbgeval.inputs.names import Restrictions, TypeQueries, read_restrictions, read_type_queries
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.models.opening import open_model
-from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side
+from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, T
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, name_of, scores_relations
 from pbgeval.storage.arrays import NumberRows, Table
@@ -39,10 +39,7 @@ from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_co
 from pbgeval.storage.text import is_url
 
 P = ParamSpec("P")
-T = TypeVar("T")
 Model: TypeAlias = EmbeddingModel | Scorer
-MAX_MISMATCHES = 1  # of config and checkpoint without a heading
-WHOLE_GRAPH = Bucket(1, 1)  # the grid of a graph in one partition
 
 
 @frozen
@@ -54,16 +51,13 @@ class Inputs:
     num_relations: int  # as the ids in edge files have them
     buckets: tuple[dict[Bucket, EdgeSource], ...]  # of each edge path; empty buckets are absent
     embeddings: Mapping[tuple[str, int], PartitionRows] = field(repr=False)  # by entity type and partition
+    # Of all entities that relations may touch; of rows of features for featurized types.
+    numbering: EntityNumbering = field(repr=False)
     known: Mapping[str, dict[Bucket, EdgeSource]] = field(factory=dict)  # of each of filter_paths and train_paths
     model: Model | None = field(default=None, repr=False)  # in place of a checkpoint
     restrictions: Restrictions = field(factory=Restrictions, repr=False)
     candidate_files: tuple[dict[Bucket, CandidateFile], ...] = ()  # of each edge path, where candidates are given
     types: TypeQueries | None = field(default=None, repr=False)  # None: no types are evaluated
-
-    @property
-    def numbering(self) -> EntityNumbering:
-        """The numbers of all entities that relations may touch; rows of features for featurized types."""
-        return EntityNumbering.from_sizes({key: file.num_rows for key, file in self.embeddings.items()})
 
     @property
     def training_buckets(self) -> list[dict[Bucket, EdgeSource]]:
@@ -185,10 +179,20 @@ def open_inputs(
     if faults or opened is None:
         raise StorageError(*faults)
     version, num_relations, embeddings = opened
-    inputs = Inputs(config, version, num_relations, buckets, embeddings, known, model)
-    restrictions = read_restrictions(config, inputs.numbering, inputs.num_relations)
-    types = read_type_queries(config, inputs.numbering, inputs.num_relations)
-    return evolve(inputs, restrictions=restrictions, candidate_files=given or (), types=types)
+    numbering = EntityNumbering.from_sizes({key: rows.num_rows for key, rows in embeddings.items()})
+    return Inputs(
+        config,
+        version,
+        num_relations,
+        buckets,
+        embeddings,
+        numbering,
+        known,
+        model,
+        restrictions=read_restrictions(config, numbering, num_relations),
+        candidate_files=given or (),
+        types=read_type_queries(config, numbering, num_relations),
+    )
 
 
 # Headers of a model: version, number of relations, embeddings by entity type and partition.
@@ -206,7 +210,7 @@ def _of_model(config: EvalConfig, model: Model) -> _Opened:
     tables: Mapping[str, Table] = (
         model.tables_of(types)
         if isinstance(model, EmbeddingModel)
-        else dict.fromkeys(types, NumberRows(0, model.num_entities))
+        else dict.fromkeys(types, NumberRows(model.num_entities, dimension=1))
     )
     return (
         0,
@@ -254,7 +258,7 @@ def _of_checkpoint(config: EvalConfig, faults: Faults) -> _Opened | None:
 def _disagreement(config: EvalConfig, mismatches: Sequence[Sequence[str]]) -> list[str]:
     """Return what does not fit; of many lines one per entity type and one for the relations, below a heading."""
     lines = [line for group in mismatches for line in group]
-    if len(lines) <= MAX_MISMATCHES:
+    if len(lines) <= 1:
         return lines
     folder = config.checkpoint_path
     grouped = [
@@ -296,7 +300,7 @@ def _open_edges(
             f"{path}: this file has edges by name, which do not work with a model or edges in memory; convert it "
             "with kgeval-dist import-graph",
         ),
-        (extent != WHOLE_GRAPH, partitioned),
+        (extent != (1, 1), partitioned),
     )
     edges = edges_of_file(Path(path)) if given is None else given
     is_empty = given is None and path in config.edge_paths and not edges.num_edges  # as for files of edges by name

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar, cast
+from itertools import chain, pairwise
+from typing import cast
 
 import torch
 from attrs import define, field, frozen
@@ -13,7 +14,7 @@ from torch import Tensor
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.dispatch import Partition, PartitionCache
 from pbgeval.inputs.opening import Inputs
-from pbgeval.notation import ENDS, Bucket
+from pbgeval.notation import ENDS, Bucket, T
 from pbgeval.ranking.settings import Tables
 from pbgeval.scoring.entities import EntityTable
 
@@ -28,11 +29,10 @@ class PartitionHolder:
     holding: PartitionCache
     reads_ahead: bool = True  # else there is memory for no more than the room
     num_loads: int = field(default=0, init=False)
-    _tables: dict[Partition, EntityTable] = field(factory=dict, init=False)
+    _tables: dict[Partition, Future[EntityTable]] = field(factory=dict, init=False)  # held, and what is read ahead
     _reader: ThreadPoolExecutor = field(
         factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="read-ahead"), init=False
     )
-    _coming: Future[EntityTable] | None = field(default=None, init=False)
 
     def close(self) -> None:
         """Wait for what is read; nothing more is."""
@@ -45,19 +45,15 @@ class PartitionHolder:
             DataError: a partition holds what cannot be ranked.
             StorageError: a file has become unreadable.
         """
-        waiting = self.holding.ahead
         missing = self.holding.enter(index)
-        for partition in set(self._tables) - self.holding.held:
+        for partition in self._tables.keys() - self.holding.held - {self.holding.ahead}:
             del self._tables[partition]
-        if self.holding.ahead is None and self._coming is not None:
-            if waiting in self.holding.held:
-                self._tables[waiting] = self._coming.result()
-            self._coming = None
         self.num_loads += len(missing)
-        for partition in missing:
-            self._tables[partition] = self._load(partition)
+        for partition in missing:  # here, beside what is read ahead
+            loaded = self._tables[partition] = Future()
+            loaded.set_result(self._load(partition))
         return {
-            (entity_type, side): self._tables[entity_type, number]
+            (entity_type, side): self._tables[entity_type, number].result()
             for side in ENDS
             for entity_type, number in self.inputs.partitions_at(side, bucket)
         }
@@ -67,7 +63,7 @@ class PartitionHolder:
         partition = self.holding.read_ahead() if self.reads_ahead else None
         if partition is not None:
             self.num_loads += 1
-            self._coming = self._reader.submit(self._load, partition)
+            self._tables[partition] = self._reader.submit(self._load, partition)
 
     def _load(self, partition: Partition) -> EntityTable:
         entity_type, number = cast("tuple[str, int]", partition)
@@ -239,8 +235,6 @@ def _megabytes(num_bytes: int) -> int:
 
 # Ranges of rows, one after the other -> their tensors; on a GPU, the next is read and copied while one is computed.
 
-T = TypeVar("T")
-
 
 def rows_ahead(parts: Sequence[T], read: Callable[[T], Tensor], device: torch.device) -> Iterator[Tensor]:
     """Yield the rows of each part, on the device; what reading a part raises is raised where its rows are asked for.
@@ -254,13 +248,10 @@ def rows_ahead(parts: Sequence[T], read: Callable[[T], Tensor], device: torch.de
         yield from map(read, parts)
         return
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as pool:
-        coming = None
-        for part in parts:
-            ready, coming = coming, pool.submit(lambda part: _start_copy(read(part), device), part)
+        begun = (pool.submit(lambda part: _start_copy(read(part), device), part) for part in parts)
+        for ready, _ in pairwise(chain(begun, [None])):  # the next one is begun before one is waited for
             if ready is not None:
                 yield ready.result()()
-        if coming is not None:
-            yield coming.result()()
 
 
 def _start_copy(rows: Tensor, device: torch.device) -> Callable[[], Tensor]:

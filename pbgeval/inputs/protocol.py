@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
 from attrs import frozen
 
 from pbgeval.cluster.team import Team
@@ -103,12 +104,7 @@ def make_protocol(inputs: Inputs) -> Protocol:
         layout=StatsLayout(tuple(sorted(set(config.hits_at)))),
         auc=_auc_sampling(inputs, lists, tuple(side for side in sides if side is not Side.REL)),
         units=() if sweeps else tuple(_units(inputs, lists)),
-        groups=tuple(
-            GroupKey(path_index, bucket, side)
-            for path_index, files in enumerate(inputs.buckets)
-            for bucket in sorted(files)
-            for side in sides
-        ),
+        groups=tuple(GroupKey(path_index, bucket, side) for path_index, bucket, _ in inputs.files for side in sides),
         sweeps=sweeps,
         filtered=config.filtered,
         time_windows=tuple(windows),
@@ -164,17 +160,14 @@ def candidate_ranges(
 
 def _without(numbering: EntityNumbering, done: Iterable[CandidateRange]) -> list[CandidateRange]:
     """Return the rows of each slot between those that are done."""
-    done_of: dict[int, list[CandidateRange]] = defaultdict(list)
-    for part in sorted(done):
-        done_of[part.slot].append(part)
+    ends = [CandidateRange(slot, size, size) for slot, size in enumerate(np.diff(numbering.boundaries).tolist())]
+    at_of: dict[int, int] = defaultdict(int)  # one past the last row of a slot that has been met
     left = []
-    for slot in range(len(numbering.slots)):
-        low, high = numbering.range_of_slot(slot)
-        at = 0
-        for part in [*done_of[slot], CandidateRange(slot, high - low, high - low)]:
-            if at < part.start:
-                left.append(CandidateRange(slot, at, part.start))
-            at = max(at, part.stop)
+    for part in sorted([*done, *ends]):
+        at = at_of[part.slot]
+        if at < part.start:
+            left.append(CandidateRange(part.slot, at, part.start))
+        at_of[part.slot] = max(at, part.stop)
     return left
 
 
@@ -203,18 +196,17 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
     ranges = map(inputs.numbering.range_of_type, inputs.config.used_entity_types)
     largest_type = max(stop - first for first, stop in ranges)
     num_cells = longest_list = 0
-    for path_index, files in enumerate(inputs.buckets):
-        for bucket, file in files.items():
-            longest = longest_sampled
-            if CandidatePolicy.PARTITION.value in inputs.candidates:
-                longest = max(longest, *[inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)])
-            if CandidatePolicy.ALL.value in inputs.candidates and inputs.candidate_files:
-                given = inputs.candidate_files[path_index].get(bucket)
-                longest = max([longest, *(given.num_candidates.values() if given is not None else ())])
-            elif CandidatePolicy.ALL.value in inputs.candidates:
-                longest = max(longest, largest_type)
-            num_cells += file.num_edges * longest * len(sides)
-            longest_list = max(longest_list, longest)
+    for path_index, bucket, file in inputs.files:
+        longest = longest_sampled
+        if CandidatePolicy.PARTITION.value in inputs.candidates:
+            longest = max(longest, *[inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)])
+        if CandidatePolicy.ALL.value in inputs.candidates and inputs.candidate_files:
+            given = inputs.candidate_files[path_index].get(bucket)
+            longest = max([longest, *(given.num_candidates.values() if given is not None else ())])
+        elif CandidatePolicy.ALL.value in inputs.candidates:
+            longest = max(longest, largest_type)
+        num_cells += file.num_edges * longest * len(sides)
+        longest_list = max(longest_list, longest)
     num_queries = inputs.num_edges * len(sides)
     nominal = inputs.config.sample_edges or (AUC_EDGES_OF_ROUNDS if inputs.config.target_error is not None else None)
     if nominal is not None and nominal < inputs.num_edges:  # of a sample fewer cells exist, and more are compared

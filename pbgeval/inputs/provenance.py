@@ -137,8 +137,11 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
         "model": _digest_of_model(inputs),
         **({} if inputs.types is None else {"types": inputs.types.digest}),
     }
-    version = inputs.checkpoint_version if inputs.model is None else None
-    return {"settings": settings, "checkpoint_version": version, "data": data}
+    return {
+        "settings": settings,
+        "checkpoint_version": inputs.checkpoint_version if inputs.model is None else None,
+        "data": data,
+    }
 
 
 def startup_warnings(inputs: Inputs) -> Iterator[str]:

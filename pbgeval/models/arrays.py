@@ -198,13 +198,12 @@ def _check_effects(path: Path, options: Mapping[str, Any], system: str) -> None:
         refuse_unused(path, options, {*_TABLES, *_MODULES, "similarity", *tables}, model)
         return
     kind = options.get("model")
-    if kind not in OPERATORS:
-        return  # which is an error
-    has_gamma = kind == "rotate" and "gamma" in options
-    without = {"phase_unit": has_gamma, "norm": system == "pyg" and kind == "rotate"}
-    keys = (key for key, kinds in _FORMULAS.items() if kind in kinds and not without.get(key))
-    model = f"{kind}{' of PyG' if system == 'pyg' else ''}{' with gamma' if has_gamma else ''}"
-    refuse_unused(path, options, {"model", *_TABLES, *keys}, model)
+    if kind in OPERATORS:  # else it is refused as such
+        has_gamma = kind == "rotate" and "gamma" in options
+        without = {"phase_unit": has_gamma, "norm": system == "pyg" and kind == "rotate"}
+        keys = (key for key, kinds in _FORMULAS.items() if kind in kinds and not without.get(key))
+        model = f"{kind}{' of PyG' if system == 'pyg' else ''}{' with gamma' if has_gamma else ''}"
+        refuse_unused(path, options, {"model", *_TABLES, *keys}, model)
 
 
 def _pyg_options(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,13 +223,10 @@ def _pyg_options(path: Path, tensors: Tensors, options: Mapping[str, Any]) -> di
             raise StorageError(f"{path}: {fault}; check model")
     norms = {"transe": {"unit_norm": options.get("norm", 1)}, "rotate": {"norm": 2}}
     tables = {
-        key: [f"#{name}", *([f"#{name}_im"] if _holds(tensors, f"{name}_im.weight") else [])]
-        for key, name in (("entities", "node_emb"), ("relations", "rel_emb"))
+        key: [f"#{name}.weight" for name in (real, f"{real}_im") if name == real or _holds(tensors, f"{name}.weight")]
+        for key, real in (("entities", "node_emb"), ("relations", "rel_emb"))
     }
-    return {
-        **{key: [f"{name}.weight" for name in names] for key, names in tables.items()},
-        **norms.get(str(kind), {}),
-    }
+    return {**tables, **norms.get(str(kind), {})}
 
 
 def _holds(tensors: Tensors, name: str) -> bool:
@@ -263,7 +259,7 @@ def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -
     if "unit_norm" not in options:
         return tables
     return {
-        name: ShardedRows((Shard(0, 0, table),), table.num_rows, table.dimension, unit_norm=options["unit_norm"])
+        name: ShardedRows(table.num_rows, table.dimension, (Shard(0, 0, table),), unit_norm=options["unit_norm"])
         for name, table in tables.items()
     }
 

@@ -62,8 +62,10 @@ def open_dglke(path: Path) -> EmbeddingModel:
     relations = _table(path, f"{stem}_relation.npy")
     formula.check(str(path), entities.columns, relations.columns, relations.num_rows)
     if formula.kind == "rotate" and relations.columns != hidden_dim:  # its phases would be other angles
-        of_table = f"{relations.columns}, the columns of relation vectors"
-        raise StorageError(f"{path / 'config.json'}: hidden_dim: expected {of_table}, found {hidden_dim:g}")
+        raise StorageError(
+            f"{path / 'config.json'}: hidden_dim: expected {relations.columns}, the columns of relation vectors, found "
+            f"{hidden_dim:g}"
+        )
     parameters: dict[str, Table] = {"relations": relations}
     if formula.kind == "transr":
         projection = _table(path, f"{stem}projection.npy")

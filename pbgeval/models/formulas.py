@@ -31,6 +31,7 @@ OPERATORS = {
     "transr": "projected_translation",
     "dot": "none",
 }
+DISTANCES = {"rotate": ("complex_l1", "l2"), "transe": ("l1", "l2"), "transr": ("l1", "l2")}  # of norm 1, and of 2
 
 
 @frozen
@@ -49,10 +50,8 @@ class Formula:
 
     @property
     def comparator(self) -> str:
-        if self.kind == "rotate":
-            return {1: "complex_l1", 2: "l2"}[self.norm]
-        if self.kind in ("transe", "transr"):
-            return {1: "l1", 2: "l2"}[self.norm]
+        if self.kind in DISTANCES:
+            return DISTANCES[self.kind][self.norm - 1]
         return "clamped_dot" if self.clamped else "dot"
 
     @property
@@ -95,17 +94,21 @@ class Formula:
             ),
         )
 
-    def parameters(self, relation_RD: Tensor, projection: Tensor | None = None, dimension: int = 0) -> SideParameters:
+    def parameters(self, tables: Mapping[str, Tensor], dimension: int, num_relations: int) -> SideParameters:
         """Return the operators' parameters, float32.
 
         Args:
-            relation_RD: a row per relation; of reciprocal ones those of right queries, then those of left queries.
-            projection: of transr: (R, columns of relations, columns of entities).
-            dimension: of transr: of what the model is padded to.
+            tables: `relations`, a row per relation; of reciprocal ones those of right queries, then those of left
+                queries. Of transr also `projection`: (entity columns, relation columns) row by row.
+            dimension: of the entities; of transr as they are padded.
+            num_relations: the rows of a formula without such tables.
         """
+        relation_RD = tables.get("relations", torch.empty(num_relations, 0))
         if self.kind == "transr":
-            assert projection is not None, "the adapter reads it"
-            missing = [dimension - size for size in (projection.shape[2], projection.shape[1])]
+            size, flat = relation_RD.shape[1], tables["projection"]
+            # As DGL-KE has it, a row vector is multiplied from the left: transposed, it is a matrix times a column.
+            projection = flat.view(flat.shape[0], -1, size).transpose(1, 2).contiguous()
+            missing = [dimension - projection.shape[2], dimension - size]
             square = F.pad(projection, (0, missing[0], 0, missing[1]))
             return {Side.RHS: {"projection": square, "translation": F.pad(relation_RD, (0, missing[1]))}}
         if self.reciprocal:

@@ -11,17 +11,15 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, cast
 
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import EvalError, ScorerError, raise_first
-from pbgeval.notation import Side
+from pbgeval.notation import Side, T
 from pbgeval.storage.text import one_line
-
-T = TypeVar("T")
 
 CELLS_PER_CALL = 1 << 17  # scores asked for at a time: a function of vectors makes an array of so many times D numbers
 ROWS_PER_BATCH = 128
@@ -41,22 +39,28 @@ def in_parts(
     return torch.cat([score(known, relation, candidate_C) for known, relation in parts])
 
 
+@define(eq=False)
+class ByFunction:
+    """What gets its scores from a user's function or module."""
+
+    function: Any  # callable; of PyKEEN, a model
+
+    @property
+    def __name__(self) -> str:
+        """What messages call it: as the function."""
+        return _name(self.function)
+
+
 @frozen(eq=False)
-class EdgeFunctionScorer:
+class EdgeFunctionScorer(ByFunction):
     """A function of (lhs, rel, rhs)."""
 
     scores_relations: ClassVar = True
-    score: Callable[[Tensor, Tensor, Tensor], Tensor]
     num_entities: int
     num_relations: int
     broadcasts: bool
     cells_per_call: int
     device: torch.device
-
-    @property
-    def __name__(self) -> str:
-        """What messages call the function."""
-        return _name(self.score)
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate.
@@ -74,34 +78,28 @@ class EdgeFunctionScorer:
         # By the hidden side; where it is the relation, `relation` are the right entities.
         edges = (candidate, relation, known), (known, relation, candidate), (known, candidate, relation)
         lhs, relation, rhs = edges[hidden.value]
-        found = _called(self.score, f"{hidden.label} scores", lhs, relation, rhs)
+        found = _called(self.function, f"{hidden.label} scores", lhs, relation, rhs)
         expected = shape if self.broadcasts else (shape[0] * shape[1],)
         if _shape(found) not in (expected, (*expected, 1)):
             shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
             hint = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
             raise ScorerError(
-                f"{_name(self.score)}: expected {expected} scores of ids {shapes}, got {_shape(found)}"
+                f"{_name(self.function)}: expected {expected} scores of ids {shapes}, got {_shape(found)}"
                 f"{hint if isinstance(found, Tensor) else '; return a torch tensor'}"
             )
-        return _real(self.score, found).reshape(shape)
+        return _real(self.function, found).reshape(shape)
 
 
 @define(eq=False)
-class BatchScorer:
+class BatchScorer(ByFunction):
     """A function of a side and a batch of edges that scores all entities at that side."""
 
-    score_side: Callable[[Side, Tensor], Tensor]
     num_entities: int
     num_relations: int
     batch_size: int
     device: torch.device
     scores_relations: bool
     _last: tuple[Side, Tensor, Tensor] | None = field(default=None, init=False)  # distinct queries (K,), scores (K, N)
-
-    @property
-    def __name__(self) -> str:
-        """What messages call the function."""
-        return _name(self.score_side)
 
     @property
     def queries_per_block(self) -> int:
@@ -153,39 +151,32 @@ class BatchScorer:
         if others:  # each is copied to its place at once, so that there are never two of all
             of_first, scores_KN = scores_KN, scores_KN.new_empty((codes_K.numel(), scores_KN.shape[1]))
             scores_KN[: self.batch_size] = of_first
-            for start, batch in enumerate(others, 1):
-                at = start * self.batch_size
+            for at, batch in zip(range(self.batch_size, codes_K.numel(), self.batch_size), others, strict=True):
                 scores_KN[at : at + batch.shape[0]] = self._of_side(hidden, batch)
         self._last = (hidden, codes_K, scores_KN)
         return row_Q, scores_KN
 
     def _of_side(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         expected = (batch_b3.shape[0], self.num_relations if hidden is Side.REL else self.num_entities)
-        found = _called(self.score_side, f"{hidden.label} scores", hidden, batch_b3)
+        found = _called(self.function, f"{hidden.label} scores", hidden, batch_b3)
         if _shape(found) != expected:
             raise ScorerError(
-                f"{_name(self.score_side)}: expected {hidden.label} scores of shape {expected} (batch, candidates), got"
+                f"{_name(self.function)}: expected {hidden.label} scores of shape {expected} (batch, candidates), got"
                 f" {_shape(found)}"
             )
-        return _real(self.score_side, found)
+        return _real(self.function, found)
 
 
 @frozen(eq=False)
-class _BothSides:
+class _BothSides(ByFunction):
     """A function that scores both sides at once, asked for one."""
 
-    score_batch: Callable[[Tensor], tuple[Tensor, Tensor]]
     num_entities: int
-
-    @property
-    def __name__(self) -> str:
-        """What messages call the function."""
-        return _name(self.score_batch)
 
     def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         expected = (batch_b3.shape[0], self.num_entities)
-        found = _called(self.score_batch, "scores of both sides", batch_b3)
-        where = f"{_name(self.score_batch)}: expected a tuple (head scores, tail scores), each of shape {expected}"
+        found = _called(self.function, "scores of both sides", batch_b3)
+        where = f"{_name(self.function)}: expected a tuple (head scores, tail scores), each of shape {expected}"
         shapes = [*map(_shape, found)] if isinstance(found, tuple) else []
         got = f"a tuple of {len(shapes)}" if isinstance(found, tuple) else type(found).__name__
         raise_first(
@@ -196,7 +187,7 @@ class _BothSides:
                 f"{where}, got {' and '.join(map(str, shapes))} for a batch of {expected[0]}",
             ),
         )
-        return hidden.pick(*found)
+        return cast("Tensor", hidden.pick(*found))
 
 
 def edge_scorer(

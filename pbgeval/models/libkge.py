@@ -86,10 +86,12 @@ def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
         own = _section(own, "base_model")
         name = _word(own.get("type"))
     norm = own.get("l_norm", _section(options, name).get("l_norm")) if name in ("transe", "rotate") else 1
-    kinds = ", ".join([*KINDS, RECIPROCAL[0]])
     raise_first(
         StorageError,
-        (name not in KINDS, f"{path}: config: model: expected one of {kinds}, found {name!r}"),
+        (
+            name not in KINDS,
+            f"{path}: config: model: expected one of {', '.join([*KINDS, RECIPROCAL[0]])}, found {name!r}",
+        ),
         (norm not in (1, 2), f"{path}: config: {name}.l_norm: expected 1 or 2, found {_word(norm)}"),
     )
     return name, Formula(name, norm=int(norm), reciprocal=reciprocal)

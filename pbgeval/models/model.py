@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from attrs import frozen
 
 from pbgeval.errors import StorageError
@@ -94,16 +93,8 @@ class EmbeddingModel:
             StorageError: a file is gone or truncated.
         """
         read = {name: table.read_rows(0, table.num_rows) for name, table in self.parameter_tables.items()}
-        if isinstance(self.formula, TwoOperators):
-            return self.formula.parameters(read, self.dimension, self.num_relations)
-        relation_RD = read.get("relations", torch.empty(self.num_relations, 0))
-        if "projection" not in read:
-            sides = self.formula.parameters(relation_RD)
-            return sides if self.dynamic else {Side.RHS: sides[Side.RHS]}
-        flat, columns = read["projection"], relation_RD.shape[1]
-        # As DGL-KE has it, a row vector is multiplied from the left: transposed, it is a matrix times a column.
-        matrices = flat.view(flat.shape[0], flat.shape[1] // columns, columns).transpose(1, 2).contiguous()
-        return self.formula.parameters(relation_RD, matrices, self.dimension)
+        sides = self.formula.parameters(read, self.dimension, self.num_relations)
+        return sides if self.dynamic or isinstance(self.formula, TwoOperators) else {Side.RHS: sides[Side.RHS]}
 
     def digests(self) -> dict[str, str]:
         """Return the fingerprint of each table."""

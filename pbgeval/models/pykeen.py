@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pbgeval.errors import ScorerError, raise_first
 from pbgeval.models.formulas import Formula
-from pbgeval.models.functions import BatchScorer, side_scorer
+from pbgeval.models.functions import BatchScorer, ByFunction, side_scorer
 from pbgeval.models.model import EmbeddingModel, of_one_type
 from pbgeval.notation import ENDS, Side
 from pbgeval.scoring.comparators import Comparator, UnrankableRowsError
@@ -39,24 +39,18 @@ KINDS = {
 
 
 @frozen(eq=False)
-class PyKEENScores:
-    """`predict_h`, `predict_t` and `predict_r`; all but the last know of inverse relations."""
+class PyKEENScores(ByFunction):
+    """A model's `predict_h`, `predict_t` and `predict_r`; all but the last know of inverse relations."""
 
-    model: Any
     options: dict[str, Any]
-
-    @property
-    def __name__(self) -> str:
-        """What messages call the model."""
-        return type(self.model).__name__
 
     def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         """Return the scores (b, N) of all entities on the hidden side, or of all relations."""
         if hidden is Side.REL:
-            found_bR = cast("Tensor", self.model.predict_r(batch_b3[:, [0, 2]], **self.options))
-            return found_bR[:, ::2] if getattr(self.model, "use_inverse_triples", False) else found_bR
+            found_bR = cast("Tensor", self.function.predict_r(batch_b3[:, [0, 2]], **self.options))
+            return found_bR[:, ::2] if getattr(self.function, "use_inverse_triples", False) else found_bR
         predict, known_b2 = hidden.pick(
-            (self.model.predict_h, batch_b3[:, 1:]), (self.model.predict_t, batch_b3[:, :2])
+            (self.function.predict_h, batch_b3[:, 1:]), (self.function.predict_t, batch_b3[:, :2])
         )
         return cast("Tensor", predict(known_b2, **self.options))
 
@@ -85,13 +79,13 @@ def pykeen_scorer(
         ScorerError: it is none of PyKEEN's models; says what it lacks. No batch size.
     """
     advice = "; pass its .model" if hasattr(model, "model") else ""
-    expected = f"a trained model of PyKEEN, with {', '.join(_NEEDED)}"
     raise_first(
         ScorerError,
         *(
             (
                 not hasattr(model, name),
-                f"model: expected {expected}, got {type(model).__name__} without {name}{advice}",
+                f"model: expected a trained model of PyKEEN, with {', '.join(_NEEDED)}, got {type(model).__name__} "
+                f"without {name}{advice}",
             )
             for name in _NEEDED
         ),

@@ -20,10 +20,8 @@ from pbgeval.errors import DataError, StorageError
 from pbgeval.metrics.given import ListedRanks
 from pbgeval.models.topk_lines import RankedEdges, ranked_edges
 from pbgeval.models.triple_lines import triple_columns
-from pbgeval.notation import ENDS, Side, distinct, sort_distinct
+from pbgeval.notation import ENDS, Integers, Side, distinct, sort_distinct
 from pbgeval.storage.text import rows
-
-Integers = NDArray[np.int64]
 
 _COUNTS = (
     *("num_missing", "num_not_evaluated", "num_absent", "num_empty"),
@@ -262,8 +260,7 @@ class _QueryTable:
             expected = "once" if times == 1 else f"{times} times"
             raise DataError(f"{where}: expected edge {text!r} {expected}, as it is evaluated, found it again")
         np.add.at(edges.met_U, at_n, 1)
-        found: Integers = edges.edge_E[edge_n]
-        return found
+        return np.asarray(edges.edge_E[edge_n])
 
     def _rank(
         self,

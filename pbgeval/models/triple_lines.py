@@ -50,12 +50,12 @@ def _triples(path: Path, first: int, lines: list[str]) -> tuple[list[Triple], St
     """Return the edges before the first error, and that error."""
     triples: list[Triple] = []
     for number, line in enumerate(lines, first):
-        if not line.strip():
-            continue
-        columns = line.split("\t")
-        words = line.split() if len(columns) == 1 else columns[:3]
-        if len(words) != 3 or not all(words):
-            expected = "head, relation and tail, with tabs between"
-            return triples, StorageError(f"{path}:{number}: expected {expected}, found {line[:100]!r}")
-        triples.append((words[0], words[1], words[2]))
+        if line.strip():
+            columns = line.split("\t")
+            words = line.split() if len(columns) == 1 else columns[:3]
+            if len(words) != 3 or not all(words):
+                return triples, StorageError(
+                    f"{path}:{number}: expected head, relation and tail, with tabs between, found {line[:100]!r}"
+                )
+            triples.append((words[0], words[1], words[2]))
     return triples, None

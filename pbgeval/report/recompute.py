@@ -531,7 +531,7 @@ class _Recommended:
             found.num_candidates.update({(hidden, relation): number for relation, number in numbers})
             for block, rows in enumerate(run.blocks_by_place(hidden)[places]):
                 at = np.flatnonzero(row // MAX_ROWS == block)
-                best = open_query_file(run.folder, "topk", *rows[:2]).read(hidden, *rows[2:])
+                best = open_query_file(run.folder, "topk", *rows[:2]).read_side(hidden, *rows[2:])
                 found._add(
                     run.facts,
                     hidden,

@@ -196,10 +196,10 @@ class SavedRun:
             edges = None if self.edges is None else self.edges[path_index, bucket]
             of_chunk = 1 if edges is None else edges.rows_per_chunk
             step = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
-            if window_rows is not None and file.num_edges:
-                step = window_rows(file.num_edges)
-            for start in range(0, file.num_edges, step):
-                yield RowRange(path_index, bucket, start, min(start + step, file.num_edges))
+            if window_rows is not None and file.num_rows:
+                step = window_rows(file.num_rows)
+            for start in range(0, file.num_rows, step):
+                yield RowRange(path_index, bucket, start, min(start + step, file.num_rows))
 
     def blocks_by_place(self, hidden: Side) -> dict[Places, list[RowRange]]:
         """Return the blocks that may have edges whose known entities are in each place."""
@@ -216,7 +216,7 @@ class SavedRun:
             StorageError: the file is damaged, or a query's counts contradict each other.
         """
         file = self.ranks[rows.path_index, rows.bucket]
-        columns = file.read(side, rows.start, rows.stop)
+        columns = file.read_side(side, rows.start, rows.stop)
         better, tied, candidates = columns["better"], columns["tied"], columns["num_candidates"]
         known_better, known_tied, known = columns["excluded_better"], columns["excluded_tied"], columns["num_excluded"]
         competing = np.maximum(candidates, 1) - 1  # all counts of a query that was not ranked are 0
@@ -240,7 +240,7 @@ class SavedRun:
 
     def ranked(self, rows: RowRange) -> np.ndarray:
         """Return which edges were ranked on some side, bool (E,)."""
-        file = self.ranks[rows.path_index, rows.bucket].rows
+        file = self.ranks[rows.path_index, rows.bucket]
         names = [f"{side.label}/num_candidates" for side in self.facts.sides]
         return np.asarray(np.any([of > 0 for of in file.read(names, rows.start, rows.stop).values()], axis=0))
 
@@ -335,7 +335,7 @@ def _open_edges(
             faults += error.faults
             continue
         unlike = [bucket for bucket in sorted({*digests, *expected}) if digests.get(bucket) != expected.get(bucket)]
-        unlike = unlike or [of for of in found if found[of].num_edges != ranks[path_index, of].num_edges]
+        unlike = unlike or [of for of in found if found[of].num_edges != ranks[path_index, of].num_rows]
         if unlike:
             faults.append(
                 f"{path}: expected the edges that were evaluated as edge path {path_index} "

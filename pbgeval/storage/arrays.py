@@ -28,8 +28,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.hdf5 import open_hdf5
+from pbgeval.storage.hdf5 import ALIGNMENT_BYTES, open_hdf5
 from pbgeval.storage.parquet import ParquetRows
+from pbgeval.storage.row_slice import RowSlice
 from pbgeval.storage.text import check_regular, fingerprint, one_line, unreadable
 
 # What numpy raises of a damaged header, which it parses as Python; OverflowError: of a shape of many digits.
@@ -39,7 +40,6 @@ _DAMAGED = (
 )
 
 BFLOAT16 = "<u2"  # numpy has no such type: the upper halves of float32
-ALIGNMENT_BYTES = 64  # as torch's own allocator places data: kernels may round otherwise on data that starts elsewhere
 
 
 @frozen
@@ -54,8 +54,8 @@ class MappedRows:
     dimension: int = field(default=Factory(lambda self: self.columns, takes_self=True))  # columns of what is read
 
     def part(self, start: int, stop: int) -> MappedRows:
-        row_bytes = self.columns * np.dtype(self.dtype).itemsize
-        return evolve(self, offset=self.offset + start * row_bytes, num_rows=stop - start)
+        begin = self.offset + start * self.columns * np.dtype(self.dtype).itemsize
+        return evolve(self, offset=begin, num_rows=stop - start)
 
     def load(self) -> Tensor:
         """Return all rows, mapped where they lie as torch wants them.
@@ -130,18 +130,8 @@ class TensorRows:
 
 
 @frozen
-class NumberRows:
+class NumberRows(RowSlice):
     """Consecutive numbers, as float64 (num_rows, 1): exact up to 2^53."""
-
-    first: int
-    num_rows: int
-    dimension: int = field(default=1, init=False)
-
-    def part(self, start: int, stop: int) -> NumberRows:
-        return NumberRows(self.first + start, stop - start)
-
-    def load(self) -> Tensor:
-        return self.read_rows(0, self.num_rows)
 
     def read_rows(self, start: int, stop: int) -> Tensor:
         return torch.arange(self.first + start, self.first + stop, dtype=torch.float64).unsqueeze(1)
@@ -160,20 +150,11 @@ class Shard:
 
 
 @frozen
-class ShardedRows:
+class ShardedRows(RowSlice):
     """Rows whose parts lie in several places; `sharded` makes them of shards that it has checked."""
 
     shards: tuple[Shard, ...]
-    num_rows: int
-    dimension: int
-    first: int = 0  # of the shards' rows
     unit_norm: int = 0  # 1 or 2: each row is divided by its norm, as torch's `normalize` does
-
-    def part(self, start: int, stop: int) -> ShardedRows:
-        return evolve(self, first=self.first + start, num_rows=stop - start)
-
-    def load(self) -> Tensor:
-        return self.read_rows(0, self.num_rows)
 
     def read_rows(self, start: int, stop: int) -> Tensor:
         """Return a copy of rows start to stop (exclusive), float32.
@@ -224,7 +205,7 @@ def sharded(where: str, shards: Sequence[Shard], num_rows: int, dimension: int) 
             f"{where}: expected parts of a table of {num_rows:,} rows and {dimension} columns, found {row:,} rows and "
             f"{column + width} columns; save the model again"
         )
-    return ShardedRows(tuple(ordered), num_rows, dimension)
+    return ShardedRows(num_rows, dimension, tuple(ordered))
 
 
 # Of which consecutive rows can be a partition.

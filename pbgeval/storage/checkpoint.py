@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from pbgeval.errors import MismatchError, StorageError, raise_first
-from pbgeval.storage.arrays import ALIGNMENT_BYTES, MappedRows, NumberRows, Table, TensorRows
-from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
-from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
+from pbgeval.storage.arrays import MappedRows, NumberRows, Table, TensorRows
+from pbgeval.storage.hdf5 import ALIGNMENT_BYTES, Hdf5Dataset, Hdf5File
+from pbgeval.storage.objects import Hdf5Source, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import listed, one_line, read_small_text
 
 _EMBEDDINGS = "embeddings"
@@ -56,14 +56,12 @@ def model_path(checkpoint_path: Path, version: int) -> Path:
 
 
 @attrs.frozen
-class EmbeddingFile:
+class EmbeddingFile(Hdf5Source):
     """The embeddings of one partition, header checked; `open_embeddings` makes them."""
 
-    path: Path
     num_rows: int
     dimension: int
     is_mapped: bool  # `load` maps the file, unless there is an object; else it reads a copy
-    of: RemoteObject | None = None  # is read in place of the file
 
     def load(self) -> Tensor:
         """Return the embeddings, float32 (num_rows, dimension); not checked for NaN.
@@ -85,10 +83,6 @@ class EmbeddingFile:
         """
         with open_hdf5_at(self.path, self.of) as file:
             return self._read(self._checked_dataset(file), start, stop)
-
-    def fingerprint(self) -> str:
-        """Return a short text that changes when the file does."""
-        return fingerprint_at(self.path, self.of)
 
     def _checked_dataset(self, file: Hdf5File) -> Hdf5Dataset:
         shape = (self.num_rows, self.dimension)
@@ -170,7 +164,7 @@ def open_embeddings(
             f" {one_line(entity_type)} in partition {partition}; check entity_path and checkpoint_path",
         ),
     )
-    return EmbeddingFile(file.path, int(shape[0]), dimension, _is_mappable(dataset), of)
+    return EmbeddingFile(file.path, int(shape[0]), dimension, _is_mappable(dataset), of=of)
 
 
 def _is_mappable(dataset: Hdf5Dataset) -> bool:
@@ -183,8 +177,12 @@ def _missing(path: Path, names: Sequence[str], entity_type: str, partition: int,
     """Return the error for a missing file; it says what the folder holds instead."""
     pattern = re.compile(rf"embeddings_{re.escape(entity_type)}_{partition}\.v([0-9]+)\.h5")
     versions = [str(version) for version in sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)]
+    if versions:
+        return MismatchError(
+            f"{path}: no such file; the folder has version {listed(versions)} of it, but the checkpoint is version"
+            f" {version}; check checkpoint_version.txt"
+        )
     found = listed([name for name in names if name.startswith("embeddings_")] or ["no embeddings"], 3)
-    of_version = f"the folder has version {listed(versions)} of it, but the checkpoint is version {version};"
-    none = f"the checkpoint has {found}; check the names and num_partitions of entities"
-    fault = f"{of_version} check checkpoint_version.txt" if versions else none
-    return MismatchError(f"{path}: no such file; {fault}")
+    return MismatchError(
+        f"{path}: no such file; the checkpoint has {found}; check the names and num_partitions of entities"
+    )

@@ -24,7 +24,7 @@ from pbgeval.errors import DataError, Faults, StorageError, raise_first
 from pbgeval.notation import Bucket
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
-from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
+from pbgeval.storage.objects import Hdf5Source, RemoteObject, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import fingerprint, listed, one_line
 
 # Datasets whose pieces lie in their file as arrays of 32- or 64-bit integers -> rows of them, without HDF5.
@@ -41,8 +41,7 @@ class PlainColumns:
     """The positions of a file's columns, and its size and time to detect changes."""
 
     columns: tuple[tuple[np.dtype, int, tuple[int, ...]], ...]  # numbers, rows per piece, byte of each piece
-    size: int  # of the file, bytes
-    changed_ns: int
+    state: tuple[int, int]  # of the file: its bytes, and when it was written
 
     @classmethod
     def from_datasets(cls, file: Hdf5File, datasets: Sequence[Hdf5Dataset]) -> PlainColumns | None:
@@ -50,19 +49,19 @@ class PlainColumns:
         columns = [
             (dataset.dtype, dataset.rows_per_chunk or dataset.num_rows, offsets)
             for dataset in datasets
-            if dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows
+            if dataset.file is file and dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows
             if (offsets := dataset.piece_offsets()) is not None
         ]
         if file.stat is None or len(columns) < len(datasets):
             return None
-        return cls(tuple(columns), file.stat.st_size, file.stat.st_mtime_ns)
+        return cls(tuple(columns), (file.stat.st_size, file.stat.st_mtime_ns))
 
     def read(self, path: Path, start: int, stop: int) -> list[Tensor] | None:
         """Return rows start to stop of each column, int64; None where HDF5 has to be asked what is wrong."""
         try:
             with path.open("rb", buffering=0) as file:
                 stat = os.fstat(file.fileno())
-                if (stat.st_size, stat.st_mtime_ns) != (self.size, self.changed_ns):
+                if (stat.st_size, stat.st_mtime_ns) != self.state:
                     return None
                 return [_read_plain(file, *column, start, stop) for column in self.columns]
         except (OSError, EOFError):  # HDF5 meets it, too, and reports it
@@ -123,10 +122,9 @@ class EdgeBlock:
 
 
 @attrs.frozen
-class BucketFile:
+class BucketFile(Hdf5Source):
     """A bucket's file whose header has been checked; `find_buckets` makes them."""
 
-    path: Path
     bucket: Bucket
     num_edges: int
     has_weight: bool
@@ -134,7 +132,6 @@ class BucketFile:
     rhs_featurized: bool
     rows_per_chunk: int  # rows that are unpacked together, 1 if not compressed; each range read unpacks its chunks anew
     plain: PlainColumns | None = None  # lhs, rel, rhs (and time), where these are all and lie there as they are
-    of: RemoteObject | None = None  # is read in place of the file
     times: tuple[str, ...] = ()  # the dataset of times, if they are read
 
     def read(self, start: int, stop: int) -> EdgeBlock:
@@ -153,7 +150,7 @@ class BucketFile:
                 for name in ("lhs", "rel", "rhs", *self.times)
             ]
             weights = (
-                _read_range(_column(file, "weight", _NUMBERS, self.num_edges), start, stop, torch.float64)
+                _read_range(_column(file, "weight", _NUMBERS, self.num_edges), start, stop, np.float64)
                 if self.has_weight
                 else None
             )
@@ -162,10 +159,6 @@ class BucketFile:
                 for prefix, is_featurized in (("lhsd", self.lhs_featurized), ("rhsd", self.rhs_featurized))
             ]
         return _checked_block(self.path, start, columns, weights, *features)
-
-    def fingerprint(self) -> str:
-        """Return a short text that changes when the file does."""
-        return fingerprint_at(self.path, self.of)
 
 
 def bucket_path(edge_path: Path, bucket: Bucket) -> Path:
@@ -192,10 +185,10 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool
     folder = read_object_folder(edge_path)
     try:
         names = sorted(os.listdir(edge_path) if folder is None else folder.objects)
+    except FileNotFoundError as error:
+        raise StorageError(f"{edge_path}: no such folder; check edge_paths") from error
     except OSError as error:
-        unreadable = f"cannot read the folder: {one_line(error)}"
-        fault = "no such folder; check edge_paths" if isinstance(error, FileNotFoundError) else unreadable
-        raise StorageError(f"{edge_path}: {fault}") from error
+        raise StorageError(f"{edge_path}: cannot read the folder: {one_line(error)}") from error
     found = sorted(bucket for name in names if (bucket := bucket_of_name(name)) is not None)
     beyond = [bucket_path(edge_path, of).name for of in found if of.lhs >= num_lhs or of.rhs >= num_rhs]
     expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
@@ -282,20 +275,14 @@ def _read_features(file: Hdf5File, prefix: str, start: int, stop: int, num_edges
     return FeatureLists(offsets - first, _read_range(data, first, last))
 
 
-def _read_range(dataset: Hdf5Dataset, start: int, stop: int, dtype: torch.dtype = torch.int64) -> Tensor:
+def _read_range(dataset: Hdf5Dataset, start: int, stop: int, dtype: type[np.int64 | np.float64] = np.int64) -> Tensor:
     """Read rows start to stop into a fresh tensor of `dtype`."""
-    block = torch.empty(stop - start, dtype=dtype)
-    buffer = block.numpy()
-    if dataset.dtype == buffer.dtype:
-        dataset.read_into(buffer, start)
-        return block
     # HDF5 converts types in small strips, at a third of the speed of reading as it is and converting here.
     stored = np.empty(stop - start, dataset.dtype)
     dataset.read_into(stored, start)
-    if dtype == torch.int64:
+    if dtype is np.int64:
         _check_size(f"{dataset.file.path}: dataset {dataset.name}", start, stored)
-    buffer[:] = stored
-    return block
+    return torch.from_numpy(stored.astype(dtype, copy=False))
 
 
 def _check_size(where: str, start: int, numbers: np.ndarray) -> None:
@@ -373,8 +360,8 @@ class ArrayEdges:
         """
         array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
         _check_size(str(self.path), start, array_E3[start:stop])
-        columns = map(np.ascontiguousarray, array_E3[start:stop].astype(np.int64).T)
-        return _checked_block(self.path, start, [*map(torch.from_numpy, columns)])
+        columns = [torch.from_numpy(np.ascontiguousarray(of)) for of in array_E3[start:stop].astype(np.int64).T]
+        return _checked_block(self.path, start, columns)
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the edges do."""
@@ -420,8 +407,7 @@ class Edges:
                 array_E3 = edges.detach().cpu().numpy() if isinstance(edges, Tensor) else np.asarray(edges)
                 if not array_E3.size:
                     array_E3 = np.empty((0, 4), np.int64)
-                has_time = _check_array(array_E3, name)
-                named[key][name] = ArrayEdges(Path(name), len(array_E3), array_E3, has_time)
+                named[key][name] = ArrayEdges(Path(name), len(array_E3), array_E3, _check_array(array_E3, name))
         return named
 
 

@@ -14,7 +14,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from operator import le
 from pathlib import Path
 from typing import IO, Any
@@ -35,14 +35,13 @@ _MAX_PIECES = 1024  # of a column: beyond, noting where they lie takes longer th
 # Deflate packs at most 1,032 bytes into one. Small datasets may claim any size.
 _MAX_PACKED = 1100
 _SMALL_BYTES = 1 << 24
-_ALIGNMENT_BYTES = 64  # of data that torch maps
+ALIGNMENT_BYTES = 64  # as torch's own allocator places data: kernels may round otherwise on data that starts elsewhere
 _FILL_BYTES = 1 << 20
 _NOT_READ: dict[type[Exception], str] = {
     FileNotFoundError: "expected an HDF5 file, found no such file; check the path",
     IsADirectoryError: "expected an HDF5 file, found a directory; check the path",
     PermissionError: "expected a file that can be read, found no permission to read it; change its permissions",
 }
-_NOT_OPENED = "expected an HDF5 file that can be opened, found: {}; check the path, copy it or write it again"
 # What h5py raises about files; SystemError: of names that are no UTF-8, while it lists them.
 _ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError, SystemError)
 
@@ -59,7 +58,7 @@ class Hdf5File:
 
     def attribute(self, name: str) -> object:
         """Return an attribute of the file, None where there is none."""
-        with _faults(self.path, f"attribute {name}"):
+        with _faults(f"{self.path}: attribute {name}"):
             return self._file.attrs.get(name)
 
     def check_format_version(self) -> None:
@@ -69,15 +68,14 @@ class Hdf5File:
             StorageError: with the version expected and what was found.
         """
         found = self.attribute("format_version")
-        expected = f"{self.path}: attribute format_version: expected {FORMAT_VERSION}"
-        is_ours = isinstance(found, int | np.integer) and int(found) == FORMAT_VERSION
-        none = f"{expected}, found none; if PyTorch-BigGraph did not write the file, set the attribute"
-        other = f"{expected}, found {one_line(found)}; write the file again in that format"
-        raise_first(StorageError, (found is None, none), (not is_ours, other))
+        if not isinstance(found, int | np.integer) or int(found) != FORMAT_VERSION:
+            none = "found none; if PyTorch-BigGraph did not write the file, set the attribute"
+            fault = none if found is None else f"found {one_line(found)}; write the file again in that format"
+            raise StorageError(f"{self.path}: attribute format_version: expected {FORMAT_VERSION}, {fault}")
 
     def names(self) -> list[str]:
         """Return the names in the root group."""
-        with _faults(self.path, "root group"):
+        with _faults(f"{self.path}: root group"):
             return sorted(self._file)
 
     def find(self, name: str) -> Hdf5Dataset | None:
@@ -86,7 +84,7 @@ class Hdf5File:
         Raises:
             StorageError: a link leads nowhere or out of the folder, or rows of the dataset are not stored.
         """
-        with _faults(self.path, f"dataset {name}"):
+        with _faults(f"{self.path}: dataset {name}"):
             item, file = self._follow(name)
             if not isinstance(item, h5py.Dataset):
                 return None
@@ -100,7 +98,6 @@ class Hdf5File:
                 num_filters=int(item.id.get_create_plist().get_nfilters()),
                 compression=item.compression,
                 offset=item.id.get_offset() if is_one_piece else None,
-                is_here=file is self,
                 dataset=item,
             )
         dataset.check()
@@ -124,7 +121,7 @@ class Hdf5File:
             StorageError: as `find`, or a link leads to another group.
         """
         datasets: dict[str, Hdf5Dataset] = {}
-        with _faults(self.path, f"group {group}"):
+        with _faults(f"{self.path}: group {group}"):
             found, file = self._follow(group)
             if not isinstance(found, h5py.Group):
                 return None
@@ -189,8 +186,7 @@ class Hdf5File:
 
     def check_inside(self, path: Path, what: str) -> None:
         """Refuse another file that is not in the folder of this one, unless the user says so."""
-        may_leave = os.environ.get(FOLLOW_VARIABLE) == "1"
-        if not may_leave and not path.resolve().is_relative_to(self.path.parent.resolve()):
+        if os.environ.get(FOLLOW_VARIABLE) != "1" and not path.resolve().is_relative_to(self.path.parent.resolve()):
             raise StorageError(
                 f"{self.path}: {what}: a link to {one_line(path)}, outside the folder of the file;"
                 f" set {FOLLOW_VARIABLE}=1 to follow such links"
@@ -209,7 +205,6 @@ class Hdf5Dataset:
     num_filters: int  # that rows pass when they are read, compression for instance
     compression: str | None
     offset: int | None  # byte at which all rows lie as they are; None if not in one piece, or not in the file asked
-    is_here: bool  # in the file that was asked, not in one that it links to
     _dataset: h5py.Dataset
 
     @property
@@ -219,25 +214,24 @@ class Hdf5Dataset:
 
     def attribute(self, name: str) -> object:
         """Return an attribute, None where there is none."""
-        with self._faults():
+        with _faults(self._where):
             return self._dataset.attrs.get(name)
 
     def read_into(self, rows: np.ndarray, start: int = 0) -> None:
         """Read as many rows as there is room for, from row `start` on, in the type of `rows`."""
-        if not rows.size:  # HDF5 refuses empty selections of some layouts
-            return
-        which: Any = np.s_[start : start + len(rows)] if rows.ndim else ()
-        with self._faults(f", rows {start} to {start + len(rows)}" if rows.ndim else ""):
-            self._dataset.read_direct(rows, which)
+        if rows.size:  # HDF5 refuses empty selections of some layouts
+            which: Any = np.s_[start : start + len(rows)] if rows.ndim else ()
+            with _faults(f"{self._where}, rows {start} to {start + len(rows)}" if rows.ndim else self._where):
+                self._dataset.read_direct(rows, which)
 
     def piece_offsets(self) -> tuple[int, ...] | None:
         """Bytes at which pieces lie as they are; None if they do not, or are too many."""
         if self.rows_per_chunk is None:
             return None if self.offset is None else (self.offset,)
         num_pieces = -(-self.num_rows // self.rows_per_chunk)
-        if not self.is_here or num_pieces > _MAX_PIECES or self.num_filters:
+        if num_pieces > _MAX_PIECES or self.num_filters:
             return None
-        with self._faults():
+        with _faults(self._where):
             pieces = [self._dataset.id.get_chunk_info(number) for number in range(num_pieces)]
         return tuple(piece.byte_offset for piece in sorted(pieces, key=lambda piece: int(piece.chunk_offset[0])))
 
@@ -247,7 +241,7 @@ class Hdf5Dataset:
         Raises:
             StorageError: see above.
         """
-        with self._faults():
+        with _faults(self._where):
             kind, properties = self._dataset.id.get_type(), self._dataset.id.get_create_plist()
             is_plain = self.dtype.kind in "iuf" and kind.get_size() > 2  # bfloat16, for example, is converted
             if is_plain and kind != h5py.h5t.py_create(self.dtype, logical=True):
@@ -345,9 +339,6 @@ class Hdf5Dataset:
     def _where(self) -> str:
         return f"{self.file.path}: dataset {one_line(self.name)}"
 
-    def _faults(self, rows: str = "") -> AbstractContextManager[None]:
-        return _faults(self.file.path, f"dataset {one_line(self.name)}{rows}")
-
 
 @contextmanager
 def open_hdf5(path: Path, depth: int = 0, stream: IO[bytes] | None = None) -> Iterator[Hdf5File]:
@@ -368,7 +359,8 @@ def open_hdf5(path: Path, depth: int = 0, stream: IO[bytes] | None = None) -> It
             status = os.stat(path)
         file = h5py.File(os.fspath(path), "r", locking=False) if stream is None else h5py.File(stream, "r")
     except _ERRORS as error:
-        fault = _open_fault(status, error) if stream is None else _NOT_OPENED.format(one_line(error))
+        other = f"found: {one_line(error)}; check the path, copy it or write it again"
+        fault = _open_fault(status, error) if stream is None else f"expected an HDF5 file that can be opened, {other}"
         raise StorageError(f"{path}: {fault}") from error
     with file, ExitStack() as others:
         yield Hdf5File(path, status, file, others, depth)
@@ -422,7 +414,7 @@ def write_hdf5(
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)  # of room for rows: in one piece, and nothing is written
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    with h5py.File(image, "w", alignment_threshold=_ALIGNMENT_BYTES, alignment_interval=_ALIGNMENT_BYTES) as file:
+    with h5py.File(image, "w", alignment_threshold=ALIGNMENT_BYTES, alignment_interval=ALIGNMENT_BYTES) as file:
         for group in groups:
             file.create_group(group, track_order=True)
         for name, (array, of_array) in values.items():
@@ -483,13 +475,13 @@ class _SparseBytes(io.RawIOBase):
 
 
 @contextmanager
-def _faults(path: Path, what: str) -> Iterator[None]:
-    """Turn what h5py raises while `what` is read from `path` into a `StorageError`."""
+def _faults(where: str) -> Iterator[None]:
+    """Turn what h5py raises while something is read into a `StorageError`; it says where: the file and what."""
     try:
         yield
     except _ERRORS as error:
         raise StorageError(
-            f"{path}: {what}: expected data that can be read, found: {one_line(error)};"
+            f"{where}: expected data that can be read, found: {one_line(error)};"
             " the file is damaged or uses a filter that this h5py lacks: copy it or write it again"
         ) from error
 

@@ -117,9 +117,8 @@ def _describe_bucket(path: Path) -> Description:
             span = f"{min(bounds)} to {max(bounds)}" if bounds else "no rows"
             lines.append((name, f"{span}, {dataset.dtype}, {layout}"))
     block = file.read(0, min(_SHOWN_ROWS, file.num_edges))
-    columns = (column.tolist() for column in (block.lhs, block.rel, block.rhs))
-    rows = enumerate(zip(*columns, strict=True))
-    return lines + [(f"row {number}", "left {}, relation {}, right {}".format(*row)) for number, row in rows]
+    rows = zip(block.lhs.tolist(), block.rel.tolist(), block.rhs.tolist(), strict=True)
+    return lines + [(f"row {number}", "left {}, relation {}, right {}".format(*row)) for number, row in enumerate(rows)]
 
 
 def _describe_entities(path: Path) -> Description:

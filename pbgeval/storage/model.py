@@ -31,12 +31,15 @@ _SINGULAR = {
     **dict.fromkeys(("rotation", "rotations"), "linear_transformation"),
 }
 _TRANSPOSED = ("rotation", "rotations")
-_SIDES = {"lhs": Side.LHS, "rhs": Side.RHS}
 _KEY_ATTRIBUTE = "state_dict_key"  # PBG reads it first; the path in the file only where it is absent
-_OPERATOR_KEY = re.compile(r"(?P<side>lhs|rhs)_operators\.(?P<index>[0-9]+)\.(?P<name>\w+)")
-_OPERATOR_PATH = re.compile(r"relations/(?P<index>[0-9]+)/operator/(?P<side>lhs|rhs)/(?P<name>\w+)")
-_GLOBAL_KEY = re.compile(r"global_embs\.emb_(?P<type>.+)", re.DOTALL)
-_GLOBAL_PATH = re.compile(r"entities/(?P<type>.+)/global_embedding", re.DOTALL)
+_KEYS = (  # of an operator's parameter, and of a global embedding
+    re.compile(r"(?P<side>lhs|rhs)_operators\.(?P<index>[0-9]+)\.(?P<name>\w+)"),
+    re.compile(r"global_embs\.emb_(?P<type>.+)", re.DOTALL),
+)
+_PATHS = (  # of the same
+    re.compile(r"relations/(?P<index>[0-9]+)/operator/(?P<side>lhs|rhs)/(?P<name>\w+)"),
+    re.compile(r"entities/(?P<type>.+)/global_embedding", re.DOTALL),
+)
 
 
 @attrs.frozen(eq=False)
@@ -46,24 +49,25 @@ class ModelParameters:
     path: Path
     operators: dict[tuple[int, Side], dict[str, Tensor]]  # by relation and the side that the operator acts on
     global_embeddings: dict[str, Tensor]  # (D) by entity type
+    is_there: bool  # the file; else nothing is in it
 
 
-def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameters | None:
-    """Read the model file of a checkpoint, None if it is missing.
+def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameters:
+    """Read the model file of a checkpoint, which may be missing.
 
     Raises:
         StorageError: it cannot be read, or holds a dataset that is no known parameter.
         DataError: a parameter is NaN or infinite.
     """
     path = model_path(checkpoint_path, version)
-    if not path.exists():
-        return None
+    parameters = ModelParameters(path, {}, {}, path.exists())
+    if not parameters.is_there:
+        return parameters
     with open_hdf5(path) as file:
         file.check_format_version()
         datasets = file.datasets("model")
         if datasets is None:
             raise StorageError(f"{path}: expected a group model, found {listed(file.names())}; check the path")
-        parameters = ModelParameters(path=path, operators={}, global_embeddings={})
         not_finite = Faults()
         for name, dataset in datasets.items():
             if dataset.dtype.kind != "f" or dataset.shape is None:
@@ -88,23 +92,20 @@ def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameter
 
 
 def operator_parameters(
-    model: ModelParameters | None,
+    model: ModelParameters,
     relation_index: int,
     side: Side,
     operator_name: str,
     expected: Mapping[str, tuple[int, ...]],
-    *,
-    expected_path: Path | None = None,
 ) -> dict[str, Tensor]:
     """Return the parameters of one operator: exactly those expected, in the shapes expected.
 
     Args:
-        model: the model file's parameters, None if there is no such file.
+        model: the model file's parameters.
         relation_index: index of the relation, 0 for dynamic relations.
         side: the side that the operator acts on.
         operator_name: as in the config; for messages.
         expected: shapes by name; empty for operators without parameters.
-        expected_path: where the model file should have been; for the message when there is none.
 
     Raises:
         StorageError: there is no such file.
@@ -112,14 +113,11 @@ def operator_parameters(
             have.
     """
     operator = f"operator {operator_name} of relations[{relation_index}]"
-    if model is None and expected:
+    if expected and not model.is_there:
         raise StorageError(
-            f"{expected_path or 'model.v<version>.h5 of the checkpoint'}: no such file; {operator} needs its"
-            " parameters; check checkpoint_version.txt, or copy it from "
-            "where the checkpoint was trained"
+            f"{model.path}: no such file; {operator} needs its parameters; check checkpoint_version.txt, or copy it"
+            " from where the checkpoint was trained"
         )
-    if model is None:
-        return {}
     found = model.operators.get((relation_index, side), {})
     shapes = {name: tuple(parameter.shape) for name, parameter in found.items()}
     if shapes != {**expected}:
@@ -135,14 +133,14 @@ def _written(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return " and ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "no parameters"
 
 
-def global_embedding(model: ModelParameters | None, entity_type: str, dimension: int) -> Tensor | None:
+def global_embedding(model: ModelParameters, entity_type: str, dimension: int) -> Tensor | None:
     """Return the global embedding of an entity type, None where there is none.
 
     Raises:
         MismatchError: its shape is not (dimension,).
     """
-    found = None if model is None else model.global_embeddings.get(entity_type)
-    if model is not None and found is not None and tuple(found.shape) != (dimension,):
+    found = model.global_embeddings.get(entity_type)
+    if found is not None and tuple(found.shape) != (dimension,):
         raise MismatchError(
             f"{model.path}: the global embedding of type {one_line(entity_type)} has shape {tuple(found.shape)}, but"
             f" the config says {(dimension,)}; check dimension"
@@ -155,15 +153,13 @@ def _file_away(parameters: ModelParameters, name: str, dataset: Hdf5Dataset, val
     path = parameters.path
     found = dataset.attribute(_KEY_ATTRIBUTE)
     key = found.decode("utf-8", "replace") if isinstance(found, bytes) else found
-    operator_pattern, global_pattern, text = (
-        (_OPERATOR_PATH, _GLOBAL_PATH, name) if key is None else (_OPERATOR_KEY, _GLOBAL_KEY, str(key))
-    )
     where = f"{path}: dataset model/{one_line(name)}" + ("" if key is None else f" ({_KEY_ATTRIBUTE} {one_line(key)})")
-    operator, embedding = operator_pattern.fullmatch(text), global_pattern.fullmatch(text)
+    patterns, text = (_PATHS, name) if key is None else (_KEYS, str(key))
+    operator, embedding = (pattern.fullmatch(text) for pattern in patterns)
     if embedding is not None:
         place, parameter = parameters.global_embeddings, embedding["type"]
     elif operator is not None and operator["name"] in _SINGULAR:
-        place = parameters.operators.setdefault((int(operator["index"]), _SIDES[operator["side"]]), {})
+        place = parameters.operators.setdefault((int(operator["index"]), Side[operator["side"].upper()]), {})
         parameter = _SINGULAR[operator["name"]]
         if operator["name"] in _TRANSPOSED and value.dim() >= 2:
             value = value.transpose(-1, -2).contiguous()

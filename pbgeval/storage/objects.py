@@ -16,14 +16,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, field, frozen
 
 from pbgeval.errors import EvalError, StorageError, raise_first
 from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
 from pbgeval.storage.text import blocks_of, fingerprint, fingerprint_of, one_line, without_secrets
 from pbgeval.storage.writing import make_folder, write_new
 
-INSTALL = "pip install 'pbgeval[s3]'"
 _LISTING = ".objects.json"  # in a folder that stands for a prefix
 _LIBRARY_ERRORS = (
     ("botocore.exceptions", "BotoCoreError"),
@@ -39,7 +38,7 @@ _RANGES_AT_A_TIME = 4
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
 # What is wrong, by the kind of the error or, for optional libraries, by its name.
 _FAULTS: tuple[tuple[tuple[type[Exception], ...], tuple[str, ...], str], ...] = (
-    ((ImportError,), (), f"a package is required for this URL ({{}}): {INSTALL}"),
+    ((ImportError,), (), "a package is required for this URL ({}): pip install 'pbgeval[s3]'"),
     ((FileNotFoundError,), ("ResourceNotFoundError",), "no object or prefix of that name: {}; check bucket and key"),
     (
         (),
@@ -190,8 +189,7 @@ def read_object(url: str) -> bytes | None:
         StorageError: it cannot be read.
     """
     with _located(url) as (system, key), suppress(FileNotFoundError):
-        content: bytes = system.cat_file(key)
-        return content
+        return bytes(system.cat_file(key))
     return None
 
 
@@ -220,9 +218,17 @@ def open_hdf5_at(path: Path, of: RemoteObject | None) -> Iterator[Hdf5File]:
     check_unchanged(of)
 
 
-def fingerprint_at(path: Path, of: RemoteObject | None) -> str:
-    """Return the fingerprint of a file or, where there is one, of an object: that of a file of the same content."""
-    return fingerprint(path) if of is None else fingerprint_of(of.size, read_ranges(of, blocks_of(of.size)))
+@frozen
+class Hdf5Source:
+    """A file of HDF5, or an object that is read in its place."""
+
+    path: Path
+    of: RemoteObject | None = field(default=None, kw_only=True)  # None: the file itself is read
+
+    def fingerprint(self) -> str:
+        """Return a short text that changes when the content does: of an object that of a file of the same content."""
+        of = self.of
+        return fingerprint(self.path) if of is None else fingerprint_of(of.size, read_ranges(of, blocks_of(of.size)))
 
 
 @frozen

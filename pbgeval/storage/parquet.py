@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
+from pbgeval.storage.row_slice import RowSlice
 from pbgeval.storage.text import check_regular, fingerprint, listed, one_line, unreadable
 
 MAX_GROUP_BYTES = 512 << 20  # of the vectors of a group of rows, and of all that it holds
@@ -35,21 +36,12 @@ _BOOLS, _INTEGERS, _BINARY, _STRUCT = (1, 2), (4, 5, 6), 8, 12  # types of Thrif
 
 
 @frozen
-class ParquetRows:
+class ParquetRows(RowSlice):
     """Rows of some files, one file after the other."""
 
     paths: tuple[Path, ...]
     columns: tuple[str, ...]  # one of lists, or one per dimension
     groups: tuple[tuple[int, int, int], ...]  # first row, file, number within the file; of each group with rows
-    num_rows: int
-    dimension: int
-    first: int = 0
-
-    def part(self, start: int, stop: int) -> ParquetRows:
-        return evolve(self, first=self.first + start, num_rows=stop - start)
-
-    def load(self) -> Tensor:
-        return self.read_rows(0, self.num_rows)
 
     def read_rows(self, start: int, stop: int) -> Tensor:
         """Return a copy of rows start to stop (exclusive), float32.
@@ -80,9 +72,12 @@ def parquet_files(path: Path, pattern: str = "*.parquet") -> tuple[Path, ...]:
     """
     if not os.path.isdir(path):
         return (path,)
-    names = [str(found.relative_to(path)) for found in path.glob(pattern)]
-    given = (name for name in names if not any(part[0] in "._" for part in name.split(os.sep)))
-    parts_of = {name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)] for name in given}
+    names = (str(found.relative_to(path)) for found in path.glob(pattern))
+    parts_of = {
+        name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+        for name in names
+        if not any(part[0] in "._" for part in name.split(os.sep))
+    }
     return tuple(path / name for name in sorted(parts_of, key=lambda name: (parts_of[name], name)))
 
 
@@ -145,7 +140,7 @@ def parquet_rows(paths: Sequence[Path], column: str | None = None) -> ParquetRow
                     num_rows += group.num_rows
     if not num_rows or not dimension:
         raise StorageError(f"{paths[0]}: there are no vectors in this file; write it again")
-    return ParquetRows(tuple(paths), columns, tuple(groups), num_rows, dimension)
+    return ParquetRows(num_rows, dimension, tuple(paths), columns, tuple(groups))
 
 
 def parquet_column(paths: Sequence[Path], *columns: str) -> Iterator[Any]:
@@ -174,11 +169,11 @@ def parquet_column(paths: Sequence[Path], *columns: str) -> Iterator[Any]:
                 values = batch.column(0)
                 if values.null_count:
                     raise StorageError(f"{path}: column {column} has empty values; write the file again")
-                if not hasattr(values, "dictionary"):
+                if hasattr(values, "dictionary"):
+                    names = values.dictionary.to_pylist()  # a long name that is repeated is in memory once
+                    yield from (names[index] for index in values.indices.to_pylist())
+                else:
                     yield from values.to_pylist()
-                    continue
-                names = values.dictionary.to_pylist()  # a long name that is repeated is in memory once
-                yield from (names[index] for index in values.indices.to_pylist())
 
 
 @contextmanager

@@ -66,13 +66,12 @@ class RowFile:
         Raises:
             StorageError: the file is gone, damaged, or no longer what it was.
         """
-        layouts = ((name, self.layouts[name]) for name in names)
-        rows = {name: np.empty((stop - start, *(of.row_shape or ())), of.dtype) for name, of in layouts}
-        wanted = {name: values for name, values in rows.items() if values.size}
-        if wanted:
-            with open_hdf5(self.path) as file:
-                for name, values in wanted.items():
-                    file.require(name).read_into(values, start)
+        rows = {}
+        with open_hdf5(self.path) as file:
+            for name in names:
+                layout = self.layouts[name]
+                rows[name] = np.empty((stop - start, *(layout.row_shape or ())), layout.dtype)
+                file.require(name).read_into(rows[name], start)
         return rows
 
     def _runs(self, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> list[tuple[int, int, int]]:
@@ -165,36 +164,27 @@ Kind = Literal["ranks", "topk"]
 
 
 @frozen
-class QueryFile:
-    """A file with the saved results of one bucket's queries; small and picklable."""
+class QueryFile(RowFile):
+    """A file with the saved results of one bucket's queries, a row for each edge; small and picklable."""
 
-    rows: RowFile
     sides: tuple[Side, ...]
     digest: str  # of the run that made the file
-
-    @property
-    def path(self) -> Path:
-        return self.rows.path
-
-    @property
-    def num_edges(self) -> int:
-        return self.rows.num_rows
 
     @property
     def columns(self) -> list[str]:
         """Return the names of the datasets of each side."""
         group = f"{self.sides[0].label}/"
-        return [name.removeprefix(group) for name in self.rows.layouts if name.startswith(group)]
+        return [name.removeprefix(group) for name in self.layouts if name.startswith(group)]
 
-    def write(self, side: Side, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
-        """Write what belongs to some queries that hide a side, as `RowFile.write` does: every column."""
+    def write_side(self, side: Side, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
+        """Write what belongs to some queries that hide a side, as `write` does: every column."""
         assert columns.keys() == {*self.columns}, columns.keys()
-        self.rows.write(rows, {f"{side.label}/{name}": values for name, values in columns.items()})
+        self.write(rows, {f"{side.label}/{name}": values for name, values in columns.items()})
 
-    def read(self, side: Side, start: int, stop: int) -> dict[str, np.ndarray]:
-        """Return rows start to stop (exclusive) of each column, as `RowFile.read` does."""
+    def read_side(self, side: Side, start: int, stop: int) -> dict[str, np.ndarray]:
+        """Return rows start to stop (exclusive) of each column of a side, as `read` does."""
         group = f"{side.label}/"
-        found = self.rows.read([f"{group}{name}" for name in self.columns], start, stop)
+        found = self.read([f"{group}{name}" for name in self.columns], start, stop)
         return {name.removeprefix(group): values for name, values in found.items()}
 
 
@@ -231,8 +221,8 @@ def create_query_file(
     path, columns = query_path(folder, kind, path_index, bucket), _COLUMNS[kind]
     if k is not None:
         columns = {name: evolve(layout, row_shape=(k,)) for name, layout in columns.items()}
-    layouts = _of_sides(sides, columns)
-    return QueryFile(create_row_file(path, num_edges, layouts, {"digest": digest}, check), tuple(sides), digest)
+    file = create_row_file(path, num_edges, _of_sides(sides, columns), {"digest": digest}, check)
+    return QueryFile(path, num_edges, file.layouts, tuple(sides), digest)
 
 
 def open_query_file(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -> QueryFile:
@@ -253,7 +243,7 @@ def open_query_file(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -
             name: _layout(file, name, int(num_rows), layout)
             for name, layout in _of_sides(sides, _COLUMNS[kind]).items()
         }
-    return QueryFile(RowFile(path, int(num_rows), layouts), sides, str(digest))
+    return QueryFile(path, int(num_rows), layouts, sides, str(digest))
 
 
 def _of_sides(sides: Sequence[Side], columns: Mapping[str, ColumnLayout]) -> dict[str, ColumnLayout]:
@@ -262,6 +252,6 @@ def _of_sides(sides: Sequence[Side], columns: Mapping[str, ColumnLayout]) -> dic
 
 def find_ranks(folder: Path) -> list[tuple[int, Bucket]]:
     """Return (path index, bucket) of every file of counts in an output directory, in order."""
-    found = (path.relative_to(folder / "ranks").as_posix() for path in (folder / "ranks").glob("*/ranks_*_*.h5"))
-    matches = filter(None, map(_RANKS_FILE.fullmatch, found))
-    return sorted((int(match[1]), Bucket(int(match[2]), int(match[3]))) for match in matches)
+    found = (f"{path.parent.name}/{path.name}" for path in (folder / "ranks").glob("*/ranks_*_*.h5"))
+    matches = map(_RANKS_FILE.fullmatch, found)
+    return sorted((int(match[1]), Bucket(int(match[2]), int(match[3]))) for match in matches if match)

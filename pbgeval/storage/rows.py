@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import torch
-from attrs import Factory, define, field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.storage.writing import ScratchFolder, write_all
@@ -14,18 +14,11 @@ from pbgeval.storage.writing import ScratchFolder, write_all
 _NUMPY: dict[torch.dtype, np.dtype] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 
 
-@define
+@frozen(eq=False)
 class MemoryRows:
     """Rows in this process's memory."""
 
-    num_rows: int
-    num_columns: int
-    dtype: torch.dtype
-    _rows_ND: Tensor = field(
-        init=False,
-        repr=False,
-        default=Factory(lambda self: torch.empty((self.num_rows, self.num_columns), dtype=self.dtype), takes_self=True),
-    )
+    _rows_ND: Tensor
 
     def write(self, start: int, rows_ND: Tensor) -> None:
         """Store consecutive rows, from row `start` on."""
@@ -77,8 +70,8 @@ class ScratchRows:
         """Return a copy of some rows, in the order given; the pages touched are given back at once."""
         if not rows.numel():
             return torch.empty((0, self.num_columns), dtype=self.dtype)
-        shape = (self.num_rows, self.num_columns)
-        mapped = np.memmap(self.scratch.path / self.name, _NUMPY[self.dtype], mode="r", shape=shape)
+        path, shape = self.scratch.path / self.name, (self.num_rows, self.num_columns)
+        mapped = np.memmap(path, _NUMPY[self.dtype], mode="r", shape=shape)
         return torch.from_numpy(mapped[rows.numpy()])
 
 

@@ -81,9 +81,8 @@ def read_small_text(path: Path) -> str | None:
     Raises:
         StorageError: it exists but cannot be read as UTF-8 text.
     """
-    what = "cannot read this text file"
     with (
-        unreadable(path, what, "; check the path", (OSError, UnicodeDecodeError)),
+        unreadable(path, "cannot read this text file", "; check the path", (OSError, UnicodeDecodeError)),
         suppress(FileNotFoundError, NotADirectoryError),
     ):
         return read_text(path)
@@ -207,8 +206,9 @@ def _decoded(path: Path, number: int, data: bytes) -> Iterator[list[str]]:
         before = _split(whole.decode("utf-8")) if newline else []
         if before:
             yield before
-        place = f"{path}:{number + len(before)}"
-        raise StorageError(f"{place}: expected UTF-8 text, found byte 0x{data[error.start]:02x}") from error
+        raise StorageError(
+            f"{path}:{number + len(before)}: expected UTF-8 text, found byte 0x{data[error.start]:02x}"
+        ) from error
 
 
 def _split(text: str) -> list[str]:
@@ -403,7 +403,6 @@ _UNITS = {
     "": 1,
 }
 _AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([a-z]*)", re.ASCII)
-_LARGEST = 2**63 - 1
 
 
 def parse_memory(text: str) -> int:
@@ -419,6 +418,6 @@ def parse_memory(text: str) -> int:
     if match is None or match[2] not in _UNITS:
         raise ConfigError(f"expected an amount of memory such as '800MB', '1.5GB' or '2GiB', got {text[:60]!r}")
     num_bytes = int(Fraction(match[1]) * _UNITS[match[2]])
-    if not 1 <= num_bytes <= _LARGEST:
+    if not 1 <= num_bytes < 2**63:
         raise ConfigError(f"expected an amount of memory from 1 byte to 2**63 - 1 bytes, got {text[:60]!r}")
     return num_bytes

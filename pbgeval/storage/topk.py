@@ -29,11 +29,6 @@ class Vocabulary:
     types: Sequence[tuple[str, str]]  # (lhs, rhs) of each relation; a single pair holds for all
     num_partitions: Mapping[str, int]  # of each type
 
-    def types_of(self, side: Side, rel_E: np.ndarray) -> list[str]:
-        """Return the type of each edge's entity on a side."""
-        of_relation = [side.pick(*pair) for pair in self.types]
-        return of_relation * len(rel_E) if len(of_relation) == 1 else [of_relation[rel] for rel in rel_E.tolist()]
-
 
 def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary) -> Path:
     """Write a file's content as a table for people, beside it: `topk_<l>_<r>.tsv`.
@@ -62,10 +57,10 @@ def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary)
 
 def _pieces(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary) -> Iterator[str]:
     yield "\t".join(TABLE_COLUMNS) + "\n"
-    (k,) = topk.rows.layouts[f"{topk.sides[0].label}/entity"].row_shape or (1,)
+    (k,) = topk.layouts[f"{topk.sides[0].label}/entity"].row_shape or (1,)
     rows_at_a_time = max(1, _CELLS_AT_A_TIME // (k * len(topk.sides)))
-    for start in range(0, topk.num_edges, rows_at_a_time):
-        yield "".join(_lines(topk, edges, vocabulary, start, min(start + rows_at_a_time, topk.num_edges)))
+    for start in range(0, topk.num_rows, rows_at_a_time):
+        yield "".join(_lines(topk, edges, vocabulary, start, min(start + rows_at_a_time, topk.num_rows)))
 
 
 def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: int, stop: int) -> Iterator[str]:
@@ -76,7 +71,7 @@ def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: in
         side: _ends(side, side.pick(block.lhs, block.rhs).numpy(), rel_E, edges.bucket, vocabulary) for side in ENDS
     }
     labels = {side: _labels(vocabulary, *ends[side]) for side in ENDS}
-    best = {side: topk.read(side, start, stop) for side in topk.sides}
+    best = {side: topk.read_side(side, start, stop) for side in topk.sides}
     candidates = {side: _candidate_labels(vocabulary, ends[side][0], best[side]) for side in topk.sides}
     for index, rel in enumerate(rel_E.tolist()):
         edge = f"{labels[Side.LHS][index]}\t{_escape(vocabulary.relations[rel])}\t{labels[Side.RHS][index]}"
@@ -95,7 +90,8 @@ def _ends(
     side: Side, ids_E: np.ndarray, rel_E: np.ndarray, bucket: Bucket, vocabulary: Vocabulary
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return type, partition and row of each edge's entity on a side."""
-    types = vocabulary.types_of(side, rel_E)
+    of_relation = [side.pick(*pair) for pair in vocabulary.types]
+    types = of_relation * len(rel_E) if len(of_relation) == 1 else [of_relation[rel] for rel in rel_E.tolist()]
     partitions = [bucket.partition_of(side, vocabulary.num_partitions[name]) for name in types]
     return types, np.array(partitions, np.int64), ids_E
 

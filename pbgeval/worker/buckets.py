@@ -335,7 +335,7 @@ class _UnitResults:
             # Chunks are cut from all that restrictions leave; the sample says which of them are evaluated.
             rows_E = torch.from_numpy(evaluated.kept(columns))
             chunks = sampled.chunks[unit.start]
-        elif not evaluated.keeps_all:
+        elif sampled is not None or evaluated.restrictions.drops_edges:
             rows_E = torch.from_numpy(evaluated.positions(columns, unit.path_index, bucket, unit.start))
         of_filters = [] if self.known is None else self.known.select_unit(bucket, columns)
         known, in_time, *_ = *of_filters, None, None

@@ -52,7 +52,7 @@ class PerEdgeFiles:
             order = np.argsort(row_Q)
             row_Q, values = row_Q[order], {name: of[order] for name, of in values.items()}
         self._unsynced.add((key.path_index, key.bucket))
-        file.rows.write(row_Q, values)
+        file.write(row_Q, values)
 
     def write_best(self, key: GroupKey, row_Q: np.ndarray, best: Mapping[str, np.ndarray]) -> None:
         """Write the best candidates of some queries of a bucket, rows ascending.
@@ -61,7 +61,7 @@ class PerEdgeFiles:
             OutputError: the file cannot be written.
         """
         if len(row_Q):
-            self.topk[key.path_index, key.bucket].write(key.side, row_Q, best)
+            self.topk[key.path_index, key.bucket].write_side(key.side, row_Q, best)
 
     def sync(self) -> None:
         """Wait until all counts that this worker has written are on the disk.
@@ -70,14 +70,14 @@ class PerEdgeFiles:
             OutputError: they cannot be written.
         """
         for place in self._unsynced:
-            self.ranks[place].rows.sync()
+            self.ranks[place].sync()
         self._unsynced.clear()
 
     def close(self) -> None:
         """Wait until everything is on the disk."""
         self.sync()
         for topk in self.topk.values():
-            topk.rows.sync()
+            topk.sync()
 
     def write_tables(self, context: WorkerContext) -> None:
         """Write the best candidates as tables with names, a part of the files on each worker."""
@@ -141,4 +141,4 @@ def _kept(folder: Path, path_index: int, edges: EdgeSource, digest: str) -> Quer
         found = open_query_file(folder, "ranks", path_index, edges.bucket)
     except StorageError:
         return None
-    return found if found.digest == digest and found.num_edges == edges.num_edges else None
+    return found if found.digest == digest and found.num_rows == edges.num_edges else None

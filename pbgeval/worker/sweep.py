@@ -222,7 +222,7 @@ def answers_of(edges: QueryEdges, queries: ContestQueries) -> Callable[[np.ndarr
 def _rows(context: WorkerContext, name: str, num_rows: int, width: int, dtype: torch.dtype, plan: MemoryPlan) -> Rows:
     """Return where rows are kept: in memory where one worker has room for them, else in the scratch folder."""
     if context.team.size == 1 and plan.queries_in_memory:
-        return MemoryRows(num_rows, width, dtype)
+        return MemoryRows(torch.empty((num_rows, width), dtype=dtype))
     rows = ScratchRows(context.scratch, name, num_rows, width, dtype)
 
     with context.collectively():

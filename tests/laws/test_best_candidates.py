@@ -64,7 +64,7 @@ def test_the_best_candidates_are_those_of_a_sort(
     for bucket, edges in graph.buckets.items():
         file = open_query_file(tmp_path, "topk", 0, Bucket(*bucket))
         for side in ENDS:
-            best, name = file.read(side, 0, len(edges)), side.pick("lhs", "rhs")
+            best, name = file.read_side(side, 0, len(edges)), side.pick("lhs", "rhs")
             for row, edge in enumerate(edges):
                 ends = reference.true_entities(graph, bucket, edge)
                 others = [of for of in entities if reference.corrupt(ends, 0, name, of) not in left_out]

@@ -142,12 +142,14 @@ def test_ranks_of_edges_that_are_not_there_are_found(case: TinyCase, result: Pat
     folder = Path(shutil.copytree(result, tmp_path / "forged"))
     index, bucket = find_ranks(folder)[0]
     earlier = open_query_file(result, "ranks", index, bucket)
-    longer = create_query_file(folder, "ranks", index, bucket, earlier.num_edges + 1, earlier.sides, earlier.digest)
+    longer = create_query_file(folder, "ranks", index, bucket, earlier.num_rows + 1, earlier.sides, earlier.digest)
     for side in earlier.sides:
-        columns = earlier.read(side, 0, earlier.num_edges)
-        longer.write(side, 0, {name: np.append(values, name == "num_candidates") for name, values in columns.items()})
+        columns = earlier.read_side(side, 0, earlier.num_rows)
+        longer.write_side(
+            side, 0, {name: np.append(values, name == "num_candidates") for name, values in columns.items()}
+        )
 
-    expected = f"has {earlier.num_edges + 1} rows, and its bucket {earlier.num_edges} edges"
+    expected = f"has {earlier.num_rows + 1} rows, and its bucket {earlier.num_rows} edges"
     assert expected in verify(case, folder).refusal
 
 

@@ -72,7 +72,6 @@ def test_two_workers_by_hand(
         num_large=0,
         stripes=(range(half), range(half, len(needs))),
         needs=tuple(frozenset(needed) for needed in needs),
-        cost_before=np.arange(len(needs) + 1.0),
     )
 
     result = simulate(plan, machines, dict(zip(plan.units, seconds, strict=True)), one_byte)

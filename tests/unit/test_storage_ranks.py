@@ -56,7 +56,7 @@ def test_a_new_file_says_of_every_query_that_it_was_not_ranked(tmp_path: Path) -
 
 def test_the_file_is_plain_hdf5_in_one_piece_per_dataset(tmp_path: Path) -> None:
     file, rows = create(tmp_path, num_edges=3, sides=(Side.RHS,)), columns_of(np.arange(3), Side.RHS)
-    file.write(Side.RHS, 0, rows)
+    file.write_side(Side.RHS, 0, rows)
 
     with h5py.File(file.path) as read:
         tail = {name: (of.chunks, of[:].tolist()) for name, of in read["tail"].items()}
@@ -78,7 +78,7 @@ def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
     expected = {(side, name): [0] * 30 for side in ENDS for name in RANK_COLUMNS}
     for side, rows in writes:
         values = columns_of(rows, side)
-        file.write(side, rows, values)
+        file.write_side(side, rows, values)
         for name in RANK_COLUMNS:
             for row, value in zip(rows.tolist(), values[name].tolist(), strict=True):
                 expected[side, name][row] = value
@@ -86,9 +86,9 @@ def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
     actual = read_ranks(folder, 2, BUCKET).columns
     assert {(side, name): actual[side][name].tolist() for side in ENDS for name in RANK_COLUMNS} == expected
     for side in ENDS:
-        part = open_query_file(folder, "ranks", 2, BUCKET).read(side, 7, 19)
+        part = open_query_file(folder, "ranks", 2, BUCKET).read_side(side, 7, 19)
         assert all(expected[side, name][7:19] == part[name].tolist() for name in RANK_COLUMNS)
-        assert [0] * len(RANK_COLUMNS) == [len(values) for values in file.read(side, 30, 30).values()]
+        assert [0] * len(RANK_COLUMNS) == [len(values) for values in file.read_side(side, 30, 30).values()]
 
 
 def test_a_file_is_found_again_with_all_it_takes_to_write(tmp_path: Path) -> None:
@@ -96,24 +96,24 @@ def test_a_file_is_found_again_with_all_it_takes_to_write(tmp_path: Path) -> Non
     opened = open_query_file(tmp_path, "ranks", 2, BUCKET)
 
     assert made == opened == pickle.loads(pickle.dumps(made))
-    assert (opened.sides, opened.num_edges, opened.digest) == ((Side.LHS,), 10, "abc")
+    assert (opened.sides, opened.num_rows, opened.digest) == ((Side.LHS,), 10, "abc")
 
 
 def test_a_bucket_without_edges_has_a_file_without_rows(tmp_path: Path) -> None:
     file = create(tmp_path, num_edges=0)
     for rows in (0, np.empty(0, np.int64)):
-        file.write(Side.LHS, rows, columns_of(np.arange(0), Side.LHS))
+        file.write_side(Side.LHS, rows, columns_of(np.arange(0), Side.LHS))
 
-    assert open_query_file(tmp_path, "ranks", 2, BUCKET).num_edges == 0
+    assert open_query_file(tmp_path, "ranks", 2, BUCKET).num_rows == 0
     assert {len(values) for values in read_ranks(tmp_path, 2, BUCKET).columns[Side.RHS].values()} == {0}
 
 
 def test_a_new_run_replaces_the_file_of_an_old_one(tmp_path: Path) -> None:
-    create(tmp_path).write(Side.LHS, 0, columns_of(np.arange(10), Side.LHS))
+    create(tmp_path).write_side(Side.LHS, 0, columns_of(np.arange(10), Side.LHS))
     create_query_file(tmp_path, "ranks", 2, BUCKET, 4, [Side.LHS], "def")
 
     file = open_query_file(tmp_path, "ranks", 2, BUCKET)
-    assert (file.num_edges, file.digest, file.read(Side.LHS, 0, 4)["better"].tolist()) == (4, "def", [0] * 4)
+    assert (file.num_rows, file.digest, file.read_side(Side.LHS, 0, 4)["better"].tolist()) == (4, "def", [0] * 4)
 
 
 def test_files_of_all_paths_and_buckets_are_found_in_order(tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ GOOD = columns_of(np.arange(3), Side.LHS)
 def test_what_does_not_fit_the_file_is_refused(tmp_path: Path, rows: object, values: dict[str, np.ndarray]) -> None:
     file = create(tmp_path)
     with pytest.raises(AssertionError):
-        file.write(Side.LHS, rows, values)  # type: ignore[arg-type]
+        file.write_side(Side.LHS, rows, values)  # type: ignore[arg-type]
 
-    assert file.read(Side.LHS, 0, 10)["better"].tolist() == [0] * 10
+    assert file.read_side(Side.LHS, 0, 10)["better"].tolist() == [0] * 10
 
 
 def test_a_file_that_cannot_be_written_is_the_users_fault_in_one_line(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_written_is_the_users_fault_in_one_line(tmp_path: 
     file.path.unlink()
 
     assert "ranks_1_20.h5: cannot write this file: " in fault_of(lambda: create(tmp_path), OutputError)
-    for action in (lambda: file.write(Side.LHS, 0, columns_of(np.arange(3), Side.LHS)), file.rows.sync):
+    for action in (lambda: file.write_side(Side.LHS, 0, columns_of(np.arange(3), Side.LHS)), file.sync):
         assert ": No such file or directory; make room" in fault_of(action, OutputError)
 
 
@@ -162,7 +162,10 @@ def test_a_full_disk_is_found_and_leaves_no_half_made_file(tmp_path: Path, monke
     for name in ("write", "write_at"):
         monkeypatch.setattr(System, name, lambda *_: full_disk())
 
-    for act in (lambda: file.write(Side.LHS, 0, columns_of(np.arange(10), Side.LHS)), lambda: create(tmp_path / "new")):
+    for act in (
+        lambda: file.write_side(Side.LHS, 0, columns_of(np.arange(10), Side.LHS)),
+        lambda: create(tmp_path / "new"),
+    ):
         assert "ranks_1_20.h5: cannot write this file: No space left" in fault_of(act, OutputError)
     assert os.listdir(tmp_path / "new" / "ranks" / "2") == []
 

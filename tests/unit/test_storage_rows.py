@@ -29,7 +29,7 @@ def test_rows_in_memory_and_in_a_folder_are_those_written(dtype, num_rows, num_c
         writers = [
             ScratchRows(ScratchFolder(Path(folder), worker), "rows", num_rows, num_columns, dtype) for worker in (0, 1)
         ]
-        memory = MemoryRows(num_rows, num_columns, dtype)
+        memory = MemoryRows(torch.empty((num_rows, num_columns), dtype=dtype))
         writers[0].create()
         for number, (first, last) in enumerate(parts):
             writers[number % 2].write(first, expected[first:last])

@@ -75,16 +75,16 @@ def table(path: Path) -> list[list[str]]:
 
 def test_the_file_is_plain_hdf5_and_is_found_again(tmp_path: Path) -> None:
     file = create(tmp_path, k=1, sides=(Side.RHS,))
-    file.write(Side.RHS, 1, best([[4]], [[1]], [[-math.inf]], known=1))
-    file.rows.sync()
+    file.write_side(Side.RHS, 1, best([[4]], [[1]], [[-math.inf]], known=1))
+    file.sync()
 
     with h5py.File(file.path) as read:
         tail = {name: (of.dtype.name, of[1:].ravel().tolist()[:1]) for name, of in read["tail"].items()}
     written = {"entity": ("int64", [4]), "partition": ("int64", [1]), "score": ("float64", [-math.inf])}
     assert tail == written | {"known": ("uint8", [1])}
     opened = pickle.loads(pickle.dumps(open_query_file(tmp_path, "topk", 0, BUCKET)))
-    assert (opened.num_edges, opened.sides, opened.digest) == (3, (Side.RHS,), "abc")
-    assert opened.read(Side.RHS, 0, 3)["entity"].ravel().tolist() == [-1, 4, -1]
+    assert (opened.num_rows, opened.sides, opened.digest) == (3, (Side.RHS,), "abc")
+    assert opened.read_side(Side.RHS, 0, 3)["entity"].ravel().tolist() == [-1, 4, -1]
 
 
 @pytest.mark.parametrize("cells_at_a_time", [1, 4, 10**6])
@@ -97,8 +97,8 @@ def test_the_table_has_a_line_per_candidate_with_names_where_there_are_some(
         [[0, 1], [1, 1], [-1, -1]], [[0, 1], [1, 0], [-1, -1]], [[2.5, -0.1], [math.inf, 1e-9], [math.nan] * 2]
     )
     tails = best([[3, 0], [1, -1], [1, 0]], [[0, 0], [1, -1], [0, 1]], [[1, 1], [-3, math.nan], [0.1, 0]], [0, 1])
-    file.write(Side.LHS, 0, heads)
-    file.write(Side.RHS, 0, tails)
+    file.write_side(Side.LHS, 0, heads)
+    file.write_side(Side.RHS, 0, tails)
 
     path = write_topk_table(file, edges(tmp_path), vocabulary(tmp_path))
 
@@ -121,7 +121,7 @@ def test_the_table_has_a_line_per_candidate_with_names_where_there_are_some(
 def test_names_that_would_break_the_table_are_escaped(tmp_path: Path) -> None:
     odd = ["a\tb\nc", "back\\slash\r", "é\ud800 \u2028"]
     file = create(tmp_path, k=1, sides=(Side.LHS,))
-    file.write(Side.LHS, 0, best([[0], [1], [2]], [[0]] * 3, [[0.0]] * 3))
+    file.write_side(Side.LHS, 0, best([[0], [1], [2]], [[0]] * 3, [[0.0]] * 3))
 
     rows = table(write_topk_table(file, edges(tmp_path), vocabulary(tmp_path, {("user", 0): odd})))[1:]
     assert [len(TABLE_COLUMNS)] * 3 == [len(row) for row in rows]
@@ -132,7 +132,7 @@ def test_dynamic_relations_share_one_pair_of_types(tmp_path: Path) -> None:
     write_edges(tmp_path / "edges", BUCKET, [0], [5], [1])
     words = Vocabulary(EntityLabels(tmp_path, SIZES), [str(rel) for rel in range(6)], [("user", "user")], {"user": 2})
     file = create(tmp_path, num_edges=1, k=1, sides=(Side.LHS,))
-    file.write(Side.LHS, 0, best([[0]], [[0]], [[0.5]]))
+    file.write_side(Side.LHS, 0, best([[0]], [[0]], [[0.5]]))
 
     path = write_topk_table(file, find_buckets(tmp_path / "edges", 2, 2)[BUCKET], words)
     assert " ".join(table(path)[1]) == "0 head user:0:0 5 user:1:1 1 user:0:0 0.5 0 1"
@@ -155,7 +155,7 @@ def test_names_are_right_whatever_is_kept_of_them_and_read_once_if_all_fit(tmp_p
 
 def test_names_of_another_graph_and_files_that_cannot_be_written_are_faults(tmp_path: Path) -> None:
     file = create(tmp_path)
-    file.write(Side.LHS, 0, best([[0, 0]], [[0, 0]], [[0.5, 0.5]]))
+    file.write_side(Side.LHS, 0, best([[0, 0]], [[0, 0]], [[0.5, 0.5]]))
     (tmp_path / "other").write_text("")
 
     def write_table(names: dict[tuple[str, int], list[str]] = NAMES) -> object:
