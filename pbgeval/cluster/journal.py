@@ -19,7 +19,8 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,12 @@ class Journal:
             arrays.append(np.frombuffer(payload, np.dtype(dtype), length, at).astype(np.int64))
             at += length * np.dtype(dtype).itemsize
         return header["units"], arrays
+
+    def readable(self, entries: Iterable[str]) -> Iterator[tuple[list[str], list[np.ndarray]]]:
+        """Yield what `read` returns of some entries; those that it refuses are left to the run that resumes."""
+        for entry in entries:
+            with suppress(DamagedEntryError, ForeignEntryError, OutputError):
+                yield self.read(entry)
 
     def remove(self, entry: str) -> None:
         """Remove an entry: its units will be computed again."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from attrs import frozen
 
-from pbgeval.metrics.classification import NAMES, ScoreGroups, classification_metrics
+from pbgeval.metrics.classification import NAMES, classification_metrics
 from pbgeval.metrics.intervals import SampleDesign, student_quantile, unseen_ends, variance_of_mean, wilson_ends
 from pbgeval.metrics.names import POOLED_HITS
 from pbgeval.metrics.registry import Value
@@ -177,8 +177,7 @@ def pooled_classification(
     if not (sample.all_true and sample.all_competing):
         positive_T = positive_T * (num_true / len(true))
         negative_T = negative_T * (num_competing / len(competing))
-    groups = ScoreGroups(positive_T, negative_T)
-    metrics = classification_metrics(groups, num_scores)
+    metrics = classification_metrics(positive_T, negative_T, num_scores)
     sizes = [len(place) for place, whole in ((true, sample.all_true), (competing, sample.all_competing)) if not whole]
     sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
     if not sizes or min(sizes) < JACKKNIFE_GROUPS:
@@ -187,8 +186,8 @@ def pooled_classification(
     if not sample.all_competing and int((competing <= least).sum()) < MIN_PREDICTED:
         return metrics, {}
     replicates = [
-        classification_metrics(of_part, num_scores)
-        for of_part in _without_a_group(pool, sample, groups, true, competing)
+        classification_metrics(*of_part, num_scores)
+        for of_part in _without_a_group(pool, sample, (positive_T, true), (negative_T, competing))
     ]
     unseen_share = 1.0  # by what the finite population shrinks a variance; 1 where sampled edges' scores are drawn too
     if sample.design is not None and sample.all_true and sample.all_competing:
@@ -211,14 +210,19 @@ def pooled_hits(pool: SortedPool, cutoffs: Sequence[int], *, whole: bool) -> dic
 
 
 def _without_a_group(
-    pool: SortedPool, sample: AucSample, groups: ScoreGroups, true: np.ndarray, competing: np.ndarray
-) -> Iterator[ScoreGroups]:
-    """Yield the weights without each random group of scores, or of clusters."""
+    pool: SortedPool,
+    sample: AucSample,
+    true: tuple[np.ndarray, np.ndarray],
+    competing: tuple[np.ndarray, np.ndarray],
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the weights without each random group of scores, or of clusters.
+
+    `true` and `competing` are the weights by distinct score, and the place of each score among these.
+    """
     generator = np.random.Generator(np.random.PCG64(JACKKNIFE_SEED))
-    of_edges = sample.design is not None
     parts = [
-        (groups.positive_T, true, sample.all_true and not of_edges),
-        (groups.negative_T, competing, sample.all_competing and not of_edges),
+        (*true, sample.all_true and sample.design is None),
+        (*competing, sample.all_competing and sample.design is None),
     ]
     if sample.design is None:
         group_of = [generator.permutation(len(place)) % JACKKNIFE_GROUPS for _, place, _ in parts]
@@ -236,7 +240,7 @@ def _without_a_group(
                 weight_T = np.where(kept_T < each / 2, 0.0, kept_T) * (len(place) / (len(place) - len(left_out)))
             weights.append(weight_T)
         kept = (weights[0] > 0) | (weights[1] > 0)
-        yield ScoreGroups(weights[0][kept], weights[1][kept])
+        yield weights[0][kept], weights[1][kept]
 
 
 def _intervals(

@@ -116,11 +116,6 @@ SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each su
 Means = Callable[[str], float | None]
 
 
-def _no_means(name: str) -> float | None:
-    """Return none: all means follow from the ranks."""
-    return None
-
-
 @frozen(eq=False)
 class RankDistribution:
     """Ranks with their weights, and numbers of candidates with theirs; queries of weight 0 are only counted."""
@@ -130,7 +125,7 @@ class RankDistribution:
     groups: CandidateGroups  # the same queries by number of candidates
     num_queries: int  # those of weight 0 too
     is_weighted: bool = False  # whether weights were given, equal or not
-    means: Means = _no_means  # in place of those of `ranks_R`
+    means: Means = dict[str, float]().get  # in place of those of `ranks_R`; by default all follow from the ranks
 
     @classmethod
     def from_queries(
@@ -266,7 +261,5 @@ def weighted_median(value_R: Floats, weight_R: Floats) -> float:
 
 def comparable_weights(weight_Q: Floats) -> Floats:
     """Scale weights by a power of two, so that sums and squares stay in range."""
-    if not weight_Q.size:
-        return weight_Q
-    _, exponent = np.frexp(weight_Q.max())
+    _, exponent = np.frexp(weight_Q.max(initial=0.0))
     return np.asarray(np.ldexp(weight_Q, -int(exponent)))

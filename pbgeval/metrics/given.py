@@ -153,12 +153,17 @@ def _array(name: str, values: ArrayLike, length: int | None = None) -> NDArray[n
         array: NDArray[np.generic] = values.numpy()
     else:
         array = np.asarray(values)
-    size = array.size
     raise_first(
         ValueError,
         (array.ndim != 1, f"{name}: expected one number for each query, got an array of shape {array.shape}"),
-        (length not in (None, size), f"{name}: expected {length} numbers, as many as num_candidates, got {size}"),
-        (size and array.dtype.kind not in "iuf", f"{name}: expected numbers of at most 64 bits, got {array.dtype}"),
+        (
+            length not in (None, array.size),
+            f"{name}: expected {length} numbers, as many as num_candidates, got {array.size}",
+        ),
+        (
+            array.size and array.dtype.kind not in "iuf",
+            f"{name}: expected numbers of at most 64 bits, got {array.dtype}",
+        ),
     )
     return array
 

@@ -272,9 +272,9 @@ def _ideal(context: WorkerContext, one: ContestState, gains: TypeGains, rows: sl
 
     @cache
     def counts(relation: int, *types: int) -> np.ndarray:
-        related = entities.taxonomy.related(type_ for type_ in types if type_ >= 0)
-        distance_n = related.distance_n[is_among(related.type_n, competing_types(relation))]
-        return np.bincount(distance_n, minlength=gains.excluded_LH.shape[1])
+        type_n, distance_n = entities.taxonomy.related(type_ for type_ in types if type_ >= 0)
+        competes_n = is_among(type_n, competing_types(relation))
+        return np.bincount(distance_n[competes_n], minlength=gains.excluded_LH.shape[1])
 
     relation_L, stop_L = queries.rel_K[truth.key_L], truth.stop_L
     return np.stack(

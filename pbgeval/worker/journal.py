@@ -102,11 +102,6 @@ class RunJournal:
             merge(self.journal.read(entry)[1])
             self.journal.log("restored", entry=entry)
 
-    @property
-    def is_worth_it(self) -> bool:
-        """Whether units that no entry holds are worth one at the end of this worker's, when the run is nearly done."""
-        return bool(self._finished) and time.monotonic() - self.pace.last >= MIN_SECONDS_AT_END
-
     def begin(self, unit: str) -> None:
         """Note that a unit has begun, if nothing has asked this process to end."""
         raise_if_ended()
@@ -120,16 +115,17 @@ class RunJournal:
         self._finished.append(self.part + unit)
         return self.pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND)
 
-    def write(self, arrays: Sequence[np.ndarray]) -> None:
+    def write(self, arrays: Sequence[np.ndarray], *, at_end: bool = False) -> None:
         """Write the sum of the results of all units that are finished and in no entry.
 
         Args:
             arrays: integers (n,).
+            at_end: the run is nearly done, so that few units are not worth an entry.
 
         Raises:
             OutputError: the journal cannot be written.
         """
-        if self._finished:
+        if self._finished and not (at_end and time.monotonic() - self.pace.last < MIN_SECONDS_AT_END):
             entry = self.journal.write(self._finished, arrays)
             self.journal.log("entry", entry=entry, units=len(self._finished))
         self._finished = []

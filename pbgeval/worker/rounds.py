@@ -13,7 +13,7 @@ from pbgeval.cluster.resources import resident_bytes
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, kept_rows
 from pbgeval.inputs.partitions import BYTES_PER_SCORE, check_sample
-from pbgeval.metrics.intervals import Interval, round_level, round_needed, sample_intervals, should_stop
+from pbgeval.metrics.intervals import Interval, round_level, round_needed, sample_intervals
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
 from pbgeval.ranking.edge_sample import FIRST_ROUND_EDGES, EdgeSample
@@ -151,14 +151,18 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
             is_last = number > 1 or not sampling.with_target or sampling.plan.num_rounds == 1
             context.work.observer.round_started(earlier, context.evaluated.num_sampled, is_last=is_last)
             earlier += context.evaluated.num_sampled
-        found = do_round(context, record, files)
+        num_loads, classes = do_round(context, record, files)
         number = None if sampling is None else _next_round(context, record, sampling)
     with context.collectively():
         files.close()
     with context.collectively():
         files.write_tables(context)
-    found = evolve(found, edges=diagnose_edges(context))
-    return found if sampling is None else evolve(found, estimate=_estimate(context, record, sampling))
+    return SweepSummary(
+        num_loads,
+        classes,
+        edges=diagnose_edges(context),
+        estimate=None if sampling is None else _estimate(context, record, sampling),
+    )
 
 
 def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
@@ -192,14 +196,13 @@ def _next_round(context: WorkerContext, record: Record, sampling: Sampling) -> i
     done = sampling.rounds[-1]
     if not sampling.with_target or done == sampling.plan.num_rounds:
         return None
-    number: int | None = None
+    needed = done
     if context.team.rank_in_team == 0:
         config = context.inputs.config
-        target_error = config.target_error or 0.0
         target = _intervals(context, record, sampling, [config.target_key]).get(config.target_key)
-        if not should_stop(target, target_error):
-            number = round_needed(target, target_error, done, sampling.plan.round_totals)
-    return context.team.broadcast_object(number)
+        needed = round_needed(target, config.target_error or 0.0, done, sampling.plan.round_totals)
+    needed = context.team.broadcast_object(needed)
+    return None if needed == done else needed
 
 
 def _intervals(
@@ -221,20 +224,18 @@ def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> Sam
         return None
     record.sample.add_key_frequencies(record.grouped)
     sample = sampling.sample
-    num_rounds = len(sampling.rounds)
     num_units = sample.round_totals[-1]
-    is_population = num_units == sample.num_units  # then its metrics are exact
-    if sampling.by_chunk and num_units < FEW_CHUNKS and not is_population:
+    design = sample.design(len(sampling.rounds))
+    if sampling.by_chunk and num_units < FEW_CHUNKS and not design.is_population:
         context.work.observer.warn(
             f"only {num_units} chunks were sampled: intervals of rare hits may cover less than they say; "
             "sample more edges"
         )
     return SampleEstimate(
         unit="chunk" if sampling.by_chunk else "edge",
-        design=sample.design(num_rounds),
-        rounds=num_rounds,
+        design=design,
+        rounds=len(sampling.rounds),
         level=sampling.level,
-        is_population=is_population,
         intervals=_intervals(context, record, sampling, None),
         intervals_of_paths=[
             _intervals(context, record, sampling, None, path_index) for path_index in range(len(context.inputs.buckets))

@@ -27,6 +27,7 @@ from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
 from pbgeval.errors import DataError
 from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory, rows_ahead
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
+from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import distinct, is_among
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.contest_state import (
@@ -55,7 +56,7 @@ from pbgeval.ranking.settings import CandidateSets
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import contests
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
-from pbgeval.worker.context import SweepSummary, WorkerContext
+from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
 from pbgeval.worker.dimensions import group_classes, query_dimensions
 from pbgeval.worker.finish import finish, rank_relations, type_gains
@@ -84,8 +85,8 @@ def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
     )
 
 
-def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> SweepSummary:
-    """Rank all evaluated edges against all entities."""
+def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tuple[int, GroupClasses]:
+    """Rank all evaluated edges against all entities; return how many ranges were read, and the classes of relations."""
     team, config, journal = context.team, context.inputs.config, context.journal
     relation = context.relations[0]  # all have one comparator, and one type of numbers
     context.work.observer.phase("reading edges")
@@ -140,7 +141,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     finish(context, record, edges, states, sets, dimensions, files, relations)
     with context.collectively():
         classes = group_classes(context, dimensions.training)
-    return SweepSummary(len(ranges), classes)
+    return len(ranges), classes
 
 
 def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: int) -> MemoryPlan:
@@ -356,20 +357,18 @@ class _SweepResults:
         for total in self._total:
             total.add_packed(of_results)
 
-    def write(self) -> None:
+    def write(self, *, at_end: bool = False) -> None:
         """Write an entry, and begin anew."""
         with self.context.journal.pace.counted():
             arrays = [array for one in self.states for array in one.result.pack()]
-            self.context.journal.write(arrays)
+            self.context.journal.write(arrays, at_end=at_end)
             self.add(arrays)
             for one in self.states:
                 one.result = one.result.empty()
 
     def finish(self) -> None:
         """Give the states the total."""
-        if self.context.journal.is_worth_it:
-            self.write()
-        self.add([array for one in self.states for array in one.result.pack()])
+        self.write(at_end=True)
         for one, total in zip(self.states, self._total, strict=True):
             one.result = total
 
