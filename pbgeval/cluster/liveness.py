@@ -209,7 +209,6 @@ class Lifeline:
         limit = self.limit / _SECONDS_BETWEEN_LOOKS
         silent = self._changes.first_silent(self._looks, limit)
         if self._looks - self._heard > limit:
-            me = f"worker {self.rank_in_team}"
-            self.end(f"{me} has heard nothing from the group's store for {self.limit:g} s")
+            self.end(f"worker {self.rank_in_team} has heard nothing from the group's store for {self.limit:g} s")
         elif silent is not None:
             self.end(f"worker {silent[0]} has sent no heartbeat for {self.limit:g} s")

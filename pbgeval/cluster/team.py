@@ -51,7 +51,7 @@ def open_store(place: GroupPlace, time_to_meet: datetime.timedelta = TIME_TO_MEE
     try:
         if listener is None:
             _wait_for_listener(place, time_to_meet)
-        store: Store = dist.TCPStore(  # type: ignore[attr-defined]
+        return dist.TCPStore(  # type: ignore[attr-defined]
             place.address,
             place.port,
             place.size,
@@ -65,7 +65,6 @@ def open_store(place: GroupPlace, time_to_meet: datetime.timedelta = TIME_TO_MEE
             f"{time_to_meet.total_seconds():.0f} s: {str(error).splitlines()[0].rstrip('.')}; "
             "check that all workers started, or set MASTER_ADDR and MASTER_PORT"
         ) from error
-    return store
 
 
 def _wait_for_listener(place: GroupPlace, time_to_meet: datetime.timedelta) -> None:
