@@ -23,10 +23,10 @@ from pbgeval.metrics.registry import (
     OPTIONAL_FAMILIES,
     PYKEEN,
     SHARE,
+    SIGNED,
     SYNONYMS,
     Definition,
     Metric,
-    Range,
     find_definition,
     find_metric,
     known_rank_metrics,
@@ -127,7 +127,6 @@ def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
 
 # What the metrics are that have no rank type: of pools of scores, of a classifier, of graded gains, PBG's loss.
 
-SIGNED = Range("[-1, 1]", low=-1.0, high=1.0)
 OF_CONFUSION = f"{PYKEEN} ClassificationEvaluator, whose confusion matrix is transposed; Fawcett (2006)"
 
 
@@ -140,7 +139,7 @@ def _rate(
     direction: int,
     formula: str,
     chance: str = "depends on the share of positives",
-    value_range: Range = SHARE,
+    value_range: str = SHARE,
 ) -> Definition:
     return Definition(name, _synonyms(name), direction, value_range, chance, formula, OF_CONFUSION)
 
@@ -427,7 +426,7 @@ def _paragraph(metric: Definition) -> str:
     return (
         f"{metric.name}\n"
         f"    {metric.formula}\n"
-        f"    range {metric.range.text}{better}; by chance: {metric.chance}\n"
+        f"    range {metric.range}{better}; by chance: {metric.chance}\n"
         f"    also: {', '.join(synonyms_of(metric)) or '-'}\n"
         f"    source: {metric.source}\n"
     )
