@@ -268,11 +268,6 @@ class Bfloat16Use:
     num_given_up: int = 0
 
 
-def values_of_pairs(comparator: CertifiedComparator, query_PL: Tensor, candidate_PL: Tensor) -> Tensor:
-    """Return the values (P,) of each query with its own candidate, with the bits that `fast_scores` gives."""
-    return GridProduct(comparator).paired(query_PL, candidate_PL)
-
-
 def _columns(comparator: CertifiedComparator, rows_NL: Tensor, *, of_queries: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return vectors, biases and constants of prepared rows; under dot and cos the bias is part of the vector."""
     zero_N = torch.zeros(rows_NL.shape[:-1], dtype=torch.float64, device=rows_NL.device)

@@ -185,9 +185,7 @@ def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) 
             moved
             and comparator.name == "dot"
             and not comparator.bias  # its candidates have a column of ones already
-            and any(
-                OPERATORS[s.operator].translation(s.parameters.get(hidden, {})) is not None for s in members.values()
-            )
+            and any("translation" in one.parameters.get(hidden, {}) for one in members.values())
         )
         grouped.append(SharedCandidates(hidden, entity_type, members, moved, has_constant))
     return grouped + own

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pbgeval.scoring.block_scorer import PairedScores, RowComparator
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.fast_products import values_of_pairs
+from pbgeval.scoring.fast_products import GridProduct
 
 
 @frozen(eq=False)
@@ -64,7 +64,7 @@ class CertifiedTrue:
     @classmethod
     def from_pairs(cls, comparator: CertifiedComparator, query_QL: Tensor, true_QL: Tensor) -> CertifiedTrue:
         """Score each prepared query with its own true entity's prepared row."""
-        value_Q = values_of_pairs(comparator, query_QL, true_QL).float()
+        value_Q = GridProduct(comparator).paired(query_QL, true_QL).float()
         return cls(true_QL, value_Q, *comparator.scores_in_float64(query_QL, true_QL))
 
     def packed(self) -> Tensor:

@@ -20,7 +20,6 @@ from pbgeval.scoring.fast_products import (
     PreparedRows,
     fast_scores,
     operands_of,
-    values_of_pairs,
 )
 from pbgeval.scoring.true_scores import CertifiedTrue
 from pbgeval.stats.ranks import RankCounts
@@ -178,7 +177,7 @@ def test_values_have_the_same_bits_for_any_order_of_sums():
                 one_K1 = kind.scores(
                     queries.operand(None), candidates.operand(None).take(torch.tensor([column]))
                 ).scores_KC
-                pairs_K = values_of_pairs(comparator, query_KL, candidate_CL[column].expand(37, -1))
+                pairs_K = GridProduct(comparator).paired(query_KL, candidate_CL[column].expand(37, -1))
                 assert torch.equal(every_KC[:, column : column + 1], one_K1)
                 assert torch.equal(every_KC[:, column], pairs_K)
 
