@@ -27,7 +27,7 @@ import numpy as np
 from attrs import define, field
 
 from pbgeval.errors import OutputError
-from pbgeval.storage.writing import Check, Content, append_line, remove_files, write_atomically
+from pbgeval.storage.writing import Check, Content, append_line, output_faults, remove_files, write_atomically
 
 MAGIC = b"pbgeval journal 1 "
 SUFFIX = ".unit"
@@ -100,10 +100,8 @@ class Journal:
             OutputError: it cannot be read.
         """
         path = self.folder / entry
-        try:
+        with output_faults(path, "read this file"):
             content = path.read_bytes()
-        except OSError as error:
-            raise OutputError(f"{path}: cannot read this file: {error.strerror or error}") from error
         first, _, rest = content.partition(b"\n")
         if first != MAGIC + hashlib.sha256(rest).hexdigest().encode():
             raise DamagedEntryError(f"{path}: the checksum does not match the content")

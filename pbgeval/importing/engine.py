@@ -62,7 +62,6 @@ class Engine:
             ) from None
         with self.faults():
             self.folder.mkdir(parents=True, exist_ok=True)
-            allowed = self.memory_bytes
             # Nothing is fetched from anywhere: what is not built into the library is not used.
             options: dict[str, Any] = {
                 "autoinstall_known_extensions": False,
@@ -70,7 +69,7 @@ class Engine:
                 "temp_directory": str(self.folder / "spilled"),
                 "preserve_insertion_order": True,  # rows keep the order of their file
                 "threads": num_cores(),
-                **({} if allowed is None else {"memory_limit": f"{int(ENGINE_SHARE * allowed)}B"}),
+                **({} if self.memory_bytes is None else {"memory_limit": f"{int(ENGINE_SHARE * self.memory_bytes)}B"}),
             }
             self._connection = duckdb.connect(str(self.folder / "tables.duckdb"), config=options)
             self._connection.execute("SET enable_progress_bar = false")

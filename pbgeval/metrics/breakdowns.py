@@ -50,8 +50,7 @@ class GroupClasses:
     """The classes of relations; each sequence is indexed by relation id."""
 
     names: Sequence[str]
-    lhs_types: Sequence[str]
-    rhs_types: Sequence[str]
+    types: Sequence[tuple[str, str]]  # left and right
     cardinality_R: np.ndarray | None = None  # int64: index in `CARDINALITIES`; None: `train_paths` were not counted
     frequency_R: np.ndarray | None = None  # int64: index in `FREQUENCY_CLASSES`; None: not counted
     groups: Mapping[str, Iterable[int]] = field(factory=dict)  # relations of each named group; groups may overlap
@@ -98,11 +97,10 @@ def _groups(name: str, grouped: GroupedStats, classes: GroupClasses) -> dict[Gro
             for of_class, of_side in grouped.rows(dimension).items()
         }
     rows = grouped.rows(RELATION)
-    types = (classes.lhs_types, classes.rhs_types)
     if name == "relation":
-        return {(classes.names[rel], rel, *(of[rel] for of in types)): of_side for rel, of_side in rows.items()}
+        return {(classes.names[rel], rel, *classes.types[rel]): of_side for rel, of_side in rows.items()}
     if name == "entity_types":
-        return _unions(rows, {rel: tuple(of[rel] for of in types) for rel in rows})
+        return _unions(rows, {rel: classes.types[rel] for rel in rows})
     if name == "groups":  # a relation may be in several
         return {
             key: of_side

@@ -21,7 +21,7 @@ from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.progress import Observer
-from pbgeval.ranking.settings import PassSettings, Relation
+from pbgeval.ranking.settings import PassSettings
 from pbgeval.report.document import SampleEstimate
 from pbgeval.report.output import JOURNAL, SCRATCH, digest_of
 from pbgeval.storage.writing import ScratchFolder
@@ -99,7 +99,6 @@ class WorkerContext:
     work: Work
     team: Team
     device: torch.device
-    relations: tuple[Relation, ...]
     global_embeddings: dict[str, Tensor]
     settings: PassSettings
     numberer: EdgeNumberer

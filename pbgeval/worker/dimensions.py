@@ -137,8 +137,7 @@ def group_classes(context: WorkerContext, training: SlotCounts | None) -> GroupC
     groups = relation_groups(config, num_relations) if "groups" in config.breakdowns else {}
     return GroupClasses(
         names=relation_labels(config, num_relations),
-        lhs_types=[schema.lhs for schema in schemas],
-        rhs_types=[schema.rhs for schema in schemas],
+        types=[(schema.lhs, schema.rhs) for schema in schemas],
         cardinality_R=cardinality_R,
         frequency_R=frequency_R,
         groups={name: ids.tolist() for name, ids in groups.items()},

@@ -117,7 +117,7 @@ def relation_candidates(context: WorkerContext, sets: CandidateSets) -> Relation
     num_relations, num_edges = context.inputs.num_relations, max(context.inputs.num_edges, 1)
     seen = sets.observed
     ids = np.arange(num_relations) if seen is None else distinct(seen[Side.RHS] // sets.num_entities)
-    scorers = [relation.scorer for relation in context.relations]
+    scorers = [relation.scorer for relation in context.settings.relations]
     num_cells = num_edges * num_relations * len(context.settings.ends)  # as many are compared as of each other side
     return RelationCandidates(
         scorers, ids, context.settings.auc.of_cells(num_cells, num_relations), context.settings.seed

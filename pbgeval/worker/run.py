@@ -82,7 +82,7 @@ def do_work(work: Work, team: Team) -> Report | EvalError | None:
             return error
         finally:
             work.observer.finished()
-        certified = context.relations[0].scorer.certified
+        certified = context.settings.relations[0].scorer.certified
         facts: dict[str, Any] = {
             **({} if certified is None else {"certified": dict(certified.tally)}),
             "host": host_name(),
@@ -133,7 +133,6 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         work=work,
         team=team,
         device=device,
-        relations=relations,
         global_embeddings=global_embeddings,
         settings=work.protocol.settings(config, inputs.num_relations, relations),
         numberer=EdgeNumberer(inputs),

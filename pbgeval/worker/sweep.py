@@ -88,7 +88,7 @@ def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
 def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tuple[int, GroupClasses]:
     """Rank all evaluated edges against all entities; return how many ranges were read, and the classes of relations."""
     team, config, journal = context.team, context.inputs.config, context.journal
-    relation = context.relations[0]  # all have one comparator, and one type of numbers
+    relation = context.settings.relations[0]  # all have one comparator, and one type of numbers
     context.work.observer.phase("reading edges")
     with context.collectively():
         edges = read_query_edges(context)
@@ -111,7 +111,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
     of_contests = [
         contest_queries(edges, contest, sets, queries_per_block, by_time=config.known_until is not None)
         for side in context.settings.ends
-        for contest in contests([relation.scorer for relation in context.relations], side)
+        for contest in contests([relation.scorer for relation in context.settings.relations], side)
     ]
     with context.collectively():
         plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
@@ -148,7 +148,7 @@ def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: in
     config = context.inputs.config
     widest = max(config.dimension_of(name) for name in config.used_entity_types) + 3
     num_queries = edges.num_edges * len(context.settings.sides)
-    itemsize = torch.empty(0, dtype=context.relations[0].dtype).element_size()
+    itemsize = torch.empty(0, dtype=context.settings.relations[0].dtype).element_size()
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
     held = context.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
     plan = plan_memory(limit, resident, edges.num_edges, num_queries, widest * itemsize, threads, held)
@@ -186,7 +186,7 @@ def _states(
             lambda number: sample_cells(edges, of_contests[number], competing[number], settings.auc, settings.seed),
             range(len(of_contests)),
         )
-    dtype = context.relations[0].prepared_dtype
+    dtype = context.settings.relations[0].prepared_dtype
     states = []
     for number, queries in enumerate(of_contests):
         contest = queries.contest
@@ -199,7 +199,7 @@ def _states(
             source,
             _rows(context, f"queries-{number}", queries.num_keys, contest.width(dimension), dtype, plan),
             _rows(context, f"true-{number}", queries.num_queries, contest.true_width(dimension, dtype), dtype, plan),
-            context.relations[0].dtype,
+            context.settings.relations[0].dtype,
             context.device,
             samples[number],
             in_time_Q=next((one.of_side[contest.hidden].index_of(asked) for one in filters[1:]), None),
