@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 from attrs import frozen
 
@@ -237,9 +236,6 @@ class TextEdges:
 _EMPTY = "{}: there are no edges in this file"
 
 
-OpenedFile: TypeAlias = ParquetEdges | TextEdges  # a file whose form is known
-
-
 def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
     """Add the edges of a file to a table, which is made if need be: `lhs`, `rel`, `rhs` as text, and numbers.
 
@@ -255,7 +251,7 @@ def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
         magic = file.read(4)
     if not magic:
         raise DataError(_EMPTY.format(path))
-    opened: OpenedFile = ParquetEdges(path, form) if magic == PARQUET_MAGIC else TextEdges.of(engine, path, form, magic)
+    opened = ParquetEdges(path, form) if magic == PARQUET_MAGIC else TextEdges.of(engine, path, form, magic)
     if path.suffix in (".parquet", ".pq") and magic != PARQUET_MAGIC:
         raise StorageError(f"{path}: not a Parquet file, or not complete")
     has_our_names = magic == PARQUET_MAGIC and form.names is None
@@ -294,7 +290,7 @@ def _converted(ours: str, theirs: str) -> str:
     return f"{column if ours not in TYPES else f'TRY_CAST(trim({column}) AS {TYPES[ours]})'} AS {ours}"
 
 
-def _read(engine: Engine, query: str, opened: OpenedFile) -> None:
+def _read(engine: Engine, query: str, opened: ParquetEdges | TextEdges) -> None:
     import duckdb
 
     try:

@@ -13,7 +13,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from attrs import asdict, field, frozen
 
@@ -31,6 +30,7 @@ from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine
 from pbgeval.importing.placement import UNKNOWN, ImportedEdges, KnownNames, place_edges, refuse_unknown
 from pbgeval.progress import Observer
+from pbgeval.report.report import json_text
 from pbgeval.storage.text import listed, one_line, partitions, plural
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
@@ -83,7 +83,7 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
             "partitioning": settings,
             "dictionary_of": list(files.dictionary_of or files.edges) if files.dictionary is None else [],
         }
-        write_atomically(target / _COUNTS, _json(document))
+        write_atomically(target / _COUNTS, json_text(document))
     return _lines(files, folder, sizes, num_relations, imported)
 
 
@@ -145,10 +145,6 @@ def _import(
         if not files.skip_unknown:
             refuse_unknown(f"--edges {name}", counts, target / name, known, engine)
     return sizes, imported
-
-
-def _json(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _lines(
@@ -246,7 +242,7 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
                 counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name, files.known)
                 if path in files.evaluated:
                     refuse_unknown(str(path), counts, targets[folder] / path.name, files.known, engine)
-                write_atomically(targets[folder] / _COUNTS, _json(counts.to_dict()))
+                write_atomically(targets[folder] / _COUNTS, json_text(counts.to_dict()))
         remove_folder(scratch)
 
 

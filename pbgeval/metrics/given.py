@@ -199,8 +199,6 @@ def _weights(weights: ArrayLike, length: int) -> Floats:
 
 Bounds = tuple[float | int, float | int]  # low and high, both possible
 
-_HITS, _RECIPROCAL = "hits_at_", "mean_reciprocal_rank"
-
 
 class Absent(Enum):
     """How to count a true entity that is not in its list."""
@@ -294,7 +292,7 @@ class ListedMetrics:
         """Return why nothing can be said of a metric; None if something can."""
         key = parse(name, RankType.REALISTIC.value).metric
         if self.absent is Absent.ZERO:
-            is_known = key.startswith((_HITS, _RECIPROCAL))
+            is_known = key.startswith(("hits_at_", "mean_reciprocal_rank"))
             why = "has no value where a true entity that is not listed has no rank; choose absent = 'last' or 'bounds'"
         else:
             metric = find_metric(key)

@@ -38,8 +38,7 @@ from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 SIDES = {"lhs": "head", "rhs": "tail"} | {label: label for label in ("head", "tail", "relation", "both")}
 RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}, EXPECTED: EXPECTED}
 POOLED_HITS = "pooled_hits_at_"  # a cut-off follows
-CLASSIFICATION = classification.NAMES  # the area under the ROC curve is `auc`
-WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *CLASSIFICATION)
+WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *classification.NAMES)  # the area under the ROC curve is `auc`
 OF_LISTS = ("recall", "precision", "f1", "map", "ndcg", "mrr", "hit_ratio")  # at k: the section `topk_metrics`
 _OF_CLASSIFICATION = {**{name: name for name in classification.NAMES}, **classification.SYNONYMS}
 _CUTOFF = re.compile(rf"(?:{'|'.join((*(family.prefix for family in FAMILIES), *NDCG_PREFIXES))})([0-9]+)")
@@ -294,7 +293,7 @@ class Selection:
     @property
     def classification(self) -> bool:
         """Whether a metric of a classifier is chosen."""
-        return any(map(self.has_metric, CLASSIFICATION))
+        return any(map(self.has_metric, classification.NAMES))
 
     @property
     def estimates(self) -> bool:
@@ -370,7 +369,7 @@ def _groups_of(metric: str) -> set[str]:
 
 _OPTIONAL = tuple(family.prefix for family in OPTIONAL_FAMILIES)
 _GROUPS_OF = {
-    **{name: {CLASSIFIER} for name in CLASSIFICATION},
+    **{name: {CLASSIFIER} for name in classification.NAMES},
     "average_precision_score": {AVERAGE_PRECISION, CLASSIFIER},
     "auc": {AUC, CLASSIFIER},  # the area under the ROC curve of a classifier
     "query_auc": {AUC},

@@ -17,7 +17,7 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import Faults, StorageError
 from pbgeval.notation import Integers
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.storage.text import text_lines
@@ -157,7 +157,7 @@ class _TypeLines:
     """The lines of a file, and what is wrong with them."""
 
     path: str
-    faults: list[str] = field(factory=list)
+    faults: Faults = field(factory=Faults)
     root: str | None = None
     depths: dict[str, int] = field(factory=dict)
     parents: dict[str, dict[str, int]] = field(factory=dict)  # of each type, with the line that says so
@@ -214,8 +214,7 @@ class _TypeLines:
                 self._fault(
                     number, f"expected a depth of '{name}' above that of its parent '{parent}', {above}, found {depth}"
                 )
-        if self.faults:
-            raise StorageError(*self.faults)
+        self.faults.raise_any(StorageError)
         names = tuple(self.parents)
         index = {name: type_ for type_, name in enumerate(names)}
         parents = tuple(tuple(index[up] for up in self.parents[name] if up != self.root) for name in names)

@@ -112,7 +112,6 @@ class BucketProgress:
 # metrics before it, only how far the run is.
 
 MIN_SECONDS = 10.0  # between two reports
-SECONDS_PER_SECOND = 100.0  # of work, for each second that the last report took
 
 
 @define(eq=False)
@@ -132,7 +131,7 @@ class InterimReport:
             IncompleteError: another run has taken over.
             OutputError: it cannot be written.
         """
-        if self.context.team.rank_in_team != 0 or not self._pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND):
+        if self.context.team.rank_in_team != 0 or not self._pace.is_due(MIN_SECONDS):
             return
         work, config = self.context.work, self.context.inputs.config
         with self._pace.counted():

@@ -21,7 +21,7 @@ from pbgeval.worker.collective import collectively
 
 MIN_SECONDS = 0.2  # between two entries of a worker
 MIN_SECONDS_AT_END = 2.0  # of work that is worth an entry when nothing follows
-SECONDS_PER_SECOND = 100.0  # of work, for each second that the last entry took
+SECONDS_PER_SECOND = 100.0  # of work, for each second that the last entry, or report, took
 
 
 def share_names(done: Sequence[str], units: Sequence[str]) -> bool:
@@ -36,9 +36,9 @@ class Pace:
     last: float = field(factory=time.monotonic, init=False)  # the end of the last time
     cost: float = field(default=0.0, init=False)  # seconds that the last time took
 
-    def is_due(self, min_seconds: float, seconds_per_second: float) -> bool:
+    def is_due(self, min_seconds: float) -> bool:
         """Whether enough time has passed, for each second that the last time took and in all."""
-        return time.monotonic() - self.last >= max(min_seconds, seconds_per_second * self.cost)
+        return time.monotonic() - self.last >= max(min_seconds, SECONDS_PER_SECOND * self.cost)
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -113,7 +113,7 @@ class RunJournal:
         """Note that a unit is done; tell whether it is time for an entry."""
         self.journal.log("finish", unit=self.part + unit)
         self._finished.append(self.part + unit)
-        return self.pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND)
+        return self.pace.is_due(MIN_SECONDS)
 
     def write(self, arrays: Sequence[np.ndarray], *, at_end: bool = False) -> None:
         """Write the sum of the results of all units that are finished and in no entry.

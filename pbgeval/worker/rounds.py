@@ -38,7 +38,7 @@ class Sampling:
     """A plan of rounds, what is drawn in them, and which of them are done."""
 
     plan: EdgeSample
-    by_chunk: bool
+    chunk_size: int | None  # of the chunks that are drawn; None: edges are
     with_target: bool  # rounds go on until the target is met
     rounds: tuple[int, ...] = ()  # by their numbers in the plan; the last one may be in hand
 
@@ -62,24 +62,23 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
     if context.inputs.featurized:
         key = "sample_edges" if config.sample_edges is not None else "target_error"
         raise ConfigError(f"{key}: needs entity ids, but an entity type is featurized; remove the key")
-    by_chunk = "sampled" in context.inputs.candidates
-    edges_per_unit = context.settings.lists.chunk_size if by_chunk else 1
+    chunk_size = context.settings.lists.chunk_size if "sampled" in context.inputs.candidates else None
     own = []
     with context.collectively():
         for path_index, bucket, file in context.team.share([*context.inputs.files]):
-            if by_chunk:
+            if chunk_size is not None:
                 groups = (rows_E for _, of_window in _windows(context, file) for rows_E in of_window)
-                num_units = sum(_num_chunks(rows_E, edges_per_unit) for rows_E in groups)
+                num_units = sum(_num_chunks(rows_E, chunk_size) for rows_E in groups)
             else:
                 rows = kept_rows(context.numberer, file)
                 num_units = file.num_edges if rows is None else len(rows)
             own.append((path_index, bucket, num_units))
     population = sorted(part for of_worker in context.team.gather_objects(own) for part in of_worker)
     if config.sample_edges is not None:
-        plan = EdgeSample.of_size(population, math.ceil(config.sample_edges / edges_per_unit), config.seed)
+        plan = EdgeSample.of_size(population, math.ceil(config.sample_edges / (chunk_size or 1)), config.seed)
     else:
-        plan = EdgeSample.of_rounds(population, config.seed, math.ceil(FIRST_ROUND_EDGES / edges_per_unit))
-    return Sampling(plan, by_chunk, with_target=config.sample_edges is None)
+        plan = EdgeSample.of_rounds(population, config.seed, math.ceil(FIRST_ROUND_EDGES / (chunk_size or 1)))
+    return Sampling(plan, chunk_size, with_target=config.sample_edges is None)
 
 
 def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
@@ -170,8 +169,7 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
     sample = sampling.sample
     with context.collectively():
         # All of it comes to worker 0, however many workers there are.
-        edges_per_unit = context.settings.lists.chunk_size if sampling.by_chunk else 1
-        num_edges = min(sample.round_totals[-1] * edges_per_unit, context.inputs.num_edges)
+        num_edges = min(sample.round_totals[-1] * (sampling.chunk_size or 1), context.inputs.num_edges)
         num_queries = num_edges * len(context.settings.sides)
         num_scores = context.settings.auc.num_scores(num_queries)
         limit, filtered = context.inputs.config.max_memory_bytes, context.work.protocol.filtered
@@ -182,7 +180,7 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
         for path_index, bucket, file in context.inputs.files:
             units, first_cluster = sample.draw(path_index, bucket, sample.num_rounds)  # what the latest round adds
             clusters = first_cluster + np.arange(len(units))
-            if sampling.by_chunk:
+            if sampling.chunk_size is not None:
                 chosen[path_index, bucket] = _rows_of_chunks(context, file, units, clusters)
             else:
                 rows = kept_rows(context.numberer, file)
@@ -226,13 +224,13 @@ def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> Sam
     sample = sampling.sample
     num_units = sample.round_totals[-1]
     design = sample.design(len(sampling.rounds))
-    if sampling.by_chunk and num_units < FEW_CHUNKS and not design.is_population:
+    if sampling.chunk_size is not None and num_units < FEW_CHUNKS and not design.is_population:
         context.work.observer.warn(
             f"only {num_units} chunks were sampled: intervals of rare hits may cover less than they say; "
             "sample more edges"
         )
     return SampleEstimate(
-        unit="chunk" if sampling.by_chunk else "edge",
+        unit="edge" if sampling.chunk_size is None else "chunk",
         design=design,
         rounds=len(sampling.rounds),
         level=sampling.level,

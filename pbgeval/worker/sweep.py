@@ -127,7 +127,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
     done = [range_of_name(name) for name in journal.look(team, context.work.observer, share_rows)]
     if team.rank_in_team == 0:
         team.add(f"{journal.part}rows", sum(part.num_rows for part in done))
-    ranges = _ranges(context, plan, done)
+    ranges = candidate_ranges(edges.numbering, team, plan.rows_per_range, done)
     states = _states(context, edges, of_contests, sets, kernel, plan, source, filters)
     given: list[GivenCells] = []
     for number, one in enumerate(states) if context.inputs.candidate_files else ():
@@ -255,15 +255,12 @@ def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, p
         return bool(low < high)
 
     with context.collectively():
-        parts = [part for part in _ranges(context, plan) if is_touched(part)]
+        parts = [
+            part for part in candidate_ranges(edges.numbering, context.team, plan.rows_per_range) if is_touched(part)
+        ]
         for part, table in zip(parts, _tables(context, vectors, parts), strict=True):
             source.add(table, edges.numbering.range_of_slot(part.slot)[0] + part.start)
     return source
-
-
-def _ranges(context: WorkerContext, plan: MemoryPlan, done: Sequence[CandidateRange] = ()) -> list[CandidateRange]:
-    """Return this worker's part of all rows of all partitions that are not done."""
-    return candidate_ranges(context.numberer.numbering, context.team, plan.rows_per_range, done)
 
 
 def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[CandidateRange]) -> Iterator[EntityTable]:
