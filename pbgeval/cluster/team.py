@@ -117,10 +117,9 @@ def _listen(place: GroupPlace) -> socket.socket:
     """Open worker 0's port: on loopback where the group meets there, else on all interfaces."""
     only_here = place.address in (LOOPBACK, "localhost")
     family = socket.AF_INET if only_here or not socket.has_dualstack_ipv6() else socket.AF_INET6
-    where = LOOPBACK if only_here else ""
     try:
         return socket.create_server(
-            (where, place.port),
+            (LOOPBACK if only_here else "", place.port),
             family=family,
             backlog=_PENDING_CONNECTIONS,
             dualstack_ipv6=family == socket.AF_INET6,

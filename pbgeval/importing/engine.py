@@ -138,12 +138,11 @@ class Engine:
         self, table: str, columns: Sequence[str], rows_at_a_time: int = ROWS_AT_A_TIME
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield a table of which nothing was ever deleted, in the order in which it was filled, in blocks of rows."""
-        chosen = ", ".join(columns)
         for start in range(0, self.num_rows(table), rows_at_a_time):
             with self.faults(), _interruptible():
                 yield self._connection.execute(
-                    f"SELECT {chosen} FROM {table} WHERE rowid >= {start} AND rowid < {start + rows_at_a_time}"
-                    " ORDER BY rowid"
+                    f"SELECT {', '.join(columns)} FROM {table} "
+                    f"WHERE rowid >= {start} AND rowid < {start + rows_at_a_time} ORDER BY rowid"
                 ).fetchnumpy()
 
     @contextmanager

@@ -43,8 +43,7 @@ class RankMetrics:
         Raises:
             UnknownMetricError: no such metric (a KeyError); the message names the nearest.
         """
-        metric, distribution = self._find(name)
-        return metric.value(distribution)
+        return Metric.value(*self._find(name))
 
     def expectation(self, name: str) -> Value:
         """Return a metric's expectation by chance; None where there is no closed form.
@@ -52,8 +51,7 @@ class RankMetrics:
         Raises:
             UnknownMetricError: no such metric (a KeyError); the message names the nearest.
         """
-        metric, distribution = self._find(name)
-        return metric.expectation(distribution)
+        return Metric.expectation(*self._find(name))
 
     def variance(self, name: str) -> Value:
         """Return a metric's variance by chance; None where there is no closed form.
@@ -61,8 +59,7 @@ class RankMetrics:
         Raises:
             UnknownMetricError: no such metric (a KeyError); the message names the nearest.
         """
-        metric, distribution = self._find(name)
-        return metric.variance(distribution)
+        return Metric.variance(*self._find(name))
 
     def to_dict(self, cutoffs: Sequence[int] = (1, 3, 5, 10)) -> dict[str, Value]:
         """Return all metrics, `<rank type>.<metric>` -> value; None where it is undefined.
@@ -232,13 +229,12 @@ class ListedRanks:
     def metrics(self, absent: Absent | str = Absent.BOUNDS) -> ListedMetrics:
         """Return the metrics under a convention for what is not listed."""
         convention = Absent(absent)
-        num_listed = int(self.is_listed_Q.sum())
         ranks = self.select(self.is_listed_Q) if convention is Absent.ZERO else self
         listed_Q, best_Q, worst_Q = ranks.is_listed_Q, ranks.optimistic_Q, ranks.pessimistic_Q
         first = last = from_ranks(np.where(listed_Q, best_Q, worst_Q), worst_Q, ranks.num_candidates_Q)
         if convention is Absent.BOUNDS:
             first = from_ranks(best_Q, np.where(listed_Q, worst_Q, best_Q), ranks.num_candidates_Q)
-        return ListedMetrics(convention, first, last, num_listed, self.num_queries)
+        return ListedMetrics(convention, first, last, int(self.is_listed_Q.sum()), self.num_queries)
 
 
 @frozen(eq=False)
@@ -263,10 +259,10 @@ class ListedMetrics:
             return None
         low, high = bounds
         if low != high:
-            absent = self._num_queries - self._num_listed
             raise UnknowableMetricError(
-                f"'{name}' lies between {low:.6g} and {high:.6g}: {absent} of {self._num_queries} lists do not hold "
-                "the true entity; choose absent = 'last' or 'zero' for a convention"
+                f"'{name}' lies between {low:.6g} and {high:.6g}: {self._num_queries - self._num_listed} of "
+                f"{self._num_queries} lists do not hold the true entity; choose absent = 'last' or 'zero' for a "
+                "convention"
             )
         return low
 

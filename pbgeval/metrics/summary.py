@@ -229,10 +229,9 @@ def _pool_metrics(
 
 def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
     """Return the diagnostics of the queries, by side and for both."""
-    stats_of = by_label({side: groups.rank_stats(side) for side in sides}, sides)
     histograms_of = by_label({side: groups.side_histograms(side) for side in sides}, sides)
     found: dict[str, object] = {}
-    for label, stats in stats_of.items():
+    for label, stats in by_label({side: groups.rank_stats(side) for side in sides}, sides).items():
         total = stats.total
         num_queries = stats.total("num_queries")
         candidates = histograms_of[label].num_candidates.keys

@@ -187,9 +187,10 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> t
         journal.take(record.add_packed)
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
         claim_next = time_use.spent_on(QUEUE)(queue.claim_next)
-        cache = PartitionCache(queue, room)
         with closing(
-            PartitionHolder(context.inputs, context.global_embeddings, context.device, cache, reads_ahead)
+            PartitionHolder(
+                context.inputs, context.global_embeddings, context.device, PartitionCache(queue, room), reads_ahead
+            )
         ) as partitions:
             while (index := claim_next()) is not None:
                 unit, begun = plan.units[index], time.perf_counter()
@@ -217,8 +218,7 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> t
         with time_use.spent_on(WRITING):
             results.write(at_end=True)
     with context.collectively():
-        classes = group_classes(context, results.dimensions.training)
-    return partitions.num_loads, classes
+        return partitions.num_loads, group_classes(context, results.dimensions.training)
 
 
 def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, int, bool]:
@@ -309,8 +309,7 @@ class _UnitResults:
         for side, result in found.items():
             rows_Q = result.rows_Q.numpy()
             of_queries = columns.select(rows_Q)
-            counted = self.frequencies
-            frequency_Q = None if counted is None else counted.look_up(side, unit.bucket, of_queries)
+            frequency_Q = None if self.frequencies is None else self.frequencies.look_up(side, unit.bucket, of_queries)
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
             key = GroupKey(unit.path_index, unit.bucket, side)
             context.journal.journal.check()

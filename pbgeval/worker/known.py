@@ -89,7 +89,6 @@ def _known_blocks(context: WorkerContext, known_rows: int) -> Iterator[EdgeColum
 
 def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> CandidateSets:
     """Return the entities that may compete; reads known edges once for observed types. Every worker takes part."""
-    restrictions = context.inputs.restrictions
     observed: dict[Side, np.ndarray] | None = None
     if Side.REL in context.settings.sides:  # any relation may be a candidate
         evaluated_relations = np.arange(context.inputs.num_relations)
@@ -104,8 +103,8 @@ def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> C
         observed = {side: distinct(context.scratch.read(f"observed-{side.name}", np.int64)) for side in ENDS}
     return CandidateSets(
         num_entities=context.numberer.numbering.num_entities,
-        allowed=restrictions.entities,
-        of_side=restrictions.of_side,
+        allowed=context.inputs.restrictions.entities,
+        of_side=context.inputs.restrictions.of_side,
         observed=observed,
     )
 
@@ -115,8 +114,7 @@ def relation_candidates(context: WorkerContext, sets: CandidateSets) -> Relation
     if Side.REL not in context.settings.sides:
         return None
     num_relations, num_edges = context.inputs.num_relations, max(context.inputs.num_edges, 1)
-    seen = sets.observed
-    ids = np.arange(num_relations) if seen is None else distinct(seen[Side.RHS] // sets.num_entities)
+    ids = np.arange(num_relations) if sets.observed is None else distinct(sets.observed[Side.RHS] // sets.num_entities)
     scorers = [relation.scorer for relation in context.settings.relations]
     num_cells = num_edges * num_relations * len(context.settings.ends)  # as many are compared as of each other side
     return RelationCandidates(

@@ -140,8 +140,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
     relations = None if candidates is None else rank_relations(context, edges, candidates, filters, source)
     finish(context, record, edges, states, sets, dimensions, files, relations)
     with context.collectively():
-        classes = group_classes(context, dimensions.training)
-    return len(ranges), classes
+        return len(ranges), group_classes(context, dimensions.training)
 
 
 def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: int) -> MemoryPlan:
@@ -437,8 +436,9 @@ def read_given(
     position_E = np.full(edges.num_edges, -1, np.int64)
     position_E[queries.edge_Q] = np.arange(queries.num_queries)
     allowed = context.inputs.restrictions.entities
-    numbering = context.numberer.numbering
-    own = np.array([numbering.range_of_slot(part.slot)[0] + at for part in ranges for at in (part.start, part.stop)])
+    own = np.array(
+        [edges.numbering.range_of_slot(part.slot)[0] + at for part in ranges for at in (part.start, part.stop)]
+    )
     auc = context.settings.auc
     kept_Q = np.ones(queries.num_queries, bool)
     is_answer = answers_of(edges, queries) if context.inputs.config.topk_metrics else None
@@ -486,19 +486,18 @@ def _lists(
     context: WorkerContext, edges: QueryEdges, segment: EdgeSegment, queries: ContestQueries, position_E: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (edges, numbers that their lists name) of a segment's queries in a contest, int64 (Q,) and (Q, K)."""
-    hidden = queries.contest.hidden
     edge = np.arange(segment.start, segment.stop)
     edge = edge[position_E[edge] >= 0]
     if not edge.size:
         return
     file = context.inputs.candidate_files[segment.origin.path_index][segment.origin.bucket]
-    numbering = context.numberer.numbering
     entity_type = queries.contest.candidate_type
     partitions = range(context.inputs.config.entities[entity_type].num_partitions)
-    offset_P = np.array([numbering.offset(entity_type, partition) for partition in partitions])
+    offset_P = np.array([edges.numbering.offset(entity_type, partition) for partition in partitions])
     sizes = [[context.inputs.embeddings[entity_type, partition].num_rows for partition in partitions]]
     windows = edges.row_E[edge] // ROWS_AT_A_TIME
     for window in distinct(windows).tolist():
         of_window = edge[windows == window]
-        ids_EK, partitions_EK = file.read(hidden, edges.row_E[of_window], np.zeros(of_window.shape, np.int64), sizes)
+        nowhere = np.zeros(of_window.shape, np.int64)
+        ids_EK, partitions_EK = file.read(queries.contest.hidden, edges.row_E[of_window], nowhere, sizes)
         yield of_window, offset_P[partitions_EK] + ids_EK
