@@ -119,11 +119,11 @@ def from_ranks(
     weight_Q = None if weights is None else _weights(weights, len(num_candidates_Q))
     best_Q, worst_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q))
     shares_Q = np.ones(len(best_Q)) if weight_Q is None else weight_Q
-    groups: CandidateGroups | None = None  # the same for all rank types
-    distributions: dict[str, RankDistribution] = {}
-    for rank_type, rank_Q in zip(RankType, (best_Q, (best_Q + worst_Q) / 2.0, worst_Q), strict=True):
-        distribution = RankDistribution.from_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
-        distributions[rank_type.value], groups = distribution, distribution.groups
+    groups = CandidateGroups.from_queries(num_candidates_Q, weight_Q)
+    distributions = {
+        rank_type.value: RankDistribution.from_queries(rank_Q, groups, weight_Q)
+        for rank_type, rank_Q in zip(RankType, (best_Q, (best_Q + worst_Q) / 2.0, worst_Q), strict=True)
+    }
 
     @cache
     def over_ties(name: str) -> float | None:

@@ -83,11 +83,6 @@ def device_of(scorer: Scorer) -> torch.device:
     return torch.device(getattr(scorer, "device", "cpu"))
 
 
-def scores_relations(scorer: Scorer) -> bool:
-    """Return whether a scorer also scores relations."""
-    return bool(getattr(scorer, "scores_relations", False))
-
-
 def name_of(scorer: Scorer) -> str:
     """Return the name of a scorer for messages: the user's function, or its method."""
     return str(getattr(scorer, "__name__", f"{type(scorer).__name__}.scores"))

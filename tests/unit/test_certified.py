@@ -70,11 +70,11 @@ def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> Fas
     """The block's scores by one kind of product; None where that kind cannot be trusted."""
     if kind in ("grid", "chosen"):
         return fast_scores(queries, candidates, values=kind == "grid")
-    dtype = {"float32": torch.float32, "float64": torch.float64}[kind]
-    product = FloatProduct(queries.comparator, dtype)
-    operands = queries.operand(dtype), candidates.operand(dtype)
-    unsafe = dtype is torch.float32 and (queries.comparator.has_root or not product.is_safe(*operands))
-    return None if unsafe else product.scores(*operands)
+    if kind == "float64":
+        product = FloatProduct(queries.comparator, torch.float64)
+        return product.scores(queries.operand(torch.float64), candidates.operand(torch.float64))
+    operands = operands_of(queries, candidates)
+    return None if operands is None else operands.kind.scores(operands.queries, operands.candidates)
 
 
 def counted(
@@ -215,4 +215,4 @@ def test_a_root_is_left_to_float64_where_its_error_is_too_wide():
     root = CertifiedComparator("l2", bias=True)
 
     assert root.has_root
-    assert [FloatProduct(root, dtype).supports() for dtype in (torch.float32, torch.float64)] == [False, True]
+    assert operands_of(PreparedRows(root, torch.ones(1, 4), True), PreparedRows(root, torch.ones(1, 3), False)) is None

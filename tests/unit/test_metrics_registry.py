@@ -11,7 +11,7 @@ import pytest
 import torch
 from attrs import evolve
 
-from pbgeval.metrics.distribution import CandidateGroups, RankDistribution
+from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights
 from pbgeval.metrics.registry import (
     FAMILIES,
     METRICS,
@@ -51,8 +51,9 @@ RELATIVE, ABSOLUTE = 1e-11, 1e-12
 
 
 def distribution_of(queries: Queries) -> RankDistribution:
-    weights = None if queries.weights is None else np.array(queries.weights)
-    return RankDistribution.from_queries(np.array(queries.ranks, float), np.array(queries.num_candidates), weights)
+    weights = None if queries.weights is None else comparable_weights(np.array(queries.weights, float))
+    groups = CandidateGroups.from_queries(np.array(queries.num_candidates), weights)
+    return RankDistribution.from_queries(np.array(queries.ranks, float), groups, weights)
 
 
 def ends_of(value_range: str) -> tuple[float, float]:
@@ -152,7 +153,7 @@ def test_where_chance_decides_nothing_adjusted_metrics_are_zero():
 
 def test_means_from_exact_sums_take_the_place_of_those_of_the_ranks():
     means = {"mean_rank": 3.5, "mean_reciprocal_rank": 0.25, "hits_at_3": 0.125}
-    given = evolve(RankDistribution.from_queries(np.array([1.0, 4.0]), np.array([9, 9])), means=means.get)
+    given = evolve(distribution_of(Queries([1, 4], [9, 9], None)), means=means.get)
     values = {name: find_metric(name).value(given) for name in ("mr", "mrr", "hits@3", "hits@1", "amri", "hmr", "ah@3")}
 
     assert pytest.approx(values) == {
