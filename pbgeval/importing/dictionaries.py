@@ -24,8 +24,6 @@ from pbgeval.storage.text import listed, one_line, rows, unreadable
 
 # A file `relation<TAB>left type<TAB>right type` -> the entity types of each relation, in the order of their ids.
 
-ANY_OTHER = "*"
-
 
 @frozen
 class RelationTypes:
@@ -60,7 +58,7 @@ class RelationTypes:
                 (fields[0] in listed, f"{path}:{number}: the relation {one_line(fields[0])!r} occurs twice"),
             )
             listed[fields[0]] = (fields[1], fields[2])
-        other = listed.pop(ANY_OTHER, None)
+        other = listed.pop("*", None)
         if not listed and other is None:
             raise StorageError(f"{path}: there are no relations in this file")
         return cls(tuple((name, *types) for name, types in listed.items()), other, path)
@@ -134,7 +132,9 @@ def make_relations(engine: Engine, tables: Sequence[str], types: RelationTypes) 
     """
     names = dict.fromkeys(name for name, _, _ in types.listed)
     found = " UNION ".join(f"SELECT rel AS name FROM {table}" for table in tables)
-    unlisted = [name for (name,) in engine.run(f"SELECT name FROM ({found}) ORDER BY name") if name not in names]
+    unlisted = [
+        name for (name,) in engine.run(f"SELECT DISTINCT name FROM ({found}) ORDER BY name") if name not in names
+    ]
     if unlisted and types.other is None:
         raise StorageError(
             f"{types.path}: the types of {listed(unlisted)} are missing; add them, or a line for all others: "

@@ -31,7 +31,6 @@ GROUPS_SHARE = 0.25  # of the engine's memory, for the groups of one statement: 
 BYTES_PER_GROUP = 64  # beside the text of its key, rounded up
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _POLL_SECONDS = 0.5
-_INTERRUPTED = "Query interrupted"
 
 
 def quoted(text: object) -> str:
@@ -169,7 +168,7 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # a signal's own exception is lost within the engine
-        if str(error) == _INTERRUPTED:
+        if str(error) == "Query interrupted":
             raise KeyboardInterrupt from error
         raise
 

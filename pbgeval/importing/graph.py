@@ -35,7 +35,6 @@ from pbgeval.storage.text import listed, one_line, partitions, plural
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _COUNTS = "import.json"
-_TAKEN = (".", "..", "entity", _COUNTS)
 _SCRATCH = ".scratch"
 
 
@@ -95,7 +94,7 @@ def _check(files: GraphFiles, folder: Path) -> None:
         (not files.edges, "--edges: give at least one NAME=FILE"),
         *(
             (
-                not name or "/" in name or name.startswith(".") or name in _TAKEN,
+                not name or "/" in name or name.startswith(".") or name in ("entity", _COUNTS),
                 f"--edges {name}: {name} cannot be the name of a folder of edges; choose another",
             )
             for name in files.edges

@@ -22,8 +22,6 @@ from pbgeval.metrics.registry import Value
 from pbgeval.stats.groups import SortedPool
 from pbgeval.stats.keyed_sums import first_of_each
 
-_ENDLESS = 10**9  # degrees of freedom: Student's distribution is the normal one
-
 
 @frozen
 class PooledAuc:
@@ -31,7 +29,7 @@ class PooledAuc:
 
     value: float
     standard_error: float | None
-    degrees_of_freedom: int = _ENDLESS
+    degrees_of_freedom: int = 10**9  # so many that Student's distribution is the normal one
     num_draws: float = math.inf  # what the value rests on, where all draws agree
 
     def interval(self, level: float = 0.95) -> dict[str, float] | None:
