@@ -196,11 +196,10 @@ class Team:
             dist.barrier()
             dist.destroy_process_group()
 
-    def sum_(self, table: Tensor) -> Tensor:
+    def sum_(self, table: Tensor) -> None:
         """Add an int64 tensor over all workers, in place; every worker gets the sum."""
         if self.size > 1:
             dist.all_reduce(table)
-        return table
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Return every worker's int64 tensor (of one dimension, any length) on worker 0, an empty list elsewhere."""

@@ -328,9 +328,9 @@ def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, ent
 
 def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_partitions: int) -> str:
     """Return a config file; its paths are relative to it."""
-    names = [ENTITY_TYPE]
-    if not model.dynamic:
-        names = model.relation_names() or [f"rel{index}" for index in range(model.num_relations)]
+    names = ([ENTITY_TYPE] if model.dynamic else model.relation_names()) or [
+        f"rel{index}" for index in range(model.num_relations)
+    ]
     settings = {
         "entity_path": "entity",
         "checkpoint_path": "checkpoint",

@@ -113,7 +113,7 @@ class Linear(Operator):
         return transformed_ED.view(x_ED.shape)
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
-        return self.transform(q_ED, parameters[self.matrix].t().contiguous())
+        return self.transform(q_ED.flatten(0, -2), parameters[self.matrix].t().contiguous()).view(q_ED.shape)
 
 
 @frozen

@@ -74,10 +74,11 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
                 num_units = file.num_edges if rows is None else len(rows)
             own.append((path_index, bucket, num_units))
     population = sorted(part for of_worker in context.team.gather_objects(own) for part in of_worker)
-    if config.sample_edges is not None:
-        plan = EdgeSample.of_size(population, math.ceil(config.sample_edges / (chunk_size or 1)), config.seed)
-    else:
-        plan = EdgeSample.of_rounds(population, config.seed, math.ceil(FIRST_ROUND_EDGES / (chunk_size or 1)))
+    plan = (
+        EdgeSample.of_rounds(population, config.seed, math.ceil(FIRST_ROUND_EDGES / (chunk_size or 1)))
+        if config.sample_edges is None
+        else EdgeSample.of_size(population, math.ceil(config.sample_edges / (chunk_size or 1)), config.seed)
+    )
     return Sampling(plan, chunk_size, with_target=config.sample_edges is None)
 
 

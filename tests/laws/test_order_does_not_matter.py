@@ -97,9 +97,8 @@ class ThreadTeam(Team):
 
     board: Board = field(kw_only=True)
 
-    def sum_(self, table: torch.Tensor) -> torch.Tensor:
+    def sum_(self, table: torch.Tensor) -> None:
         table.copy_(sum(self.gather_objects(table.clone())))
-        return table
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         parts = self.gather_objects(tensor)  # which all of them take part in
