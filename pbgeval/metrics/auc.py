@@ -199,12 +199,13 @@ def pooled_hits(pool: SortedPool, cutoffs: Sequence[int], *, whole: bool) -> dic
     [0, 1], higher is better; 1 where there are fewer than K competitors, None where the pool is a sample, which does
     not tell the K-th best, or holds no true score. Source: OGB's hits@K of ogbl-collab, -ddi and -ppa.
     """
-    hits: dict[str, Value] = {}
-    for cutoff in cutoffs:
-        threshold = pool.competing[-cutoff] if cutoff <= len(pool.competing) else -math.inf
-        above = len(pool.true) - int(np.searchsorted(pool.true, threshold, "right"))
-        hits[f"{POOLED_HITS}{cutoff}"] = above / len(pool.true) if whole and len(pool.true) else None
-    return hits
+    num_true = len(pool.true)
+    thresholds = [pool.competing[-k] if k <= len(pool.competing) else -math.inf for k in cutoffs]
+    above_K = num_true - np.searchsorted(pool.true, thresholds, "right")
+    return {
+        f"{POOLED_HITS}{k}": above / num_true if whole and num_true else None
+        for k, above in zip(cutoffs, above_K.tolist(), strict=True)
+    }
 
 
 def _without_a_group(

@@ -72,17 +72,16 @@ def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, side
     Raises:
         ValueError: the breakdown needs classes that were not counted.
     """
-    rows: list[Row] = []
-    for group, of_side in _groups(name, grouped, classes).items():
-        if any(bool(of_side[side].sums.any()) for side in sides):
-            row: Row = dict(zip(GROUP_COLUMNS[name], group, strict=True))
-            for label, stats in by_label(of_side, sides).items():
-                row |= {
-                    f"{label}.{key}": value
-                    for key, value in rank_metrics(stats.total, stats.layout.cutoffs, adjusted=True).items()
-                }
-            rows.append(row)
-    return rows
+    return [
+        dict(zip(GROUP_COLUMNS[name], group, strict=True))
+        | {
+            f"{label}.{key}": value
+            for label, stats in by_label(of_side, sides).items()
+            for key, value in rank_metrics(stats.total, stats.layout.cutoffs, adjusted=True).items()
+        }
+        for group, of_side in _groups(name, grouped, classes).items()
+        if any(bool(of_side[side].sums.any()) for side in sides)
+    ]
 
 
 def _groups(name: str, grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:

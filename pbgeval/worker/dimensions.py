@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import product
 
 import numpy as np
@@ -96,9 +97,7 @@ def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCount
                 num_relations=context.inputs.num_relations,
                 evaluated=evaluated,
             )
-    for packed in context.team.gather_objects(own.pack()):
-        total = total.add_packed(packed)
-    return total
+    return reduce(SlotCounts.add_packed, context.team.gather_objects(own.pack()), total)
 
 
 def degree_weights(context: WorkerContext, training: SlotCounts | None) -> dict[tuple[str, int], DegreeWeights]:

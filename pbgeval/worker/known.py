@@ -67,11 +67,13 @@ def _join(
 ) -> list[KnownFilter]:
     """Join known edges; return the filter of the filtered figures and, if configured, the time-aware one."""
     windows, numbering = context.work.protocol.time_windows, context.numberer.numbering
-    filters = []
-    for number, window in enumerate(windows):
-        of_side = {side: FilterKeys.of_queries(of_side, window, evaluated()) for side, of_side in keys.items()}
-        store = PairStore(numbering, budget_bytes // len(windows), scratch, "pairs" + "-in-time" * number)
-        filters.append(KnownFilter(of_side, store))
+    filters = [
+        KnownFilter(
+            {side: FilterKeys.of_queries(of_side, window, evaluated()) for side, of_side in keys.items()},
+            PairStore(numbering, budget_bytes // len(windows), scratch, "pairs" + "-in-time" * number),
+        )
+        for number, window in enumerate(windows)
+    ]
 
     def sink(hidden: Side, *pairs: np.ndarray) -> None:
         for one in filters:
