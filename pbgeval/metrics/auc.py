@@ -84,8 +84,10 @@ def pooled_auc(
     assert union.true_cluster is not None, "scores of a sample have clusters"
     assert union.competing_cluster is not None, "scores of a sample have clusters"
     # Each cluster's part of what the value is off by; a part is a mean's, so that they add up to 0.
-    share_U = np.bincount(union.true_cluster, beaten_Q - value, num_clusters) / num_true
-    share_U += np.bincount(union.competing_cluster, lost_C - value, num_clusters) / num_competing
+    share_U = (
+        np.bincount(union.true_cluster, beaten_Q - value, num_clusters) / num_true
+        + np.bincount(union.competing_cluster, lost_C - value, num_clusters) / num_competing
+    )
     variance, freedom = variance_of_mean(num_clusters * share_U, design)
     # The spread of clusters holds that of the scores drawn from each, but for what the finite population takes off.
     variance += of_draws * num_clusters / population
@@ -176,8 +178,10 @@ def pooled_classification(
         positive_T = positive_T * (num_true / len(true))
         negative_T = negative_T * (num_competing / len(competing))
     metrics = classification_metrics(positive_T, negative_T, num_scores)
-    sizes = [len(place) for place, whole in ((true, sample.all_true), (competing, sample.all_competing)) if not whole]
-    sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
+    sizes = [
+        *(len(place) for place, whole in ((true, sample.all_true), (competing, sample.all_competing)) if not whole),
+        *([] if sample.design is None else [len(sample.design.stratum_U)]),
+    ]
     if not sizes or min(sizes) < JACKKNIFE_GROUPS:
         return metrics, {}
     least = np.searchsorted(np.cumsum(positive_T + negative_T), positive_T.sum())  # predicted: as many as are positive

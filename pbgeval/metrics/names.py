@@ -348,12 +348,20 @@ def check_name(
         return
     rank_types = (*(rank_type.value for rank_type in RankType), EXPECTED)
     metrics = [
-        f"{of}.{metric.name}" for of in rank_types for metric in known_rank_metrics(cutoffs) if metric.has_rank_type(of)
+        *(
+            f"{of}.{known.name}"
+            for of in rank_types
+            for known in known_rank_metrics(cutoffs)
+            if known.has_rank_type(of)
+        ),
+        *(metric for metric in WITHOUT_RANK_TYPE if metric != "loss"),
     ]
-    metrics += [metric for metric in WITHOUT_RANK_TYPE if metric != "loss"]
-    keys = [f"{side}.{metric}" for side in sides for metric in metrics] + ["both.loss"] * with_loss
-    if with_types:
-        keys += [f"{side}.{family.prefix}{k}" for side in ("tail", "both") for family in NDCG_FAMILIES for k in cutoffs]
+    of_types = [f"{family.prefix}{k}" for family in NDCG_FAMILIES for k in cutoffs if with_types]
+    keys = [
+        *(f"{side}.{metric}" for side in sides for metric in metrics),
+        *(f"{side}.{metric}" for side in ("tail", "both") for metric in of_types),
+        *(["both.loss"] if with_loss else []),
+    ]
     resolve(name, parts.rank_type or RankType.REALISTIC.value, keys)
 
 

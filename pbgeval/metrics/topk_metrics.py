@@ -143,13 +143,18 @@ class TopkSums:
         found = {f"recall_at_{k}": (places.within(k) / places.length_R)[run_A] for k in self.cutoffs}
         for stratum, at in _strata(seen_U):
             times = places.num_answers_U[at]
-            sums = {"num_queries": len(times), "num_answers": int(times.sum())}
-            sums |= {f"macro_metrics.{name}": exact_sum(of[at]) for name, of in values.items()}
-            sums |= {f"metrics.{name}": exact_sum(of[at], times) for name, of in values.items()}
+            sums = {
+                "num_queries": len(times),
+                "num_answers": int(times.sum()),
+                **{f"macro_metrics.{name}": exact_sum(of[at]) for name, of in values.items()},
+                **{f"metrics.{name}": exact_sum(of[at], times) for name, of in values.items()},
+            }
             self._of.setdefault((QUERY_HALF_LINK, stratum, side), Counter()).update(sums)
         for stratum, at in _strata(seen_A):
-            sums = {"num_answers": int(at.sum())}
-            sums |= {f"metrics.{name}": exact_sum(of[at]) for name, of in found.items()}
+            sums = {
+                "num_answers": int(at.sum()),
+                **{f"metrics.{name}": exact_sum(of[at]) for name, of in found.items()},
+            }
             self._of.setdefault((ANSWER_HALF_LINK, stratum, side), Counter()).update(sums)
 
     def section(self, sides: Sequence[Side], kinds: Sequence[str]) -> dict[str, Any]:

@@ -132,9 +132,6 @@ class ScorerComparator:
         pairs = zip(torch.split(query_QD, size), torch.split(candidate_QD, size), strict=True)
         return torch.cat([self._block(*of).diagonal() if self.by_rows is None else self._pairs(*of) for of in pairs])
 
-    def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> None:
-        """Return none: a model has one kernel, that of `paired_scores`."""
-
     def real_scores(self, scores: Tensor) -> Tensor:
         """Return the scores as they are."""
         return scores

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pbgeval.scoring.block_scorer import PairedScores, RowComparator
 from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.fast_products import GridProduct
 
 
@@ -32,8 +33,9 @@ class TrueScores:
         `paired` is what scores pairs with the bits of the kernel that candidates meet, where that is not the product.
         """
         kernel_Q = (paired or comparator.paired_scores)(query_QD, true_QD)
-        score_Q = comparator.pbg_true_scores(query_QD, true_QD)
-        return cls(kernel_Q if score_Q is None else score_Q, kernel_Q, row_hashes(true_QD))
+        # A model has one kernel.
+        score_Q = comparator.pbg_true_scores(query_QD, true_QD) if isinstance(comparator, Comparator) else kernel_Q
+        return cls(score_Q, kernel_Q, row_hashes(true_QD))
 
     def packed(self) -> Tensor:
         """Return a row of floats per query; the hash keeps its bits."""

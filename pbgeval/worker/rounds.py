@@ -146,10 +146,13 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
         if sampling is not None:
             sampling = evolve(sampling, rounds=(*sampling.rounds, number))
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
-            scratch = evolve(context.scratch, path=scratch_path / f"round-{number}")
-            context = _begin_round(evolve(context, scratch=scratch), sampling)
-            is_last = number > 1 or not sampling.with_target or sampling.plan.num_rounds == 1
-            context.work.observer.round_started(earlier, context.evaluated.num_sampled, is_last=is_last)
+            context = evolve(context, scratch=evolve(context.scratch, path=scratch_path / f"round-{number}"))
+            context = _begin_round(context, sampling)
+            context.work.observer.round_started(
+                earlier,
+                context.evaluated.num_sampled,
+                is_last=number > 1 or not sampling.with_target or sampling.plan.num_rounds == 1,
+            )
             earlier += context.evaluated.num_sampled
         num_loads, classes = do_round(context, record, files)
         number = None if sampling is None else _next_round(context, record, sampling)

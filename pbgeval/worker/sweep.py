@@ -129,10 +129,12 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
         team.add(f"{journal.part}rows", sum(part.num_rows for part in done))
     ranges = candidate_ranges(edges.numbering, team, plan.rows_per_range, done)
     states = _states(context, edges, of_contests, sets, kernel, plan, source, filters)
-    given: list[GivenCells] = []
-    for number, one in enumerate(states) if context.inputs.candidate_files else ():
-        with context.collectively():
-            given.append(read_given(context, edges, one, number, ranges, plan.pairs_bytes))
+    with context.collectively():
+        given = [
+            read_given(context, edges, one, number, ranges, plan.pairs_bytes)
+            for number, one in enumerate(states)
+            if context.inputs.candidate_files
+        ]
     _prepare(context, states)
     context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
