@@ -72,14 +72,15 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
             sizes, imported = _import(engine, files, target, observer)
             num_relations = engine.num_rows("relations")
         remove_folder(target / _SCRATCH)
-        settings = asdict(files.partitioning) if files.dictionary is None else {"entities": str(files.dictionary)}
         document = {
             "edges": {
                 name: {"files": [str(path) for path in files.edges[name]]} | counts.to_dict()
                 for name, counts in imported.items()
             },
             "entities": sizes,
-            "partitioning": settings,
+            "partitioning": (
+                asdict(files.partitioning) if files.dictionary is None else {"entities": str(files.dictionary)}
+            ),
             "dictionary_of": list(files.dictionary_of or files.edges) if files.dictionary is None else [],
         }
         write_atomically(target / _COUNTS, json_text(document))
@@ -158,9 +159,10 @@ def _lines(
         f"{of}: {plural(num_relations, 'relation')}",
     ]
     for name, counts in imported.items():
-        edges, buckets = plural(counts.num_written, "edge"), plural(counts.num_buckets, "bucket")
         repeated = f", {counts.num_repeated:,} of them duplicates" if counts.num_repeated else ""
-        lines.append(f"{folder / name}: {edges} in {buckets}{repeated}")
+        lines.append(
+            f"{folder / name}: {plural(counts.num_written, 'edge')} in {plural(counts.num_buckets, 'bucket')}{repeated}"
+        )
         if counts.num_left_out:
             lines.append(
                 f"{folder / name / UNKNOWN}: {plural(counts.num_left_out, 'edge')} skipped ({counts.unknown_names})"

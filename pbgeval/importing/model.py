@@ -274,9 +274,10 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     evaluated, known = (evaluated, known) if evaluated else (known, [])
     write_atomically(folder / "eval.py", _config(model, evaluated, known, num_partitions))
     write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
-    entities = plural(model.num_entities, "entity", "entities")
-    parts, relations = plural(num_partitions, "partition"), plural(model.num_relations, "relation")
-    what = f"{entities} of dimension {model.dimension} in {parts}, {relations} ({model.system})"
+    what = (
+        f"{plural(model.num_entities, 'entity', 'entities')} of dimension {model.dimension} in "
+        f"{plural(num_partitions, 'partition')}, {plural(model.num_relations, 'relation')} ({model.system})"
+    )
     filtered = f"filters {' and '.join(known)}" if known else "filters nothing: name known edges valid and train"
     return [
         f"{folder / 'checkpoint'}: {what}",

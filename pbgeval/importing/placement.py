@@ -227,8 +227,10 @@ def refuse_unknown(
     )
     near = [] if engine is None else engine.run(query)
     hint = "".join(f"; did you mean {one_line(near_name)!r}?" for (near_name,) in near)
-    lacking = f"{counts.unknown_names}, for example {example}{hint}"
-    raise DataError(f"{few} names that are not in {known.folder} ({lacking}); {known.advice}{order}")
+    raise DataError(
+        f"{few} names that are not in {known.folder} ({counts.unknown_names}, for example {example}{hint}); "
+        f"{known.advice}{order}"
+    )
 
 
 def _first_unknown(buckets: Path) -> tuple[tuple[str, str], str]:

@@ -111,9 +111,11 @@ def finish(
                 result = ranked_edges(key, start, stop)
                 ranked = start + result.rows_Q.numpy()
                 of_ranked = edges.columns.select(ranked)
-                # A sample that may still grow is counted at the end.
-                is_sample = context.evaluated.sample is not None
-                frequency_Q = None if is_sample else key_frequency(repeated, side, of_ranked, num_entities)
+                frequency_Q = (
+                    key_frequency(repeated, side, of_ranked, num_entities)
+                    if context.evaluated.sample is None
+                    else None  # a sample that may still grow is counted at the end
+                )
                 groups = dimensions.groups_of(side, of_ranked, frequency_Q)
                 add_side(context, record, files, key, edges.row_E[ranked], of_ranked, result, groups)
                 write_best(edges, of_side, key, start, stop, files)

@@ -175,9 +175,13 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
         # All of it comes to worker 0, however many workers there are.
         num_edges = min(sample.round_totals[-1] * (sampling.chunk_size or 1), context.inputs.num_edges)
         num_queries = num_edges * len(context.settings.sides)
-        num_scores = context.settings.auc.num_scores(num_queries)
-        limit, filtered = context.inputs.config.max_memory_bytes, context.work.protocol.filtered
-        held = check_sample(limit, resident_bytes(), num_queries, num_scores, filtered=filtered)
+        held = check_sample(
+            context.inputs.config.max_memory_bytes,
+            resident_bytes(),
+            num_queries,
+            context.settings.auc.num_scores(num_queries),
+            filtered=context.work.protocol.filtered,
+        )
         if context.team.rank_in_team == 0:
             context.scratch.make()
         chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
