@@ -66,8 +66,9 @@ def is_lost_connection(error: BaseException) -> bool:
     """Whether a peer has gone or stalled: a collective (gloo raises plain RuntimeErrors), the store, a watch say so."""
     from torch.distributed import DistError
 
-    is_of_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)
-    return is_of_gloo or isinstance(error, DistError | StalledWorkerError)
+    return isinstance(error, DistError | StalledWorkerError) or (
+        isinstance(error, RuntimeError) and "gloo" in str(error)
+    )
 
 
 @contextmanager
