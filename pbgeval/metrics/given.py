@@ -43,7 +43,8 @@ class RankMetrics:
         Raises:
             UnknownMetricError: no such metric (a KeyError); the message names the nearest.
         """
-        return Metric.value(*self._find(name))
+        metric, distribution = self._find(name)
+        return metric.value(distribution)
 
     def expectation(self, name: str) -> Value:
         """Return a metric's expectation by chance; None where there is no closed form.
@@ -51,7 +52,8 @@ class RankMetrics:
         Raises:
             UnknownMetricError: no such metric (a KeyError); the message names the nearest.
         """
-        return Metric.expectation(*self._find(name))
+        metric, distribution = self._find(name)
+        return metric.expectation(distribution)
 
     def variance(self, name: str) -> Value:
         """Return a metric's variance by chance; None where there is no closed form.
@@ -59,7 +61,8 @@ class RankMetrics:
         Raises:
             UnknownMetricError: no such metric (a KeyError); the message names the nearest.
         """
-        return Metric.variance(*self._find(name))
+        metric, distribution = self._find(name)
+        return metric.variance(distribution)
 
     def to_dict(self, cutoffs: Sequence[int] = (1, 3, 5, 10)) -> dict[str, Value]:
         """Return all metrics, `<rank type>.<metric>` -> value; None where it is undefined.
