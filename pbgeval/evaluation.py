@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from pbgeval.cluster.claim import Ownership, describe_process
+from pbgeval.cluster.claim import Claim, Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts, check_workers
 from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
 from pbgeval.cluster.resources import host_name, num_cores
@@ -57,7 +57,7 @@ from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
 from pbgeval.storage.text import is_url
 from pbgeval.storage.writing import temporary_folder
-from pbgeval.worker.context import Outcome, Work
+from pbgeval.worker.context import Work
 from pbgeval.worker.run import do_work, what_is_done, work_as_local_worker
 
 ROWS_PER_PROCESS = 1 << 17  # candidates for which a further process is started by default
@@ -221,7 +221,9 @@ def _evaluate(inputs: Inputs, launch: _Launch, team: Team | None = None) -> Repo
     path = launch.output or _default_output(inputs.config, provenance)
     owner = Ownership(path, describe_process(host_name(), os.environ), launch.observer.warn)
     output = OutputDirectory(path, owner)
-    work = Work(inputs, protocol, provenance, launch.device, launch.observer, launch.started, output.path, owner.claim)
+    work = Work(
+        inputs, protocol, provenance, launch.device, launch.observer, launch.started, path, Claim(path, owner.me)
+    )
     in_group = is_worker_of_a_group()
     team = team or (Team.join() if in_group else Team())
     is_first = team.rank_in_team == 0
@@ -303,13 +305,13 @@ def _keep_or_release(output: OutputDirectory) -> None:
         output.release()
 
 
-def _conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
+def _conclude(outcome: Report | EvalError | None, output: OutputDirectory, work: Work) -> Report:
     """Write the report, and then what the config's sinks want of it; or raise the faults."""
-    if outcome.faults:
-        raise (IncompleteError if outcome.incomplete else EvalError)(*outcome.faults)
-    if outcome.report is None:
+    if isinstance(outcome, EvalError):
+        raise (IncompleteError if isinstance(outcome, IncompleteError) else EvalError)(*outcome.faults)
+    if outcome is None:
         raise RuntimeError("the evaluation ended without a report")
-    report = evolve(outcome.report, path=output.path)
+    report = evolve(outcome, path=output.path)
     report = with_sections(report, work.inputs.buckets, work.inputs.training_buckets)
     output.write(report)
     try:

@@ -100,7 +100,7 @@ def _metrics() -> list[str]:
 
 
 def _metric_row(metric: Definition) -> tuple[str, ...]:
-    better = ", ".join(filter(None, [metric.range.text, DIRECTIONS[metric.direction]]))
+    better = ", ".join(filter(None, [metric.range, DIRECTIONS[metric.direction]]))
     synonyms = ", ".join(synonyms_of(metric))
     cells = (f"`{metric.name}`", metric.formula, better, metric.chance, synonyms, metric.source)
     return tuple(cell.replace("|", "\\|") for cell in cells)

@@ -100,11 +100,6 @@ class Ownership(Claim):
     say: Callable[[str], None]  # is told that an owner on another host must be watched for a while
     _heart: ExitStack = field(factory=ExitStack, init=False, repr=False)
 
-    @property
-    def claim(self) -> Claim:
-        """What workers may check by."""
-        return Claim(self.folder, self.me)
-
     def acquire(self) -> None:
         """Become the owner.
 

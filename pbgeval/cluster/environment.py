@@ -120,9 +120,15 @@ def _of_submitit(environment: Environment) -> GroupPlace | None:
 
 
 def _of_open_mpi(environment: Environment) -> GroupPlace | None:
-    job = environment.get("PMIX_NAMESPACE") or environment.get("OMPI_MCA_ess_base_jobid", "")
-    rank, size = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
-    return _of_mpi(environment, "mpirun", rank, size, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", job)
+    return _of_mpi(
+        environment,
+        "mpirun",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        environment.get("PMIX_NAMESPACE") or environment.get("OMPI_MCA_ess_base_jobid", ""),
+    )
 
 
 def _of_pmi(environment: Environment) -> GroupPlace | None:
@@ -130,8 +136,11 @@ def _of_pmi(environment: Environment) -> GroupPlace | None:
     # srun --mpi=pmi2 sets both; under mpiexec the step counts its daemons, one per host.
     if environment.get("PMI_SIZE") and environment.get("SLURM_STEP_NUM_TASKS") == environment["PMI_SIZE"]:
         return None
-    hydra = "MPI_LOCALRANKID" in environment
-    local = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS") if hydra else ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE")
+    local = (
+        ("MPI_LOCALRANKID", "MPI_LOCALNRANKS")
+        if "MPI_LOCALRANKID" in environment
+        else ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE")
+    )
     return _of_mpi(environment, "mpiexec", "PMI_RANK", "PMI_SIZE", *local, environment.get("PMI_JOBID", ""))
 
 

@@ -19,14 +19,15 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from attrs import define, field
 
 from pbgeval.errors import OutputError
-from pbgeval.storage.writing import Check, Content, append_line, remove_files, write_atomically
+from pbgeval.storage.writing import Check, Content, append_line, output_faults, remove_files, write_atomically
 
 MAGIC = b"pbgeval journal 1 "
 SUFFIX = ".unit"
@@ -99,10 +100,8 @@ class Journal:
             OutputError: it cannot be read.
         """
         path = self.folder / entry
-        try:
+        with output_faults(path, "read this file"):
             content = path.read_bytes()
-        except OSError as error:
-            raise OutputError(f"{path}: cannot read this file: {error.strerror or error}") from error
         first, _, rest = content.partition(b"\n")
         if first != MAGIC + hashlib.sha256(rest).hexdigest().encode():
             raise DamagedEntryError(f"{path}: the checksum does not match the content")
@@ -115,6 +114,12 @@ class Journal:
             arrays.append(np.frombuffer(payload, np.dtype(dtype), length, at).astype(np.int64))
             at += length * np.dtype(dtype).itemsize
         return header["units"], arrays
+
+    def readable(self, entries: Iterable[str]) -> Iterator[tuple[list[str], list[np.ndarray]]]:
+        """Yield what `read` returns of some entries; those that it refuses are left to the run that resumes."""
+        for entry in entries:
+            with suppress(DamagedEntryError, ForeignEntryError, OutputError):
+                yield self.read(entry)
 
     def remove(self, entry: str) -> None:
         """Remove an entry: its units will be computed again."""

@@ -165,12 +165,11 @@ def _serve(launcher_side: Connection, requests: Connection) -> None:
     for number in _SIGNALS:
         # Schedulers and terminals send them to every process of a job; it is the launcher that says who ends.
         signal.signal(number, signal.SIG_IGN)
-    context = multiprocessing.get_context("fork")
     while True:
         results, error = None, None
         try:
             function, arguments, num_workers = pickle.loads(requests.recv_bytes())
-            results = _run(context, function, arguments, num_workers, requests)
+            results = _run(multiprocessing.get_context("fork"), function, arguments, num_workers, requests)
         except EOFError:  # while it waits for a request, or for its workers
             return
         except BaseException as raised:

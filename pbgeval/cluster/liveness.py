@@ -66,8 +66,9 @@ def is_lost_connection(error: BaseException) -> bool:
     """Whether a peer has gone or stalled: a collective (gloo raises plain RuntimeErrors), the store, a watch say so."""
     from torch.distributed import DistError
 
-    is_of_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)
-    return is_of_gloo or isinstance(error, DistError | StalledWorkerError)
+    return isinstance(error, DistError | StalledWorkerError) or (
+        isinstance(error, RuntimeError) and "gloo" in str(error)
+    )
 
 
 @contextmanager
@@ -209,7 +210,6 @@ class Lifeline:
         limit = self.limit / _SECONDS_BETWEEN_LOOKS
         silent = self._changes.first_silent(self._looks, limit)
         if self._looks - self._heard > limit:
-            me = f"worker {self.rank_in_team}"
-            self.end(f"{me} has heard nothing from the group's store for {self.limit:g} s")
+            self.end(f"worker {self.rank_in_team} has heard nothing from the group's store for {self.limit:g} s")
         elif silent is not None:
             self.end(f"worker {silent[0]} has sent no heartbeat for {self.limit:g} s")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from pbgeval.errors import LaunchError
+from pbgeval.errors import LaunchError, raise_first
 
 
 def cores() -> set[int]:
@@ -46,13 +46,13 @@ def choose_device(name: str, local_rank: int) -> torch.device:
     Raises:
         LaunchError: `cuda` where there is none, or another name.
     """
-    if name not in ("auto", "cpu", "cuda"):
-        raise LaunchError(f"device: expected auto, cpu or cuda, got {name!r}")
-    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise LaunchError("device cuda: torch finds no CUDA device; use device cpu")
-    return torch.device("cuda", local_rank % torch.cuda.device_count())
+    has_gpu = name != "cpu" and torch.cuda.is_available()
+    raise_first(
+        LaunchError,
+        (name not in ("auto", "cpu", "cuda"), f"device: expected auto, cpu or cuda, got {name!r}"),
+        (name == "cuda" and not has_gpu, "device cuda: torch finds no CUDA device; use device cpu"),
+    )
+    return torch.device("cuda", local_rank % torch.cuda.device_count()) if has_gpu else torch.device("cpu")
 
 
 def host_name() -> str:

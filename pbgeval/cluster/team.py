@@ -51,7 +51,7 @@ def open_store(place: GroupPlace, time_to_meet: datetime.timedelta = TIME_TO_MEE
     try:
         if listener is None:
             _wait_for_listener(place, time_to_meet)
-        store: Store = dist.TCPStore(  # type: ignore[attr-defined]
+        return dist.TCPStore(  # type: ignore[attr-defined]
             place.address,
             place.port,
             place.size,
@@ -65,7 +65,6 @@ def open_store(place: GroupPlace, time_to_meet: datetime.timedelta = TIME_TO_MEE
             f"{time_to_meet.total_seconds():.0f} s: {str(error).splitlines()[0].rstrip('.')}; "
             "check that all workers started, or set MASTER_ADDR and MASTER_PORT"
         ) from error
-    return store
 
 
 def _wait_for_listener(place: GroupPlace, time_to_meet: datetime.timedelta) -> None:
@@ -118,10 +117,9 @@ def _listen(place: GroupPlace) -> socket.socket:
     """Open worker 0's port: on loopback where the group meets there, else on all interfaces."""
     only_here = place.address in (LOOPBACK, "localhost")
     family = socket.AF_INET if only_here or not socket.has_dualstack_ipv6() else socket.AF_INET6
-    where = LOOPBACK if only_here else ""
     try:
         return socket.create_server(
-            (where, place.port),
+            (LOOPBACK if only_here else "", place.port),
             family=family,
             backlog=_PENDING_CONNECTIONS,
             dualstack_ipv6=family == socket.AF_INET6,
@@ -198,11 +196,10 @@ class Team:
             dist.barrier()
             dist.destroy_process_group()
 
-    def sum_(self, table: Tensor) -> Tensor:
+    def sum_(self, table: Tensor) -> None:
         """Add an int64 tensor over all workers, in place; every worker gets the sum."""
         if self.size > 1:
             dist.all_reduce(table)
-        return table
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Return every worker's int64 tensor (of one dimension, any length) on worker 0, an empty list elsewhere."""

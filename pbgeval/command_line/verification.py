@@ -26,7 +26,7 @@ from pbgeval.inputs.edges import EdgeNumberer, kept_rows
 from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.provenance import provenance_of
-from pbgeval.metrics.names import CLASSIFICATION
+from pbgeval.metrics import classification
 from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.metrics.registry import NDCG_PREFIXES, find_metric
 from pbgeval.metrics.topk_metrics import TOPK_METRICS
@@ -208,7 +208,7 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
         elif name in METRICS:
             is_unknown = told is None and name == "macro_metrics"  # the run did not count keys
         else:  # of scores, or not saved
-            is_unknown = name in CLASSIFICATION or (true is None and find_metric(name) is None)
+            is_unknown = name in classification.NAMES or (true is None and find_metric(name) is None)
         if not is_unknown:
             return 0, f"{where} is {one_line(told)}, and follows from the saved ranks as {one_line(true)}"
     return sum(value is not None for part in METRICS for value in (found.get(part) or {}).values()), None

@@ -24,8 +24,6 @@ from pbgeval.storage.text import listed, one_line, rows, unreadable
 
 # A file `relation<TAB>left type<TAB>right type` -> the entity types of each relation, in the order of their ids.
 
-ANY_OTHER = "*"
-
 
 @frozen
 class RelationTypes:
@@ -60,7 +58,7 @@ class RelationTypes:
                 (fields[0] in listed, f"{path}:{number}: the relation {one_line(fields[0])!r} occurs twice"),
             )
             listed[fields[0]] = (fields[1], fields[2])
-        other = listed.pop(ANY_OTHER, None)
+        other = listed.pop("*", None)
         if not listed and other is None:
             raise StorageError(f"{path}: there are no relations in this file")
         return cls(tuple((name, *types) for name, types in listed.items()), other, path)
@@ -132,24 +130,17 @@ def make_relations(engine: Engine, tables: Sequence[str], types: RelationTypes) 
     Raises:
         StorageError: an edge has a relation whose types nobody says.
     """
-    number_relations(engine, [name for name, _, _ in types.listed], types)
-    names = " UNION ".join(f"SELECT rel AS name FROM {table}" for table in tables)
-    engine.run(
-        f"CREATE TABLE other AS SELECT DISTINCT name FROM ({names}) ANTI JOIN relations USING (name) ORDER BY name"
-    )
-    if types.other is not None:
-        lhs, rhs = (types.entity_types.index(name) for name in types.other)
-        engine.run(
-            f"INSERT INTO relations SELECT name, {len(types.listed)} + row_number() OVER (ORDER BY name) - 1, "
-            f"{lhs}, {rhs} FROM other"
-        )
-        return
-    unlisted = [str(name) for (name,) in engine.run("SELECT name FROM other ORDER BY name")]
-    if unlisted:
+    names = dict.fromkeys(name for name, _, _ in types.listed)
+    found = " UNION ".join(f"SELECT rel AS name FROM {table}" for table in tables)
+    unlisted = [
+        name for (name,) in engine.run(f"SELECT DISTINCT name FROM ({found}) ORDER BY name") if name not in names
+    ]
+    if unlisted and types.other is None:
         raise StorageError(
             f"{types.path}: the types of {listed(unlisted)} are missing; add them, or a line for all others: "
             "*<TAB>left type<TAB>right type"
         )
+    number_relations(engine, [*names, *unlisted], types)
 
 
 def number_relations(engine: Engine, names: Sequence[str], types: RelationTypes) -> None:
@@ -162,7 +153,8 @@ def number_relations(engine: Engine, names: Sequence[str], types: RelationTypes)
     if len(pairs) < len(names):
         missing = [name for name in names if name not in known]
         raise StorageError(f"{types.path}: the types of {listed(missing)} are missing; add them")
-    lhs, rhs = (np.array([types.entity_types.index(pair[side]) for pair in pairs]) for side in (0, 1))
+    entity_types = types.entity_types
+    lhs, rhs = (np.array([entity_types.index(pair[side]) for pair in pairs]) for side in (0, 1))
     engine.insert("relations", {"name": np.array(names, object), "id": np.arange(len(names)), "lhs": lhs, "rhs": rhs})
 
 

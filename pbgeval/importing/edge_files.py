@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 from attrs import frozen
 
@@ -92,7 +91,6 @@ class ParquetEdges:
     """A file whose first bytes are those of Parquet."""
 
     path: Path
-    form: ColumnForm
 
     @property
     def source(self) -> str:
@@ -190,8 +188,7 @@ class TextEdges:
 
     def place_of(self, row: int) -> str:
         """Name a row for a message: by its line, where the file can be read once more."""
-        records = () if self.compression == "zstd" else self._records()
-        lines = (f"{self.path}:{line}" for line, _ in itertools.islice(records, row + self.has_header, None))
+        lines = (f"{self.path}:{line}" for line, _ in itertools.islice(self._records(), row + self.has_header, None))
         return next(lines, f"{self.path}: edge {row}")
 
     def fault(self, error: Exception) -> EvalError:
@@ -200,10 +197,9 @@ class TextEdges:
         The engine's own line is taken where the file cannot be read once more (zstd).
         """
         try:
-            if self.compression != "zstd":
-                for line, fields in self._records():
-                    if len(fields) != len(self.columns):
-                        return self._ragged(line, len(self.columns), len(fields))
+            for line, fields in self._records():
+                if len(fields) != len(self.columns):
+                    return self._ragged(line, len(self.columns), len(fields))
         except StorageError as found:  # not UTF-8, or damaged: it names the line
             return found
         except csv.Error as found:
@@ -225,8 +221,9 @@ class TextEdges:
         return StorageError(f"{self.path}:{line}: expected {columns}, found {found}; {advice}")
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield (number of its last line, fields) of every line that is not blank."""
-        return self._fields(f"{line}\n" for _, line in text_lines(self.path))
+        """Return (number of its last line, fields) of every line that is not blank; nothing of zstd."""
+        lines = () if self.compression == "zstd" else text_lines(self.path)
+        return self._fields(f"{line}\n" for _, line in lines)
 
     def _fields(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
         tabs = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -235,9 +232,6 @@ class TextEdges:
 
 
 _EMPTY = "{}: there are no edges in this file"
-
-
-OpenedFile: TypeAlias = ParquetEdges | TextEdges  # a file whose form is known
 
 
 def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
@@ -255,7 +249,7 @@ def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
         magic = file.read(4)
     if not magic:
         raise DataError(_EMPTY.format(path))
-    opened: OpenedFile = ParquetEdges(path, form) if magic == PARQUET_MAGIC else TextEdges.of(engine, path, form, magic)
+    opened = ParquetEdges(path) if magic == PARQUET_MAGIC else TextEdges.of(engine, path, form, magic)
     if path.suffix in (".parquet", ".pq") and magic != PARQUET_MAGIC:
         raise StorageError(f"{path}: not a Parquet file, or not complete")
     has_our_names = magic == PARQUET_MAGIC and form.names is None
@@ -294,7 +288,7 @@ def _converted(ours: str, theirs: str) -> str:
     return f"{column if ours not in TYPES else f'TRY_CAST(trim({column}) AS {TYPES[ours]})'} AS {ours}"
 
 
-def _read(engine: Engine, query: str, opened: OpenedFile) -> None:
+def _read(engine: Engine, query: str, opened: ParquetEdges | TextEdges) -> None:
     import duckdb
 
     try:

@@ -31,7 +31,6 @@ GROUPS_SHARE = 0.25  # of the engine's memory, for the groups of one statement: 
 BYTES_PER_GROUP = 64  # beside the text of its key, rounded up
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _POLL_SECONDS = 0.5
-_INTERRUPTED = "Query interrupted"
 
 
 def quoted(text: object) -> str:
@@ -62,7 +61,6 @@ class Engine:
             ) from None
         with self.faults():
             self.folder.mkdir(parents=True, exist_ok=True)
-            allowed = self.memory_bytes
             # Nothing is fetched from anywhere: what is not built into the library is not used.
             options: dict[str, Any] = {
                 "autoinstall_known_extensions": False,
@@ -70,7 +68,7 @@ class Engine:
                 "temp_directory": str(self.folder / "spilled"),
                 "preserve_insertion_order": True,  # rows keep the order of their file
                 "threads": num_cores(),
-                **({} if allowed is None else {"memory_limit": f"{int(ENGINE_SHARE * allowed)}B"}),
+                **({} if self.memory_bytes is None else {"memory_limit": f"{int(ENGINE_SHARE * self.memory_bytes)}B"}),
             }
             self._connection = duckdb.connect(str(self.folder / "tables.duckdb"), config=options)
             self._connection.execute("SET enable_progress_bar = false")
@@ -139,12 +137,11 @@ class Engine:
         self, table: str, columns: Sequence[str], rows_at_a_time: int = ROWS_AT_A_TIME
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield a table of which nothing was ever deleted, in the order in which it was filled, in blocks of rows."""
-        chosen = ", ".join(columns)
         for start in range(0, self.num_rows(table), rows_at_a_time):
             with self.faults(), _interruptible():
                 yield self._connection.execute(
-                    f"SELECT {chosen} FROM {table} WHERE rowid >= {start} AND rowid < {start + rows_at_a_time}"
-                    " ORDER BY rowid"
+                    f"SELECT {', '.join(columns)} FROM {table} "
+                    f"WHERE rowid >= {start} AND rowid < {start + rows_at_a_time} ORDER BY rowid"
                 ).fetchnumpy()
 
     @contextmanager
@@ -171,7 +168,7 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # a signal's own exception is lost within the engine
-        if str(error) == _INTERRUPTED:
+        if str(error) == "Query interrupted":
             raise KeyboardInterrupt from error
         raise
 

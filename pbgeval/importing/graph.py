@@ -13,7 +13,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from attrs import asdict, field, frozen
 
@@ -31,11 +30,11 @@ from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine
 from pbgeval.importing.placement import UNKNOWN, ImportedEdges, KnownNames, place_edges, refuse_unknown
 from pbgeval.progress import Observer
+from pbgeval.report.report import json_text
 from pbgeval.storage.text import listed, one_line, partitions, plural
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _COUNTS = "import.json"
-_TAKEN = (".", "..", "entity", _COUNTS)
 _SCRATCH = ".scratch"
 
 
@@ -73,17 +72,18 @@ def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, obse
             sizes, imported = _import(engine, files, target, observer)
             num_relations = engine.num_rows("relations")
         remove_folder(target / _SCRATCH)
-        settings = asdict(files.partitioning) if files.dictionary is None else {"entities": str(files.dictionary)}
         document = {
             "edges": {
                 name: {"files": [str(path) for path in files.edges[name]]} | counts.to_dict()
                 for name, counts in imported.items()
             },
             "entities": sizes,
-            "partitioning": settings,
+            "partitioning": (
+                asdict(files.partitioning) if files.dictionary is None else {"entities": str(files.dictionary)}
+            ),
             "dictionary_of": list(files.dictionary_of or files.edges) if files.dictionary is None else [],
         }
-        write_atomically(target / _COUNTS, _json(document))
+        write_atomically(target / _COUNTS, json_text(document))
     return _lines(files, folder, sizes, num_relations, imported)
 
 
@@ -95,7 +95,7 @@ def _check(files: GraphFiles, folder: Path) -> None:
         (not files.edges, "--edges: give at least one NAME=FILE"),
         *(
             (
-                not name or "/" in name or name.startswith(".") or name in _TAKEN,
+                not name or "/" in name or name.startswith(".") or name in ("entity", _COUNTS),
                 f"--edges {name}: {name} cannot be the name of a folder of edges; choose another",
             )
             for name in files.edges
@@ -147,10 +147,6 @@ def _import(
     return sizes, imported
 
 
-def _json(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"
-
-
 def _lines(
     files: GraphFiles, folder: Path, sizes: Sizes, num_relations: int, imported: Mapping[str, ImportedEdges]
 ) -> list[str]:
@@ -163,9 +159,10 @@ def _lines(
         f"{of}: {plural(num_relations, 'relation')}",
     ]
     for name, counts in imported.items():
-        edges, buckets = plural(counts.num_written, "edge"), plural(counts.num_buckets, "bucket")
         repeated = f", {counts.num_repeated:,} of them duplicates" if counts.num_repeated else ""
-        lines.append(f"{folder / name}: {edges} in {buckets}{repeated}")
+        lines.append(
+            f"{folder / name}: {plural(counts.num_written, 'edge')} in {plural(counts.num_buckets, 'bucket')}{repeated}"
+        )
         if counts.num_left_out:
             lines.append(
                 f"{folder / name / UNKNOWN}: {plural(counts.num_left_out, 'edge')} skipped ({counts.unknown_names})"
@@ -246,7 +243,7 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
                 counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name, files.known)
                 if path in files.evaluated:
                     refuse_unknown(str(path), counts, targets[folder] / path.name, files.known, engine)
-                write_atomically(targets[folder] / _COUNTS, _json(counts.to_dict()))
+                write_atomically(targets[folder] / _COUNTS, json_text(counts.to_dict()))
         remove_folder(scratch)
 
 

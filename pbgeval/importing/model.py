@@ -69,16 +69,11 @@ class EdgeForm:
 
     num_entities: int
     num_relations: int
-    order: str = "hrt"
+    columns: ColumnForm = field(factory=ColumnForm)
     entity_ids: Mapping[str, int] | None = None  # by label; None: files have ids
     relation_ids: Mapping[str, int] | None = None
     skip_unknown: bool = True  # edges with unknown labels; else they are an error
     labels: str = "--entities FILE --relations FILE"  # the options by which files may have labels
-
-    @property
-    def reading(self) -> str:
-        """Say how the columns are read, for messages."""
-        return ColumnForm(self.order).reading
 
     def blocks(self, path: Path, skipped: SkippedEdges) -> Iterator[np.ndarray]:
         """Yield blocks of edges, int64 (n, 3): lhs, rel, rhs; count those with unknown labels.
@@ -87,9 +82,9 @@ class EdgeForm:
             StorageError: the file cannot be read.
             DataError: a line is not as it should be, an id out of range, or a label unknown; it names the row or line.
         """
-        first, columns = 0, [self.order.index(letter) for letter in "hrt"]
+        first, places = 0, [self.columns.order.index(letter) for letter in "hrt"]
         for block_n3 in _array_blocks(path) if path.suffix == ".npy" else self._text_blocks(path, skipped):
-            ordered_n3 = block_n3[:, columns]
+            ordered_n3 = block_n3[:, places]
             entity, relation = ("entity", self.num_entities), ("relation", self.num_relations)
             for column, (what, size) in enumerate((entity, relation, entity)):
                 wrong = (ordered_n3[:, column] < 0) | (ordered_n3[:, column] >= size)
@@ -97,18 +92,18 @@ class EdgeForm:
                     at = int(np.flatnonzero(wrong)[0])
                     raise DataError(
                         f"{path}: edge {first + at}: the id of the {what} is {int(ordered_n3[at, column])}, but the "
-                        f"model has ids from 0 to {size - 1}; {self.reading}"
+                        f"model has ids from 0 to {size - 1}; {self.columns.reading}"
                     )
             yield ordered_n3
             first += len(block_n3)
 
     def _text_blocks(self, path: Path, skipped: SkippedEdges) -> Iterator[np.ndarray]:
-        ids = [self.relation_ids if letter == "r" else self.entity_ids for letter in self.order]
+        ids = [self.relation_ids if letter == "r" else self.entity_ids for letter in self.columns.order]
 
         def edge(number: int, line: str, columns: list[str]) -> list[int] | None:
             if len(columns) < 3:
                 raise DataError(f"{path}:{number}: expected three columns, got {one_line(line)!r}")
-            of_edge = list(zip(self.order, columns, ids, strict=False))
+            of_edge = list(zip(self.columns.order, columns, ids, strict=False))
             unknown = [(letter, label) for letter, label, known in of_edge if known is not None and label not in known]
             if unknown and self.skip_unknown:
                 skipped.num_edges += 1
@@ -123,14 +118,15 @@ class EdgeForm:
             yield np.array(block, np.int64)
 
     def _id(self, path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> int:
-        is_number = text.isascii() and text.isdigit()
         if ids is not None and text in ids:
             return ids[text]
         if ids is not None:
             near = difflib.get_close_matches(text, itertools.islice(ids, MAX_COMPARED), n=1)
             hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
-            fault = f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; {self.reading}"
-        elif not is_number:
+            fault = (
+                f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; {self.columns.reading}"
+            )
+        elif not (text.isascii() and text.isdigit()):
             fault = f"expected an id, got {one_line(text)!r}; for labels, add {self.labels}"
         elif len(text) > MAX_DIGITS:
             fault = f"expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
@@ -172,7 +168,7 @@ def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) 
         for code in np.flatnonzero(sizes).tolist()
     }
     if not files:
-        of = f"no edge has known labels; {form.reading}" if skipped.num_edges else "there are no edges"
+        of = f"no edge has known labels; {form.columns.reading}" if skipped.num_edges else "there are no edges"
         raise DataError(f"{path}: {of}; check the file")
     written = np.zeros_like(sizes)
     for block_n3 in form.blocks(path, SkippedEdges()):
@@ -219,7 +215,7 @@ class EdgeFiles:
             None if path is None else _ids(path, size)
             for path, size in zip((self.entities, self.relations), sizes, strict=True)
         )
-        form = EdgeForm(*sizes, self.order, entity_ids, relation_ids, self.skip_unknown)
+        form = EdgeForm(*sizes, ColumnForm(self.order), entity_ids, relation_ids, self.skip_unknown)
         found = model.entity_labels.get(ENTITY_TYPE), model.relation_labels
         has_files = all(isinstance(of, Path) for of in found)
         return evolve(form, labels="--entities {} --relations {}".format(*found)) if has_files else form
@@ -278,9 +274,10 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     evaluated, known = (evaluated, known) if evaluated else (known, [])
     write_atomically(folder / "eval.py", _config(model, evaluated, known, num_partitions))
     write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
-    entities = plural(model.num_entities, "entity", "entities")
-    parts, relations = plural(num_partitions, "partition"), plural(model.num_relations, "relation")
-    what = f"{entities} of dimension {model.dimension} in {parts}, {relations} ({model.system})"
+    what = (
+        f"{plural(model.num_entities, 'entity', 'entities')} of dimension {model.dimension} in "
+        f"{plural(num_partitions, 'partition')}, {plural(model.num_relations, 'relation')} ({model.system})"
+    )
     filtered = f"filters {' and '.join(known)}" if known else "filters nothing: name known edges valid and train"
     return [
         f"{folder / 'checkpoint'}: {what}",
@@ -332,9 +329,9 @@ def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, ent
 
 def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_partitions: int) -> str:
     """Return a config file; its paths are relative to it."""
-    formula = model.formula
-    numbered = [f"rel{index}" for index in range(model.num_relations)]
-    names = [ENTITY_TYPE] if model.dynamic else model.relation_names() or numbered
+    names = ([ENTITY_TYPE] if model.dynamic else model.relation_names()) or [
+        f"rel{index}" for index in range(model.num_relations)
+    ]
     settings = {
         "entity_path": "entity",
         "checkpoint_path": "checkpoint",
@@ -344,7 +341,7 @@ def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_p
         "dynamic_relations": model.dynamic,
         "dimension": model.dimension,
         "global_emb": False,
-        "comparator": formula.comparator,
+        "comparator": model.formula.comparator,
         "candidates": "all",
     }
     arguments = "\n".join(f"        {key}={pprint.pformat(value, width=100)}," for key, value in settings.items())
@@ -356,7 +353,7 @@ RELATIONS = {pprint.pformat(names, width=100, compact=True)}
 
 
 def get_config() -> EvalConfig:
-    schema = {{"lhs": "{ENTITY_TYPE}", "rhs": "{ENTITY_TYPE}", "operator": "{formula.operator}"}}
+    schema = {{"lhs": "{ENTITY_TYPE}", "rhs": "{ENTITY_TYPE}", "operator": "{model.formula.operator}"}}
     return EvalConfig(
         entities={{"{ENTITY_TYPE}": EntitySchema(num_partitions={num_partitions})}},
         relations=[RelationSchema(name=name or "unnamed", **schema) for name in RELATIONS],

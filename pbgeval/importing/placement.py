@@ -22,7 +22,6 @@ from pbgeval.storage.checkpoint_files import create_bucket
 from pbgeval.storage.text import cell_of, name_of, one_line, plural
 from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
-_LARGEST_INT32 = 2**31 - 1
 _NUMBERS = {"weight": np.dtype(np.float64), "time": np.dtype(np.int64)}  # beside ids
 MIN_LIKENESS = 0.8  # of a known name that may be meant, from 0 to 1
 UNKNOWN = "unknown.tsv"
@@ -145,7 +144,7 @@ def _nothing_is_known(folder: Path, num_read: int, known: KnownNames) -> DataErr
 def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, numbers: Sequence[str]) -> int:
     """Write `placed` as files; memory follows a block of rows, and one file is open at a time."""
     counts = dict(engine.run("SELECT bucket, count(*) FROM placed GROUP BY bucket"))
-    integer = np.dtype(np.int32 if max(map(max, sizes.values())) <= _LARGEST_INT32 else np.int64)
+    integer = np.dtype(np.int32 if max(map(max, sizes.values())) <= np.iinfo(np.int32).max else np.int64)
     dtypes = dict.fromkeys(("lhs", "rel", "rhs"), integer) | {name: _NUMBERS[name] for name in numbers}
     for bucket, parts in groupby(_parts_of_buckets(engine, dtypes), itemgetter(0)):
         file = create_bucket(folder, Bucket(*divmod(bucket, num_rhs)), int(counts[bucket]), dtypes)
@@ -228,8 +227,10 @@ def refuse_unknown(
     )
     near = [] if engine is None else engine.run(query)
     hint = "".join(f"; did you mean {one_line(near_name)!r}?" for (near_name,) in near)
-    lacking = f"{counts.unknown_names}, for example {example}{hint}"
-    raise DataError(f"{few} names that are not in {known.folder} ({lacking}); {known.advice}{order}")
+    raise DataError(
+        f"{few} names that are not in {known.folder} ({counts.unknown_names}, for example {example}{hint}); "
+        f"{known.advice}{order}"
+    )
 
 
 def _first_unknown(buckets: Path) -> tuple[tuple[str, str], str]:

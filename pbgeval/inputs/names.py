@@ -157,7 +157,7 @@ class TypeQueries:
         """What the files and names stand for, for the provenance."""
         taxonomy = self.entities.taxonomy
         related = [taxonomy.related([type_]) for type_ in range(len(taxonomy.names))]
-        related_n = (array for of_type in related for array in (of_type.type_n, of_type.distance_n))
+        related_n = (array for of_type in related for array in of_type)
         parts = (self.relations, self.entities.number_T, self.entities.type_T, taxonomy.depth_T, *related_n)
         return _digest(parts, json.dumps(taxonomy.names).encode())
 

@@ -30,7 +30,7 @@ from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, T
 from pbgeval.ranking.settings import Relation
-from pbgeval.scoring.block_scorer import Scorer, name_of, scores_relations
+from pbgeval.scoring.block_scorer import Scorer, name_of
 from pbgeval.storage.arrays import NumberRows, Table
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
@@ -201,7 +201,11 @@ _Opened: TypeAlias = tuple[int, int, Mapping[tuple[str, int], PartitionRows]]
 
 def _of_model(config: EvalConfig, model: Model) -> _Opened:
     """Cut the partitions of a model."""
-    if config.relation_prediction and not isinstance(model, EmbeddingModel) and not scores_relations(model):
+    if (
+        config.relation_prediction
+        and not isinstance(model, EmbeddingModel)
+        and not getattr(model, "scores_relations", False)
+    ):
         raise ConfigError(
             f"relation_prediction: {name_of(model)} scores no relations; set it to False, or give the scorer an"
             " attribute scores_relations = True and scores for Side.REL"

@@ -15,14 +15,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from attrs import frozen
 
-from pbgeval.metrics.classification import NAMES, ScoreGroups, classification_metrics
+from pbgeval.metrics.classification import NAMES, classification_metrics
 from pbgeval.metrics.intervals import SampleDesign, student_quantile, unseen_ends, variance_of_mean, wilson_ends
 from pbgeval.metrics.names import POOLED_HITS
 from pbgeval.metrics.registry import Value
 from pbgeval.stats.groups import SortedPool
 from pbgeval.stats.keyed_sums import first_of_each
-
-_ENDLESS = 10**9  # degrees of freedom: Student's distribution is the normal one
 
 
 @frozen
@@ -31,7 +29,7 @@ class PooledAuc:
 
     value: float
     standard_error: float | None
-    degrees_of_freedom: int = _ENDLESS
+    degrees_of_freedom: int = 10**9  # so many that Student's distribution is the normal one
     num_draws: float = math.inf  # what the value rests on, where all draws agree
 
     def interval(self, level: float = 0.95) -> dict[str, float] | None:
@@ -86,8 +84,10 @@ def pooled_auc(
     assert union.true_cluster is not None, "scores of a sample have clusters"
     assert union.competing_cluster is not None, "scores of a sample have clusters"
     # Each cluster's part of what the value is off by; a part is a mean's, so that they add up to 0.
-    share_U = np.bincount(union.true_cluster, beaten_Q - value, num_clusters) / num_true
-    share_U += np.bincount(union.competing_cluster, lost_C - value, num_clusters) / num_competing
+    share_U = (
+        np.bincount(union.true_cluster, beaten_Q - value, num_clusters) / num_true
+        + np.bincount(union.competing_cluster, lost_C - value, num_clusters) / num_competing
+    )
     variance, freedom = variance_of_mean(num_clusters * share_U, design)
     # The spread of clusters holds that of the scores drawn from each, but for what the finite population takes off.
     variance += of_draws * num_clusters / population
@@ -177,18 +177,19 @@ def pooled_classification(
     if not (sample.all_true and sample.all_competing):
         positive_T = positive_T * (num_true / len(true))
         negative_T = negative_T * (num_competing / len(competing))
-    groups = ScoreGroups(positive_T, negative_T)
-    metrics = classification_metrics(groups, num_scores)
-    sizes = [len(place) for place, whole in ((true, sample.all_true), (competing, sample.all_competing)) if not whole]
-    sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
+    metrics = classification_metrics(positive_T, negative_T, num_scores)
+    sizes = [
+        *(len(place) for place, whole in ((true, sample.all_true), (competing, sample.all_competing)) if not whole),
+        *([] if sample.design is None else [len(sample.design.stratum_U)]),
+    ]
     if not sizes or min(sizes) < JACKKNIFE_GROUPS:
         return metrics, {}
     least = np.searchsorted(np.cumsum(positive_T + negative_T), positive_T.sum())  # predicted: as many as are positive
     if not sample.all_competing and int((competing <= least).sum()) < MIN_PREDICTED:
         return metrics, {}
     replicates = [
-        classification_metrics(of_part, num_scores)
-        for of_part in _without_a_group(pool, sample, groups, true, competing)
+        classification_metrics(*of_part, num_scores)
+        for of_part in _without_a_group(pool, sample, (positive_T, true), (negative_T, competing))
     ]
     unseen_share = 1.0  # by what the finite population shrinks a variance; 1 where sampled edges' scores are drawn too
     if sample.design is not None and sample.all_true and sample.all_competing:
@@ -202,23 +203,29 @@ def pooled_hits(pool: SortedPool, cutoffs: Sequence[int], *, whole: bool) -> dic
     [0, 1], higher is better; 1 where there are fewer than K competitors, None where the pool is a sample, which does
     not tell the K-th best, or holds no true score. Source: OGB's hits@K of ogbl-collab, -ddi and -ppa.
     """
-    hits: dict[str, Value] = {}
-    for cutoff in cutoffs:
-        threshold = pool.competing[-cutoff] if cutoff <= len(pool.competing) else -math.inf
-        above = len(pool.true) - int(np.searchsorted(pool.true, threshold, "right"))
-        hits[f"{POOLED_HITS}{cutoff}"] = above / len(pool.true) if whole and len(pool.true) else None
-    return hits
+    num_true = len(pool.true)
+    thresholds = [pool.competing[-k] if k <= len(pool.competing) else -math.inf for k in cutoffs]
+    above_K = num_true - np.searchsorted(pool.true, thresholds, "right")
+    return {
+        f"{POOLED_HITS}{k}": above / num_true if whole and num_true else None
+        for k, above in zip(cutoffs, above_K.tolist(), strict=True)
+    }
 
 
 def _without_a_group(
-    pool: SortedPool, sample: AucSample, groups: ScoreGroups, true: np.ndarray, competing: np.ndarray
-) -> Iterator[ScoreGroups]:
-    """Yield the weights without each random group of scores, or of clusters."""
+    pool: SortedPool,
+    sample: AucSample,
+    true: tuple[np.ndarray, np.ndarray],
+    competing: tuple[np.ndarray, np.ndarray],
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the weights without each random group of scores, or of clusters.
+
+    `true` and `competing` are the weights by distinct score, and the place of each score among these.
+    """
     generator = np.random.Generator(np.random.PCG64(JACKKNIFE_SEED))
-    of_edges = sample.design is not None
     parts = [
-        (groups.positive_T, true, sample.all_true and not of_edges),
-        (groups.negative_T, competing, sample.all_competing and not of_edges),
+        (*true, sample.all_true and sample.design is None),
+        (*competing, sample.all_competing and sample.design is None),
     ]
     if sample.design is None:
         group_of = [generator.permutation(len(place)) % JACKKNIFE_GROUPS for _, place, _ in parts]
@@ -236,7 +243,7 @@ def _without_a_group(
                 weight_T = np.where(kept_T < each / 2, 0.0, kept_T) * (len(place) / (len(place) - len(left_out)))
             weights.append(weight_T)
         kept = (weights[0] > 0) | (weights[1] > 0)
-        yield ScoreGroups(weights[0][kept], weights[1][kept])
+        yield weights[0][kept], weights[1][kept]
 
 
 def _intervals(

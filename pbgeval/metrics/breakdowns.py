@@ -50,8 +50,7 @@ class GroupClasses:
     """The classes of relations; each sequence is indexed by relation id."""
 
     names: Sequence[str]
-    lhs_types: Sequence[str]
-    rhs_types: Sequence[str]
+    types: Sequence[tuple[str, str]]  # left and right
     cardinality_R: np.ndarray | None = None  # int64: index in `CARDINALITIES`; None: `train_paths` were not counted
     frequency_R: np.ndarray | None = None  # int64: index in `FREQUENCY_CLASSES`; None: not counted
     groups: Mapping[str, Iterable[int]] = field(factory=dict)  # relations of each named group; groups may overlap
@@ -73,24 +72,24 @@ def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, side
     Raises:
         ValueError: the breakdown needs classes that were not counted.
     """
-    rows: list[Row] = []
-    for group, of_side in _groups(name, grouped, classes).items():
-        if any(bool(of_side[side].sums.any()) for side in sides):
-            row: Row = dict(zip(GROUP_COLUMNS[name], group, strict=True))
-            for label, stats in by_label(of_side, sides).items():
-                row |= {
-                    f"{label}.{key}": value
-                    for key, value in rank_metrics(stats.total, stats.layout.cutoffs, adjusted=True).items()
-                }
-            rows.append(row)
-    return rows
+    return [
+        dict(zip(GROUP_COLUMNS[name], group, strict=True))
+        | {
+            f"{label}.{key}": value
+            for label, stats in by_label(of_side, sides).items()
+            for key, value in rank_metrics(stats.total, stats.layout.cutoffs, adjusted=True).items()
+        }
+        for group, of_side in _groups(name, grouped, classes).items()
+        if any(bool(of_side[side].sums.any()) for side in sides)
+    ]
 
 
 def _groups(name: str, grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
     """Return the sums of each group of a breakdown, in order."""
     if name == "time":
-        width = classes.time_bin
-        return {(at * width, (at + 1) * width): of_side for at, of_side in grouped.rows(TIME).items()}
+        return {
+            (at * classes.time_bin, (at + 1) * classes.time_bin): of_side for at, of_side in grouped.rows(TIME).items()
+        }
     if name == "entity_frequency":
         return {
             (side.pick("lhs", "rhs"), FREQUENCY_CLASSES[of_class]): of_side
@@ -98,11 +97,10 @@ def _groups(name: str, grouped: GroupedStats, classes: GroupClasses) -> dict[Gro
             for of_class, of_side in grouped.rows(dimension).items()
         }
     rows = grouped.rows(RELATION)
-    types = (classes.lhs_types, classes.rhs_types)
     if name == "relation":
-        return {(classes.names[rel], rel, *(of[rel] for of in types)): of_side for rel, of_side in rows.items()}
+        return {(classes.names[rel], rel, *classes.types[rel]): of_side for rel, of_side in rows.items()}
     if name == "entity_types":
-        return _unions(rows, {rel: tuple(of[rel] for of in types) for rel in rows})
+        return _unions(rows, {rel: classes.types[rel] for rel in rows})
     if name == "groups":  # a relation may be in several
         return {
             key: of_side

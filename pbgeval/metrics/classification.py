@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from attrs import frozen
 
 from pbgeval.stats.query_metrics import ratio
 
@@ -20,35 +19,34 @@ Count = int | float  # a number of scores, or the sum of their weights
 _ROUNDING = 1e-12  # sums of weights that differ by less of the total are taken for equal
 
 
-@frozen(eq=False)
-class ScoreGroups:
-    """Weights by distinct score, scores decreasing; int64 where there are no weights, so that sums are exact."""
-
-    positive_T: np.ndarray
-    negative_T: np.ndarray
-
-
-def classification_metrics(groups: ScoreGroups, num_scores: int) -> dict[str, float | int | None]:
-    """Return all metrics of this module by name; `num_scores` is handed through.
+def classification_metrics(
+    positive_T: np.ndarray, negative_T: np.ndarray, num_scores: int
+) -> dict[str, float | int | None]:
+    """Return all metrics of this module by name.
 
     The area under the ROC curve is not among them: it is the pooled AUC.
+
+    Args:
+        positive_T: weights of positives by distinct score, scores decreasing; int64 where there are no weights, so that
+            sums are exact.
+        negative_T: those of negatives.
+        num_scores: handed through.
     """
     return {
         "num_scores": num_scores,
-        **_precision_recall(groups),
-        "best_informedness": _best_informedness(groups),
-        **confusion_metrics(*confusion_counts(groups)),
+        **_precision_recall(positive_T, negative_T),
+        "best_informedness": _best_informedness(positive_T, negative_T),
+        **confusion_metrics(*confusion_counts(positive_T, negative_T)),
     }
 
 
-def confusion_counts(groups: ScoreGroups) -> tuple[Count, Count, Count, Count]:
+def confusion_counts(positive_T: np.ndarray, negative_T: np.ndarray) -> tuple[Count, Count, Count, Count]:
     """Return true positives, false positives, false negatives and true negatives.
 
     As many are predicted positive as are: the threshold is the highest score at which at least as much weight is
     predicted positive as is positive (the n-th highest score of n positives; what ties with it is positive too).
     Without positives nothing is predicted positive.
     """
-    positive_T, negative_T = groups.positive_T, groups.negative_T
     num_above = 0
     if positive_T.any():
         # As much is predicted as is positive where FP >= FN, but for what sums of weights are rounded by.
@@ -170,7 +168,7 @@ SYNONYMS = {
 }
 
 
-def _precision_recall(groups: ScoreGroups) -> dict[str, float | None]:
+def _precision_recall(positive_T: np.ndarray, negative_T: np.ndarray) -> dict[str, float | None]:
     """Return the average precision, and the area under the precision-recall curve by trapezoids.
 
     average_precision_score: the mean over positives of the precision at the positive's score, sum of
@@ -179,12 +177,11 @@ def _precision_recall(groups: ScoreGroups) -> dict[str, float | None]:
     area_under_the_precision_recall_curve: begins at recall 0, precision 1. [0, 1], higher is better; too optimistic
         where positives are rare or scores tie, because precision is not linear in recall (Davis and Goadrich, 2006).
     """
-    positive_T = groups.positive_T
-    total = groups.positive_T.sum()
     if not positive_T.any():
         return dict.fromkeys(("average_precision_score", "area_under_the_precision_recall_curve"))
+    total = positive_T.sum()
     above_T = np.cumsum(positive_T)
-    precision_T = above_T / (above_T + np.cumsum(groups.negative_T))
+    precision_T = above_T / (above_T + np.cumsum(negative_T))
     return {
         "average_precision_score": float((positive_T * precision_T).sum() / total),
         "area_under_the_precision_recall_curve": float(
@@ -193,16 +190,15 @@ def _precision_recall(groups: ScoreGroups) -> dict[str, float | None]:
     }
 
 
-def _best_informedness(groups: ScoreGroups) -> float | None:
+def _best_informedness(positive_T: np.ndarray, negative_T: np.ndarray) -> float | None:
     """Return Youden's J at the best threshold: the greatest TPR - FPR, 0 where nothing is predicted positive.
 
     [0, 1], higher is better, chance 0. Source: Youden, "Index for rating diagnostic tests" (1950).
     """
-    positive_T, negative_T = groups.positive_T, groups.negative_T
     if not (positive_T.any() and negative_T.any()):
         return None
     informedness_T = np.cumsum(positive_T) / positive_T.sum() - np.cumsum(negative_T) / negative_T.sum()
     return max(0.0, float(informedness_T.max()))
 
 
-NAMES = tuple(classification_metrics(ScoreGroups(*(np.empty(0, np.int64) for _ in range(2))), 0))
+NAMES = tuple(classification_metrics(np.empty(0, np.int64), np.empty(0, np.int64), 0))

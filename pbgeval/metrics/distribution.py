@@ -45,12 +45,13 @@ class CandidateGroups:
 
         Args:
             num_candidates_Q: of each query, the true entity included.
-            weight_Q: of each query, positive; default: 1.
+            weight_Q: of each query, as `comparable_weights` returns them; default: 1. Those of weight 0 are left out.
         """
         if weight_Q is None:
             candidates_G, num_queries_G = np.unique(num_candidates_Q, return_counts=True)
             return cls(candidates_G.astype(np.float64), np.ones(len(candidates_G)), num_queries_G.astype(np.int64))
-        order = np.lexsort((weight_Q, num_candidates_Q))
+        kept = np.flatnonzero(weight_Q)
+        order = kept[np.lexsort((weight_Q[kept], num_candidates_Q[kept]))]
         candidates, weight = np.asarray(num_candidates_Q)[order], weight_Q[order]
         first_G = np.flatnonzero(begins(candidates, weight))
         num_queries_G = np.diff(first_G, append=len(order))
@@ -116,11 +117,6 @@ SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each su
 Means = Callable[[str], float | None]
 
 
-def _no_means(name: str) -> float | None:
-    """Return none: all means follow from the ranks."""
-    return None
-
-
 @frozen(eq=False)
 class RankDistribution:
     """Ranks with their weights, and numbers of candidates with theirs; queries of weight 0 are only counted."""
@@ -130,43 +126,31 @@ class RankDistribution:
     groups: CandidateGroups  # the same queries by number of candidates
     num_queries: int  # those of weight 0 too
     is_weighted: bool = False  # whether weights were given, equal or not
-    means: Means = _no_means  # in place of those of `ranks_R`
+    means: Means = dict[str, float]().get  # in place of those of `ranks_R`; by default all follow from the ranks
 
     @classmethod
-    def from_queries(
-        cls,
-        rank_Q: NDArray[np.generic],
-        num_candidates_Q: NDArray[np.generic],
-        weight_Q: NDArray[np.generic] | None = None,
-        *,
-        groups: CandidateGroups | None = None,
-    ) -> RankDistribution:
+    def from_queries(cls, rank_Q: Floats, groups: CandidateGroups, weight_Q: Floats | None = None) -> RankDistribution:
         """Gather queries.
 
         Args:
             rank_Q: the rank of each query, from 1; whole or half.
-            num_candidates_Q: its number of candidates, the true entity included.
-            weight_Q: its weight, finite and not negative; default: all alike. Only ratios matter.
-            groups: the same queries by number of candidates, if they are grouped already.
+            groups: the same queries by number of candidates.
+            weight_Q: its weight, as `comparable_weights` returns them; default: all alike. Only ratios matter.
         """
-        rank = np.asarray(rank_Q, np.float64)
-        weight = None if weight_Q is None else comparable_weights(np.asarray(weight_Q, np.float64))
-        if weight is None:
-            ranks_R, num_queries_R = np.unique(rank, return_counts=True)
-            groups = groups or CandidateGroups.from_queries(num_candidates_Q)
-            return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank))
-        kept = np.flatnonzero(weight)
-        order = kept[np.argsort(rank[kept])]
-        ranks_R, first_R = first_of_each(rank[order])
-        weights = weight[order].tolist()
-        groups = groups or CandidateGroups.from_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
+        if weight_Q is None:
+            ranks_R, num_queries_R = np.unique(rank_Q, return_counts=True)
+            return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank_Q))
+        kept = np.flatnonzero(weight_Q)
+        order = kept[np.argsort(rank_Q[kept])]
+        ranks_R, first_R = first_of_each(rank_Q[order])
+        weights = weight_Q[order].tolist()
         return cls(
             ranks_R,
             np.array(
                 [fsum(weights[first:end]) for first, end in pairwise([*first_R.tolist(), len(weights)])], np.float64
             ),
             groups,
-            len(rank),
+            len(rank_Q),
             is_weighted=True,
         )
 
@@ -266,7 +250,5 @@ def weighted_median(value_R: Floats, weight_R: Floats) -> float:
 
 def comparable_weights(weight_Q: Floats) -> Floats:
     """Scale weights by a power of two, so that sums and squares stay in range."""
-    if not weight_Q.size:
-        return weight_Q
-    _, exponent = np.frexp(weight_Q.max())
+    _, exponent = np.frexp(weight_Q.max(initial=0.0))
     return np.asarray(np.ldexp(weight_Q, -int(exponent)))

@@ -51,16 +51,16 @@ class _ShareSums(NamedTuple):
     products: float  # of a list's weighted shares and its weights
     weight_squares: float
 
-    def mean(self, num_lists: int) -> Estimate:
-        """Return the mean share; exact where no query weighs anything, without an error from a single list."""
+    def mean(self, num_lists: int) -> tuple[float, float | None]:
+        """Return the mean share and its standard error: 0 where no query weighs anything, None of a single list."""
         if not self.weights:
-            return Estimate(0.0, 0.0)
+            return 0.0, 0.0
         mean = self.weighted / self.weights
         if num_lists < 2:
-            return Estimate(mean, None)
+            return mean, None
         # Of lists that agree nothing is left but rounding, of either sign.
         squares = math.fsum((self.squares, -2.0 * mean * self.products, mean * mean * self.weight_squares))
-        return Estimate(mean, math.sqrt(max(squares, 0.0) * num_lists / (num_lists - 1)) / self.weights)
+        return mean, math.sqrt(max(squares, 0.0) * num_lists / (num_lists - 1)) / self.weights
 
 
 @frozen(eq=False)
@@ -133,14 +133,14 @@ class DrawSums:
             share = sums.mean(num_lists)
             num_competitors = sums.weights
             num_by_chance = num_competitors + 2 * num_queries  # twice the ranks that chance would give, summed
-            found[f"{rank_type}.mean_rank"] = _affine(1.0, num_competitors / num_queries, share)
+            found[f"{rank_type}.mean_rank"] = _affine(1.0, num_competitors / num_queries, *share)
             found[f"{rank_type}.adjusted_arithmetic_mean_rank"] = _affine(
-                2 * num_queries / num_by_chance, 2 * num_competitors / num_by_chance, share
+                2 * num_queries / num_by_chance, 2 * num_competitors / num_by_chance, *share
             )
             # As in every report, the index is 0 where chance decides nothing.
             start, slope = (1.0, -2.0) if num_competitors else (0.0, 0.0)
-            found[f"{rank_type}.adjusted_mean_rank_index"] = _affine(start, slope, share)
-        found[QUERY_AUC.name] = _affine(1.0, -1.0, of_auc.mean(num_lists)) if of_auc.weights else Estimate(None, None)
+            found[f"{rank_type}.adjusted_mean_rank_index"] = _affine(start, slope, *share)
+        found[QUERY_AUC.name] = _affine(1.0, -1.0, *of_auc.mean(num_lists)) if of_auc.weights else Estimate(None, None)
         return found
 
 
@@ -154,6 +154,5 @@ def interval_of(key: str, estimate: Estimate) -> dict[str, float] | None:
     return {"standard_error": estimate.standard_error, "low": low, "high": high}
 
 
-def _affine(start: float, slope: float, of: Estimate) -> Estimate:
-    assert of.value is not None, "a mean share always has a value"
-    return Estimate(start + slope * of.value, None if of.standard_error is None else abs(slope) * of.standard_error)
+def _affine(start: float, slope: float, mean: float, error: float | None) -> Estimate:
+    return Estimate(start + slope * mean, None if error is None else abs(slope) * error)

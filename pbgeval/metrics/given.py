@@ -122,11 +122,11 @@ def from_ranks(
     weight_Q = None if weights is None else _weights(weights, len(num_candidates_Q))
     best_Q, worst_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q))
     shares_Q = np.ones(len(best_Q)) if weight_Q is None else weight_Q
-    groups: CandidateGroups | None = None  # the same for all rank types
-    distributions: dict[str, RankDistribution] = {}
-    for rank_type, rank_Q in zip(RankType, (best_Q, (best_Q + worst_Q) / 2.0, worst_Q), strict=True):
-        distribution = RankDistribution.from_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
-        distributions[rank_type.value], groups = distribution, distribution.groups
+    groups = CandidateGroups.from_queries(num_candidates_Q, weight_Q)
+    distributions = {
+        rank_type.value: RankDistribution.from_queries(rank_Q, groups, weight_Q)
+        for rank_type, rank_Q in zip(RankType, (best_Q, (best_Q + worst_Q) / 2.0, worst_Q), strict=True)
+    }
 
     @cache
     def over_ties(name: str) -> float | None:
@@ -153,12 +153,17 @@ def _array(name: str, values: ArrayLike, length: int | None = None) -> NDArray[n
         array: NDArray[np.generic] = values.numpy()
     else:
         array = np.asarray(values)
-    size = array.size
     raise_first(
         ValueError,
         (array.ndim != 1, f"{name}: expected one number for each query, got an array of shape {array.shape}"),
-        (length not in (None, size), f"{name}: expected {length} numbers, as many as num_candidates, got {size}"),
-        (size and array.dtype.kind not in "iuf", f"{name}: expected numbers of at most 64 bits, got {array.dtype}"),
+        (
+            length not in (None, array.size),
+            f"{name}: expected {length} numbers, as many as num_candidates, got {array.size}",
+        ),
+        (
+            array.size and array.dtype.kind not in "iuf",
+            f"{name}: expected numbers of at most 64 bits, got {array.dtype}",
+        ),
     )
     return array
 
@@ -194,8 +199,6 @@ def _weights(weights: ArrayLike, length: int) -> Floats:
 
 Bounds = tuple[float | int, float | int]  # low and high, both possible
 
-_HITS, _RECIPROCAL = "hits_at_", "mean_reciprocal_rank"
-
 
 class Absent(Enum):
     """How to count a true entity that is not in its list."""
@@ -229,13 +232,12 @@ class ListedRanks:
     def metrics(self, absent: Absent | str = Absent.BOUNDS) -> ListedMetrics:
         """Return the metrics under a convention for what is not listed."""
         convention = Absent(absent)
-        num_listed = int(self.is_listed_Q.sum())
         ranks = self.select(self.is_listed_Q) if convention is Absent.ZERO else self
         listed_Q, best_Q, worst_Q = ranks.is_listed_Q, ranks.optimistic_Q, ranks.pessimistic_Q
         first = last = from_ranks(np.where(listed_Q, best_Q, worst_Q), worst_Q, ranks.num_candidates_Q)
         if convention is Absent.BOUNDS:
             first = from_ranks(best_Q, np.where(listed_Q, worst_Q, best_Q), ranks.num_candidates_Q)
-        return ListedMetrics(convention, first, last, num_listed, self.num_queries)
+        return ListedMetrics(convention, first, last, int(self.is_listed_Q.sum()), self.num_queries)
 
 
 @frozen(eq=False)
@@ -260,10 +262,10 @@ class ListedMetrics:
             return None
         low, high = bounds
         if low != high:
-            absent = self._num_queries - self._num_listed
             raise UnknowableMetricError(
-                f"'{name}' lies between {low:.6g} and {high:.6g}: {absent} of {self._num_queries} lists do not hold "
-                "the true entity; choose absent = 'last' or 'zero' for a convention"
+                f"'{name}' lies between {low:.6g} and {high:.6g}: {self._num_queries - self._num_listed} of "
+                f"{self._num_queries} lists do not hold the true entity; choose absent = 'last' or 'zero' for a "
+                "convention"
             )
         return low
 
@@ -289,7 +291,7 @@ class ListedMetrics:
         """Return why nothing can be said of a metric; None if something can."""
         key = parse(name, RankType.REALISTIC.value).metric
         if self.absent is Absent.ZERO:
-            is_known = key.startswith((_HITS, _RECIPROCAL))
+            is_known = key.startswith(("hits_at_", "mean_reciprocal_rank"))
             why = "has no value where a true entity that is not listed has no rank; choose absent = 'last' or 'bounds'"
         else:
             metric = find_metric(key)

@@ -59,15 +59,6 @@ class SampledQueries:
     side_Q: Tensor  # int64: value of the hidden side
     cluster_Q: Tensor  # int64: index in `SampleDesign.stratum_U`
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[SampledQueries]) -> SampledQueries:
-        """Join disjoint sets of queries: those of workers, or of rounds."""
-        return cls(
-            RankCounts.concatenate([part.counts for part in parts]),
-            torch.cat([torch.empty(0, dtype=torch.int64), *(part.side_Q for part in parts)]),
-            torch.cat([torch.empty(0, dtype=torch.int64), *(part.cluster_Q for part in parts)]),
-        )
-
 
 @frozen
 class Interval:
@@ -296,13 +287,8 @@ def round_level(round_number: int) -> float:
     return 1.0 - ERROR_RATE * 2.0**-round_number
 
 
-def should_stop(interval: Interval | None, target_error: float) -> bool:
-    """Return whether both ends of the interval lie within target_error of the value."""
-    return interval is not None and interval.half_width <= target_error
-
-
 def round_needed(interval: Interval | None, target_error: float, done: int, round_totals: Sequence[int]) -> int:
-    """Return the next round that may meet the target; skip at most MAX_SKIPPED.
+    """Return the round that meets the target, if it is done, or the next that may; skip at most MAX_SKIPPED.
 
     Each round visits every bucket again, and what the first rounds say of the variance is enough to see that the next
     ones will not do. Levels go by the numbers of rounds, so a round that is not judged can only be missed.
@@ -317,7 +303,7 @@ def round_needed(interval: Interval | None, target_error: float, done: int, roun
     if interval is None:
         return done + 1
     quantile = NormalDist().inv_cdf
-    for number in range(done + 1, last):
+    for number in range(done, last):
         shrunk = math.sqrt(round_totals[done - 1] / round_totals[number - 1])
         widened = quantile((1 + round_level(number)) / 2) / quantile((1 + round_level(done)) / 2)
         if interval.half_width * shrunk * widened <= target_error:

@@ -23,10 +23,10 @@ from pbgeval.metrics.registry import (
     OPTIONAL_FAMILIES,
     PYKEEN,
     SHARE,
+    SIGNED,
     SYNONYMS,
     Definition,
     Metric,
-    Range,
     find_definition,
     find_metric,
     known_rank_metrics,
@@ -38,8 +38,7 @@ from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 SIDES = {"lhs": "head", "rhs": "tail"} | {label: label for label in ("head", "tail", "relation", "both")}
 RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}, EXPECTED: EXPECTED}
 POOLED_HITS = "pooled_hits_at_"  # a cut-off follows
-CLASSIFICATION = classification.NAMES  # the area under the ROC curve is `auc`
-WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *CLASSIFICATION)
+WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *classification.NAMES)  # the area under the ROC curve is `auc`
 OF_LISTS = ("recall", "precision", "f1", "map", "ndcg", "mrr", "hit_ratio")  # at k: the section `topk_metrics`
 _OF_CLASSIFICATION = {**{name: name for name in classification.NAMES}, **classification.SYNONYMS}
 _CUTOFF = re.compile(rf"(?:{'|'.join((*(family.prefix for family in FAMILIES), *NDCG_PREFIXES))})([0-9]+)")
@@ -127,7 +126,6 @@ def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
 
 # What the metrics are that have no rank type: of pools of scores, of a classifier, of graded gains, PBG's loss.
 
-SIGNED = Range("[-1, 1]", low=-1.0, high=1.0)
 OF_CONFUSION = f"{PYKEEN} ClassificationEvaluator, whose confusion matrix is transposed; Fawcett (2006)"
 
 
@@ -140,7 +138,7 @@ def _rate(
     direction: int,
     formula: str,
     chance: str = "depends on the share of positives",
-    value_range: Range = SHARE,
+    value_range: str = SHARE,
 ) -> Definition:
     return Definition(name, _synonyms(name), direction, value_range, chance, formula, OF_CONFUSION)
 
@@ -295,7 +293,7 @@ class Selection:
     @property
     def classification(self) -> bool:
         """Whether a metric of a classifier is chosen."""
-        return any(map(self.has_metric, CLASSIFICATION))
+        return any(map(self.has_metric, classification.NAMES))
 
     @property
     def estimates(self) -> bool:
@@ -350,12 +348,20 @@ def check_name(
         return
     rank_types = (*(rank_type.value for rank_type in RankType), EXPECTED)
     metrics = [
-        f"{of}.{metric.name}" for of in rank_types for metric in known_rank_metrics(cutoffs) if metric.has_rank_type(of)
+        *(
+            f"{of}.{known.name}"
+            for of in rank_types
+            for known in known_rank_metrics(cutoffs)
+            if known.has_rank_type(of)
+        ),
+        *(metric for metric in WITHOUT_RANK_TYPE if metric != "loss"),
     ]
-    metrics += [metric for metric in WITHOUT_RANK_TYPE if metric != "loss"]
-    keys = [f"{side}.{metric}" for side in sides for metric in metrics] + ["both.loss"] * with_loss
-    if with_types:
-        keys += [f"{side}.{family.prefix}{k}" for side in ("tail", "both") for family in NDCG_FAMILIES for k in cutoffs]
+    of_types = [f"{family.prefix}{k}" for family in NDCG_FAMILIES for k in cutoffs if with_types]
+    keys = [
+        *(f"{side}.{metric}" for side in sides for metric in metrics),
+        *(f"{side}.{metric}" for side in ("tail", "both") for metric in of_types),
+        *(["both.loss"] if with_loss else []),
+    ]
     resolve(name, parts.rank_type or RankType.REALISTIC.value, keys)
 
 
@@ -371,7 +377,7 @@ def _groups_of(metric: str) -> set[str]:
 
 _OPTIONAL = tuple(family.prefix for family in OPTIONAL_FAMILIES)
 _GROUPS_OF = {
-    **{name: {CLASSIFIER} for name in CLASSIFICATION},
+    **{name: {CLASSIFIER} for name in classification.NAMES},
     "average_precision_score": {AVERAGE_PRECISION, CLASSIFIER},
     "auc": {AUC, CLASSIFIER},  # the area under the ROC curve of a classifier
     "query_auc": {AUC},
@@ -427,7 +433,7 @@ def _paragraph(metric: Definition) -> str:
     return (
         f"{metric.name}\n"
         f"    {metric.formula}\n"
-        f"    range {metric.range.text}{better}; by chance: {metric.chance}\n"
+        f"    range {metric.range}{better}; by chance: {metric.chance}\n"
         f"    also: {', '.join(synonyms_of(metric)) or '-'}\n"
         f"    source: {metric.source}\n"
     )

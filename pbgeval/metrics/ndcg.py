@@ -238,16 +238,16 @@ def _judge(
         num_roots_listed=int(root in once),
         num_unknown_listed_types=sum(taxonomy.find(name) is None and name != root for name in once),
     )
-    related = taxonomy.related(known)
+    related_n, distance_n = taxonomy.related(known)
 
     def gain(name: str) -> float:
-        distance_n = related.distance_n[related.type_n == taxonomy.find(name)]
+        distance_1 = distance_n[related_n == taxonomy.find(name)]
         if name == root and protocol.as_published:  # by its distance of the nearest true type
-            distance_n = np.sort(taxonomy.depth_T[related.type_n[related.distance_n == 0]])[:1]
-        return float(taxonomy.gains(distance_n, protocol.gain, protocol.base).sum())
+            distance_1 = np.sort(taxonomy.depth_T[related_n[distance_n == 0]])[:1]
+        return float(taxonomy.gains(distance_1, protocol.gain, protocol.base).sum())
 
     places = (names if protocol.as_published else once)[:width]
-    ideal = np.sort(taxonomy.gains(related.distance_n, protocol.gain, protocol.base))[::-1][:width]
+    ideal = np.sort(taxonomy.gains(distance_n, protocol.gain, protocol.base))[::-1][:width]
     gains_K, ideal_K = np.zeros(width), np.zeros(width)
     gains_K[: len(places)], ideal_K[: len(ideal)] = [gain(name) for name in places], ideal
     return gains_K, ideal_K

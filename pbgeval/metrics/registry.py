@@ -40,15 +40,6 @@ HOYT = (
 )
 
 
-@frozen
-class Range:
-    """The values that a metric can have: in words, and the ends that are the same for all queries."""
-
-    text: str
-    low: float | None = None
-    high: float | None = None
-
-
 @frozen(eq=False)
 class Definition:
     """The description of a metric."""
@@ -56,7 +47,7 @@ class Definition:
     name: str
     synonyms: tuple[str, ...]
     direction: int | None  # +1: higher is better; -1: lower is better; None: neither
-    range: Range
+    range: str  # of its values
     chance: str  # what it is for ranks drawn by chance
     formula: str
     source: str
@@ -103,10 +94,11 @@ def quotient_or_zero(numerator: float, denominator: float) -> float:
 
 NORMAL_75 = 0.6744897501960817  # the 75 % quantile of the normal distribution: the median distance from its median
 NORMAL_75_ROUNDED = 0.67449  # as PyKEEN takes it where queries have weights
-FROM_ONE = Range("[1, inf)", low=1.0)
-SHARE = Range("[0, 1]", low=0.0, high=1.0)
-ABOVE_ZERO = Range("(0, 1]", low=0.0, high=1.0)
-FROM_ZERO = Range("[0, inf)", low=0.0)
+FROM_ONE = "[1, inf)"
+SHARE = "[0, 1]"
+ABOVE_ZERO = "(0, 1]"
+FROM_ZERO = "[0, inf)"
+SIGNED = "[-1, 1]"
 
 
 def median_absolute_deviation(distribution: RankDistribution) -> float:
@@ -123,7 +115,7 @@ def base_metric(
     name: str,
     synonyms: tuple[str, ...],
     direction: int | None,
-    value_range: Range,
+    value_range: str,
     formula: str,
     compute: Compute,
 ) -> Metric:
@@ -253,7 +245,7 @@ COUNT = Metric(
     name="count",
     synonyms=("rank_count",),
     direction=None,
-    range=Range("whole numbers from 0", low=0.0),
+    range="whole numbers from 0",
     chance="the count",
     formula="number of queries, whatever they weigh",
     source=f"{PYKEEN}, for queries without weights",
@@ -268,12 +260,12 @@ COUNT = Metric(
 # expectation and variance are constants or follow from them. Where the denominator is 0, chance decides nothing (every
 # query has one candidate, or all candidates are within K) and the value is 0.
 
-UP_TO_ONE = Range("[-E / (1 - E), 1]", high=1.0)
-ANY_REAL = Range("(-inf, inf)")
+UP_TO_ONE = "[-E / (1 - E), 1]"
+ANY_REAL = "(-inf, inf)"
 
 
 def adjusted_index(
-    base: Metric, name: str, synonyms: tuple[str, ...], value_range: Range = UP_TO_ONE, source: str = HOYT
+    base: Metric, name: str, synonyms: tuple[str, ...], value_range: str = UP_TO_ONE, source: str = HOYT
 ) -> Metric:
     """Return (M - E) / (1 - E): 1 where all ranks are 1, 0 by chance."""
 
@@ -314,7 +306,7 @@ ADJUSTED_MEAN_RANK = Metric(
     name="adjusted_arithmetic_mean_rank",
     synonyms=("adjusted_mean_rank", "amr", "aamr"),
     direction=-1,
-    range=Range("(0, 2); [2 / (C + 1), 2 C / (C + 1)] where all C are equal", low=0.0, high=2.0),
+    range="(0, 2); [2 / (C + 1), 2 C / (C + 1)] where all C are equal",
     chance="1",
     formula="M / E, M = mean_rank; without weights 2 Σ r / Σ (C + 1)",
     source=f"{PYKEEN}; {BERRENDORF}",
@@ -329,7 +321,7 @@ ADJUSTED_METRICS = (
         MEAN_RANK,
         "adjusted_mean_rank_index",
         ("adjusted_arithmetic_mean_rank_index", "amri", "aamri"),
-        Range("[-1, 1]", low=-1.0, high=1.0),
+        SIGNED,
         f"{PYKEEN} adjusted_arithmetic_mean_rank_index; {BERRENDORF}",
     ),
     adjusted_index(GEOMETRIC_MEAN_RANK, "adjusted_geometric_mean_rank_index", ("gmri", "agmri")),

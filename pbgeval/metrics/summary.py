@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import lcm
 
 import numpy as np
@@ -72,7 +72,7 @@ def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Seq
         )
         for rank_type in RankType
     }
-    return dict(_values(stats.total, stats.layout, of_types, optional))
+    return _values(stats.total, stats.layout, of_types, optional)
 
 
 def all_weighted_metrics(sums: Sums, grouped: GroupedStats, sides: tuple[Side, ...]) -> dict[str, Value]:
@@ -96,21 +96,23 @@ def all_weighted_metrics(sums: Sums, grouped: GroupedStats, sides: tuple[Side, .
             num_queries=int(num_G.sum()),
             is_weighted=True,
         )
-    return dict(_values(sums, grouped.layout, of_types))
+    return _values(sums, grouped.layout, of_types)
 
 
 def _values(
     sums: Sums, layout: StatsLayout, of_types: Mapping[RankType, RankDistribution], optional: Sequence[Metric] = ()
-) -> Iterator[tuple[str, Value]]:
-    metrics = known_rank_metrics(layout.cutoffs)
-    for rank_type, of_bins in of_types.items():
-        of_type = evolve(of_bins, means=_means(sums, layout, rank_type))
-        for metric in (*metrics, *optional):
-            yield f"{rank_type.value}.{metric.name}", metric.value(of_type)
-    expected = evolve(of_types[EXPECTED_LIKE], means=_means(sums, layout, None))
-    for metric in metrics:
-        if metric.has_rank_type(EXPECTED):
-            yield f"{EXPECTED}.{metric.name}", metric.value(expected)
+) -> dict[str, Value]:
+    metrics = (*known_rank_metrics(layout.cutoffs), *optional)
+    distributions = {
+        **{kind.value: evolve(of_bins, means=_means(sums, layout, kind)) for kind, of_bins in of_types.items()},
+        EXPECTED: evolve(of_types[EXPECTED_LIKE], means=_means(sums, layout, None)),
+    }
+    return {
+        f"{rank_type}.{metric.name}": metric.value(distribution)
+        for rank_type, distribution in distributions.items()
+        for metric in metrics
+        if metric.has_rank_type(rank_type)
+    }
 
 
 def _joined(counts: list[KeyedSums]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -188,9 +190,8 @@ def summarise(
                 **all_rank_metrics(stats, histograms_of[label], selection.optional_metrics),
                 "query_auc": of_ranks["query_auc"],
             }
-        metrics |= {f"{label}.{name}": value for name, value in of_ranks.items()}
         of_pool, intervals_of_pool = _pool_metrics(stats, pools, keys_of[label], selection, only_auc=bucket is not None)
-        metrics |= {f"{label}.{name}": value for name, value in of_pool.items()}
+        metrics |= {f"{label}.{name}": value for name, value in (of_ranks | of_pool).items()}
         intervals |= {f"{label}.{name}": interval for name, interval in intervals_of_pool.items()}
     one_side = labelled[sides[0].label]
     num_edges = one_side.total("num_queries") + one_side.total("num_outside")
@@ -229,10 +230,9 @@ def _pool_metrics(
 
 def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
     """Return the diagnostics of the queries, by side and for both."""
-    stats_of = by_label({side: groups.rank_stats(side) for side in sides}, sides)
     histograms_of = by_label({side: groups.side_histograms(side) for side in sides}, sides)
     found: dict[str, object] = {}
-    for label, stats in stats_of.items():
+    for label, stats in by_label({side: groups.rank_stats(side) for side in sides}, sides).items():
         total = stats.total
         num_queries = stats.total("num_queries")
         candidates = histograms_of[label].num_candidates.keys

@@ -17,7 +17,7 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import Faults, StorageError
 from pbgeval.notation import Integers
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.storage.text import text_lines
@@ -30,14 +30,6 @@ class TypeGain(Enum):
 
     LINEAR = "linear"  # 1 - d / h, where h is the depth of the hierarchy
     EXPONENTIAL = "exponential"  # b^-d
-
-
-@frozen(eq=False)
-class RelatedTypes:
-    """The types that have a gain where some types are true; the root is none of them."""
-
-    type_n: Integers  # ascending: index in `Taxonomy.names`
-    distance_n: Integers  # of the nearest true type
 
 
 @frozen(eq=False)
@@ -102,19 +94,22 @@ class Taxonomy:
         """Return the index of a type; None for the root and for what is not in the hierarchy."""
         return self._index.get(name)
 
-    def related(self, true: Iterable[int]) -> RelatedTypes:
-        """Return true types, their ancestors below the root, and their descendants."""
+    def related(self, true: Iterable[int]) -> tuple[Integers, Integers]:
+        """Return the types that have a gain where some types are true, and their distances of the nearest true type.
+
+        They are the true types, their ancestors below the root, and their descendants, ascending.
+        """
         type_n, distance_n = np.concatenate(
             [np.empty((2, 0), np.int64), *(self._related_to(type_) for type_ in sorted(set(true)))], axis=1
         )
         order = np.lexsort((distance_n, type_n))
         nearest = order[begins(type_n[order])]
-        return RelatedTypes(type_n[nearest], distance_n[nearest])
+        return type_n[nearest], distance_n[nearest]
 
     def pairs(self, true: Iterable[int]) -> TypePairs:
         """Return the types related to each of some true types, to be looked up by the million."""
-        related = {type_: self.related([type_]) for type_ in sorted(set(true))}
-        parts = [np.stack([type_ * len(self.names) + of.type_n, of.distance_n]) for type_, of in related.items()]
+        related = [(type_, *self.related([type_])) for type_ in sorted(set(true))]
+        parts = [np.stack([type_ * len(self.names) + type_n, distance_n]) for type_, type_n, distance_n in related]
         return TypePairs(len(self.names), *np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1))
 
     def share_a_branch(self, types: Iterable[int]) -> bool:
@@ -162,7 +157,7 @@ class _TypeLines:
     """The lines of a file, and what is wrong with them."""
 
     path: str
-    faults: list[str] = field(factory=list)
+    faults: Faults = field(factory=Faults)
     root: str | None = None
     depths: dict[str, int] = field(factory=dict)
     parents: dict[str, dict[str, int]] = field(factory=dict)  # of each type, with the line that says so
@@ -219,8 +214,7 @@ class _TypeLines:
                 self._fault(
                     number, f"expected a depth of '{name}' above that of its parent '{parent}', {above}, found {depth}"
                 )
-        if self.faults:
-            raise StorageError(*self.faults)
+        self.faults.raise_any(StorageError)
         names = tuple(self.parents)
         index = {name: type_ for type_, name in enumerate(names)}
         parents = tuple(tuple(index[up] for up in self.parents[name] if up != self.root) for name in names)

@@ -119,7 +119,6 @@ def exact_sum(values: np.ndarray, times: np.ndarray | int = 1) -> int:
 
 # Places of queries -> sums by group -> the section of metrics.json.
 
-QUERIES, ANSWERS = QUERY_HALF_LINK, ANSWER_HALF_LINK  # whose training edges groups are made by
 DENOMINATORS = {"metrics": "num_answers", "macro_metrics": "num_queries"}
 
 
@@ -144,20 +143,25 @@ class TopkSums:
         found = {f"recall_at_{k}": (places.within(k) / places.length_R)[run_A] for k in self.cutoffs}
         for stratum, at in _strata(seen_U):
             times = places.num_answers_U[at]
-            sums = {"num_queries": len(times), "num_answers": int(times.sum())}
-            sums |= {f"macro_metrics.{name}": exact_sum(of[at]) for name, of in values.items()}
-            sums |= {f"metrics.{name}": exact_sum(of[at], times) for name, of in values.items()}
-            self._of.setdefault((QUERIES, stratum, side), Counter()).update(sums)
+            sums = {
+                "num_queries": len(times),
+                "num_answers": int(times.sum()),
+                **{f"macro_metrics.{name}": exact_sum(of[at]) for name, of in values.items()},
+                **{f"metrics.{name}": exact_sum(of[at], times) for name, of in values.items()},
+            }
+            self._of.setdefault((QUERY_HALF_LINK, stratum, side), Counter()).update(sums)
         for stratum, at in _strata(seen_A):
-            sums = {"num_answers": int(at.sum())}
-            sums |= {f"metrics.{name}": exact_sum(of[at]) for name, of in found.items()}
-            self._of.setdefault((ANSWERS, stratum, side), Counter()).update(sums)
+            sums = {
+                "num_answers": int(at.sum()),
+                **{f"metrics.{name}": exact_sum(of[at]) for name, of in found.items()},
+            }
+            self._of.setdefault((ANSWER_HALF_LINK, stratum, side), Counter()).update(sums)
 
     def section(self, sides: Sequence[Side], kinds: Sequence[str]) -> dict[str, Any]:
         """Return the means over queries, and those of groups by training edges of some kinds."""
-        names = {QUERIES: OF_LISTS, ANSWERS: ("recall",)}
+        names = {QUERY_HALF_LINK: OF_LISTS, ANSWER_HALF_LINK: ("recall",)}
         strata = {kind: sorted({stratum for its, stratum, _ in self._of if its == kind}) for kind in names}
-        found = self._means(QUERIES, strata[QUERIES], sides, OF_LISTS)
+        found = self._means(QUERY_HALF_LINK, strata[QUERY_HALF_LINK], sides, OF_LISTS)
         return found | {
             kind: [
                 {**limits_of(stratum), **self._means(kind, [stratum], sides, names[kind])} for stratum in strata[kind]
@@ -168,7 +172,7 @@ class TopkSums:
     def _means(self, kind: str, strata: Sequence[int], sides: Sequence[Side], names: Sequence[str]) -> dict[str, Any]:
         sums = [{side: self._of.get((kind, stratum, side), Counter()) for side in sides} for stratum in strata]
         of_label = by_label({side: reduce(add, (of[side] for of in sums), Counter[str]()) for side in sides}, sides)
-        forms = [*DENOMINATORS][: 2 if kind == QUERIES else 1]
+        forms = [*DENOMINATORS][: 2 if kind == QUERY_HALF_LINK else 1]
         return {
             **{
                 name: {label: of[name] for label, of in of_label.items()}

@@ -17,11 +17,11 @@ from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.fast_products import (
     Bfloat16Use,
     FastScores,
+    GridProduct,
     Operands,
     PreparedRows,
     fast_scores,
     operands_of,
-    values_of_pairs,
 )
 from pbgeval.scoring.true_scores import CertifiedTrue
 from pbgeval.stats.ranks import QueryCounts, RankCounts
@@ -298,4 +298,4 @@ class CertifiedChunks:
     def values_of(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Return the values of cells."""
         candidate_PL = self.candidates_CL[self.first_Q[query] + candidate]
-        return values_of_pairs(self.queries.comparator, self.queries.prepared.rows_NL[query], candidate_PL)
+        return GridProduct(self.queries.comparator).paired(self.queries.prepared.rows_NL[query], candidate_PL)

@@ -29,7 +29,7 @@ from pbgeval.ranking.tally import LossFold
 from pbgeval.ranking.type_gains import TypeGains, passing_cells, with_listed
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.fast_products import Bfloat16Use, values_of_pairs
+from pbgeval.scoring.fast_products import Bfloat16Use, GridProduct
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.groups import sortable_int32
 from pbgeval.stats.ranks import QueryCounts, RankCounts
@@ -326,7 +326,7 @@ class ContestState:
     def paired_scores(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
         """Return the score of each prepared query with its own candidate, with the bits that are counted."""
         if self.certified is not None:
-            return values_of_pairs(self.certified, query_PD, candidate_PD)
+            return GridProduct(self.certified).paired(query_PD, candidate_PD)
         return self.kernel.paired_scores(self.comparator)(query_PD, candidate_PD)
 
     def prepared_candidates(self, x_CD: Tensor, numbers_C: np.ndarray) -> Tensor:

@@ -98,7 +98,7 @@ class LossFold:
         self._margin = settings.margin
         self._comparator = comparator
         self._true_Q = comparator.real_scores(true_Q).double()
-        self._state_Q = self._loss.start(self._true_Q)
+        self._state_Q = torch.full_like(self._true_Q, self._loss.start)
 
     def fold(self, scores_QC: Tensor, excluded: tuple[Tensor, Tensor]) -> None:
         """Add a block of candidates; the cells named in `excluded` do not compete."""

@@ -175,7 +175,6 @@ class SampleEstimate:
     design: SampleDesign  # how its units were drawn
     rounds: int
     level: float  # of the intervals
-    is_population: bool
     intervals: Mapping[str, Interval]
     intervals_of_paths: Sequence[Mapping[str, Interval]]  # of each edge path
 

@@ -433,8 +433,7 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
         breakdowns=tuple(dict.fromkeys(query.breakdowns)),
         classes=GroupClasses(
             names=run.relation_names(num_relations),
-            lhs_types=facts.types(Side.LHS) * times,
-            rhs_types=facts.types(Side.RHS) * times,
+            types=list(zip(facts.types(Side.LHS), facts.types(Side.RHS), strict=True)) * times,
             groups=query.relation_groups or {},
         ),
         selection=Selection.from_names(usual if query.metrics is None else query.metrics),

@@ -83,11 +83,6 @@ def device_of(scorer: Scorer) -> torch.device:
     return torch.device(getattr(scorer, "device", "cpu"))
 
 
-def scores_relations(scorer: Scorer) -> bool:
-    """Return whether a scorer also scores relations."""
-    return bool(getattr(scorer, "scores_relations", False))
-
-
 def name_of(scorer: Scorer) -> str:
     """Return the name of a scorer for messages: the user's function, or its method."""
     return str(getattr(scorer, "__name__", f"{type(scorer).__name__}.scores"))
@@ -136,9 +131,6 @@ class ScorerComparator:
         size = size if self.by_rows is None else self.by_rows.queries_per_block
         pairs = zip(torch.split(query_QD, size), torch.split(candidate_QD, size), strict=True)
         return torch.cat([self._block(*of).diagonal() if self.by_rows is None else self._pairs(*of) for of in pairs])
-
-    def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> None:
-        """Return none: a model has one kernel, that of `paired_scores`."""
 
     def real_scores(self, scores: Tensor) -> Tensor:
         """Return the scores as they are."""

@@ -148,8 +148,7 @@ def sums_in_float64(
         return None
     sums_2P = np.empty((2, row_P.numel()), np.float64)
     _sums(x_NL.numpy(), y_NL.numpy(), row_P.contiguous().numpy(), other_P.contiguous().numpy(), of_squares, sums_2P)
-    sum_P, magnitude_P = torch.from_numpy(sums_2P)
-    return sum_P, magnitude_P
+    return torch.from_numpy(sums_2P[0]), torch.from_numpy(sums_2P[1])
 
 
 def squared_lengths(x_NL: Tensor, taken_NL: Tensor | None = None) -> Tensor:

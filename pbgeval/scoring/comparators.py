@@ -15,8 +15,10 @@ A new comparator is a class here, a function in `tests/reference.py`, and a line
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
-from attrs import Factory, field, frozen
+from attrs import Factory, define, field, frozen
 from torch import Tensor
 
 from pbgeval.scoring.distances import ABSOLUTE, MODULUS, ColumnSums
@@ -27,15 +29,13 @@ CLAMP = 20.0  # of clamped_dot, as in DGL-KE
 SMALLEST_NORM, LARGEST_NORM = 1e-15, 1e15  # between them the squares of float32 neither vanish nor overflow
 
 
+@define
 class UnrankableRowsError(Exception):
     """Rows that cannot be prepared; the scorer's caller knows which entities they are."""
 
-    expected: str
-    found: str
-
-    def __init__(self, rows: list[int]) -> None:
-        super().__init__(rows)
-        self.rows = rows
+    expected: ClassVar[str]
+    found: ClassVar[str]
+    rows: list[int]
 
 
 class ZeroVectorError(UnrankableRowsError):

@@ -68,12 +68,6 @@ class FloatProduct:
     def in_bfloat16(self) -> bool:
         return self.dtype is torch.bfloat16
 
-    def supports(self) -> bool:
-        """Return whether the comparator's bounds are useful in this type."""
-        if self.comparator.has_root:  # a root's error is the root of the square's, too wide in float32
-            return self.dtype is torch.float64
-        return not (self.in_bfloat16 and self.comparator.is_distance and self.comparator.bias)
-
     def operand(self, rows_NL: Tensor, *, of_queries: bool) -> Operand:
         """Make what is multiplied of prepared rows."""
         vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=of_queries)
@@ -100,11 +94,6 @@ class FloatProduct:
             parts.append(part_N.unsqueeze(-1))
             rest_N = rest_N - part_N.double()
         return parts
-
-    def is_safe(self, queries: Operand, candidates: Operand) -> bool:
-        """Return whether no score of a block can overflow."""
-        magnitude_K = torch.maximum(_magnitudes(self.comparator, queries, candidates), queries.norm_N)
-        return bool((magnitude_K < LARGEST_SAFE_SCORE).all())
 
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
         """Multiply queries (..., K, W) and candidates (..., C, W)."""
@@ -249,12 +238,14 @@ class Operands:
 
 def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16: bool = False) -> Operands | None:
     """Return what a product multiplies, None where its scores cannot be trusted."""
-    dtype = torch.bfloat16 if in_bfloat16 else torch.float32
-    kind = FloatProduct(queries.comparator, dtype)
-    if not kind.supports():
+    comparator, dtype = queries.comparator, torch.bfloat16 if in_bfloat16 else torch.float32
+    # A root's error is the root of the square's, too wide in float32.
+    if comparator.has_root or (in_bfloat16 and comparator.is_distance and comparator.bias):
         return None
-    rows = queries.operand(dtype), candidates.operand(dtype)
-    return Operands(kind, *rows) if kind.is_safe(*rows) else None
+    of_queries, of_candidates = queries.operand(dtype), candidates.operand(dtype)
+    magnitude_K = torch.maximum(_magnitudes(comparator, of_queries, of_candidates), of_queries.norm_N)
+    is_safe = bool((magnitude_K < LARGEST_SAFE_SCORE).all())  # no score can overflow
+    return Operands(FloatProduct(comparator, dtype), of_queries, of_candidates) if is_safe else None
 
 
 @define
@@ -266,11 +257,6 @@ class Bfloat16Use:
 
     num_blocks: int = 0
     num_given_up: int = 0
-
-
-def values_of_pairs(comparator: CertifiedComparator, query_PL: Tensor, candidate_PL: Tensor) -> Tensor:
-    """Return the values (P,) of each query with its own candidate, with the bits that `fast_scores` gives."""
-    return GridProduct(comparator).paired(query_PL, candidate_PL)
 
 
 def _columns(comparator: CertifiedComparator, rows_NL: Tensor, *, of_queries: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -31,8 +31,6 @@ def norms_in_order(x_ND: Tensor) -> Tensor:
 
 def transform_in_order(x_ED: Tensor, matrix_FD: Tensor) -> Tensor:
     """Return `matrix @ x` for each row x, shape (E, F), its terms added from the first column to the last."""
-    if x_ED.dim() > 2:  # rows of several chunks
-        return transform_in_order(x_ED.flatten(0, -2), matrix_FD).view(*x_ED.shape[:-1], matrix_FD.shape[0])
     transformed_EF = x_ED.new_zeros((x_ED.shape[0], matrix_FD.shape[0]))
     columns_DF = matrix_FD.t().contiguous()
     for start in range(0, x_ED.shape[0], ROWS_AT_A_TIME):

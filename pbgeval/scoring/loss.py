@@ -18,9 +18,7 @@ from torch import Tensor
 class Loss(ABC):
     """A loss of one query that is a fold over its competitors."""
 
-    def start(self, true_Q: Tensor) -> Tensor:
-        """Return the state of each query before any competitor, float64 (Q,)."""
-        return torch.zeros_like(true_Q)
+    start = 0.0  # the state of a query before any competitor
 
     @abstractmethod
     def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
@@ -51,8 +49,7 @@ class Ranking(Loss):
 class Softmax(Loss):
     """The cross-entropy of the true entity among itself and its competitors."""
 
-    def start(self, true_Q: Tensor) -> Tensor:
-        return torch.full_like(true_Q, -torch.inf)
+    start = -torch.inf
 
     def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
         if not scores_QC.shape[1]:

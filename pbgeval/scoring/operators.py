@@ -21,7 +21,6 @@ from pbgeval.scoring.fixed_order import transform_in_order
 from pbgeval.scoring.product import transform
 
 Parameters = Mapping[str, Tensor]
-Transform = Callable[[Tensor, Tensor], Tensor]  # rows (E, D) and a matrix (F, D) -> matrix @ x for each row x
 
 
 class Operator:
@@ -56,10 +55,6 @@ class Operator:
         So one product of rows of parameters and rows of features scores many pairs of vectors with all relations.
         """
         return None
-
-    def translation(self, parameters: Parameters) -> Tensor | None:
-        """Return the constant part (D,) of one relation's operator, None if it is linear."""
-        return parameters.get("translation")
 
 
 def _of_rows(parameter: Tensor, rel_E: Tensor | None) -> Tensor:
@@ -100,7 +95,8 @@ class Translation(Operator):
 class Linear(Operator):
     """M x (RESCAL)."""
 
-    transform: Transform = transform
+    # Rows (E, D) and a matrix (F, D) -> matrix @ x for each row x.
+    transform: Callable[[Tensor, Tensor], Tensor] = transform
     matrix: str = "linear_transformation"
 
     parts: ClassVar = {"linear_transformation": (1, 1)}
@@ -117,7 +113,7 @@ class Linear(Operator):
         return transformed_ED.view(x_ED.shape)
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
-        return self.transform(q_ED, parameters[self.matrix].t().contiguous())
+        return self.transform(q_ED.flatten(0, -2), parameters[self.matrix].t().contiguous()).view(q_ED.shape)
 
 
 @frozen
@@ -250,7 +246,7 @@ def move_to_query(
         Of distances, rows that take the place of queries. Under dot, what the columns of a candidate are multiplied
         by, and what is added to a query's scores, (E, 1).
     """
-    translation_D = operator.translation(parameters)
+    translation_D = parameters.get("translation")  # the constant part; None: the operator is linear
     if comparator != "dot":
         if translation_D is None:
             return q_ED, None

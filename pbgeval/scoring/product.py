@@ -109,9 +109,8 @@ def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
     if num_products == 0 or num_queries == 0 or num_candidates == 0:
         return query_BQD.new_zeros((num_products, num_queries, num_candidates))
     dtype, device = query_BQD.dtype, query_BQD.device
-    rows = padded_size(num_queries, num_products, dtype, device)
-    columns = padded_size(num_candidates, num_products, dtype, device)
-    query_BRD, candidate_BSD = _pad_rows(query_BQD, rows), _pad_rows(candidate_BCD, columns)
+    query_BRD = _pad_rows(query_BQD, padded_size(num_queries, num_products, dtype, device))
+    candidate_BSD = _pad_rows(candidate_BCD, padded_size(num_candidates, num_products, dtype, device))
     rule = block_rule(device, dtype)
     if rule is BlockRule.ONE_SHAPE:
         scores_BRS = _tiled(query_BRD, candidate_BSD)

@@ -178,16 +178,17 @@ def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) 
     grouped = []
     for entity_type, members in shared.items():
         # A scorer for certified ranks moves its operator itself, by the same rule.
-        moves = hidden is Side.RHS or any(one.acts_on_candidates(hidden) for one in members.values())
-        moved = not scorers[0].dynamic and moves and scorers[0].certified is None
+        moved = (
+            not scorers[0].dynamic
+            and scorers[0].certified is None
+            and (hidden is Side.RHS or any(one.acts_on_candidates(hidden) for one in members.values()))
+        )
         comparator = next(iter(members.values())).comparator
         has_constant = (
             moved
             and comparator.name == "dot"
             and not comparator.bias  # its candidates have a column of ones already
-            and any(
-                OPERATORS[s.operator].translation(s.parameters.get(hidden, {})) is not None for s in members.values()
-            )
+            and any("translation" in one.parameters.get(hidden, {}) for one in members.values())
         )
         grouped.append(SharedCandidates(hidden, entity_type, members, moved, has_constant))
     return grouped + own

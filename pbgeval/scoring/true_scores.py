@@ -12,7 +12,8 @@ from torch import Tensor
 
 from pbgeval.scoring.block_scorer import PairedScores, RowComparator
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.fast_products import values_of_pairs
+from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.fast_products import GridProduct
 
 
 @frozen(eq=False)
@@ -32,8 +33,9 @@ class TrueScores:
         `paired` is what scores pairs with the bits of the kernel that candidates meet, where that is not the product.
         """
         kernel_Q = (paired or comparator.paired_scores)(query_QD, true_QD)
-        score_Q = comparator.pbg_true_scores(query_QD, true_QD)
-        return cls(kernel_Q if score_Q is None else score_Q, kernel_Q, row_hashes(true_QD))
+        # A model has one kernel.
+        score_Q = comparator.pbg_true_scores(query_QD, true_QD) if isinstance(comparator, Comparator) else kernel_Q
+        return cls(score_Q, kernel_Q, row_hashes(true_QD))
 
     def packed(self) -> Tensor:
         """Return a row of floats per query; the hash keeps its bits."""
@@ -64,7 +66,7 @@ class CertifiedTrue:
     @classmethod
     def from_pairs(cls, comparator: CertifiedComparator, query_QL: Tensor, true_QL: Tensor) -> CertifiedTrue:
         """Score each prepared query with its own true entity's prepared row."""
-        value_Q = values_of_pairs(comparator, query_QL, true_QL).float()
+        value_Q = GridProduct(comparator).paired(query_QL, true_QL).float()
         return cls(true_QL, value_Q, *comparator.scores_in_float64(query_QL, true_QL))
 
     def packed(self) -> Tensor:

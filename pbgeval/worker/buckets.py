@@ -16,13 +16,12 @@ import numpy as np
 import torch
 from attrs import define, field
 
-from pbgeval.cluster.journal import DamagedEntryError
 from pbgeval.cluster.liveness import Counters
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
-from pbgeval.errors import OutputError
 from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
 from pbgeval.inputs.partitions import PartitionHolder, check_held, plan_room
 from pbgeval.metrics.auc import AucSample
+from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
@@ -30,7 +29,7 @@ from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.relations import RelationCandidates
-from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, Tables
+from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin
 from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
@@ -39,7 +38,7 @@ from pbgeval.stats.rank_stats import RankStats, query_mean
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.checkpoint import num_bytes_of
 from pbgeval.storage.edges import EdgeBlock
-from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
+from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions, degree_weights, group_classes, query_dimensions
 from pbgeval.worker.journal import Pace, share_names
 from pbgeval.worker.known import KeyFrequencies, KnownOfBuckets, candidate_sets, count_keys, relation_candidates
@@ -113,7 +112,6 @@ class BucketProgress:
 # metrics before it, only how far the run is.
 
 MIN_SECONDS = 10.0  # between two reports
-SECONDS_PER_SECOND = 100.0  # of work, for each second that the last report took
 
 
 @define(eq=False)
@@ -133,7 +131,7 @@ class InterimReport:
             IncompleteError: another run has taken over.
             OutputError: it cannot be written.
         """
-        if self.context.team.rank_in_team != 0 or not self._pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND):
+        if self.context.team.rank_in_team != 0 or not self._pace.is_due(MIN_SECONDS):
             return
         work, config = self.context.work, self.context.inputs.config
         with self._pace.counted():
@@ -156,12 +154,9 @@ class InterimReport:
     def _read(self) -> None:
         """Add the entries that have come since the last time."""
         journal, part = self.context.journal.journal, self.context.journal.part
-        for name in sorted({*journal.entries()} - self._entries):
-            self._entries.add(name)
-            try:
-                units, arrays = journal.read(name)
-            except (DamagedEntryError, OutputError):  # the run that resumes deals with it
-                continue
+        new = sorted({*journal.entries()} - self._entries)
+        self._entries.update(new)
+        for units, arrays in journal.readable(new):
             if not share_names(self._done, units) and all(unit.startswith(part) for unit in units):
                 self._done += units
                 self._record.add_packed(arrays)
@@ -170,13 +165,16 @@ class InterimReport:
 EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides only in which order units are handed out
 
 
-def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> SweepSummary:
+def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tuple[int, GroupClasses]:
     """Evaluate the units that this worker claims, until none is left.
 
     Args:
         context: of this worker.
         record: what it finds is added to it.
         files: results of single edges go there.
+
+    Returns:
+        How many partitions were read, and the classes of relations.
     """
     team, prefix, time_use, journal = context.team, context.journal.part, context.time_use, context.journal
     results = _UnitResults.begin(context, record, files)
@@ -189,19 +187,23 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
         journal.take(record.add_packed)
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
         claim_next = time_use.spent_on(QUEUE)(queue.claim_next)
-        tables = context.inputs, context.global_embeddings, context.device
-        with closing(PartitionHolder(*tables, PartitionCache(queue, room), reads_ahead)) as partitions:
+        with closing(
+            PartitionHolder(
+                context.inputs, context.global_embeddings, context.device, PartitionCache(queue, room), reads_ahead
+            )
+        ) as partitions:
             while (index := claim_next()) is not None:
                 unit, begun = plan.units[index], time.perf_counter()
                 with time_use.spent_on(WRITING):
                     journal.begin(unit_name(unit))
                 with time_use.spent_on(COMPUTING):
                     edges, origin, columns, competition = results.read(unit)
-                    asked = context.settings, competition, results.relations
-                    # No variable keeps the tables: those of the last bucket must go before new ones are loaded.
-                    found = bucket_pass(edges, origin, results.load(partitions, index, unit), *asked)
+                    with time_use.spent_on(LOADING):
+                        tables = partitions.enter(index, unit.bucket)
+                        partitions.read_ahead()
+                    found = bucket_pass(edges, origin, tables, context.settings, competition, results.relations)
                     headline = results.add(unit, columns, found)
-                    del edges, columns, competition, asked, found  # before the next unit's are read
+                    del edges, columns, competition, tables, found  # before the next unit's are read
                 check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 with time_use.spent_on(WRITING):
                     if journal.finish(unit_name(unit)):
@@ -216,8 +218,7 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> S
         with time_use.spent_on(WRITING):
             results.write(at_end=True)
     with context.collectively():
-        classes = group_classes(context, results.dimensions.training)
-    return SweepSummary(partitions.num_loads, classes)
+        return partitions.num_loads, group_classes(context, results.dimensions.training)
 
 
 def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, int, bool]:
@@ -301,13 +302,6 @@ class _UnitResults:
             competition = self._competition(unit, columns)
         return edges, EdgeOrigin(str(file.path), unit.path_index, unit.bucket), columns, competition
 
-    def load(self, partitions: PartitionHolder, index: int, unit: WorkUnit) -> Tables:
-        """Load the partitions of a unit, which has an index in the plan."""
-        with self.context.time_use.spent_on(LOADING):
-            tables = partitions.enter(index, unit.bucket)
-            partitions.read_ahead()
-        return tables
-
     def add(self, unit: WorkUnit, columns: EdgeColumns, found: Mapping[Side, SideResult]) -> RankStats:
         """Add what was found about the queries of a unit; return the sums of the headline over heads and tails."""
         context = self.context
@@ -315,8 +309,7 @@ class _UnitResults:
         for side, result in found.items():
             rows_Q = result.rows_Q.numpy()
             of_queries = columns.select(rows_Q)
-            counted = self.frequencies
-            frequency_Q = None if counted is None else counted.look_up(side, unit.bucket, of_queries)
+            frequency_Q = None if self.frequencies is None else self.frequencies.look_up(side, unit.bucket, of_queries)
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
             key = GroupKey(unit.path_index, unit.bucket, side)
             context.journal.journal.check()
@@ -356,8 +349,7 @@ class _UnitResults:
         with self.context.journal.pace.counted():
             arrays = self.pending.pack()
             self.files.sync()  # an entry vouches for the rows of its units
-            if not at_end or self.context.journal.is_worth_it:
-                self.context.journal.write(arrays)
+            self.context.journal.write(arrays, at_end=at_end)
             self.total.add_packed(arrays)
             self.pending = Record.empty(self.context.work.protocol)
         if self.interim is not None and not at_end:

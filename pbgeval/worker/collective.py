@@ -10,7 +10,6 @@ from pbgeval.cluster.liveness import Watch
 from pbgeval.cluster.team import Team
 from pbgeval.errors import EvalError, IncompleteError, OutputError, StorageError
 
-_MORE_MEMORY = "expected enough memory (set max_memory, or use fewer --workers)"
 _OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
 
 
@@ -44,7 +43,10 @@ def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
         if not (is_named or _OUT_OF_MEMORY.search(str(error))):
             raise
         found = str(error).partition("\n")[0] or type(error).__name__
-        faults = (f"worker {team.rank_in_team}: {_MORE_MEMORY}, got: {found}",)
+        faults = (
+            f"worker {team.rank_in_team}: expected enough memory (set max_memory, or use fewer --workers), "
+            f"got: {found}",
+        )
     if faults:
         team.add("faults", 1)
     if watch is not None:

@@ -1,4 +1,4 @@
-"""What a worker is given, what it holds while it works, what it hands back, and where its time goes."""
+"""What a worker is given, what it holds while it works, and where its time goes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.progress import Observer
-from pbgeval.ranking.settings import PassSettings, Relation
+from pbgeval.ranking.settings import PassSettings
 from pbgeval.report.document import SampleEstimate
 from pbgeval.report.output import JOURNAL, SCRATCH, digest_of
-from pbgeval.report.report import Report
 from pbgeval.storage.writing import ScratchFolder
 from pbgeval.version import __version__
 from pbgeval.worker.collective import collectively
@@ -94,22 +93,12 @@ class Work:
 
 
 @frozen(eq=False)
-class Outcome:
-    """What a worker hands back: faults of the user's, or (worker 0) the report."""
-
-    faults: tuple[str, ...] = ()
-    incomplete: bool = False  # what is wrong may pass, and the run can go on
-    report: Report | None = None
-
-
-@frozen(eq=False)
 class WorkerContext:
     """What a worker has at hand: its team, its device, the model."""
 
     work: Work
     team: Team
     device: torch.device
-    relations: tuple[Relation, ...]
     global_embeddings: dict[str, Tensor]
     settings: PassSettings
     numberer: EdgeNumberer
@@ -134,5 +123,5 @@ class SweepSummary:
 
     num_loads: int  # partitions, or ranges of candidates, that it read
     classes: GroupClasses
-    edges: Mapping[str, int | None] | None = None  # what they share with each other; None: not looked at
-    estimate: SampleEstimate | None = None  # of worker 0, where edges are sampled
+    edges: Mapping[str, int | None] | None  # what they share with each other; None: not looked at
+    estimate: SampleEstimate | None  # of worker 0, where edges are sampled

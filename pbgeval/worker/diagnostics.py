@@ -27,13 +27,12 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
             num_edges += len(rows)
         segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
     row_E, lhs_E, rel_E, rhs_E, time_E = (np.concatenate(column) for column in columns)
-    config = context.inputs.config
     return QueryEdges(
         context.numberer.numbering,
         tuple(segments),
         row_E,
-        EdgeColumns(lhs_E, rel_E, rhs_E, time_E if config.uses_time else None),
-        config.dynamic_relations,
+        EdgeColumns(lhs_E, rel_E, rhs_E, time_E if context.inputs.config.uses_time else None),
+        context.inputs.config.dynamic_relations,
     )
 
 

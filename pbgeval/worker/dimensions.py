@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import product
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.config import EvalConfig
 from pbgeval.inputs.edges import numbered_files
 from pbgeval.inputs.names import relation_groups, relation_labels
 from pbgeval.metrics.breakdowns import GroupClasses
@@ -25,11 +27,10 @@ from pbgeval.worker.context import WorkerContext
 class QueryDimensions:
     """What the groups of a query follow from."""
 
+    config: EvalConfig
     training: SlotCounts | None  # None where no breakdown asks for it
     entity_types: dict[Side, np.ndarray]  # index in `type_names` by relation of the config
     type_names: tuple[str, ...]
-    dynamic: bool
-    time_bin: int | None  # None: no breakdown asks for it
 
     def groups_of(self, hidden: Side, edges: EdgeColumns, frequency_Q: np.ndarray | None) -> dict[str, Tensor]:
         """Return the group of each query in every dimension, int64.
@@ -42,10 +43,10 @@ class QueryDimensions:
         groups = {RELATION: edges.rel_n}
         if frequency_Q is not None:
             groups[KEY_FREQUENCY] = frequency_Q
-        if self.time_bin is not None and edges.time_n is not None:
-            groups[TIME] = edges.time_n // self.time_bin
+        if TIME in self.config.breakdowns and self.config.time_bin is not None and edges.time_n is not None:
+            groups[TIME] = edges.time_n // self.config.time_bin
         if self.training is not None:
-            schema_Q = np.zeros_like(edges.rel_n) if self.dynamic else edges.rel_n
+            schema_Q = np.zeros_like(edges.rel_n) if self.config.dynamic_relations else edges.rel_n
             for side, name in ENTITY_FREQUENCY.items():
                 type_Q = self.entity_types[side][schema_Q]
                 trained_Q = self.training.entity_frequency(side, edges.entity(side))
@@ -71,8 +72,7 @@ def query_dimensions(context: WorkerContext, evaluated: np.ndarray) -> QueryDime
         for side in ENDS
     }
     training = _training_counts(context, evaluated) if context.work.protocol.counts_training else None
-    time_bin = config.time_bin if TIME in config.breakdowns else None
-    return QueryDimensions(training, types, names, config.dynamic_relations, time_bin)
+    return QueryDimensions(config, training, types, names)
 
 
 def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCounts:
@@ -97,9 +97,7 @@ def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCount
                 num_relations=context.inputs.num_relations,
                 evaluated=evaluated,
             )
-    for packed in context.team.gather_objects(own.pack()):
-        total = total.add_packed(packed)
-    return total
+    return reduce(SlotCounts.add_packed, context.team.gather_objects(own.pack()), total)
 
 
 def degree_weights(context: WorkerContext, training: SlotCounts | None) -> dict[tuple[str, int], DegreeWeights]:
@@ -137,8 +135,7 @@ def group_classes(context: WorkerContext, training: SlotCounts | None) -> GroupC
     groups = relation_groups(config, num_relations) if "groups" in config.breakdowns else {}
     return GroupClasses(
         names=relation_labels(config, num_relations),
-        lhs_types=[schema.lhs for schema in schemas],
-        rhs_types=[schema.rhs for schema in schemas],
+        types=[(schema.lhs, schema.rhs) for schema in schemas],
         cardinality_R=cardinality_R,
         frequency_R=frequency_R,
         groups={name: ids.tolist() for name, ids in groups.items()},

@@ -111,9 +111,11 @@ def finish(
                 result = ranked_edges(key, start, stop)
                 ranked = start + result.rows_Q.numpy()
                 of_ranked = edges.columns.select(ranked)
-                # A sample that may still grow is counted at the end.
-                is_sample = context.evaluated.sample is not None
-                frequency_Q = None if is_sample else key_frequency(repeated, side, of_ranked, num_entities)
+                frequency_Q = (
+                    key_frequency(repeated, side, of_ranked, num_entities)
+                    if context.evaluated.sample is None
+                    else None  # a sample that may still grow is counted at the end
+                )
                 groups = dimensions.groups_of(side, of_ranked, frequency_Q)
                 add_side(context, record, files, key, edges.row_E[ranked], of_ranked, result, groups)
                 write_best(edges, of_side, key, start, stop, files)
@@ -272,9 +274,9 @@ def _ideal(context: WorkerContext, one: ContestState, gains: TypeGains, rows: sl
 
     @cache
     def counts(relation: int, *types: int) -> np.ndarray:
-        related = entities.taxonomy.related(type_ for type_ in types if type_ >= 0)
-        distance_n = related.distance_n[is_among(related.type_n, competing_types(relation))]
-        return np.bincount(distance_n, minlength=gains.excluded_LH.shape[1])
+        type_n, distance_n = entities.taxonomy.related(type_ for type_ in types if type_ >= 0)
+        competes_n = is_among(type_n, competing_types(relation))
+        return np.bincount(distance_n[competes_n], minlength=gains.excluded_LH.shape[1])
 
     relation_L, stop_L = queries.rel_K[truth.key_L], truth.stop_L
     return np.stack(

@@ -21,7 +21,7 @@ from pbgeval.worker.collective import collectively
 
 MIN_SECONDS = 0.2  # between two entries of a worker
 MIN_SECONDS_AT_END = 2.0  # of work that is worth an entry when nothing follows
-SECONDS_PER_SECOND = 100.0  # of work, for each second that the last entry took
+SECONDS_PER_SECOND = 100.0  # of work, for each second that the last entry, or report, took
 
 
 def share_names(done: Sequence[str], units: Sequence[str]) -> bool:
@@ -36,9 +36,9 @@ class Pace:
     last: float = field(factory=time.monotonic, init=False)  # the end of the last time
     cost: float = field(default=0.0, init=False)  # seconds that the last time took
 
-    def is_due(self, min_seconds: float, seconds_per_second: float) -> bool:
+    def is_due(self, min_seconds: float) -> bool:
         """Whether enough time has passed, for each second that the last time took and in all."""
-        return time.monotonic() - self.last >= max(min_seconds, seconds_per_second * self.cost)
+        return time.monotonic() - self.last >= max(min_seconds, SECONDS_PER_SECOND * self.cost)
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -102,11 +102,6 @@ class RunJournal:
             merge(self.journal.read(entry)[1])
             self.journal.log("restored", entry=entry)
 
-    @property
-    def is_worth_it(self) -> bool:
-        """Whether units that no entry holds are worth one at the end of this worker's, when the run is nearly done."""
-        return bool(self._finished) and time.monotonic() - self.pace.last >= MIN_SECONDS_AT_END
-
     def begin(self, unit: str) -> None:
         """Note that a unit has begun, if nothing has asked this process to end."""
         raise_if_ended()
@@ -118,18 +113,19 @@ class RunJournal:
         """Note that a unit is done; tell whether it is time for an entry."""
         self.journal.log("finish", unit=self.part + unit)
         self._finished.append(self.part + unit)
-        return self.pace.is_due(MIN_SECONDS, SECONDS_PER_SECOND)
+        return self.pace.is_due(MIN_SECONDS)
 
-    def write(self, arrays: Sequence[np.ndarray]) -> None:
+    def write(self, arrays: Sequence[np.ndarray], *, at_end: bool = False) -> None:
         """Write the sum of the results of all units that are finished and in no entry.
 
         Args:
             arrays: integers (n,).
+            at_end: the run is nearly done, so that few units are not worth an entry.
 
         Raises:
             OutputError: the journal cannot be written.
         """
-        if self._finished:
+        if self._finished and not (at_end and time.monotonic() - self.pace.last < MIN_SECONDS_AT_END):
             entry = self.journal.write(self._finished, arrays)
             self.journal.log("entry", entry=entry, units=len(self._finished))
         self._finished = []

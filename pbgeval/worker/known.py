@@ -67,11 +67,13 @@ def _join(
 ) -> list[KnownFilter]:
     """Join known edges; return the filter of the filtered figures and, if configured, the time-aware one."""
     windows, numbering = context.work.protocol.time_windows, context.numberer.numbering
-    filters = []
-    for number, window in enumerate(windows):
-        of_side = {side: FilterKeys.of_queries(of_side, window, evaluated()) for side, of_side in keys.items()}
-        store = PairStore(numbering, budget_bytes // len(windows), scratch, "pairs" + "-in-time" * number)
-        filters.append(KnownFilter(of_side, store))
+    filters = [
+        KnownFilter(
+            {side: FilterKeys.of_queries(of_side, window, evaluated()) for side, of_side in keys.items()},
+            PairStore(numbering, budget_bytes // len(windows), scratch, "pairs" + "-in-time" * number),
+        )
+        for number, window in enumerate(windows)
+    ]
 
     def sink(hidden: Side, *pairs: np.ndarray) -> None:
         for one in filters:
@@ -89,7 +91,6 @@ def _known_blocks(context: WorkerContext, known_rows: int) -> Iterator[EdgeColum
 
 def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> CandidateSets:
     """Return the entities that may compete; reads known edges once for observed types. Every worker takes part."""
-    restrictions = context.inputs.restrictions
     observed: dict[Side, np.ndarray] | None = None
     if Side.REL in context.settings.sides:  # any relation may be a candidate
         evaluated_relations = np.arange(context.inputs.num_relations)
@@ -104,8 +105,8 @@ def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> C
         observed = {side: distinct(context.scratch.read(f"observed-{side.name}", np.int64)) for side in ENDS}
     return CandidateSets(
         num_entities=context.numberer.numbering.num_entities,
-        allowed=restrictions.entities,
-        of_side=restrictions.of_side,
+        allowed=context.inputs.restrictions.entities,
+        of_side=context.inputs.restrictions.of_side,
         observed=observed,
     )
 
@@ -115,9 +116,8 @@ def relation_candidates(context: WorkerContext, sets: CandidateSets) -> Relation
     if Side.REL not in context.settings.sides:
         return None
     num_relations, num_edges = context.inputs.num_relations, max(context.inputs.num_edges, 1)
-    seen = sets.observed
-    ids = np.arange(num_relations) if seen is None else distinct(seen[Side.RHS] // sets.num_entities)
-    scorers = [relation.scorer for relation in context.relations]
+    ids = np.arange(num_relations) if sets.observed is None else distinct(sets.observed[Side.RHS] // sets.num_entities)
+    scorers = [relation.scorer for relation in context.settings.relations]
     num_cells = num_edges * num_relations * len(context.settings.ends)  # as many are compared as of each other side
     return RelationCandidates(
         scorers, ids, context.settings.auc.of_cells(num_cells, num_relations), context.settings.seed

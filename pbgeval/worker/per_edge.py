@@ -130,9 +130,7 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
 
     with context.collectively():
         made = create() if context.team.rank_in_team == 0 else None
-    files = context.team.broadcast_object(made)
-    assert files is not None
-    return PerEdgeFiles(*files, context.work.protocol.filtered)
+    return PerEdgeFiles(*context.team.broadcast_object(made), context.work.protocol.filtered)
 
 
 def _kept(folder: Path, path_index: int, edges: EdgeSource, digest: str) -> QueryFile | None:

@@ -13,7 +13,7 @@ from pbgeval.cluster.resources import resident_bytes
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, kept_rows
 from pbgeval.inputs.partitions import BYTES_PER_SCORE, check_sample
-from pbgeval.metrics.intervals import Interval, round_level, round_needed, sample_intervals, should_stop
+from pbgeval.metrics.intervals import Interval, round_level, round_needed, sample_intervals
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
 from pbgeval.ranking.edge_sample import FIRST_ROUND_EDGES, EdgeSample
@@ -38,7 +38,7 @@ class Sampling:
     """A plan of rounds, what is drawn in them, and which of them are done."""
 
     plan: EdgeSample
-    by_chunk: bool
+    chunk_size: int | None  # of the chunks that are drawn; None: edges are
     with_target: bool  # rounds go on until the target is met
     rounds: tuple[int, ...] = ()  # by their numbers in the plan; the last one may be in hand
 
@@ -62,24 +62,24 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
     if context.inputs.featurized:
         key = "sample_edges" if config.sample_edges is not None else "target_error"
         raise ConfigError(f"{key}: needs entity ids, but an entity type is featurized; remove the key")
-    by_chunk = "sampled" in context.inputs.candidates
-    edges_per_unit = context.settings.lists.chunk_size if by_chunk else 1
+    chunk_size = context.settings.lists.chunk_size if "sampled" in context.inputs.candidates else None
     own = []
     with context.collectively():
         for path_index, bucket, file in context.team.share([*context.inputs.files]):
-            if by_chunk:
+            if chunk_size is not None:
                 groups = (rows_E for _, of_window in _windows(context, file) for rows_E in of_window)
-                num_units = sum(_num_chunks(rows_E, edges_per_unit) for rows_E in groups)
+                num_units = sum(_num_chunks(rows_E, chunk_size) for rows_E in groups)
             else:
                 rows = kept_rows(context.numberer, file)
                 num_units = file.num_edges if rows is None else len(rows)
             own.append((path_index, bucket, num_units))
     population = sorted(part for of_worker in context.team.gather_objects(own) for part in of_worker)
-    if config.sample_edges is not None:
-        plan = EdgeSample.of_size(population, math.ceil(config.sample_edges / edges_per_unit), config.seed)
-    else:
-        plan = EdgeSample.of_rounds(population, config.seed, math.ceil(FIRST_ROUND_EDGES / edges_per_unit))
-    return Sampling(plan, by_chunk, with_target=config.sample_edges is None)
+    plan = (
+        EdgeSample.of_rounds(population, config.seed, math.ceil(FIRST_ROUND_EDGES / (chunk_size or 1)))
+        if config.sample_edges is None
+        else EdgeSample.of_size(population, math.ceil(config.sample_edges / (chunk_size or 1)), config.seed)
+    )
+    return Sampling(plan, chunk_size, with_target=config.sample_edges is None)
 
 
 def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
@@ -146,19 +146,26 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
         if sampling is not None:
             sampling = evolve(sampling, rounds=(*sampling.rounds, number))
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
-            scratch = evolve(context.scratch, path=scratch_path / f"round-{number}")
-            context = _begin_round(evolve(context, scratch=scratch), sampling)
-            is_last = number > 1 or not sampling.with_target or sampling.plan.num_rounds == 1
-            context.work.observer.round_started(earlier, context.evaluated.num_sampled, is_last=is_last)
+            context = evolve(context, scratch=evolve(context.scratch, path=scratch_path / f"round-{number}"))
+            context = _begin_round(context, sampling)
+            context.work.observer.round_started(
+                earlier,
+                context.evaluated.num_sampled,
+                is_last=number > 1 or not sampling.with_target or sampling.plan.num_rounds == 1,
+            )
             earlier += context.evaluated.num_sampled
-        found = do_round(context, record, files)
+        num_loads, classes = do_round(context, record, files)
         number = None if sampling is None else _next_round(context, record, sampling)
     with context.collectively():
         files.close()
     with context.collectively():
         files.write_tables(context)
-    found = evolve(found, edges=diagnose_edges(context))
-    return found if sampling is None else evolve(found, estimate=_estimate(context, record, sampling))
+    return SweepSummary(
+        num_loads,
+        classes,
+        edges=diagnose_edges(context),
+        estimate=None if sampling is None else _estimate(context, record, sampling),
+    )
 
 
 def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
@@ -166,19 +173,22 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
     sample = sampling.sample
     with context.collectively():
         # All of it comes to worker 0, however many workers there are.
-        edges_per_unit = context.settings.lists.chunk_size if sampling.by_chunk else 1
-        num_edges = min(sample.round_totals[-1] * edges_per_unit, context.inputs.num_edges)
+        num_edges = min(sample.round_totals[-1] * (sampling.chunk_size or 1), context.inputs.num_edges)
         num_queries = num_edges * len(context.settings.sides)
-        num_scores = context.settings.auc.num_scores(num_queries)
-        limit, filtered = context.inputs.config.max_memory_bytes, context.work.protocol.filtered
-        held = check_sample(limit, resident_bytes(), num_queries, num_scores, filtered=filtered)
+        held = check_sample(
+            context.inputs.config.max_memory_bytes,
+            resident_bytes(),
+            num_queries,
+            context.settings.auc.num_scores(num_queries),
+            filtered=context.work.protocol.filtered,
+        )
         if context.team.rank_in_team == 0:
             context.scratch.make()
         chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
         for path_index, bucket, file in context.inputs.files:
             units, first_cluster = sample.draw(path_index, bucket, sample.num_rounds)  # what the latest round adds
             clusters = first_cluster + np.arange(len(units))
-            if sampling.by_chunk:
+            if sampling.chunk_size is not None:
                 chosen[path_index, bucket] = _rows_of_chunks(context, file, units, clusters)
             else:
                 rows = kept_rows(context.numberer, file)
@@ -192,14 +202,13 @@ def _next_round(context: WorkerContext, record: Record, sampling: Sampling) -> i
     done = sampling.rounds[-1]
     if not sampling.with_target or done == sampling.plan.num_rounds:
         return None
-    number: int | None = None
+    needed = done
     if context.team.rank_in_team == 0:
         config = context.inputs.config
-        target_error = config.target_error or 0.0
         target = _intervals(context, record, sampling, [config.target_key]).get(config.target_key)
-        if not should_stop(target, target_error):
-            number = round_needed(target, target_error, done, sampling.plan.round_totals)
-    return context.team.broadcast_object(number)
+        needed = round_needed(target, config.target_error or 0.0, done, sampling.plan.round_totals)
+    needed = context.team.broadcast_object(needed)
+    return None if needed == done else needed
 
 
 def _intervals(
@@ -221,20 +230,18 @@ def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> Sam
         return None
     record.sample.add_key_frequencies(record.grouped)
     sample = sampling.sample
-    num_rounds = len(sampling.rounds)
     num_units = sample.round_totals[-1]
-    is_population = num_units == sample.num_units  # then its metrics are exact
-    if sampling.by_chunk and num_units < FEW_CHUNKS and not is_population:
+    design = sample.design(len(sampling.rounds))
+    if sampling.chunk_size is not None and num_units < FEW_CHUNKS and not design.is_population:
         context.work.observer.warn(
             f"only {num_units} chunks were sampled: intervals of rare hits may cover less than they say; "
             "sample more edges"
         )
     return SampleEstimate(
-        unit="chunk" if sampling.by_chunk else "edge",
-        design=sample.design(num_rounds),
-        rounds=num_rounds,
+        unit="edge" if sampling.chunk_size is None else "chunk",
+        design=design,
+        rounds=len(sampling.rounds),
         level=sampling.level,
-        is_population=is_population,
         intervals=_intervals(context, record, sampling, None),
         intervals_of_paths=[
             _intervals(context, record, sampling, None, path_index) for path_index in range(len(context.inputs.buckets))

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal, writer_name
+from pbgeval.cluster.journal import Journal, writer_name
 from pbgeval.cluster.resources import choose_device, host_name, peak_memory_bytes, threads_put_back, use_threads
 from pbgeval.cluster.team import Team
-from pbgeval.errors import EvalError, IncompleteError, OutputError
+from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.jit import announced_compiling
 from pbgeval.metrics.auc import AucSample
@@ -31,7 +31,7 @@ from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_atomically
 from pbgeval.version import __version__
 from pbgeval.worker.collective import collectively
-from pbgeval.worker.context import Outcome, SweepSummary, TimeUse, Work, WorkerContext
+from pbgeval.worker.context import SweepSummary, TimeUse, Work, WorkerContext
 from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import do_rounds
@@ -40,7 +40,7 @@ from pbgeval.worker.sweep import range_of_name
 LEASE = "lease"  # a file of the scratch folder, which is there as long as the others are
 
 
-def work_as_local_worker(work: Work) -> Outcome:
+def work_as_local_worker(work: Work) -> Report | EvalError | None:
     """Work as one of the processes that the launcher started on this host."""
     team = Team.join()
     outcome = do_work(work, team)
@@ -48,8 +48,12 @@ def work_as_local_worker(work: Work) -> Outcome:
     return outcome
 
 
-def do_work(work: Work, team: Team) -> Outcome:
-    """Do this worker's part, then add up over all workers; all of them return a user's error, not raise it."""
+def do_work(work: Work, team: Team) -> Report | EvalError | None:
+    """Do this worker's part, then add up over all workers; all of them return a user's error, not raise it.
+
+    Returns:
+        The report from worker 0, None from the others.
+    """
     with (
         threads_put_back(),
         full_precision(),
@@ -75,10 +79,10 @@ def do_work(work: Work, team: Team) -> Outcome:
                 raise
             record.sum_over(team)
         except EvalError as error:
-            return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
+            return error
         finally:
             work.observer.finished()
-        certified = context.relations[0].scorer.certified
+        certified = context.settings.relations[0].scorer.certified
         facts: dict[str, Any] = {
             **({} if certified is None else {"certified": dict(certified.tally)}),
             "host": host_name(),
@@ -92,20 +96,13 @@ def do_work(work: Work, team: Team) -> Outcome:
             "peak_memory_bytes": peak_memory_bytes(),
         }
         facts_of_workers = team.gather_objects(facts)
-        if team.rank_in_team != 0:
-            return Outcome()
-        return Outcome(report=_report(work, record, found, facts_of_workers))
+        return _report(work, record, found, facts_of_workers) if team.rank_in_team == 0 else None
 
 
 def what_is_done(work: Work) -> str:
     """Return how much of the run its journal holds; of a sample with a target, of the rounds begun."""
     journal = Journal(work.journal_path, work.journal_digest, writer="reader")
-    done: set[str] = set()
-    for entry in journal.entries():
-        try:
-            done.update(journal.read(entry)[0])
-        except (DamagedEntryError, ForeignEntryError, OutputError):  # the next run says so
-            continue
+    done = {unit for units, _ in journal.readable(journal.entries()) for unit in units}
     if work.protocol.sweeps:
         rows = sum(range_of_name(unit.partition("/")[2]).num_rows for unit in done)
         return f"all queries are scored against {rows:,} of {work.inputs.numbering.num_entities:,} entities"
@@ -136,7 +133,6 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         work=work,
         team=team,
         device=device,
-        relations=relations,
         global_embeddings=global_embeddings,
         settings=work.protocol.settings(config, inputs.num_relations, relations),
         numberer=EdgeNumberer(inputs),
@@ -179,7 +175,7 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
     for applies, warning in warnings:
         if applies:
             work.observer.warn(warning)
-    sample = None if found.estimate is None or found.estimate.is_population else found.estimate
+    sample = None if found.estimate is None or found.estimate.design.is_population else found.estimate
     kinds = ("raw", "filtered") if protocol.filtered else ("raw",)
     drawn = {kind: record.draws.sums(protocol.sides, filtered=kind == "filtered") for kind in kinds}
     context = ReportContext(

@@ -27,6 +27,7 @@ from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
 from pbgeval.errors import DataError
 from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory, rows_ahead
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
+from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import distinct, is_among
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.contest_state import (
@@ -55,7 +56,7 @@ from pbgeval.ranking.settings import CandidateSets
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import contests
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
-from pbgeval.worker.context import SweepSummary, WorkerContext
+from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
 from pbgeval.worker.dimensions import group_classes, query_dimensions
 from pbgeval.worker.finish import finish, rank_relations, type_gains
@@ -84,10 +85,10 @@ def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
     )
 
 
-def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> SweepSummary:
-    """Rank all evaluated edges against all entities."""
+def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tuple[int, GroupClasses]:
+    """Rank all evaluated edges against all entities; return how many ranges were read, and the classes of relations."""
     team, config, journal = context.team, context.inputs.config, context.journal
-    relation = context.relations[0]  # all have one comparator, and one type of numbers
+    relation = context.settings.relations[0]  # all have one comparator, and one type of numbers
     context.work.observer.phase("reading edges")
     with context.collectively():
         edges = read_query_edges(context)
@@ -110,7 +111,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     of_contests = [
         contest_queries(edges, contest, sets, queries_per_block, by_time=config.known_until is not None)
         for side in context.settings.ends
-        for contest in contests([relation.scorer for relation in context.relations], side)
+        for contest in contests([relation.scorer for relation in context.settings.relations], side)
     ]
     with context.collectively():
         plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
@@ -126,12 +127,14 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     done = [range_of_name(name) for name in journal.look(team, context.work.observer, share_rows)]
     if team.rank_in_team == 0:
         team.add(f"{journal.part}rows", sum(part.num_rows for part in done))
-    ranges = _ranges(context, plan, done)
+    ranges = candidate_ranges(edges.numbering, team, plan.rows_per_range, done)
     states = _states(context, edges, of_contests, sets, kernel, plan, source, filters)
-    given: list[GivenCells] = []
-    for number, one in enumerate(states) if context.inputs.candidate_files else ():
-        with context.collectively():
-            given.append(read_given(context, edges, one, number, ranges, plan.pairs_bytes))
+    with context.collectively():
+        given = [
+            read_given(context, edges, one, number, ranges, plan.pairs_bytes)
+            for number, one in enumerate(states)
+            if context.inputs.candidate_files
+        ]
     _prepare(context, states)
     context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
@@ -139,15 +142,14 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     relations = None if candidates is None else rank_relations(context, edges, candidates, filters, source)
     finish(context, record, edges, states, sets, dimensions, files, relations)
     with context.collectively():
-        classes = group_classes(context, dimensions.training)
-    return SweepSummary(len(ranges), classes)
+        return len(ranges), group_classes(context, dimensions.training)
 
 
 def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: int) -> MemoryPlan:
     config = context.inputs.config
     widest = max(config.dimension_of(name) for name in config.used_entity_types) + 3
     num_queries = edges.num_edges * len(context.settings.sides)
-    itemsize = torch.empty(0, dtype=context.relations[0].dtype).element_size()
+    itemsize = torch.empty(0, dtype=context.settings.relations[0].dtype).element_size()
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
     held = context.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
     plan = plan_memory(limit, resident, edges.num_edges, num_queries, widest * itemsize, threads, held)
@@ -185,7 +187,7 @@ def _states(
             lambda number: sample_cells(edges, of_contests[number], competing[number], settings.auc, settings.seed),
             range(len(of_contests)),
         )
-    dtype = context.relations[0].prepared_dtype
+    dtype = context.settings.relations[0].prepared_dtype
     states = []
     for number, queries in enumerate(of_contests):
         contest = queries.contest
@@ -198,7 +200,7 @@ def _states(
             source,
             _rows(context, f"queries-{number}", queries.num_keys, contest.width(dimension), dtype, plan),
             _rows(context, f"true-{number}", queries.num_queries, contest.true_width(dimension, dtype), dtype, plan),
-            context.relations[0].dtype,
+            context.settings.relations[0].dtype,
             context.device,
             samples[number],
             in_time_Q=next((one.of_side[contest.hidden].index_of(asked) for one in filters[1:]), None),
@@ -254,15 +256,12 @@ def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, p
         return bool(low < high)
 
     with context.collectively():
-        parts = [part for part in _ranges(context, plan) if is_touched(part)]
+        parts = [
+            part for part in candidate_ranges(edges.numbering, context.team, plan.rows_per_range) if is_touched(part)
+        ]
         for part, table in zip(parts, _tables(context, vectors, parts), strict=True):
             source.add(table, edges.numbering.range_of_slot(part.slot)[0] + part.start)
     return source
-
-
-def _ranges(context: WorkerContext, plan: MemoryPlan, done: Sequence[CandidateRange] = ()) -> list[CandidateRange]:
-    """Return this worker's part of all rows of all partitions that are not done."""
-    return candidate_ranges(context.numberer.numbering, context.team, plan.rows_per_range, done)
 
 
 def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[CandidateRange]) -> Iterator[EntityTable]:
@@ -356,20 +355,18 @@ class _SweepResults:
         for total in self._total:
             total.add_packed(of_results)
 
-    def write(self) -> None:
+    def write(self, *, at_end: bool = False) -> None:
         """Write an entry, and begin anew."""
         with self.context.journal.pace.counted():
             arrays = [array for one in self.states for array in one.result.pack()]
-            self.context.journal.write(arrays)
+            self.context.journal.write(arrays, at_end=at_end)
             self.add(arrays)
             for one in self.states:
                 one.result = one.result.empty()
 
     def finish(self) -> None:
         """Give the states the total."""
-        if self.context.journal.is_worth_it:
-            self.write()
-        self.add([array for one in self.states for array in one.result.pack()])
+        self.write(at_end=True)
         for one, total in zip(self.states, self._total, strict=True):
             one.result = total
 
@@ -441,8 +438,9 @@ def read_given(
     position_E = np.full(edges.num_edges, -1, np.int64)
     position_E[queries.edge_Q] = np.arange(queries.num_queries)
     allowed = context.inputs.restrictions.entities
-    numbering = context.numberer.numbering
-    own = np.array([numbering.range_of_slot(part.slot)[0] + at for part in ranges for at in (part.start, part.stop)])
+    own = np.array(
+        [edges.numbering.range_of_slot(part.slot)[0] + at for part in ranges for at in (part.start, part.stop)]
+    )
     auc = context.settings.auc
     kept_Q = np.ones(queries.num_queries, bool)
     is_answer = answers_of(edges, queries) if context.inputs.config.topk_metrics else None
@@ -490,19 +488,18 @@ def _lists(
     context: WorkerContext, edges: QueryEdges, segment: EdgeSegment, queries: ContestQueries, position_E: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (edges, numbers that their lists name) of a segment's queries in a contest, int64 (Q,) and (Q, K)."""
-    hidden = queries.contest.hidden
     edge = np.arange(segment.start, segment.stop)
     edge = edge[position_E[edge] >= 0]
     if not edge.size:
         return
     file = context.inputs.candidate_files[segment.origin.path_index][segment.origin.bucket]
-    numbering = context.numberer.numbering
     entity_type = queries.contest.candidate_type
     partitions = range(context.inputs.config.entities[entity_type].num_partitions)
-    offset_P = np.array([numbering.offset(entity_type, partition) for partition in partitions])
+    offset_P = np.array([edges.numbering.offset(entity_type, partition) for partition in partitions])
     sizes = [[context.inputs.embeddings[entity_type, partition].num_rows for partition in partitions]]
     windows = edges.row_E[edge] // ROWS_AT_A_TIME
     for window in distinct(windows).tolist():
         of_window = edge[windows == window]
-        ids_EK, partitions_EK = file.read(hidden, edges.row_E[of_window], np.zeros(of_window.shape, np.int64), sizes)
+        nowhere = np.zeros(of_window.shape, np.int64)
+        ids_EK, partitions_EK = file.read(queries.contest.hidden, edges.row_E[of_window], nowhere, sizes)
         yield of_window, offset_P[partitions_EK] + ids_EK

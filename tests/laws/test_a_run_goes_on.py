@@ -150,7 +150,7 @@ def test_an_unfinished_run_has_the_metrics_of_what_is_done(
     case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(so_far, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(so_far, "SECONDS_PER_SECOND", 0.0)
+    monkeypatch.setattr("pbgeval.worker.journal.SECONDS_PER_SECOND", 0.0)
     output = tmp_path / "output"
     assert units_until(case, output, 3) == (75, 3)
 

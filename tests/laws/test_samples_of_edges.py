@@ -224,8 +224,9 @@ def queries_of(counts: dict[tuple[int, Bucket], dict[Side, RankCounts]], sample:
         drawn, first_cluster = sample.draw(*place)
         units, cluster = torch.from_numpy(drawn), first_cluster + torch.arange(len(drawn))
         for side, of_side in of_bucket.items():
-            parts.append(SampledQueries(of_side.select(units), torch.full((len(units),), side.value), cluster))
-    return SampledQueries.concatenate(parts)
+            parts.append((of_side.select(units), torch.full((len(units),), side.value), cluster))
+    counts_of_parts, *columns = zip(*parts, strict=True)
+    return SampledQueries(RankCounts.concatenate(list(counts_of_parts)), *map(torch.cat, columns))
 
 
 def counts_of(folder: Path) -> dict[tuple[int, Bucket], dict[Side, RankCounts]]:

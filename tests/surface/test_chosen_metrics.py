@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.metrics.names import CLASSIFICATION
+from pbgeval.metrics.classification import NAMES
 from pbgeval.report.report import Report
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, lacking, metrics_of, run_command
@@ -47,7 +47,7 @@ def test_a_classifiers_metrics_are_added_and_change_nothing(case: TinyCase, cand
     more = evaluated(case, f"candidates={candidates}", "metrics=rank,auc,classification", output="more")
 
     added = {key: value for key, value in more["metrics"].items() if key not in usual["metrics"]}
-    assert {f"{side}.{name}" for side in ("head", "tail", "both") for name in CLASSIFICATION} == set(added)
+    assert {f"{side}.{name}" for side in ("head", "tail", "both") for name in NAMES} == set(added)
     assert usual["metrics"] == {key: more["metrics"][key] for key in usual["metrics"]}
     for side in ("head", "tail", "both"):
         competitors = round(

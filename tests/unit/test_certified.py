@@ -20,7 +20,6 @@ from pbgeval.scoring.fast_products import (
     PreparedRows,
     fast_scores,
     operands_of,
-    values_of_pairs,
 )
 from pbgeval.scoring.true_scores import CertifiedTrue
 from pbgeval.stats.ranks import RankCounts
@@ -71,11 +70,11 @@ def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> Fas
     """The block's scores by one kind of product; None where that kind cannot be trusted."""
     if kind in ("grid", "chosen"):
         return fast_scores(queries, candidates, values=kind == "grid")
-    dtype = {"float32": torch.float32, "float64": torch.float64}[kind]
-    product = FloatProduct(queries.comparator, dtype)
-    operands = queries.operand(dtype), candidates.operand(dtype)
-    unsafe = dtype is torch.float32 and (queries.comparator.has_root or not product.is_safe(*operands))
-    return None if unsafe else product.scores(*operands)
+    if kind == "float64":
+        product = FloatProduct(queries.comparator, torch.float64)
+        return product.scores(queries.operand(torch.float64), candidates.operand(torch.float64))
+    operands = operands_of(queries, candidates)
+    return None if operands is None else operands.kind.scores(operands.queries, operands.candidates)
 
 
 def counted(
@@ -178,7 +177,7 @@ def test_values_have_the_same_bits_for_any_order_of_sums():
                 one_K1 = kind.scores(
                     queries.operand(None), candidates.operand(None).take(torch.tensor([column]))
                 ).scores_KC
-                pairs_K = values_of_pairs(comparator, query_KL, candidate_CL[column].expand(37, -1))
+                pairs_K = GridProduct(comparator).paired(query_KL, candidate_CL[column].expand(37, -1))
                 assert torch.equal(every_KC[:, column : column + 1], one_K1)
                 assert torch.equal(every_KC[:, column], pairs_K)
 
@@ -216,4 +215,4 @@ def test_a_root_is_left_to_float64_where_its_error_is_too_wide():
     root = CertifiedComparator("l2", bias=True)
 
     assert root.has_root
-    assert [FloatProduct(root, dtype).supports() for dtype in (torch.float32, torch.float64)] == [False, True]
+    assert operands_of(PreparedRows(root, torch.ones(1, 4), True), PreparedRows(root, torch.ones(1, 3), False)) is None

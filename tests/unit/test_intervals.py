@@ -17,7 +17,6 @@ from pbgeval.metrics.intervals import (
     round_level,
     round_needed,
     sample_intervals,
-    should_stop,
     student_quantile,
     two_sided_probability,
     unseen_ends,
@@ -240,7 +239,8 @@ def test_wilsons_interval_by_hand():
 def test_the_farther_end_decides_whether_to_stop():
     interval = Interval(0.25, 0.01, 0.125, 0.5)
 
-    assert [should_stop(*of) for of in ((interval, 0.25), (interval, 0.24), (None, 1e9))] == [True, False, False]
+    totals = doubling_rounds(1_000_000, 100)
+    assert [round_needed(*of, 1, totals) for of in ((interval, 0.25), (interval, 0.24), (None, 1e9))] == [1, 2, 2]
     assert interval.report() == {"standard_error": 0.01, "low": 0.125, "high": 0.5}
 
 

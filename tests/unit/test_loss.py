@@ -15,7 +15,7 @@ OUT = -math.inf  # the score of a cell that does not compete
 
 def loss_of(name, true_Q, blocks, lengths, margin=0.1) -> torch.Tensor:
     """Fold blocks of scores."""
-    state_Q = LOSSES[name].start(true_Q)
+    state_Q = torch.full_like(true_Q, LOSSES[name].start)
     for scores_QC in blocks:
         state_Q = LOSSES[name].fold(state_Q, true_Q, scores_QC, margin)
     return LOSSES[name].finish(state_Q, true_Q, lengths)

@@ -24,7 +24,9 @@ SIDES = tuple(ENDS)
 NAMES, LHS_TYPES, RHS_TYPES = ["likes", "is a", "near", "of"], ["user", "user", "item", "item"], ["item"] * 4
 CARDINALITY, QUANTILES = [4, 1, 4, 0], [1, 4, 4, 0]
 GROUPS = {"both": [2, 0, 1], "alone": [1], "unseen": [3], "empty": []}
-CLASSES = GroupClasses(NAMES, LHS_TYPES, RHS_TYPES, np.array(CARDINALITY), np.array(QUANTILES), GROUPS, time_bin=7)
+CLASSES = GroupClasses(
+    NAMES, list(zip(LHS_TYPES, RHS_TYPES, strict=True)), np.array(CARDINALITY), np.array(QUANTILES), GROUPS, time_bin=7
+)
 LABELS_OF_QUANTILES = ("unseen", "25", "50", "75", "100")
 
 sizes = st.integers(0, 9)

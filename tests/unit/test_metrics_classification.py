@@ -15,12 +15,11 @@ from pbgeval.metrics.auc import pooled_auc
 from pbgeval.metrics.classification import (
     NAMES,
     SYNONYMS,
-    ScoreGroups,
     classification_metrics,
     confusion_counts,
     confusion_metrics,
 )
-from pbgeval.metrics.names import CLASSIFICATION, split
+from pbgeval.metrics.names import split
 from pbgeval.stats.groups import ScorePool, sortable_int32
 from tests.kit.close import close_to
 from tests.kit.graphs import score_values
@@ -63,7 +62,7 @@ def columns(of) -> list[list]:
     return [list(column) for column in zip(*of, strict=True)] or [[], [], []]
 
 
-def groups_of(labels, scores, weights=None) -> ScoreGroups:
+def groups_of(labels, scores, weights=None) -> np.ndarray:
     """Weights by distinct score, the highest first; what weighs nothing is left out."""
     table = {}
     for label, score, weight in zip(labels, scores, [1] * len(labels) if weights is None else weights, strict=True):
@@ -71,11 +70,11 @@ def groups_of(labels, scores, weights=None) -> ScoreGroups:
             parts = table.setdefault(score + 0.0, [0, 0])
             parts[0 if label else 1] += weight
     dtype = np.int64 if weights is None else np.float64
-    return ScoreGroups(*np.array([table[score] for score in sorted(table, reverse=True)], dtype).reshape(-1, 2).T)
+    return np.array([table[score] for score in sorted(table, reverse=True)], dtype).reshape(-1, 2).T
 
 
 def metrics_of(labels, scores, weights=None) -> dict:
-    return classification_metrics(groups_of(labels, scores, weights), len(labels))
+    return classification_metrics(*groups_of(labels, scores, weights), len(labels))
 
 
 def precision_recall_points(labels, scores, weights) -> list[tuple[Fraction, Fraction]]:
@@ -135,11 +134,11 @@ def test_the_threshold_predicts_as_many_as_are_positive_and_whole_weights_are_re
     in_order = sorted(repeated_scores, reverse=True)
     threshold = in_order[sum(repeated_labels) - 1] if any(repeated_labels) else None
 
-    found = confusion_counts(groups_of(repeated_labels, repeated_scores))
+    found = confusion_counts(*groups_of(repeated_labels, repeated_scores))
 
     assert list(found) == counts_at(threshold, repeated_labels, repeated_scores, ones)
     assert all(isinstance(count, int) for count in found)
-    assert confusion_counts(groups_of(labels, scores, weights)) == found
+    assert confusion_counts(*groups_of(labels, scores, weights)) == found
 
 
 @given(st.lists(st.integers(0, 5), min_size=4, max_size=4))
@@ -211,13 +210,12 @@ def test_what_is_undefined_is_none(labels, scores, defined):
 def test_equal_weights_that_are_no_binary_fractions_do_not_move_the_threshold(labels, weight, counts):
     scores = range(len(labels), 0, -1)
 
-    assert confusion_counts(groups_of(labels, scores)) == counts
-    found = confusion_counts(groups_of(labels, scores, [weight] * len(labels)))
+    assert confusion_counts(*groups_of(labels, scores)) == counts
+    found = confusion_counts(*groups_of(labels, scores, [weight] * len(labels)))
     assert found == pytest.approx([weight * count for count in counts])
 
 
 def test_names_and_synonyms_lead_to_metrics():
-    assert CLASSIFICATION == NAMES
     assert {*SYNONYMS.values()} <= {*NAMES, "auc"}
     assert [split(name).metric for name in ("ROC-AUC", " MCC", "lr+")] == [
         "auc", "matthews_correlation_coefficient", "positive_likelihood_ratio",
@@ -235,7 +233,7 @@ def test_vectors_of_scikit_learn(name, reference_path):
     found = metrics_of(labels, scores)
     found["auc_pr_trapezoid"] = found.pop("area_under_the_precision_recall_curve")
     found["youden_best_threshold_j"] = found.pop("best_informedness")
-    counts = dict(zip(("tp", "fp", "fn", "tn"), confusion_counts(groups_of(labels, scores)), strict=True))
+    counts = dict(zip(("tp", "fp", "fn", "tn"), confusion_counts(*groups_of(labels, scores)), strict=True))
     roc_auc = case.pop("area_under_the_receiver_operating_characteristic_curve")
     threshold, _ = case.pop("threshold"), case.pop("name")
 

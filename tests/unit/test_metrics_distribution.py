@@ -9,12 +9,18 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, weighted_median
+from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights, weighted_median
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.ranks import RankCounts, RankType
 from tests import rank_metrics_reference as reference
 
 WEIGHTS = st.one_of(st.integers(0, 4).map(lambda quarters: quarters / 4), st.floats(2.0**-20, 2.0**20))
+
+
+def distribution_of(ranks, weights) -> RankDistribution:
+    weight_Q = comparable_weights(np.array(weights, float))
+    groups = CandidateGroups.from_queries(np.full(len(weight_Q), 10), weight_Q)
+    return RankDistribution.from_queries(np.array(ranks, float), groups, weight_Q)
 
 
 @given(
@@ -27,17 +33,15 @@ def test_the_median_divides_the_weight_in_halves(pairs):
     by_value = {value: sum(s for v, s in zip(values, shares, strict=True) if v == value) for value in values}
     nearest = min(abs(sum(by_value[v] for v in by_value if v <= value) - Fraction(1, 2)) for value in values)
     assume(nearest == 0 or nearest > Fraction(1, 2**45))  # nearly half, up to rounding: either answer is right
-    distribution = RankDistribution.from_queries(
-        np.array([float(v) for v in values]), np.full(len(pairs), 6), np.array([weight for _, weight in pairs])
-    )
+    distribution = distribution_of([float(v) for v in values], [weight for _, weight in pairs])
 
     assert float(reference.median(values, shares)) == weighted_median(distribution.ranks_R, distribution.weight_R)
 
 
 def test_rounded_weights_reach_exactly_half():
     """Three thirds and one whole weigh the same, though 1/3 + 1/3 + 1/3 is rounded; so do 5 and 5 tenths."""
-    thirds = RankDistribution.from_queries(np.array([1, 2, 3, 8]), np.full(4, 9), np.array([1 / 3, 1 / 3, 1 / 3, 1]))
-    tenths = RankDistribution.from_queries(np.arange(1, 11), np.full(10, 10), np.full(10, 0.1))
+    thirds = distribution_of([1, 2, 3, 8], [1 / 3, 1 / 3, 1 / 3, 1])
+    tenths = distribution_of(range(1, 11), [0.1] * 10)
 
     assert weighted_median(thirds.ranks_R, thirds.weight_R) == 5.5
     assert weighted_median(tenths.ranks_R, tenths.weight_R) == 5.5

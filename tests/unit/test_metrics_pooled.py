@@ -30,7 +30,7 @@ def test_of_whole_pools_they_are_those_of_the_scores(true, competing):
     found, intervals = of_whole(true, competing)
 
     labels = [1] * len(true) + [0] * len(competing)
-    expected = classification_metrics(groups_of(labels, true + competing), len(labels))
+    expected = classification_metrics(*groups_of(labels, true + competing), len(labels))
     if not true or not competing:
         expected = {**dict.fromkeys(expected), "num_scores": len(true) + len(competing)}
     assert (found, intervals) == (expected, {})

@@ -13,7 +13,7 @@ def test_every_metric_is_listed_with_all_that_is_known_of_it():
     for metric in [*METRICS, *(family.of_cutoff(10) for family in families), *SCORE_METRICS]:
         own = metric_list(metric.name)
         assert own in text
-        for word in (metric.name, metric.formula, metric.range.text, metric.chance, metric.source):
+        for word in (metric.name, metric.formula, metric.range, metric.chance, metric.source):
             assert word in own
         assert all(synonym in own for synonym in metric.synonyms)
 

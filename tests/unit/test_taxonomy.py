@@ -61,9 +61,9 @@ def test_related_types_and_gains_are_those_of_the_definition(tmp_path_factory, h
     near = {name: {slow_distance(name, one, parents, depths) for one in true} - {None} for name in parents}
     expected = {name: min(distances) for name, distances in near.items() if distances}
 
-    related = taxonomy.related([taxonomy.find(name) for name in true])
+    related_n, distance_n = taxonomy.related([taxonomy.find(name) for name in true])
 
-    assert {taxonomy.names[at]: int(d) for at, d in zip(related.type_n, related.distance_n, strict=True)} == expected
+    assert {taxonomy.names[at]: int(d) for at, d in zip(related_n, distance_n, strict=True)} == expected
     height = max(depths.values())
     distances = np.array(sorted(expected.values()), np.int64)
     assert [pytest.approx(1 - d / height) for d in distances] == taxonomy.gains(distances, TypeGain.LINEAR).tolist()
