@@ -20,7 +20,7 @@ from pbgeval.config.schema import (
     keys_of,
 )
 from pbgeval.errors import TRAIN_PATHS
-from pbgeval.notation import MAX_PARTITIONS
+from pbgeval.notation import MAX_PARTITIONS, Side
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
 from pbgeval.scoring.comparators import COMPARATORS
@@ -257,10 +257,10 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
     """Featurized entities can only be candidates as entities of the other edges of a chunk."""
     if config.candidate_path is not None:  # `_entity_ids` refuses it
         return
-    hidden = [key for key, off in (("lhs", config.disable_lhs_negs), ("rhs", config.disable_rhs_negs)) if not off]
+    hidden = [side for side in config.sides if side is not Side.REL]
     sampled: dict[str, tuple[str | KeyPath, ...]] = {}
     for index, relation in enumerate(config.relations):
-        for name in dict.fromkeys(getattr(relation, side) for side in hidden):
+        for name in dict.fromkeys(side.pick(relation.lhs, relation.rhs) for side in hidden):
             involved: tuple[str | KeyPath, ...] = ("candidates", ("entities", name, "featurized"))
             if _is_featurized(config, name) and config.candidates_of(relation) == "sampled":
                 sampled.setdefault(name, (*involved, ("relations", index, "all_negs")))

@@ -36,7 +36,7 @@ from pbgeval.config.schema import (
     unknown_key,
     without_none,
 )
-from pbgeval.errors import ConfigError, EvalError
+from pbgeval.errors import ConfigError, EvalError, Faults
 from pbgeval.notation import ENTITY_TYPE
 from pbgeval.storage.text import did_you_mean, listed, read_bytes
 
@@ -376,8 +376,7 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
     config, missing = resolve_paths(config, bases_of, has_model=config.model is not None)
     config, of_model = with_model_of_path(config)
     lines += [_line(fault, source.name, applied) for fault in structurer.all_faults(config, [*missing, *of_model])]
-    if lines:
-        raise ConfigError(*(" ".join(line.split()) for line in lines))
+    Faults(" ".join(line.split()) for line in lines).raise_any(ConfigError)
     # The folder of a checkpoint tells more than `config`.
     name = source.parent.name if is_in_checkpoint and source.parent.name else source.stem
     return attrs.evolve(config, name=name, source=source, ignored=tuple(key for key in TRAINING_KEYS if key in raw))
@@ -395,9 +394,8 @@ def config_of_keys(settings: Mapping[str, Any], arguments: Iterable[str] = ()) -
     """
     known = keys_of(EvalConfig)
     names = [*known, *arguments]
-    unknown = [str(Fault((key,), unknown_key(key, names))) for key in settings if key not in known]
-    if unknown:
-        raise ConfigError(*unknown)
+    unknown = (str(Fault((key,), unknown_key(key, names))) for key in settings if key not in known)
+    Faults(unknown).raise_any(ConfigError)
     return EvalConfig(**settings)
 
 
@@ -429,9 +427,8 @@ def check_config(
         for key, what in in_memory.items()
         if getattr(config, key)
     ]
-    lines = [" ".join(str(fault).split()) for fault in structurer.all_faults(resolved, [*missing, *twice, *of_model])]
-    if lines:
-        raise ConfigError(*lines)
+    faults = structurer.all_faults(resolved, [*missing, *twice, *of_model])
+    Faults(" ".join(str(fault).split()) for fault in faults).raise_any(ConfigError)
     return attrs.evolve(resolved, name=config.name, ignored=config.ignored)
 
 

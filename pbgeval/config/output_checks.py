@@ -53,13 +53,11 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
 def _metrics(config: EvalConfig) -> Iterator[Fault]:
     groups = " or ".join(map(show, METRIC_GROUPS))
     yield from refuse(("metrics",), (not config.metrics, f"needs {groups} or names of metrics"))
-    sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
-    sides += ["relation"] * config.relation_prediction
     for index, name in enumerate(config.metrics):
         try:
             check_name(
                 name,
-                [*sides, "both"],
+                [*(side.label for side in config.sides), "both"],
                 sorted(set(config.hits_at)),
                 with_loss=config.compute_loss,
                 with_types=config.taxonomy_path is not None,

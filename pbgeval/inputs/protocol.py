@@ -13,7 +13,7 @@ from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig
 from pbgeval.config.schema import TRAINING_BREAKDOWNS
 from pbgeval.inputs.dispatch import best_walk
-from pbgeval.inputs.opening import Inputs, enabled_sides
+from pbgeval.inputs.opening import Inputs
 from pbgeval.notation import EntityNumbering, Side, WorkUnit, slice_units, window_units
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
@@ -92,7 +92,7 @@ def make_protocol(inputs: Inputs) -> Protocol:
         num_degree_negs=config.num_degree_negs,
     )
     sweeps = CandidatePolicy.ALL.value in inputs.candidates
-    sides = enabled_sides(config)
+    sides = config.sides
     latest = None if config.known_until is None else 0
     windows: list[TimeWindow | None] = [None if latest is None else TimeWindow(None, latest)]
     if config.time_window is not None:

@@ -41,7 +41,7 @@ from torchbiggraph.types import Side as TheirSide
 from torchbiggraph.util import SubprocessInitializer, set_logging_verbosity, setup_logging
 
 from pbgeval.cluster.resources import num_cores, threads_put_back
-from pbgeval.errors import ConfigError, EvalError
+from pbgeval.errors import ConfigError, EvalError, Faults
 from pbgeval.monitor.measure import Visit
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.records import PassKey, PassRecord, VisitRecord
@@ -258,9 +258,7 @@ def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
             "writes a training_stats.json itself",
         ),
     )
-    faults = [fault for is_wrong, fault in rules if is_wrong]
-    if faults:
-        raise ConfigError(*faults)
+    Faults(fault for is_wrong, fault in rules if is_wrong).raise_any(ConfigError)
 
 
 class PassLines:

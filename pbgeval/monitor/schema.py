@@ -16,7 +16,7 @@ import numpy as np
 from attrs import field, frozen
 from torch import Tensor
 
-from pbgeval.errors import ConfigError, DataError
+from pbgeval.errors import ConfigError, DataError, Faults
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring.comparators import COMPARATORS
 from pbgeval.scoring.operators import OPERATORS
@@ -116,9 +116,7 @@ class ModelSchema:
                     for entity_type in (relation.lhs, relation.rhs)
                 ),
             ]
-        faults = [message for is_wrong, message in rows if is_wrong]
-        if faults:
-            raise ConfigError(*faults)
+        Faults(message for is_wrong, message in rows if is_wrong).raise_any(ConfigError)
 
 
 class Model(Protocol):

@@ -175,7 +175,6 @@ class SampleEstimate:
     design: SampleDesign  # how its units were drawn
     rounds: int
     level: float  # of the intervals
-    is_population: bool
     intervals: Mapping[str, Interval]
     intervals_of_paths: Sequence[Mapping[str, Interval]]  # of each edge path
 
@@ -203,13 +202,15 @@ def make_report(
     results: Results, context: ReportContext, provenance: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Report:
     """Compute all metrics from merged statistics. `run` may differ between equal runs; nothing else may."""
-    groups = results.raw if results.filtered is None else results.filtered
-    parts = _summaries(groups, context)
+    parts = _summaries(results.headline, context)
     total = parts()
     estimate = context.estimate
     chosen = context.selection.select
-    num_paths = len(context.edge_paths)
-    paths = [total] if num_paths == 1 else [parts(path_index=path_index) for path_index in range(num_paths)]
+    paths = (
+        [parts(path_index=index) for index in range(len(context.edge_paths))]
+        if len(context.edge_paths) > 1
+        else [total]
+    )
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "complete": True,
@@ -226,7 +227,7 @@ def make_report(
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
             for path, of_path in zip(context.edge_paths, paths, strict=True)
         ],
-        "diagnostics": diagnose(groups, context.sides),
+        "diagnostics": diagnose(results.headline, context.sides),
         "edge_diagnostics": context.edges,
         "provenance": {**provenance, "digest": digest_of(provenance)},
     }
@@ -253,7 +254,7 @@ def make_report(
         run,
         {
             BUCKETS: _bucket_rows(context, parts),
-            HISTOGRAM: HistogramRows.from_groups(groups, context.sides),
+            HISTOGRAM: HistogramRows.from_groups(results.headline, context.sides),
             **_breakdown_tables(results, context),
         },
     )
@@ -295,23 +296,23 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
 
 
 def _bucket_rows(context: ReportContext, parts: Callable[..., Summary]) -> tuple[dict[str, Any], ...]:
-    return tuple(
-        _bucket_row(path, bucket, parts(path_index=path_index, bucket=bucket))
+    others = ("both.auc", "both.query_auc", "both.loss")
+    summaries = (
+        (path, bucket, parts(path_index=path_index, bucket=bucket))
         for path_index, path in enumerate(context.edge_paths)
         for bucket in context.buckets
     )
-
-
-def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
-    others = ("both.auc", "both.query_auc", "both.loss")
-    return {
-        "edge_path": path,
-        "lhs_partition": bucket.lhs,
-        "rhs_partition": bucket.rhs,
-        "num_edges": summary.num_edges,
-        **{
-            key: value
-            for key, value in summary.metrics.items()
-            if key.startswith("both.") and (key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others)
-        },
-    }
+    return tuple(
+        {
+            "edge_path": path,
+            "lhs_partition": bucket.lhs,
+            "rhs_partition": bucket.rhs,
+            "num_edges": summary.num_edges,
+            **{
+                key: value
+                for key, value in summary.metrics.items()
+                if key.startswith("both.") and (key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others)
+            },
+        }
+        for path, bucket, summary in summaries
+    )

@@ -339,40 +339,38 @@ def _num_rows(hidden: Side) -> int:
     return MAX_ROWS if hidden is not Side.REL else 1 << 31
 
 
-@frozen(eq=False)
-class _KeyTables:
-    """How many of the edges that count share each query key: a table per place of the known entities."""
+# How many of the edges that count share each query key: a table per hidden side and place of the known entities
+KeyTables = dict[tuple[Side, Places], CodeCounts]
 
-    facts: RunFacts
-    tables: dict[tuple[Side, Places], CodeCounts]  # by hidden side
 
-    @classmethod
-    def count(cls, run: SavedRun, kept: _Kept | None) -> _KeyTables:
-        """Count, place by place, so that memory follows one partition's edges and the keys that repeat."""
-        return cls(
-            run.facts,
-            {
-                (hidden, places): repeated_keys(
-                    hidden,
-                    (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
-                    _num_rows(hidden),
-                )
-                for hidden in run.facts.sides
-                for places, blocks in run.blocks_by_place(hidden).items()
-            },
+def _count_keys(run: SavedRun, kept: _Kept | None) -> KeyTables:
+    """Count, place by place, so that memory follows one partition's edges and the keys that repeat."""
+    return {
+        (hidden, places): repeated_keys(
+            hidden,
+            (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
+            _num_rows(hidden),
         )
+        for hidden in run.facts.sides
+        for places, blocks in run.blocks_by_place(hidden).items()
+    }
 
-    def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
-        """Return the frequency of the key of each edge, which is one that counts: int64 (E,)."""
-        of_schemas = self.facts.places(hidden, bucket)
-        frequency_E = np.zeros(edges.num_edges, np.int64)
-        for places in dict.fromkeys(of_schemas):
-            at = np.flatnonzero(in_places(of_schemas, places, edges.rel_n))
-            if at.size:
-                frequency_E[at] = key_frequency(
-                    self.tables[hidden, places], hidden, edges.select(at), _num_rows(hidden)
-                )
-        return frequency_E
+
+def _key_frequencies(tables: KeyTables, of_schemas: Sequence[Places], hidden: Side, edges: EdgeColumns) -> np.ndarray:
+    """Return the frequency of the key of each edge, which is one that counts: int64 (E,).
+
+    Args:
+        tables: those of the run.
+        of_schemas: places of the known entities in the bucket of the edges, by relation of the config.
+        hidden: side.
+        edges: of one bucket.
+    """
+    frequency_E = np.zeros(edges.num_edges, np.int64)
+    for places in dict.fromkeys(of_schemas):
+        at = np.flatnonzero(in_places(of_schemas, places, edges.rel_n))
+        if at.size:
+            frequency_E[at] = key_frequency(tables[hidden, places], hidden, edges.select(at), _num_rows(hidden))
+    return frequency_E
 
 
 def _edges_in(
@@ -389,7 +387,7 @@ def _edges_in(
 
 def _add_all(run: SavedRun, stats: Results, kept: _Kept | None, popularity: TrainingCounts | None) -> None:
     """Add the queries of all edges that count."""
-    frequencies = None if run.edges is None or run.facts.featurized else _KeyTables.count(run, kept)
+    key_tables = None if run.edges is None or run.facts.featurized else _count_keys(run, kept)
     for rows in run.row_ranges():
         columns = {side: run.read_counts(rows, side) for side in run.facts.sides}
         counts_E = np.logical_or.reduce([of_side["num_candidates"] > 0 for of_side in columns.values()])
@@ -402,8 +400,10 @@ def _add_all(run: SavedRun, stats: Results, kept: _Kept | None, popularity: Trai
             if edges is not None:
                 of_queries = edges.select(at)
                 dimensions[RELATION] = of_queries.rel_n
-                if frequencies is not None:
-                    frequency_Q = dimensions[KEY_FREQUENCY] = frequencies.of(side, rows.bucket, of_queries)
+                if key_tables is not None:
+                    frequency_Q = dimensions[KEY_FREQUENCY] = _key_frequencies(
+                        key_tables, run.facts.places(side, rows.bucket), side, of_queries
+                    )
                     if popularity is not None and side is not Side.REL:  # it is of entities
                         for name, count_Q in popularity.of(side, rows.bucket, of_queries).items():
                             dimensions |= popularity_groups(name, count_Q, frequency_Q)

@@ -427,9 +427,8 @@ _FIGURES = ("metrics", "raw_metrics", "time_filtered_metrics", "macro_metrics", 
 
 def _check_kinds(path: Path, document: Mapping[str, Any]) -> None:
     """Refuse a finished result whose parts are not of the kinds that an evaluation writes."""
-    wrong = [key for key, kind in _KINDS.items() if not isinstance(document.get(key), kind)]
-    if "lists" in document and "edge_paths" in wrong:
-        wrong.remove("edge_paths")
+    kinds = {key: kind for key, kind in _KINDS.items() if key != "edge_paths" or "lists" not in document}
+    wrong = [key for key, kind in kinds.items() if not isinstance(document.get(key), kind)]
     figures = {key: document.get(key) or {} for key in _FIGURES}
     wrong += [
         key

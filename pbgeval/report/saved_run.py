@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from attrs import frozen
 
-from pbgeval.errors import OVERWRITE, DataError, EvalError, OutputError, StorageError
+from pbgeval.errors import OVERWRITE, DataError, Faults, OutputError, StorageError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.metrics.popularity import ANSWER_DEGREE, ANSWER_HALF_LINK, QUERY_DEGREE, QUERY_HALF_LINK
 from pbgeval.notation import ENDS, Bucket, Side
@@ -299,25 +299,20 @@ def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], Query
         how = f"save_ranks=True (-p save_ranks=True), and {OVERWRITE}"
         raise OutputError(f"{folder}: this result has no ranks; evaluate again with {how}")
     files: dict[tuple[int, Bucket], QueryFile] = {}
-    faults: list[str] = []
+    faults = Faults()
     for path_index, of_path in enumerate(facts.edges):
         for bucket in sorted(of_path):
-            try:
-                file = open_query_file(folder, "ranks", path_index, bucket)
-            except StorageError as error:
-                faults += error.faults
-                continue
-            if file.digest != facts.digest:
-                raise OutputError(
-                    f"{file.path}: expected ranks of this run (digest {facts.digest[:8]}), found those of another "
-                    f"(digest {file.digest[:8]}); evaluate again"
-                )
-            if file.sides != facts.sides:
-                expected, found = (", ".join(side.label for side in sides) for sides in (facts.sides, file.sides))
-                faults.append(f"{file.path}: expected the sides {expected}, found {found}; evaluate again")
-            files[path_index, bucket] = file
-    if faults:
-        raise StorageError(*faults)
+            with faults.noted(StorageError):
+                files[path_index, bucket] = file = open_query_file(folder, "ranks", path_index, bucket)
+                if file.digest != facts.digest:
+                    raise OutputError(
+                        f"{file.path}: expected ranks of this run (digest {facts.digest[:8]}), found those of another "
+                        f"(digest {file.digest[:8]}); evaluate again"
+                    )
+                if file.sides != facts.sides:
+                    expected, found = (", ".join(side.label for side in sides) for sides in (facts.sides, file.sides))
+                    faults.append(f"{file.path}: expected the sides {expected}, found {found}; evaluate again")
+    faults.raise_any(StorageError)
     return files
 
 
@@ -326,25 +321,21 @@ def _open_edges(
 ) -> dict[tuple[int, Bucket], EdgeSource]:
     extent = facts.grid[-1]
     files: dict[tuple[int, Bucket], EdgeSource] = {}
-    faults: list[str] = []
+    faults = Faults()
     for path_index, (path, expected) in enumerate(zip(edge_paths, facts.edges, strict=True)):
-        try:
+        with faults.noted():
             found = find_buckets(path, extent.lhs + 1, extent.rhs + 1)
             digests = {bucket: fingerprint(file.path) for bucket, file in found.items()}
-        except EvalError as error:
-            faults += error.faults
-            continue
-        unlike = [bucket for bucket in sorted({*digests, *expected}) if digests.get(bucket) != expected.get(bucket)]
-        unlike = unlike or [of for of in found if found[of].num_edges != ranks[path_index, of].num_edges]
-        if unlike:
-            faults.append(
-                f"{path}: expected the edges that were evaluated as edge path {path_index} "
-                f"({facts.edge_paths[path_index]}), found others in bucket ({unlike[0].lhs}, {unlike[0].rhs}); "
-                "give edge_paths in the order of the run"
-            )
-        files |= {(path_index, bucket): file for bucket, file in found.items()}
-    if faults:
-        raise StorageError(*faults)
+            unlike = [bucket for bucket in sorted({*digests, *expected}) if digests.get(bucket) != expected.get(bucket)]
+            unlike = unlike or [of for of in found if found[of].num_edges != ranks[path_index, of].num_edges]
+            if unlike:
+                faults.append(
+                    f"{path}: expected the edges that were evaluated as edge path {path_index} "
+                    f"({facts.edge_paths[path_index]}), found others in bucket ({unlike[0].lhs}, {unlike[0].rhs}); "
+                    "give edge_paths in the order of the run"
+                )
+            files |= {(path_index, bucket): file for bucket, file in found.items()}
+    faults.raise_any(StorageError)
     return files
 
 

@@ -234,7 +234,6 @@ def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> Sam
         design=sample.design(num_rounds),
         rounds=num_rounds,
         level=sampling.level,
-        is_population=is_population,
         intervals=_intervals(context, record, sampling, None),
         intervals_of_paths=[
             _intervals(context, record, sampling, None, path_index) for path_index in range(len(context.inputs.buckets))

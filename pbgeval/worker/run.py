@@ -179,7 +179,7 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
     for applies, warning in warnings:
         if applies:
             work.observer.warn(warning)
-    sample = None if found.estimate is None or found.estimate.is_population else found.estimate
+    sample = None if found.estimate is None or found.estimate.design.is_population else found.estimate
     kinds = ("raw", "filtered") if protocol.filtered else ("raw",)
     drawn = {kind: record.draws.sums(protocol.sides, filtered=kind == "filtered") for kind in kinds}
     context = ReportContext(
