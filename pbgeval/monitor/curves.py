@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from pbgeval.errors import DataError
 from pbgeval.metrics.intervals import ERROR_RATE
@@ -95,9 +95,8 @@ class Curves:
 
     metric: str  # PBG's name
     passes: tuple[PassRow, ...]
-    # Of each bucket (and chunk and edge path): at each visit the number of the pass, before and after.
-    teeth: Mapping[tuple[int, ...], tuple[tuple[int, float, float], ...]]
-    counts: Mapping[tuple[int, ...], int] = field(factory=dict)  # of held-out edges, by the same keys
+    # The visits to each bucket (and chunk and edge path), by the number of the pass.
+    teeth: Mapping[tuple[int, ...], Mapping[int, BucketVisit]]
 
     @property
     def has_one_bucket(self) -> bool:
@@ -137,11 +136,10 @@ class Curves:
         if best.training is None or last.training is None or self._sign * (last.training - best.training) <= 0:
             return False
         ends = (self.passes.index(best), self.passes.index(last))
-        visits = {place: {at: after for at, _, after in of_place} for place, of_place in self.teeth.items()}
-        shared = [(self.counts[place], of) for place, of in visits.items() if of.keys() >= set(ends)]
-        counts_B = np.array([count for count, _ in shared])
+        shared = [(of[ends[0]], of[ends[1]]) for of in self.teeth.values() if of.keys() >= set(ends)]
+        counts_B = np.array([then.num_queries for _, then in shared])
         fall = Change.from_buckets(
-            counts_B / counts_B.sum(), [self._sign * (of[ends[0]] - of[ends[1]]) for _, of in shared]
+            counts_B / counts_B.sum(), [self._sign * (at_best.after - then.after) for at_best, then in shared]
         )
         level = ERROR_RATE / ends[1]
         if fall.error is None:
@@ -197,8 +195,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     """
     records = {of_pass.key: of_pass for of_pass in history.passes}
     rows: list[PassRow] = []
-    teeth: dict[tuple[int, ...], list[tuple[int, float, float]]] = {}
-    counts: dict[tuple[int, ...], int] = {}
+    teeth: dict[tuple[int, ...], dict[int, BucketVisit]] = {}
     for number, (key, visits) in enumerate(history.passes_of_visits.items()):
         of_buckets = _bucket_visits(visits, metric)
         record = records.get(key)
@@ -218,16 +215,14 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
         )
         for bucket, visit in of_buckets.items():
             if visit.num_queries:
-                place = (key.edge_path, key.edge_chunk, *bucket)
-                counts[place] = visit.num_queries // 2
-                teeth.setdefault(place, []).append((number, visit.before, visit.after))
+                teeth.setdefault((key.edge_path, key.edge_chunk, *bucket), {})[number] = visit
     if not teeth:
         found = sorted(
             {name for of in history.visits if of.after for name in of.after.metrics if name in TRAINING_METRICS}
         )
         names = ", ".join(map(both_names, found)) or "no held-out edges at all"
         raise DataError(f"expected records of held-out edges with '{both_names(metric)}', found {names}")
-    return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()}, counts)
+    return Curves(metric, tuple(rows), teeth)
 
 
 def _mean(values: Sequence[tuple[int, float]]) -> float | None:
@@ -259,6 +254,4 @@ def read_curves(records: Path, metric: str, warn: Callable[[str], None]) -> Curv
         DataError: they have no held-out edges with this metric.
     """
     history = read_history(records, warn)
-    return curves_of(
-        history, {key: judgement.verdict.value for key, judgement in judge_history(history).items()}, metric
-    )
+    return curves_of(history, {key: judgement.verdict for key, judgement in judge_history(history).items()}, metric)

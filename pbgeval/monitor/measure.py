@@ -45,8 +45,12 @@ from pbgeval.storage.edges import EdgeBlock
 
 def schema_of_scorer(num_relations: int, *, all_entities: bool) -> ModelSchema:
     """Return the schema of a model that scores queries itself, so that the comparator is not asked."""
-    relation = MonitoredRelation("all", "all", "all", all_negs=all_entities)
-    return ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=num_relations)
+    return ModelSchema(
+        [MonitoredRelation("all", "all", "all", all_negs=all_entities)],
+        {"all": 1},
+        "dot",
+        num_dynamic_relations=num_relations,
+    )
 
 
 @define(eq=False)
@@ -83,8 +87,7 @@ class ScoredModel:
         """Return the number of each entity, float64 (N, 1)."""
         if isinstance(self.scorer, RowScorer):
             self.scorer.forget()  # training has changed the model since
-        numbers_N = torch.arange(self.scorer.num_entities, dtype=torch.float64, device=device_of(self.scorer))
-        return numbers_N.unsqueeze(1)
+        return torch.arange(self.scorer.num_entities, dtype=torch.float64, device=device_of(self.scorer)).unsqueeze(1)
 
     def operator_parameters(self, relation: int, side: Side) -> Mapping[str, Tensor]:
         return {}
@@ -380,16 +383,17 @@ class Visit:
 
     def record(self, index: int, worker: int) -> VisitRecord:
         """Return what is written of the visit."""
-        diverged = self.sums is None and self.reason is not None
-        details = VisitDetails(diverged, self.reason if diverged else None, worker, seconds=round(self.seconds, 6))
-        figures: list[PbgFigures | None] = [None, None]
-        if self.sums is not None:
-            with_loss = self.protocol.loss is not None
-            figures = [phase.figures(with_loss=with_loss) for phase in self.sums.phases[:TRAINING]]
-            details = evolve(
-                details,
-                **self.sums.figures(self.protocol.headline, with_loss=with_loss),
-                cluster=self.sums.clusters[0].unit,
-                num_clusters=self.sums.clusters[0].num_clusters,
-            )
-        return VisitRecord(self.key, self.bucket, index, self.stats, figures[0], figures[1], details)
+        seconds = round(self.seconds, 6)
+        if self.sums is None:
+            details = VisitDetails(self.reason is not None, self.reason, worker, seconds=seconds)
+            return VisitRecord(self.key, self.bucket, index, self.stats, None, None, details)
+        with_loss = self.protocol.loss is not None
+        before, after = (phase.figures(with_loss=with_loss) for phase in self.sums.phases[:TRAINING])
+        details = VisitDetails(
+            worker=worker,
+            seconds=seconds,
+            cluster=self.sums.clusters[0].unit,
+            num_clusters=self.sums.clusters[0].num_clusters,
+            **self.sums.figures(self.protocol.headline, with_loss=with_loss),
+        )
+        return VisitRecord(self.key, self.bucket, index, self.stats, before, after, details)

@@ -31,7 +31,7 @@ from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, known_rank_metrics
 from pbgeval.monitor.measure import Followed, MonitorProtocol, Visit
-from pbgeval.monitor.persistence import AFTER, BucketVisit, GapTest, PassSums, Verdict
+from pbgeval.monitor.persistence import AFTER, BucketVisit, GapTest, PassSums
 from pbgeval.monitor.records import (
     LOGGER,
     History,
@@ -400,7 +400,7 @@ class Monitor:
         details = PassDetails(
             num_buckets=len(visits),
             num_diverged=int(sums.buckets[:, 1].sum()),
-            verdict=judgement.verdict.value,
+            verdict=judgement.verdict,
             lost=judgement.lost,
             level=judgement.level,
             **sums.figures(self.headline, with_loss=with_loss),
@@ -410,7 +410,7 @@ class Monitor:
         self._key, self._sums = None, self._no_sums()
         if self.worker == 0:
             self._append(record)
-            if judgement.verdict is Verdict.PERSISTS:
+            if judgement.verdict == "persists":
                 self._warn_once(
                     "persists",
                     f"epoch {key.epoch}: training overfits to buckets: the mean reciprocal rank of held-out "

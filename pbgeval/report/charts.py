@@ -439,7 +439,7 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
 
 def _visits(curves: Curves, x: Axis) -> Chart:
     lines = [
-        Line("thin", [point for at, before, after in visits for point in ((at - 0.25, before), (at + 0.25, after))])
+        Line("thin", [end for at, of in visits.items() for end in ((at - 0.25, of.before), (at + 0.25, of.after))])
         for visits in [*curves.teeth.values()][: max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))]
     ]
     known = [value for line in lines for _, value in line.points if value is not None]

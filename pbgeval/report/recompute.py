@@ -103,7 +103,8 @@ class ReportQuery:
         lacks_edges, has_training = self.edge_paths is None, self.train_paths is not None
         needed = "needs edge_paths, as ranks files do not hold the edges"
         names = ", ".join(map(repr, self.breakdowns[:1]))
-        faults = [
+        raise_first(
+            ValueError,
             (
                 self.headline not in (None, *RANK_TYPE_SYNONYMS),
                 f"headline: expected {' or '.join(RANK_TYPE_SYNONYMS)}, got {self.headline!r}",
@@ -141,8 +142,7 @@ class ReportQuery:
                 not groups and self.relation_groups is not None,
                 "relation_groups: has no effect without 'groups' in breakdowns; add it",
             ),
-        ]
-        raise_first(ValueError, *faults)
+        )
 
     def check(self, run: SavedRun) -> None:
         """Refuse what this run cannot answer."""
