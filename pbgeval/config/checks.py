@@ -172,8 +172,11 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
     for name, path in [(config.comparator, ("comparator",)), *operators] if config.precision == "certified" else []:
         certified = CERTIFIED_COMPARATORS if path[-1] == "comparator" else CERTIFIED_OPERATORS
         if name in OPERATORS.keys() | COMPARATORS.keys() and name not in certified:
-            message = f"'certified' does not support {path[-1]} {name!r}, only {', '.join(certified)}; use 'float64'"
-            yield Fault(("precision",), message, (path,))
+            yield Fault(
+                ("precision",),
+                f"'certified' does not support {path[-1]} {name!r}, only {', '.join(certified)}; use 'float64'",
+                (path,),
+            )
             return
 
 
@@ -279,13 +282,13 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
                 *involved,
             ),
         )
-        others: tuple[str | KeyPath, ...] = ("pbg_semantics", *involved)
         yield from refuse(
             ("num_uniform_negs",),
             (
                 config.num_uniform_negs > 0 and not config.pbg_semantics,
                 f"entity type {name!r} is featurized, so this must be 0, got {config.num_uniform_negs}",
-                *others,
+                "pbg_semantics",
+                *involved,
             ),
         )
 

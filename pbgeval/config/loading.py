@@ -138,13 +138,8 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     if has_other_types:
         return config, faults
     entities = {name: config.entities.get(name, EntitySchema(num_partitions=1)) for name in names.values()}
-    filled = attrs.evolve(
-        config,
-        **decided,
-        entities={name: attrs.evolve(entity, dimension=None) for name, entity in entities.items()},
-        entity_path=config.entity_path or form.entity_path,
-    )
-    return filled, faults
+    decided["entities"] = {name: attrs.evolve(entity, dimension=None) for name, entity in entities.items()}
+    return attrs.evolve(config, **decided, entity_path=config.entity_path or form.entity_path), faults
 
 
 # Plain values -> `EvalConfig`, with all faults of type at once.

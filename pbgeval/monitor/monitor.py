@@ -16,6 +16,7 @@ full is a warning. Only what the loop itself gets wrong raises: ids out of range
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -441,8 +442,7 @@ class Monitor:
         self._test.num_tests += past.details.level is not None
 
     def _no_sums(self) -> PassSums:
-        grid = self.schema.grid
-        return PassSums.zero(self._protocol.layout, self._protocol.sides, grid.lhs * grid.rhs)
+        return PassSums.zero(self._protocol.layout, self._protocol.sides, math.prod(self.schema.grid))
 
     def _append(self, record: VisitRecord | PassRecord) -> None:
         for number, sink in enumerate(self._sinks):

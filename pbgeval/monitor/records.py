@@ -229,7 +229,6 @@ class StatsFile:
     """A file that one process appends to; it is made with the first record."""
 
     path: Path
-    _begun: bool = field(default=False, init=False)  # the last line is whole
 
     def append(self, record: VisitRecord | PassRecord) -> None:
         """Add a line.
@@ -238,12 +237,9 @@ class StatsFile:
             OutputError: it cannot be written (permissions, a full disk).
         """
         line = json.dumps(record.to_json(), allow_nan=False)
+        make_folder(self.path.parent)
         # What a crash or a full disk has cut off must not swallow this line too.
-        begun, self._begun = self._begun, False
-        if not begun:
-            make_folder(self.path.parent)
-        append_line(self.path, line if begun or _ends_a_line(self.path) else f"\n{line}")
-        self._begun = True
+        append_line(self.path, line if _ends_a_line(self.path) else f"\n{line}")
 
 
 def _ends_a_line(path: Path) -> bool:

@@ -174,12 +174,11 @@ def edge_paths_of(document: Mapping[str, Any]) -> DataTable:
 def estimates_of(document: Mapping[str, Any]) -> DataTable:
     """Return what sampled candidates tell of whole partitions; no rows where it was not asked for."""
     estimates = document.get("estimates") or {"metrics": {}, "intervals": {}}
-    intervals = {key: interval or {} for key, interval in estimates["intervals"].items()}
     return DataTable(
         "Estimates for whole partitions",
         ("metric", "estimate", *(end.replace("_", " ") for end in _ENDS)),
         [
-            (key, _exact(value), *(_exact(intervals.get(key, {}).get(end)) for end in _ENDS))
+            (key, _exact(value), *(_exact((estimates["intervals"].get(key) or {}).get(end)) for end in _ENDS))
             for key, value in estimates["metrics"].items()
         ],
         "Metrics against all entities of the partition, estimated from uniform draws, with 95% intervals.",
@@ -356,11 +355,10 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
         usual = [f"both.{headline}.{metric}" for metric in ("mean_rank", "mean_reciprocal_rank", "hits_at_10")]
         first = next(iter(rows))
         shown = [key for key in first if "." not in key or key in usual]
-        cells = [[_cell(key, row[key]) for key in shown] for row in islice(rows, MAX_PRINTED)]
         table = DataTable(
             name.replace("_", " "),
             tuple(short_title(key) if key in usual else key.replace("_", " ") for key in shown),
-            cells,
+            [[_cell(key, row[key]) for key in shown] for row in islice(rows, MAX_PRINTED)],
             kinds="".join("l" if isinstance(first[key], str) else "r" for key in shown),
         )
     columns = zip(table.columns, table.kinds, strict=True)

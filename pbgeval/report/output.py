@@ -460,8 +460,7 @@ class OutputDirectory:
     def _give_up(self) -> None:
         self.owner.release()
         for folder in self._made:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+            _remove_if_empty(folder)
 
     @property
     def _earlier(self) -> Path:

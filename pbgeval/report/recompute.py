@@ -30,13 +30,13 @@ from pbgeval.metrics.popularity import (
     popularity_section,
 )
 from pbgeval.metrics.topk_metrics import TOPK_METRICS, AnswerPlaces, TopkSums
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.ranking.known_answers import key_frequency, repeated_keys
 from pbgeval.ranking.tally import SideResult
 from pbgeval.report.document import ReportContext, Results, make_report
 from pbgeval.report.report import Report
-from pbgeval.report.saved_run import MAX_ROWS, Places, RowRange, RunFacts, SavedRun, TrainingCounts, in_places
+from pbgeval.report.saved_run import MAX_ROWS, Places, RunFacts, SavedRun, TrainingCounts, in_places
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool
 from pbgeval.stats.keyed_sums import begins
@@ -238,10 +238,7 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
             report, ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,)), run, training, counts
         ).document[POPULARITY]
     if topk_metrics:
-        found[TOPK_METRICS] = {
-            **_topk_section(run, None, counts, run.facts.hits_at),
-            "recommended": None if lists is None else lists.section(run.facts.ends, counts),
-        }
+        found[TOPK_METRICS] = _topk_section(run, None, counts, run.facts.hits_at, lists)
     return evolve(report, document={**report.document, **found})
 
 
@@ -293,25 +290,27 @@ def _recompute(
             f"metrics: nothing of {', '.join(context.selection.names)} follows from saved ranks; evaluate again"
         )
     of_sides, topk = made.document["diagnostics"].items(), query.topk_metrics
-    document = {
-        **made.document,
-        # Ranks files do not tell these: zeros would look like findings.
-        "diagnostics": {label: {**of, **dict.fromkeys(NOT_SAVED)} for label, of in of_sides},
-        "edge_diagnostics": None,
-        **({"relation_macro_metrics": None} if run.edges is None else {}),
-        **({POPULARITY: popularity_section(stats.grouped, facts.sides, context.headline)} if popularity else {}),
-        **({TOPK_METRICS: {**_topk_section(run, kept, counts, layout.cutoffs), "recommended": None}} if topk else {}),
-        # The run's edges are still no more than a sample, if they were one.
-        **{key: value for key, value in report.document.items() if key == "sample"},
-    }
-    return evolve(made, document=document)
+    return evolve(
+        made,
+        document={
+            **made.document,
+            # Ranks files do not tell these: zeros would look like findings.
+            "diagnostics": {label: {**of, **dict.fromkeys(NOT_SAVED)} for label, of in of_sides},
+            "edge_diagnostics": None,
+            **({"relation_macro_metrics": None} if run.edges is None else {}),
+            **({POPULARITY: popularity_section(stats.grouped, facts.sides, context.headline)} if popularity else {}),
+            **({TOPK_METRICS: _topk_section(run, kept, counts, layout.cutoffs)} if topk else {}),
+            # The run's edges are still no more than a sample, if they were one.
+            **{key: value for key, value in report.document.items() if key == "sample"},
+        },
+    )
 
 
 @frozen(eq=False)
 class _Kept:
     """Which edges count, a bit each: `keep` is asked once, so its answer is one even if it draws lots."""
 
-    bits: dict[RowRange, np.ndarray]
+    bits: dict[WorkUnit, np.ndarray]
     digest: str  # of all answers, in the order of the edges
 
     @classmethod
@@ -329,9 +328,9 @@ class _Kept:
             bits[rows] = np.packbits(kept_E)
         return cls(bits, digest.hexdigest())
 
-    def select(self, rows: RowRange) -> np.ndarray:
+    def select(self, rows: WorkUnit) -> np.ndarray:
         """Return which edges of a block count, bool (E,)."""
-        return np.unpackbits(self.bits[rows], count=rows.stop - rows.start).astype(bool)
+        return np.unpackbits(self.bits[rows], count=rows.num_edges).astype(bool)
 
 
 def _num_rows(hidden: Side) -> int:
@@ -374,7 +373,7 @@ def _key_frequencies(tables: KeyTables, of_schemas: Sequence[Places], hidden: Si
 
 
 def _edges_in(
-    run: SavedRun, kept: _Kept | None, rows: RowRange, hidden: Side, places: Places, ranked_E: np.ndarray
+    run: SavedRun, kept: _Kept | None, rows: WorkUnit, hidden: Side, places: Places, ranked_E: np.ndarray
 ) -> tuple[np.ndarray, EdgeColumns]:
     """Return the edges of a block that count and whose known entities are in a place, and their rows in it."""
     edges = run.read_edges(rows)
@@ -495,7 +494,11 @@ def _read_answers(
 
 
 def _topk_section(
-    run: SavedRun, kept: _Kept | None, counts: TrainingCounts | None, cutoffs: tuple[int, ...]
+    run: SavedRun,
+    kept: _Kept | None,
+    counts: TrainingCounts | None,
+    cutoffs: tuple[int, ...],
+    lists: _Recommended | None = None,
 ) -> dict[str, Any]:
     sums = TopkSums(cutoffs)
     for hidden, places in _ends(run):
@@ -505,7 +508,10 @@ def _topk_section(
         sums.add(hidden, answers, runs, of[QUERY_HALF_LINK][is_first], of[ANSWER_HALF_LINK])
     # Given lists may lack other answers, so their order is not known where nobody stands between them.
     kinds = (QUERY_HALF_LINK,) if "given" in run.facts.candidates else (QUERY_HALF_LINK, ANSWER_HALF_LINK)
-    return sums.section(run.facts.ends, kinds if counts is not None else ())
+    return {
+        **sums.section(run.facts.ends, kinds if counts is not None else ()),
+        "recommended": None if lists is None else lists.section(run.facts.ends, counts),
+    }
 
 
 Cutoffs = dict[int, CodeCounts]  # by k: how often each (relation, row) is among the first k

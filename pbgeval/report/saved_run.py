@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -16,7 +16,7 @@ from attrs import frozen
 from pbgeval.errors import OVERWRITE, DataError, Faults, OutputError, StorageError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.metrics.popularity import ANSWER_DEGREE, ANSWER_HALF_LINK, QUERY_DEGREE, QUERY_HALF_LINK
-from pbgeval.notation import ENDS, Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side, WorkUnit, window_units
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
@@ -27,15 +27,6 @@ from pbgeval.storage.text import fingerprint, listed
 ROWS_AT_A_TIME = 1 << 17
 MAX_ROWS = 1 << 36  # of a partition, and
 MAX_RELATIONS = 1 << 27  # of a graph, so that a (relation, row) is one int64
-
-
-class RowRange(NamedTuple):
-    """Consecutive rows of one bucket."""
-
-    path_index: int
-    bucket: Bucket
-    start: int
-    stop: int
 
 
 Places = tuple[tuple[str, int], ...]  # type and partition of what a key's rows are rows of
@@ -186,7 +177,7 @@ class SavedRun:
             )
         return opened
 
-    def row_ranges(self, window_rows: Callable[[int], int] | None = None) -> Iterator[RowRange]:
+    def row_ranges(self, window_rows: Callable[[int], int] | None = None) -> Iterator[WorkUnit]:
         """Yield all rows of all buckets, in blocks.
 
         Args:
@@ -196,20 +187,19 @@ class SavedRun:
             edges = None if self.edges is None else self.edges[path_index, bucket]
             of_chunk = 1 if edges is None else edges.rows_per_chunk
             step = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
-            if window_rows is not None and file.num_edges:
+            if window_rows is not None:
                 step = window_rows(file.num_edges)
-            for start in range(0, file.num_edges, step):
-                yield RowRange(path_index, bucket, start, min(start + step, file.num_edges))
+            yield from window_units(path_index, bucket, file.num_edges, step)
 
-    def blocks_by_place(self, hidden: Side) -> dict[Places, list[RowRange]]:
+    def blocks_by_place(self, hidden: Side) -> dict[Places, list[WorkUnit]]:
         """Return the blocks that may have edges whose known entities are in each place."""
-        blocks_of: dict[Places, list[RowRange]] = defaultdict(list)
+        blocks_of: dict[Places, list[WorkUnit]] = defaultdict(list)
         for rows in self.row_ranges():
             for places in dict.fromkeys(self.facts.places(hidden, rows.bucket)):
                 blocks_of[places].append(rows)
         return blocks_of
 
-    def read_counts(self, rows: RowRange, side: Side) -> dict[str, np.ndarray]:
+    def read_counts(self, rows: WorkUnit, side: Side) -> dict[str, np.ndarray]:
         """Return the columns of the queries that hide a side, int64 (E,), `num_candidates` 0 where not ranked.
 
         Raises:
@@ -238,13 +228,13 @@ class SavedRun:
             )
         return columns
 
-    def ranked(self, rows: RowRange) -> np.ndarray:
+    def ranked(self, rows: WorkUnit) -> np.ndarray:
         """Return which edges were ranked on some side, bool (E,)."""
         file = self.ranks[rows.path_index, rows.bucket].rows
         names = [f"{side.label}/num_candidates" for side in self.facts.sides]
         return np.asarray(np.any([of > 0 for of in file.read(names, rows.start, rows.stop).values()], axis=0))
 
-    def read_edges(self, rows: RowRange) -> EdgeColumns:
+    def read_edges(self, rows: WorkUnit) -> EdgeColumns:
         """Return the edges, whose entities are rows of their partitions, as the file has them.
 
         Raises:
