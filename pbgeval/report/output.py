@@ -41,6 +41,7 @@ from pbgeval.storage.writing import (
     move_files,
     output_faults,
     remove_files,
+    remove_if_empty,
     remove_scratch,
     write_atomically,
 )
@@ -460,7 +461,7 @@ class OutputDirectory:
     def _give_up(self) -> None:
         self.owner.release()
         for folder in self._made:
-            _remove_if_empty(folder)
+            remove_if_empty(folder)
 
     @property
     def _earlier(self) -> Path:
@@ -491,16 +492,16 @@ class OutputDirectory:
         if found is not None:
             remove_scratch(self.path / SCRATCH)
             remove_files(self.path, self._files_of(found) - {METRICS})
-            _remove_if_empty(self.path / JOURNAL)
+            remove_if_empty(self.path / JOURNAL)
             remove_files(self.path, [METRICS])
         names = filter(_RESULT.fullmatch, files_below(self.path, FOLDERS))
         remove_files(self.path, list(filter(_TEMPORARY.fullmatch, names)))
         move_files(self._earlier, self.path, sorted(self._files_put_aside(), key=lambda name: (name == METRICS, name)))
-        _remove_if_empty(self._earlier)
+        remove_if_empty(self._earlier)
 
     def _remove_earlier(self) -> None:
         remove_files(self._earlier, self._files_put_aside())
-        _remove_if_empty(self._earlier)
+        remove_if_empty(self._earlier)
 
     def write(self, report: Report) -> None:
         """Write the result; metrics.json last, so that it vouches for the rest. The directory stays ours.
@@ -532,7 +533,7 @@ class OutputDirectory:
         """Remove what a run needs only until its result is complete."""
         remove_scratch(self.path / SCRATCH)  # first: who has lost it writes no entry that would bring the journal back
         remove_files(self.path, filter(_JOURNAL.fullmatch, files_below(self.path, FOLDERS)))
-        _remove_if_empty(self.path / JOURNAL)
+        remove_if_empty(self.path / JOURNAL)
         self._remove_earlier()
 
     def files_of_sinks(self) -> set[str]:
@@ -565,11 +566,6 @@ def refuse_others(path: Path, mark: str, what: str) -> None:
     """
     if os.path.lexists(path) and not has_mark(path, mark):
         raise OutputError(f"{path}: this file is not {what}; give another --output")
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):  # others have put something there, or there is none
-        folder.rmdir()
 
 
 # A result that is on the disk -> the sinks that the config names; one that fails costs a warning, not the result.

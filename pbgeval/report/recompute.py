@@ -290,20 +290,18 @@ def _recompute(
             f"metrics: nothing of {', '.join(context.selection.names)} follows from saved ranks; evaluate again"
         )
     of_sides, topk = made.document["diagnostics"].items(), query.topk_metrics
-    return evolve(
-        made,
-        document={
-            **made.document,
-            # Ranks files do not tell these: zeros would look like findings.
-            "diagnostics": {label: {**of, **dict.fromkeys(NOT_SAVED)} for label, of in of_sides},
-            "edge_diagnostics": None,
-            **({"relation_macro_metrics": None} if run.edges is None else {}),
-            **({POPULARITY: popularity_section(stats.grouped, facts.sides, context.headline)} if popularity else {}),
-            **({TOPK_METRICS: _topk_section(run, kept, counts, layout.cutoffs)} if topk else {}),
-            # The run's edges are still no more than a sample, if they were one.
-            **{key: value for key, value in report.document.items() if key == "sample"},
-        },
-    )
+    document = {
+        **made.document,
+        # Ranks files do not tell these: zeros would look like findings.
+        "diagnostics": {label: {**of, **dict.fromkeys(NOT_SAVED)} for label, of in of_sides},
+        "edge_diagnostics": None,
+        **({"relation_macro_metrics": None} if run.edges is None else {}),
+        **({POPULARITY: popularity_section(stats.grouped, facts.sides, context.headline)} if popularity else {}),
+        **({TOPK_METRICS: _topk_section(run, kept, counts, layout.cutoffs)} if topk else {}),
+        # The run's edges are still no more than a sample, if they were one.
+        **{key: value for key, value in report.document.items() if key == "sample"},
+    }
+    return evolve(made, document=document)
 
 
 @frozen(eq=False)
