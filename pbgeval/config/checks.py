@@ -282,13 +282,13 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
                 *involved,
             ),
         )
+        others: tuple[str | KeyPath, ...] = ("pbg_semantics", *involved)
         yield from refuse(
             ("num_uniform_negs",),
             (
                 config.num_uniform_negs > 0 and not config.pbg_semantics,
                 f"entity type {name!r} is featurized, so this must be 0, got {config.num_uniform_negs}",
-                "pbg_semantics",
-                *involved,
+                *others,
             ),
         )
 

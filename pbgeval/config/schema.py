@@ -62,8 +62,6 @@ TRAINING_KEYS = (
     "half_precision",
 )
 
-NOT_A_KEY = {"not_a_key": True}  # metadata of a field that no config file sets
-
 
 def key(default: object, group: str, text: str, *, required: bool = False) -> Any:  # noqa: ANN401 (see the annotation)
     """Declare a key.
@@ -80,7 +78,7 @@ def key(default: object, group: str, text: str, *, required: bool = False) -> An
 
 def keys_of(schema: type[attrs.AttrsInstance]) -> dict[str, attrs.Attribute[Any]]:
     """Return the keys that a config file may set in a schema class, in order."""
-    return {name: spec for name, spec in attrs.fields_dict(schema).items() if "not_a_key" not in spec.metadata}
+    return {name: spec for name, spec in attrs.fields_dict(schema).items() if "help" in spec.metadata}
 
 
 def default_of(spec: attrs.Attribute[Any]) -> object:
@@ -473,11 +471,11 @@ class EvalConfig:
     )
 
     # where it came from: no keys, and no part of equality
-    name: str = field(default="config", eq=False, metadata=NOT_A_KEY)  # of the config file, or of its checkpoint
-    source: Path | None = field(default=None, eq=False, metadata=NOT_A_KEY)  # absolute path of the config file
-    ignored: tuple[str, ...] = field(default=(), eq=False, metadata=NOT_A_KEY)  # training-only keys that it sets
+    name: str = field(default="config", eq=False)  # of the config file, or of its checkpoint
+    source: Path | None = field(default=None, eq=False)  # absolute path of the config file
+    ignored: tuple[str, ...] = field(default=(), eq=False)  # training-only keys that it sets
     # Keys that were set, if only to their defaults; a copy by `attrs.evolve` has those of its original.
-    given: frozenset[str] = field(default=frozenset(), eq=False, repr=False, metadata=NOT_A_KEY)
+    given: frozenset[str] = field(default=frozenset(), eq=False, repr=False)
 
     @property
     def headline(self) -> str:

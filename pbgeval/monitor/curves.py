@@ -30,9 +30,9 @@ from pbgeval.notation import Bucket
 METRIC = "mrr"  # PBG's name; records of both have it
 
 
-def judge_history(history: History, alarm_rate: float = 0.05, tolerance: float = 0.1) -> dict[PassKey, Judgement]:
+def judge_history(history: History) -> dict[PassKey, Judgement]:
     """Judge each pass by the differences between its buckets, as records do not follow single edges (decision 0017)."""
-    test = GapTest(alarm_rate, tolerance)
+    test = GapTest()
     return {
         key: test.judge(
             {(key.edge_path, key.edge_chunk, of): visit for of, visit in _bucket_visits(of_pass, METRIC).items()}

@@ -256,8 +256,10 @@ def one_line(text: str) -> str:
 
 # CSV
 
-_TEXT_COLUMNS = {"edge_path", "side", "rank_type", *(name for names in GROUP_COLUMNS.values() for name in names)}
-_TEXT_COLUMNS -= {"relation_id", *GROUP_COLUMNS["time"]}
+_TEXT_COLUMNS = {"edge_path", "side", "rank_type", *chain.from_iterable(GROUP_COLUMNS.values())} - {
+    "relation_id",
+    *GROUP_COLUMNS["time"],
+}
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
