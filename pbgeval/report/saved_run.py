@@ -184,8 +184,7 @@ class SavedRun:
             window_rows: number of a bucket's edges -> rows of its blocks; None: what is quick to read.
         """
         for (path_index, bucket), file in self.ranks.items():
-            edges = None if self.edges is None else self.edges[path_index, bucket]
-            of_chunk = 1 if edges is None else edges.rows_per_chunk
+            of_chunk = 1 if self.edges is None else self.edges[path_index, bucket].rows_per_chunk
             step = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
             if window_rows is not None:
                 step = window_rows(file.num_edges)
@@ -271,23 +270,22 @@ class SavedRun:
             OutputError: relations.csv is there and is not as it was written.
         """
         path = self.folder / BREAKDOWN_FILES["relation"]
-        names = [str(relation) for relation in range(num_relations)]
         try:
-            for row in read_csv(path):
-                if int(row["relation_id"]) < num_relations:
-                    names[int(row["relation_id"])] = row["relation"]
+            names = {int(row["relation_id"]): row["relation"] for row in read_csv(path)}
         except (OutputError, KeyError, ValueError) as error:
             raise OutputError(
                 f"{path}: expected a table with columns relation and relation_id, got: {error!r}; evaluate again, or"
                 " remove the file: relations are then called by their ids"
             ) from error
-        return names
+        return [names.get(relation, str(relation)) for relation in range(num_relations)]
 
 
 def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], QueryFile]:
     if not find_ranks(folder):
-        how = f"save_ranks=True (-p save_ranks=True), and {OVERWRITE}"
-        raise OutputError(f"{folder}: this result has no ranks; evaluate again with {how}")
+        raise OutputError(
+            f"{folder}: this result has no ranks; evaluate again with save_ranks=True (-p save_ranks=True), and "
+            f"{OVERWRITE}"
+        )
     files: dict[tuple[int, Bucket], QueryFile] = {}
     faults = Faults()
     for path_index, of_path in enumerate(facts.edges):
@@ -379,10 +377,9 @@ class TrainingCounts:
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> dict[str, np.ndarray]:
         """Return in how many training edges the queries that hide a side have each measure, int64 (E,)."""
-        counts: dict[str, np.ndarray] = {}
         names = {hidden: (ANSWER_DEGREE, ANSWER_HALF_LINK), hidden.other: (QUERY_DEGREE, QUERY_HALF_LINK)}
+        counts = {name: np.zeros(edges.num_edges, np.int64) for of_side in names.values() for name in of_side}
         for side, (degree, half_link) in names.items():
-            counts |= {name: np.zeros(edges.num_edges, np.int64) for name in (degree, half_link)}
             for slot in self._slots(side, bucket):
                 at, codes = self._codes(slot, side, edges)
                 counts[degree][at] = self.degrees[slot].of(codes % MAX_ROWS)
