@@ -169,11 +169,10 @@ class _Structurer:
 
     def config(self, raw: Mapping[Any, Any]) -> EvalConfig:
         """Make a config from the plain values of a file or its function."""
-        for key, spec in keys_of(EvalConfig).items():
-            is_of_model = raw.get("model") is not None and key in _OF_MODEL
-            if default_of(spec) is attrs.NOTHING and key not in raw and not is_of_model:
-                self._refuse((key,), "this key is required")
-                self.blanks.append((key,))
+        needless = {*raw, *(_OF_MODEL if raw.get("model") is not None else ())}
+        required = [key for key, spec in keys_of(EvalConfig).items() if default_of(spec) is attrs.NOTHING]
+        self.blanks = [(key,) for key in required if key not in needless]
+        self.faults = [Fault(path, "this key is required") for path in self.blanks]
         used = {key: value for key, value in raw.items() if key not in TRAINING_KEYS}
         made: EvalConfig = self._schema(EvalConfig, used, ())
         return made

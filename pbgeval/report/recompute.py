@@ -50,7 +50,6 @@ from pbgeval.version import __version__
 # (index of the edge path, bucket, lhs, rel, rhs) -> which of these edges count, bool; entities are rows
 Keep = Callable[[int, Bucket, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 BREAKDOWNS = ("relation", "entity_types", "groups", POPULARITY)  # those that follow from saved ranks and edges
-OPENED = (Path("opened"),)  # in place of folders, where what the run has opened is at hand
 NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_losses")  # diagnostics
 
 
@@ -229,37 +228,26 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
         SavedRun.open(report, None),
         edges={(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()},
     )
-    found = {}
+    facts, found = run.facts, {}
     length = settings["save_topk"] if topk_metrics else None
     lists = None if length is None else _Recommended.read(run, length)
     counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
     if popularity:
-        found[POPULARITY] = _recompute(
-            report, ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,)), run, training, counts
-        ).document[POPULARITY]
+        stats = _statistics(run, StatsLayout(facts.hits_at), None, counts, filtered=facts.filtered)
+        found[POPULARITY] = popularity_section(stats.grouped, facts.sides, facts.headline)
     if topk_metrics:
-        found[TOPK_METRICS] = _topk_section(run, None, counts, run.facts.hits_at, lists)
+        found[TOPK_METRICS] = _topk_section(run, None, counts, facts.hits_at, lists)
     return evolve(report, document={**report.document, **found})
 
 
-def _recompute(
-    report: Report,
-    query: ReportQuery,
-    run: SavedRun,
-    training: Sequence[EdgeFiles],
-    counts: TrainingCounts | None = None,
-) -> Report:
+def _recompute(report: Report, query: ReportQuery, run: SavedRun, training: Sequence[EdgeFiles]) -> Report:
     started, facts = time.time(), run.facts
     filtered = facts.filtered if query.filter is None else query.filter == "filtered"
-    keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in facts.sides]
     layout = StatsLayout(facts.hits_at if query.hits_at is None else query.hits_at)
-    raw, of_known = (GroupStats.zero(layout, keys) for _ in range(2))
-    stats = Results(raw, of_known if filtered else None, GroupedStats(layout))
     kept = _Kept.ask(run, query.keep) if query.keep is not None else None
-    if training and counts is None:
-        counts = TrainingCounts.count(run, training, {})
+    counts = TrainingCounts.count(run, training, {}) if training else None
     popularity = counts if POPULARITY in query.breakdowns else None
-    _add_all(run, stats, kept, popularity)
+    stats = _statistics(run, layout, kept, popularity, filtered=filtered)
     context = _context(report, query, run, stats)
     made = make_report(
         stats,
@@ -382,8 +370,13 @@ def _edges_in(
     return at, edges.select(at)
 
 
-def _add_all(run: SavedRun, stats: Results, kept: _Kept | None, popularity: TrainingCounts | None) -> None:
-    """Add the queries of all edges that count."""
+def _statistics(
+    run: SavedRun, layout: StatsLayout, kept: _Kept | None, popularity: TrainingCounts | None, *, filtered: bool
+) -> Results:
+    """Return the statistics of all edges that count."""
+    keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in run.facts.sides]
+    raw, of_known = (GroupStats.zero(layout, keys) for _ in range(2))
+    stats = Results(raw, of_known if filtered else None, GroupedStats(layout))
     key_tables = None if run.edges is None or run.facts.featurized else _count_keys(run, kept)
     for rows in run.row_ranges():
         columns = {side: run.read_counts(rows, side) for side in run.facts.sides}
@@ -409,6 +402,7 @@ def _add_all(run: SavedRun, stats: Results, kept: _Kept | None, popularity: Trai
                 _result_of({name: values[at] for name, values in of_side.items()}, int(counts_E.sum()) - len(at)),
                 {name: torch.from_numpy(np.ascontiguousarray(group_Q)) for name, group_Q in dimensions.items()},
             )
+    return stats
 
 
 def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) -> ReportContext:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -79,13 +80,11 @@ def items_of(figures: Mapping[str, Value], hits_at: Sequence[int]) -> Iterator[I
     names |= {name: name for prefix in ("hits_at_", *OF_LAST_CUTOFF) for name in (f"{prefix}{k}" for k in hits_at)}
     if hits_at:
         names |= {f"{prefix}k": f"{prefix}{hits_at[-1]}" for prefix in OF_LAST_CUTOFF}
-    for name, ours in names.items():
-        for rank_type in RankType:
-            for side in SIDES:
-                key = f"{side}.{rank_type.value}.{ours}"
-                if key in figures:
-                    value = figures[key]
-                    yield (side, rank_type.value, name), float("nan") if value is None else value
+    for (name, ours), rank_type, side in product(names.items(), RankType, SIDES):
+        key = f"{side}.{rank_type.value}.{ours}"
+        if key in figures:
+            value = figures[key]
+            yield (side, rank_type.value, name), float("nan") if value is None else value
 
 
 def frame_of(items: Iterable[Item]) -> pandas.DataFrame:
