@@ -542,8 +542,10 @@ class EvalConfig:
 
         sides = [*(side.label for side in self.sides), "both"]
         metrics = ["mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in self.hits_at)]
-        ranked = {f"{side}.{rank_type.value}.{name}" for side in sides for rank_type in RankType for name in metrics}
-        known = frozenset(ranked | {f"{side}.query_auc" for side in sides})
+        known = {
+            *(f"{side}.{rank_type.value}.{name}" for side in sides for rank_type in RankType for name in metrics),
+            *(f"{side}.query_auc" for side in sides),
+        }
         return resolve(self.target_metric or "mean_reciprocal_rank", self.headline, known)
 
     @property

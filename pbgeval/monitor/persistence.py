@@ -326,10 +326,12 @@ class PhaseSums:
     def figures(self, *, with_loss: bool) -> PbgFigures:
         """Return the metrics under PBG's names."""
         values = self.values(with_loss=with_loss)
-        metrics = {"loss": values["both.loss"]} if with_loss else {}
-        metrics |= {name: values[f"both.pessimistic.{metric}"] for name, metric in PBG_NAMES.items()}
         image, num_edges = self.auc.tolist()
-        metrics["auc"] = image / num_edges * 2.0**-_AUC_BITS if num_edges else None
+        metrics = {
+            **({"loss": values["both.loss"]} if with_loss else {}),
+            **{name: values[f"both.pessimistic.{metric}"] for name, metric in PBG_NAMES.items()},
+            "auc": image / num_edges * 2.0**-_AUC_BITS if num_edges else None,
+        }
         return PbgFigures(self.num_edges, metrics)
 
 

@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,7 +24,7 @@ from pbgeval.errors import OutputError, StorageError
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.notation import Bucket
 from pbgeval.sinks import Log, LoggedRun, check_sink, open_sink
-from pbgeval.storage.text import read_bytes
+from pbgeval.storage.text import read_bytes, unreadable
 from pbgeval.storage.writing import append_line, make_folder
 
 FILE_NAME = "training_stats.json"
@@ -142,8 +143,8 @@ class PassRecord:
         gap = details.gap.get(name, Estimate(None, None))
         before, after, training = (of.get(name) for of in (details.before, details.after, details.training or {}))
         if before is None or after is None or gap.value is None:
-            why = ", because the model diverged" * bool(details.num_diverged)
-            why = why or ": no edge was held out; raise eval_fraction" * (self.details is not None)
+            diverged = ", because the model diverged" * bool(details.num_diverged)
+            why = diverged or ": no edge was held out; raise eval_fraction" * (self.details is not None)
             return f"{epoch}: no figures of held-out edges{why}"
         told = f"MRR of held-out edges {before:.4f} before and {after:.4f} after the visits"
         told += "" if training is None else f", {training:.4f} of training edges"
@@ -324,10 +325,8 @@ def file_of_worker(folder: Path, worker: int) -> Path:
 
 
 def _records(file: Path, warn: Callable[[str], None]) -> list[VisitRecord | PassRecord]:
-    try:
+    with unreadable(file, "expected the statistics of a training run, got"):
         text = read_bytes(file).decode(errors="replace")
-    except OSError as error:
-        raise StorageError(f"{file}: expected the statistics of a training run, got: {error.strerror}") from error
     records = []
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     for number, line in lines:
@@ -370,12 +369,15 @@ def scalars_of(record: VisitRecord | PassRecord) -> dict[str, float]:
             parts[name] = {metric: of.value for metric, of in differences.items()}
             parts[f"{name}_error"] = {metric: of.standard_error for metric, of in differences.items()}
         found = {
-            f"pass/{metric.removeprefix(_BOTH)}/{name}": value
-            for name, values in parts.items()
-            for metric, value in values.items()
-            if metric.startswith(_BOTH)
+            **{
+                f"pass/{metric.removeprefix(_BOTH)}/{name}": value
+                for name, values in parts.items()
+                for metric, value in values.items()
+                if metric.startswith(_BOTH)
+            },
+            "pass/diverged": details.num_diverged,
+            "pass/lost": details.lost,
         }
-        found |= {"pass/diverged": details.num_diverged, "pass/lost": details.lost}
     path, chunk = record.key.edge_path, record.key.edge_chunk
     prefix = f"path_{path}/chunk_{chunk}/" if path or chunk else ""
     return {prefix + name: value for name, value in found.items() if value is not None}
@@ -396,7 +398,6 @@ class ScalarSink:
     folder: Path = field(converter=Path)
     run: str = "training"  # what the sink calls the run
     _run: ExitStack = field(factory=ExitStack, init=False)
-    _log: Log | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         check_sink(self.name, self.folder)
@@ -407,9 +408,6 @@ class ScalarSink:
         Raises:
             OutputError: they cannot be written (permissions, a full disk).
         """
-        if self._log is None:
-            self._log = self._run.enter_context(open_sink(self.name, self.folder, LoggedRun(self.run)))
-            atexit.register(self.close)  # trainers do not say when they end
         self._log(record.index, scalars_of(record))
 
     def close(self) -> None:
@@ -418,10 +416,14 @@ class ScalarSink:
         Raises:
             OutputError: what is left cannot be written.
         """
-        if self._log is not None:
-            atexit.unregister(self.close)
-            self._log = None
-            self._run.close()
+        atexit.unregister(self.close)
+        self._run.close()
+
+    @cached_property
+    def _log(self) -> Log:
+        """What takes the values: open from the first record on."""
+        atexit.register(self.close)  # trainers do not say when they end
+        return self._run.enter_context(open_sink(self.name, self.folder, LoggedRun(self.run)))
 
 
 def TensorBoardSink(folder: Path | str) -> ScalarSink:

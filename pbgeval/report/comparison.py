@@ -186,9 +186,12 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
         names += LIST_SETTINGS
     elif any(of.get(name) is not None for of in (of_a, of_b) for name in ("sample_edges", "target_error")):
         names.append("seed")
-    found = [*_edges(a["data"]["edges"], b["data"]["edges"]), *_schema(of_a, of_b)]
-    found += [_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)]
-    found += [text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)]
+    found = [
+        *_edges(a["data"]["edges"], b["data"]["edges"]),
+        *_schema(of_a, of_b),
+        *(_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)),
+        *(text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)),
+    ]
     if filtered or "num_degree_negs" in of_a or "observed" in (of.get("type_constraint") for of in (of_a, of_b)):
         found += _known(a["data"], b["data"])
     return found

@@ -261,17 +261,15 @@ def topk_of(document: Mapping[str, Any]) -> list[DataTable]:
     keys, answers, lists = section["macro_metrics"], section["metrics"], section["recommended"] or {}
     strata = {"query keys": ("query_half_link", "macro_metrics"), "answers": ("answer_half_link", "metrics")}
     parts: list[tuple[str, Mapping[str, Any], Collection[str]]] = [
-        (
-            over,
-            metrics,
-            dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in metrics if "both." in key),
-        )
-        for over, metrics in (("query keys", keys), ("answers", answers), ("lists", lists))
-    ]
-    parts += [
-        (f"{over} with {_training_edges(row)} training edges", row[form], ["recall"])
-        for over, (stratum, form) in strata.items()
-        for row in section.get(stratum, [])
+        *(
+            (over, of, dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in of if "both." in key))
+            for over, of in (("query keys", keys), ("answers", answers), ("lists", lists))
+        ),
+        *(
+            (f"{over} with {_training_edges(row)} training edges", row[form], ["recall"])
+            for over, (stratum, form) in strata.items()
+            for row in section.get(stratum, [])
+        ),
     ]
     rows = [
         (
@@ -544,9 +542,8 @@ def _model_name(report: Report) -> str:
     operators = sorted({of["operator"] for of in settings.get("relations", ())})
     if settings.get("comparator") == "scorer":
         return str(provenance["data"]["model"]["scorer"])
-    if len(operators) > 2:
-        return f"Model with {len(operators)} operators"
-    return " and ".join(_MODELS.get(name, name) for name in operators)
+    names = " and ".join(_MODELS.get(name, name) for name in operators)
+    return names if len(operators) <= 2 else f"Model with {len(operators)} operators"
 
 
 def model_of(report: Report) -> str:

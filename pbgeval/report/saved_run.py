@@ -185,9 +185,8 @@ class SavedRun:
         """
         for (path_index, bucket), file in self.ranks.items():
             of_chunk = 1 if self.edges is None else self.edges[path_index, bucket].rows_per_chunk
-            step = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
-            if window_rows is not None:
-                step = window_rows(file.num_edges)
+            whole_chunks = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
+            step = whole_chunks if window_rows is None else window_rows(file.num_edges)
             yield from window_units(path_index, bucket, file.num_edges, step)
 
     def blocks_by_place(self, hidden: Side) -> dict[Places, list[WorkUnit]]:
