@@ -352,8 +352,10 @@ class Visit:
             changes = [values - before.values]
             if followed.num_teeth >= MIN_TEETH:
                 changes += [values.with_reciprocal_ranks(of) for of in (followed.gained_E, followed.lost_E)]
-            clusters = [ClusterSums.from_values(of, after.chunk_E) for of in changes]
-            clusters += [ClusterSums.zero()] * (3 - len(clusters))  # edges that have not been followed for long
+            clusters = [
+                *(ClusterSums.from_values(of, after.chunk_E) for of in changes),
+                *[ClusterSums.zero()] * (3 - len(changes)),  # of edges that have not been followed for long
+            ]
             self.sums = PassSums.from_visit(phases, clusters, protocol.headline)
             self.seconds += time.perf_counter() - begun
         self.finished(self)

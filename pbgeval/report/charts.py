@@ -227,11 +227,21 @@ def distribution_table(sides: Sequence[SideRanks]) -> DataTable:
     """Return the numbers of both charts: queries of each bin and side, their share, and the share up to its end."""
     edges = bin_edges(sides)
     below = [of.num_below(np.array(edges)).tolist() for of in sides]
-    rows = [[_bin_name(edges, at)] for at in range(len(edges) - 1)]
-    for below_E in below:
-        for cells, (before, upto) in zip(rows, pairwise(below_E), strict=True):
-            count = upto - before
-            cells += [f"{count:,}", f"{count / below_E[-1]:.4f}", f"{upto / below_E[-1]:.4f}"]
+    rows = [
+        [
+            _bin_name(edges, at),
+            *(
+                cell
+                for of in below
+                for cell in (
+                    f"{of[at + 1] - of[at]:,}",
+                    f"{(of[at + 1] - of[at]) / of[-1]:.4f}",
+                    f"{of[at + 1] / of[-1]:.4f}",
+                )
+            ),
+        ]
+        for at in range(len(edges) - 1)
+    ]
     return DataTable(
         "Numbers of both charts",
         ("rank", *(f"{of.side}, {what}" for of in sides for what in ("queries", "share", "cumulative"))),

@@ -282,17 +282,23 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
     is_chosen = cache(context.selection.has)  # the same keys in every row
     types = results.filtered_types or results.raw_types
     cutoffs = results.grouped.layout.cutoffs
-    tables: dict[str, tuple[Mapping[str, Any], ...]] = {}
-    for name in (name for name in context.breakdowns if name in BREAKDOWN_FILES):
-        rows: list[dict[str, Any]] = []
-        for row in breakdown_rows(name, results.grouped, context.classes, context.sides):
-            rows.append({key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)})
-            if name == "relation" and types is not None:  # None for relations that ask for no types
-                rows[-1] |= {
-                    f"tail.{key}": value for key, value in type_metrics(types, cutoffs, rows[-1]["relation_id"]).items()
-                }
-        tables[BREAKDOWN_FILES[name].removesuffix(".csv")] = tuple(rows)
-    return tables
+
+    def of_types(relation: int) -> dict[str, float | None]:
+        """Return further figures of a relation: None where it asks for no types."""
+        found = {} if types is None else type_metrics(types, cutoffs, relation)
+        return {f"tail.{key}": value for key, value in found.items()}
+
+    return {
+        BREAKDOWN_FILES[name].removesuffix(".csv"): tuple(
+            {
+                **{key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)},
+                **(of_types(row["relation_id"]) if name == "relation" else {}),
+            }
+            for row in breakdown_rows(name, results.grouped, context.classes, context.sides)
+        )
+        for name in context.breakdowns
+        if name in BREAKDOWN_FILES
+    }
 
 
 def _bucket_rows(context: ReportContext, parts: Callable[..., Summary]) -> tuple[dict[str, Any], ...]:

@@ -449,11 +449,17 @@ def _hash(text: str) -> str:
 
 def markdown(source: Source) -> str:
     """Return tables in GitHub's Markdown."""
-    parts = [f"# {escape_markdown(clipped(source.name))}", escape_markdown(f"{capital(source.title)}.")]
-    if source.warnings:
-        parts += [f"## {WARNINGS}", "\n".join(f"- {escape_markdown(warning)}." for warning in source.warnings)]
-    for table in tables_of(source):
-        parts += [f"## {escape_markdown(table.title)}", to_markdown(table), escape_markdown(table.note)]
+    warnings = "\n".join(f"- {escape_markdown(warning)}." for warning in source.warnings)
+    parts = [
+        f"# {escape_markdown(clipped(source.name))}",
+        escape_markdown(f"{capital(source.title)}."),
+        *([f"## {WARNINGS}", warnings] if warnings else []),
+        *(
+            part
+            for table in tables_of(source)
+            for part in (f"## {escape_markdown(table.title)}", to_markdown(table), escape_markdown(table.note))
+        ),
+    ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -462,8 +468,10 @@ def latex(source: Source) -> str:
     parts = ["% needs \\usepackage{booktabs}", *(f"% warning: {warning}" for warning in source.warnings)]
     for table in tables_of(source):
         caption = escape_latex(f"{table.title}. {capital(source.title)}. {table.note}".rstrip())
-        parts += [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{table.anchor}}}"]
-        parts += [to_latex(table), "\\end{table}\n"]
+        parts += [
+            *(r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{table.anchor}}}"),
+            *(to_latex(table), "\\end{table}\n"),
+        ]
     return "\n".join(parts)
 
 
