@@ -43,12 +43,16 @@ def judge_history(history: History) -> dict[PassKey, Judgement]:
 
 def _bucket_visits(visits: Iterable[VisitRecord], metric: str) -> dict[Bucket, BucketVisit]:
     """Return a metric of held-out edges before and after the visits of a pass, where it was measured."""
-    found = {}
-    for visit in visits:
-        before, after = (None if of is None else of.metrics.get(metric) for of in (visit.before, visit.after))
-        if before is not None and after is not None and visit.after is not None:
-            found[visit.bucket] = BucketVisit(2 * visit.after.count, float(before), float(after))
-    return found
+    measured = (
+        (visit.bucket, visit.after.count, visit.before.metrics.get(metric), visit.after.metrics.get(metric))
+        for visit in visits
+        if visit.before is not None and visit.after is not None
+    )
+    return {
+        bucket: BucketVisit(2 * count, float(before), float(after))
+        for bucket, count, before, after in measured
+        if before is not None and after is not None
+    }
 
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> the curves that `kgeval-dist monitor` draws.

@@ -155,10 +155,15 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
 def _check_ids(schema: ModelSchema, edges: EdgeBlock, bucket: Bucket, tables: Tables) -> None:
     """Refuse ids out of range by the edge: which row it was in the trainer's own edges is not known here."""
     rel_E, known_E = edges.rel, edges.rel.clamp(0, len(schema.relations) - 1)  # of dynamic relations the only one
-    limits = {"rel": (rel_E, torch.full_like(rel_E, schema.num_relations))}
-    for name, side, ids_E in (("lhs", Side.LHS, edges.lhs), ("rhs", Side.RHS, edges.rhs)):
-        sizes = [tables[side.pick(of.lhs, of.rhs), side].num_rows for of in schema.relations]
-        limits[name] = (ids_E, torch.tensor(sizes)[known_E])
+    sizes = {
+        side: torch.tensor([tables[side.pick(of.lhs, of.rhs), side].num_rows for of in schema.relations])
+        for side in ENDS
+    }
+    limits = {
+        "rel": (rel_E, torch.full_like(rel_E, schema.num_relations)),
+        "lhs": (edges.lhs, sizes[Side.LHS][known_E]),
+        "rhs": (edges.rhs, sizes[Side.RHS][known_E]),
+    }
     for name, (ids_E, sizes_E) in limits.items():
         wrong = ((ids_E < 0) | (ids_E >= sizes_E)).nonzero()
         if len(wrong):

@@ -314,14 +314,14 @@ class PhaseSums:
 
     def values(self, *, with_loss: bool) -> Values:
         """Return the flat metrics, as metrics.json names them."""
-        metrics = {
-            f"{label}.{name}": value
-            for label, stats in self.stats.items()
-            for name, value in rank_metrics(stats.total, stats.layout.cutoffs).items()
+        return {
+            **{
+                f"{label}.{name}": value
+                for label, stats in self.stats.items()
+                for name, value in rank_metrics(stats.total, stats.layout.cutoffs).items()
+            },
+            **({"both.loss": mean_loss(self.stats["both"], self.num_edges)} if with_loss else {}),
         }
-        if with_loss:
-            metrics["both.loss"] = mean_loss(self.stats["both"], self.num_edges)
-        return metrics
 
     def figures(self, *, with_loss: bool) -> PbgFigures:
         """Return the metrics under PBG's names."""

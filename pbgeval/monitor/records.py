@@ -202,9 +202,11 @@ def _details_of(kind: type[Details], ours: Mapping[str, Any] | None) -> Details 
     if ours is None:
         return None
     known = {of.name: ours[of.name] for of in fields(kind) if of.name in ours}
-    for name in ("gap", "generalization"):
-        known[name] = {key: Estimate(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
-    return kind(**known)
+    estimates = {
+        name: {key: Estimate(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
+        for name in ("gap", "generalization")
+    }
+    return kind(**{**known, **estimates})
 
 
 def _figures_of(value: Mapping[str, Any] | None) -> PbgFigures | None:

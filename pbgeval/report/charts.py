@@ -183,18 +183,20 @@ def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
     """Return bars: of each side, the share of its queries in each bin of ranks."""
     edges = bin_edges(sides)
     shares = [np.diff(of.num_below(np.array(edges))) / of.count_K.sum() for of in sides]
-    boxes = []
-    for at, (low, high) in enumerate(pairwise(map(math.log10, edges))):
-        width, left = _BAR * (high - low) / len(sides), low + (1 - _BAR) / 2 * (high - low)
-        boxes += [
-            Box(
-                f"bar-{kind}",
-                (left + kind * width, left + kind * width + width),
-                (0.0, float(share_B[at])),
-                f"{of.side}, {_bin_name(edges, at)}: {100 * float(share_B[at]):.2f}%",
-            )
-            for kind, (of, share_B) in enumerate(zip(sides, shares, strict=True))
-        ]
+    bins = [
+        (low + (1 - _BAR) / 2 * (high - low), _BAR * (high - low) / len(sides))  # where its bars begin, and their width
+        for low, high in pairwise(map(math.log10, edges))
+    ]
+    boxes = [
+        Box(
+            f"bar-{kind}",
+            (left + kind * width, left + kind * width + width),
+            (0.0, float(share_B[at])),
+            f"{of.side}, {_bin_name(edges, at)}: {100 * float(share_B[at]):.2f}%",
+        )
+        for at, (left, width) in enumerate(bins)
+        for kind, (of, share_B) in enumerate(zip(sides, shares, strict=True))
+    ]
     return Chart(
         title="How the ranks are distributed",
         description=f"Histogram of {rank_type} ranks on a logarithmic axis; the table below has the numbers",

@@ -83,14 +83,18 @@ def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dic
     """
     if drawn is None:
         return None
-    sections = {}
-    for kind, sums in drawn.items():
-        estimates = {f"{label}.{name}": of for label, total in sums.items() for name, of in total.estimates().items()}
-        sections[kind] = {
-            "metrics": {key: estimate.value for key, estimate in estimates.items()},
-            "intervals": {key: interval_of(key, estimate) for key, estimate in estimates.items()},
-            "num_queries_without_draws": sums["both"].num_without_draws,
+    estimates = {
+        kind: {f"{label}.{name}": of for label, total in sums.items() for name, of in total.estimates().items()}
+        for kind, sums in drawn.items()
+    }
+    sections = {
+        kind: {
+            "metrics": {key: estimate.value for key, estimate in of_kind.items()},
+            "intervals": {key: interval_of(key, estimate) for key, estimate in of_kind.items()},
+            "num_queries_without_draws": drawn[kind]["both"].num_without_draws,
         }
+        for kind, of_kind in estimates.items()
+    }
     return {
         "candidates": "partition",
         **sections.get("filtered", sections["raw"]),

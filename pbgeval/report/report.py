@@ -76,10 +76,11 @@ def items_of(figures: Mapping[str, Value], hits_at: Sequence[int]) -> Iterator[I
         figures: by the report's own keys.
         hits_at: the k of hits at k, the last of which stands for adjusted hits.
     """
-    names = {metric: metric_key(metric) for metric in PYKEEN_METRICS}
-    names |= {name: name for prefix in ("hits_at_", *OF_LAST_CUTOFF) for name in (f"{prefix}{k}" for k in hits_at)}
-    if hits_at:
-        names |= {f"{prefix}k": f"{prefix}{hits_at[-1]}" for prefix in OF_LAST_CUTOFF}
+    names = {
+        **{metric: metric_key(metric) for metric in PYKEEN_METRICS},
+        **{name: name for prefix in ("hits_at_", *OF_LAST_CUTOFF) for name in (f"{prefix}{k}" for k in hits_at)},
+        **{f"{prefix}k": f"{prefix}{k}" for prefix in OF_LAST_CUTOFF for k in hits_at[-1:]},
+    }
     for (name, ours), rank_type, side in product(names.items(), RankType, SIDES):
         key = f"{side}.{rank_type.value}.{ours}"
         if key in figures:
