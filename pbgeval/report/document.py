@@ -287,16 +287,16 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
     types = results.filtered_types or results.raw_types
     cutoffs = results.grouped.layout.cutoffs
 
-    def of_types(relation: int) -> dict[str, float | None]:
+    def of_types(row: Mapping[str, Any]) -> dict[str, float | None]:
         """Return further figures of a relation: None where it asks for no types."""
-        found = {} if types is None else type_metrics(types, cutoffs, relation)
+        found = {} if types is None else type_metrics(types, cutoffs, row["relation_id"])
         return {f"tail.{key}": value for key, value in found.items()}
 
     return {
         BREAKDOWN_FILES[name].removesuffix(".csv"): tuple(
             {
                 **{key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)},
-                **(of_types(row["relation_id"]) if name == "relation" else {}),
+                **(of_types(row) if name == "relation" else {}),
             }
             for row in breakdown_rows(name, results.grouped, context.classes, context.sides)
         )

@@ -483,9 +483,7 @@ def tables_of(source: Source) -> list[DataTable]:
         for table in breakdowns_of(source.report):
             note = f"The first {MAX_ROWS} rows; the CSV file has all." if len(table.rows) > MAX_ROWS else ""
             tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), _TOO_MUCH))
-    if source.training is not None:
-        tables.append(passes_of(source.training))
-    return tables
+    return [*tables, *([] if source.training is None else [passes_of(source.training)])]
 
 
 # Files for a model's repository on the Hugging Face Hub; nothing is uploaded.
