@@ -135,9 +135,11 @@ class Curves:
         single bucket), so that gaps add up, the sum of their errors.
         """
         best, last = self.best, self.last
-        if best is None or best is last or best.after is None or last.after is None:
-            return False
-        if best.training is None or last.training is None or self._sign * (last.training - best.training) <= 0:
+        if (
+            (best is None or best is last or best.after is None or last.after is None)
+            or (best.training is None or last.training is None)
+            or self._sign * (last.training - best.training) <= 0
+        ):
             return False
         ends = (self.passes.index(best), self.passes.index(last))
         shared = [(of[ends[0]], of[ends[1]]) for of in self.teeth.values() if of.keys() >= set(ends)]

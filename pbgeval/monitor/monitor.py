@@ -313,9 +313,9 @@ class Monitor:
             self._rewind(key)
         self._key = key
         followed = self._followed.get((edge_path, edge_chunk, place))
-        if self.num_workers > 1 and followed is not None and followed.epoch != epoch - 1:
-            followed = None  # another worker has visited the bucket since
-        return Visit(key, place, *edges, model, self._protocol, self._finish, followed)
+        # Where it was not visited in the last epoch, another worker has visited the bucket since.
+        is_known = followed is not None and (self.num_workers == 1 or followed.epoch == epoch - 1)
+        return Visit(key, place, *edges, model, self._protocol, self._finish, followed if is_known else None)
 
     def end_pass(self, epoch: int, *, edge_path: int = 0, edge_chunk: int = 0) -> PassRecord | None:
         """Add up a pass over all workers, of which each calls it; return its summary, None if nothing is held out."""

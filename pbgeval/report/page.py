@@ -562,13 +562,14 @@ def publish(
     ends = ends_of(report.intervals.get(key))
     interval = f"{interval_name(report.document)} {' to '.join(ends)}".replace("\u00a0", " ") if ends else ""
     caution = cautions_of(report.document)
-    told = [f"{key}: {title}", interval, caution, f"digest {report.document['provenance']['digest']}"]
     entry: dict[str, object] = {
         "dataset": {"id": dataset, "task_id": task},
         "value": figures[key],
         **({"date": report.run["started"][:10]} if "started" in report.run else {}),
         **({} if source is None else {"source": {"url": source, "name": "pbgeval result"}}),
-        "notes": "; ".join(filter(None, told)),
+        "notes": "; ".join(
+            filter(None, [f"{key}: {title}", interval, caution, f"digest {report.document['provenance']['digest']}"])
+        ),
     }
     notes = [table.note, f"{key}: {interval}." if interval else "", f"{capital(caution)}." if caution else ""]
     parts = ["## Evaluation", f"{capital(title)}. {MARK}", to_markdown(table), *map(escape_markdown, notes)]
