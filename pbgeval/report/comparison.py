@@ -566,14 +566,16 @@ def _probability(p: float | None) -> str:
 
 
 def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Yield a row per metric, and one per relation and metric."""
+    """Return a row per metric, and one per relation and metric."""
     parts: list[tuple[str, int | str, Comparison | RelationDifferences]] = [
         ("", "", comparison),
         *((of.relation, of.relation_id, of) for of in comparison.relations),
     ]
-    for relation, relation_id, part in parts:
-        for of in part.differences:
-            yield {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries, **asdict(of)}
+    return (
+        {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries, **asdict(of)}
+        for relation, relation_id, part in parts
+        for of in part.differences
+    )
 
 
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {
