@@ -222,12 +222,18 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
                 involved,
             )
         elif relation.operator in HALVED and rhs % 2:
-            message = f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}"
-            yield Fault((*key, "operator"), message, involved)
+            yield Fault(
+                (*key, "operator"),
+                f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}",
+                involved,
+            )
         elif takes_halves and (rhs - config.bias) % 2:
-            needed = f"an even dimension{' (without the bias)' * config.bias}"
-            message = f"{config.comparator} needs {needed}, but {relation.rhs!r} has {rhs - config.bias}"
-            yield Fault(("comparator",), message, (("bias",), *involved))
+            yield Fault(
+                ("comparator",),
+                f"{config.comparator} needs an even dimension{' (without the bias)' * config.bias}, but "
+                f"{relation.rhs!r} has {rhs - config.bias}",
+                (("bias",), *involved),
+            )
 
 
 # Which candidates compete: candidates, filters, restrictions.

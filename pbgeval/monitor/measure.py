@@ -212,12 +212,14 @@ def _relation(schema: ModelSchema, index: int, model: Model, tables: Tables) -> 
     policy = CandidatePolicy.PARTITION if of.all_negs else CandidatePolicy.SAMPLED
     if isinstance(model, ScoredModel):
         return Relation(model.relation(of.lhs, of.rhs), policy, torch.float64)
-    sides = ENDS if schema.dynamic else (Side.RHS,)
     return Relation(
         RelationScorer(
             name=of.name,
             operator=of.operator,
-            parameters={side: _parameters(schema, index, side, model, tables) for side in sides},
+            parameters={
+                side: _parameters(schema, index, side, model, tables)
+                for side in (ENDS if schema.dynamic else (Side.RHS,))
+            },
             comparator=Comparator(schema.comparator, schema.bias),
             dynamic=schema.dynamic,
             lhs_type=of.lhs,

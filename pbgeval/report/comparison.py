@@ -489,20 +489,19 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
     if comparison.relations and comparison.differences:
         at, shown = relations_to_show(comparison)
         decimals = _decimals([of.differences[at] for of in shown])
-        rows = [
-            (
-                of.relation,
-                f"{of.num_queries:,}",
-                *_cells(of.differences[at], decimals),
-                _probability(of.differences[at].p_holm),
-            )
-            for of in shown
-        ]
         tables.append(
             DataTable(
                 f"{short_title(f'both.{comparison.differences[at].metric}')} by relation",
                 ("relation", "queries", *_COLUMNS, "p (Holm)"),
-                rows,
+                [
+                    (
+                        of.relation,
+                        f"{of.num_queries:,}",
+                        *_cells(of.differences[at], decimals),
+                        _probability(of.differences[at].p_holm),
+                    )
+                    for of in shown
+                ],
                 f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all."
                 if len(shown) < len(comparison.relations)
                 else "",

@@ -212,8 +212,13 @@ def types_of(document: Mapping[str, Any]) -> DataTable:
     """Return the figures of queries for entity types; no rows where no taxonomy was given."""
     types = document.get("types") or {"metrics": {}, "num_queries": 0, "num_undefined": 0}
     rows = fitting(((key, _exact(value)) for key, value in types["metrics"].items()), MAX_BYTES_OF_OTHERS)
-    note = f"{types['num_queries']:,} queries have an NDCG, {types['num_undefined']:,} have none."
-    return DataTable("Queries for entity types", ("metric", "value"), rows, note, "types")
+    return DataTable(
+        "Queries for entity types",
+        ("metric", "value"),
+        rows,
+        f"{types['num_queries']:,} queries have an NDCG, {types['num_undefined']:,} have none.",
+        "types",
+    )
 
 
 POPULARITY_TITLE = "Popularity in training"

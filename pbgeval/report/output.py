@@ -58,14 +58,13 @@ def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, fl
     document = report.document
     provenance = document["provenance"]
     version = provenance.get("checkpoint_version")
-    settings = provenance.get("settings", {})
     facts = {
         "digest": provenance["digest"],
         "filter": document["filter"],
         "headline": document["headline"],
         "num_edges": document["num_edges"],
         "checkpoint_version": version,
-        **{name: settings.get(name) for name in ("comparator", "seed", "precision")},
+        **{name: provenance.get("settings", {}).get(name) for name in ("comparator", "seed", "precision")},
     }
     values = {
         f"{prefix}{key}": float(value)
@@ -178,7 +177,7 @@ def files_of(report: Report) -> list[str]:
     """Return the names of the files and folders of a report's output directory, as they are shown."""
     if report.path is None:
         return []
-    names = [METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER]
+    names = (METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER)
     return [name for name in names if (report.path / name).exists()]
 
 
@@ -491,8 +490,9 @@ class OutputDirectory:
             remove_files(self.path, self._files_of(found) - {METRICS})
             remove_if_empty(self.path / JOURNAL)
             remove_files(self.path, [METRICS])
-        names = filter(_RESULT.fullmatch, files_below(self.path, FOLDERS))
-        remove_files(self.path, list(filter(_TEMPORARY.fullmatch, names)))
+        remove_files(
+            self.path, filter(_TEMPORARY.fullmatch, filter(_RESULT.fullmatch, files_below(self.path, FOLDERS)))
+        )
         move_files(self._earlier, self.path, sorted(self._files_put_aside(), key=lambda name: (name == METRICS, name)))
         remove_if_empty(self._earlier)
 

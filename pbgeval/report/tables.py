@@ -160,8 +160,10 @@ def to_html(table: DataTable) -> str:
     )
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     note = "".join(f"<p>{html.escape(line)}</p>" for line in table.note.splitlines())
-    caption = f"<caption>{html.escape(table.title)}</caption>"
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+    return (
+        f"<table><caption>{html.escape(table.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        f"</table>{note}"
+    )
 
 
 def to_terminal(table: DataTable) -> Group:
