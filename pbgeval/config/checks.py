@@ -12,9 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, refuse, rule, show
 from pbgeval.config.output_checks import OUTPUT_CHECKS
 from pbgeval.config.schema import (
-    KNOWN_UNTIL,
-    PRECISIONS,
-    TYPE_CONSTRAINTS,
     EvalConfig,
     default_of,
     keys_of,
@@ -51,15 +48,15 @@ _NAME_LISTS = {
     "head_candidates": "an entity",
     "tail_candidates": "an entity",
 }
-# Each list of names lies with the code that interprets them.
+# Lists of names that other code interprets lie there.
 _CHOICES: Mapping[str, Sequence[str]] = {
     "comparator": [*COMPARATORS],
     "loss_fn": [*LOSSES],
     "rank_type": [*RANK_TYPE_SYNONYMS],
     "candidates": [policy.value for policy in CandidatePolicy],
-    "precision": PRECISIONS,
-    "type_constraint": TYPE_CONSTRAINTS,
-    "known_until": KNOWN_UNTIL,
+    "precision": ["float32", "float64", "certified"],
+    "type_constraint": ["schema", "observed"],
+    "known_until": ["query"],
 }
 _NEED_ENTITY_IDS = (
     "filter_paths",

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # How a key is declared: its default, the group it is listed in, its help text; and how declarations are read back.
 
 GRAPH, MODEL, EVALUATION, OUTPUT = "graph", "model", "evaluation", "output"
-GROUPS = (GRAPH, MODEL, EVALUATION, OUTPUT)
 
 # Keys of PyTorch-BigGraph that only training uses: a config file may set them, and nothing reads them.
 TRAINING_KEYS = (
@@ -134,11 +133,10 @@ def without_none(type_: Any) -> Any:  # noqa: ANN401 (any annotation)
     return type_
 
 
-PRECISIONS = ("float32", "float64", "certified")
-TYPE_CONSTRAINTS = ("schema", "observed")
-TABLES = ("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups", "time")
-KNOWN_UNTIL = ("query",)
-BREAKDOWNS = (*TABLES, "popularity")  # which is a section of metrics.json
+BREAKDOWNS = (  # tables, but for the last, which is a section of metrics.json
+    *("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups", "time"),
+    "popularity",
+)
 TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_frequency"})  # they count train_paths
 
 

@@ -27,15 +27,14 @@ from pbgeval.notation import Bucket
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> whether the gap persists, pass by pass.
 
-METRIC = "mrr"  # PBG's name; records of both have it
-
 
 def judge_history(history: History) -> dict[PassKey, Judgement]:
     """Judge each pass by the differences between its buckets, as records do not follow single edges (decision 0017)."""
     test = GapTest()
     return {
         key: test.judge(
-            {(key.edge_path, key.edge_chunk, of): visit for of, visit in _bucket_visits(of_pass, METRIC).items()}
+            # PBG's name of the metric; records of both have it.
+            {(key.edge_path, key.edge_chunk, of): visit for of, visit in _bucket_visits(of_pass, "mrr").items()}
         )
         for key, of_pass in history.passes_of_visits.items()
     }
