@@ -47,10 +47,6 @@ PBG_NAMES = {
 Values = Mapping[str, float | int | None]
 
 
-class MalformedError(ValueError):
-    """A line that is JSON, but no record; says what is wrong with it."""
-
-
 @frozen(order=True)
 class PassKey:
     """A pass over all buckets: PBG trains on each chunk of each edge path in turn."""
@@ -171,16 +167,16 @@ def _record_of(text: str) -> VisitRecord | PassRecord:
     """Return the record of a line, PBG's or ours; keys that are not known are passed over.
 
     Raises:
-        MalformedError: it is no JSON, or has not the keys of a record.
+        StorageError: it is no JSON, or has not the keys of a record.
     """
     try:
         line = json.loads(text)
     except json.JSONDecodeError as error:
-        raise MalformedError(f"it is cut off or no JSON ({error.msg} at character {error.pos + 1})") from error
+        raise StorageError(f"it is cut off or no JSON ({error.msg} at character {error.pos + 1})") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
-        raise MalformedError(f"it is no JSON that can be read ({error})") from error
+        raise StorageError(f"it is no JSON that can be read ({error})") from error
     if not isinstance(line, dict):
-        raise MalformedError(f"expected a JSON object, got {type(line).__name__}")
+        raise StorageError(f"expected a JSON object, got {type(line).__name__}")
     try:
         key = PassKey(*(int(line[name]) for name in KEYS))
         index = int(line["index"])
@@ -190,9 +186,9 @@ def _record_of(text: str) -> VisitRecord | PassRecord:
         stats, before, after = (_figures_of(line.get(name)) for name in FIGURES)
         return VisitRecord(key, bucket, index, stats, before, after, _details_of(VisitDetails, line.get(OURS)))
     except KeyError as error:
-        raise MalformedError(f"expected the key {error}, found {', '.join(line) or 'no keys'}") from error
+        raise StorageError(f"expected the key {error}, found {', '.join(line) or 'no keys'}") from error
     except (TypeError, ValueError, AttributeError) as error:
-        raise MalformedError(f"expected the values of a record, got: {error}") from error
+        raise StorageError(f"expected the values of a record, got: {error}") from error
 
 
 Details = TypeVar("Details", VisitDetails, PassDetails)
@@ -334,7 +330,7 @@ def _records(file: Path, warn: Callable[[str], None]) -> list[VisitRecord | Pass
     for number, line in lines:
         try:
             records.append(_record_of(line))
-        except MalformedError as error:
+        except StorageError as error:
             warn(f"{file}: line {number} is passed over: {error}")
     if lines and not records:
         raise StorageError(f"{file}: expected a record of training per line, as PyTorch-BigGraph writes them, got none")
