@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
+from pbgeval.errors import ConfigError, DataError, OutputError, raise_first, required
 from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves, both_names, pbg_name, read_curves
@@ -199,10 +199,8 @@ class Page:
         Raises:
             ConfigError: jinja2 is not installed.
         """
-        try:
+        with required(ConfigError, "jinja2 is required to write a page", "report"):
             from jinja2 import Environment, PackageLoader, StrictUndefined
-        except ImportError:
-            raise ConfigError("jinja2 is required to write a page: pip install 'pbgeval[report]'") from None
         environment = Environment(
             loader=PackageLoader("pbgeval.report", "templates"),
             autoescape=True,

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from attrs import Factory, evolve, field, frozen
 
-from pbgeval.errors import OutputError
+from pbgeval.errors import OutputError, required
 from pbgeval.metrics.breakdowns import GROUP_COLUMNS
 from pbgeval.storage.text import cell_of, name_of, open_input, printable
 
@@ -114,10 +114,8 @@ def data_frame(rows: Iterable[Any], columns: Sequence[str]) -> pandas.DataFrame:
     Raises:
         OutputError: pandas is not installed.
     """
-    try:
+    with required(OutputError, "pandas is required for a data frame", "pandas"):
         import pandas
-    except ImportError:
-        raise OutputError("pandas is required for a data frame: pip install 'pbgeval[pandas]'") from None
     return pandas.DataFrame(list(rows), columns=list(columns))
 
 
