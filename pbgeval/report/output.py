@@ -116,7 +116,8 @@ class HistogramRows(Sequence[Row]):
         for side, kind, bins_B, counts_B in self.parts:
             halves = 2 if kind is RankType.REALISTIC else 1  # what a bin's rank is divided by
             exact = int(np.searchsorted(bins_B, EXACT_BINS))  # bins of one rank; the others are wide
-            ranks, wide = (bins_B[:exact] / halves).tolist(), [bin_edges(of) for of in bins_B[exact:].tolist()]
+            ranks = (bins_B[:exact] / halves).tolist()
+            wide = [bin_edges(of) for of in bins_B[exact:].tolist()]
             low, high = ([*ranks, *(edges[end] / halves for edges in wide)] for end in (0, 1))
             yield from zip(repeat(side), repeat(kind.value), low, high, counts_B.tolist(), strict=False)
 

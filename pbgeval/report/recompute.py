@@ -228,15 +228,15 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
         SavedRun.open(report, None),
         edges={(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()},
     )
-    facts, found = run.facts, {}
+    found = {}
     length = settings["save_topk"] if topk_metrics else None
     lists = None if length is None else _Recommended.read(run, length)
     counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
     if popularity:
-        stats = _statistics(run, StatsLayout(facts.hits_at), None, counts, filtered=facts.filtered)
-        found[POPULARITY] = popularity_section(stats.grouped, facts.sides, facts.headline)
+        stats = _statistics(run, StatsLayout(run.facts.hits_at), None, counts, filtered=run.facts.filtered)
+        found[POPULARITY] = popularity_section(stats.grouped, run.facts.sides, run.facts.headline)
     if topk_metrics:
-        found[TOPK_METRICS] = _topk_section(run, None, counts, facts.hits_at, lists)
+        found[TOPK_METRICS] = _topk_section(run, None, counts, run.facts.hits_at, lists)
     return evolve(report, document={**report.document, **found})
 
 
