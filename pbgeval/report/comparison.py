@@ -376,8 +376,9 @@ def _sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
 
 def _comparison(pair: PairedRuns, reports: Sequence[Report], *, side: str) -> Comparison:
     if not pair.sides:
-        labels = " or ".join(enabled.label for enabled in pair.a.facts.sides)
-        raise ConfigError(f"side: expected {labels}, which were ranked, got {side!r}")
+        raise ConfigError(
+            f"side: expected {' or '.join(of.label for of in pair.a.facts.sides)}, which were ranked, got {side!r}"
+        )
     stats = PairedStats.zero(len(pair.metrics), len(pair.sides), with_keys=pair.with_keys)
     for block in pair.blocks():
         stats.add(block)
@@ -433,8 +434,11 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
     filtered = any(of_runs) if wanted is None else wanted == "filtered"
     a, b = (report.document["provenance"] for report in reports)
     unlike = differences_of(a, b, filtered=all(of_runs) and filtered)
-    divided = any(line.startswith(_DIVIDED) for line in unlike)
-    what = "with the same number of partitions" if divided else "on the same graph with the same settings"
+    what = (
+        "with the same number of partitions"
+        if any(line.startswith(_DIVIDED) for line in unlike)
+        else "on the same graph with the same settings"
+    )
     faults = [*unlike[:-1], *(f"{line}; evaluate both {what}" for line in unlike[-1:])]  # the advice once
     if filtered and not all(of_runs):
         one, other = "AB" if of_runs[0] else "BA"

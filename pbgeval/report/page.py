@@ -363,8 +363,10 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
     if "metrics" not in document:
         return [origin]
     warnings, headline, table = warnings_of(document), document["headline"], headline_of(report)
-    sides = "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
-    sides += " Relation: the relation is hidden." if "relation" in table.columns else ""
+    sides = (
+        "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
+        f"{' Relation: the relation is hidden.' if 'relation' in table.columns else ''}"
+    )
     sections = [
         Section("warnings", WARNINGS, [Notice(warnings)] if warnings else (), layout="wide"),
         Section(
