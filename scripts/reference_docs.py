@@ -22,6 +22,7 @@ import pbgeval
 from pbgeval import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.cli import app
 from pbgeval.config.explain import ExplainedKey, explained_keys
+from pbgeval.config.schema import GROUPS
 from pbgeval.metrics.names import DIRECTIONS, listed_metrics, synonyms_of
 from pbgeval.metrics.registry import DEFAULT_CUTOFF, Definition
 
@@ -82,7 +83,7 @@ def pages() -> dict[str, str]:
 def _config() -> list[str]:
     keys = list(explained_keys())
     parts = ["# Config keys", _OF_CONFIG]
-    for group in dict.fromkeys(key.group for key in keys):
+    for group in GROUPS:
         rows = [_config_row(key) for key in keys if key.group == group]
         parts += [f"## {group.capitalize()}", _table(("key", "type", "default", "meaning"), rows)]
     return parts

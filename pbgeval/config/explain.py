@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from pbgeval.config.schema import (
+    GROUPS,
     TRAINING_KEYS,
     EntitySchema,
     EvalConfig,
@@ -67,8 +68,8 @@ def help_config(search: str = "") -> str:
         near = difflib.get_close_matches(text, [key.name for key in explained_keys()], n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "kgeval-dist --help-config lists all keys"
         raise ConfigError(f"--help-config {search}: no config key contains this text; {hint}")
-    groups = dict.fromkeys(key.group for key in found)
-    listed = ["\n".join([f"{group}:", *(str(key) for key in found if key.group == group)]) for group in groups]
+    entries_of = {group: [str(key) for key in found if key.group == group] for group in GROUPS}
+    listed = ["\n".join([f"{group}:", *entries]) for group, entries in entries_of.items() if entries]
     training = f"{_OF_TRAINING}\n{textwrap.indent(textwrap.fill(', '.join(TRAINING_KEYS), _WIDTH - 2), '  ')}"
     parts = listed if search else [textwrap.fill(_INTRODUCTION, _WIDTH), *listed, training]
     return "\n\n".join(parts) + "\n"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # How a key is declared: its default, the group it is listed in, its help text; and how declarations are read back.
 
 GRAPH, MODEL, EVALUATION, OUTPUT = "graph", "model", "evaluation", "output"
+GROUPS = (GRAPH, MODEL, EVALUATION, OUTPUT)
 
 # Keys of PyTorch-BigGraph that only training uses: a config file may set them, and nothing reads them.
 TRAINING_KEYS = (
