@@ -333,16 +333,15 @@ def comparison_page(comparison: Comparison) -> Page:
 
 
 def _visits(curves: Curves) -> Section:
+    table = passes_of(curves)
+    of_training = (
+        " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
+        "− after, which grows where a model overfits to its training edges."
+    )
     means = (
         "Held-out edges are ranked before and after each visit of the trainer to their bucket. Figures of a pass are "
-        "means over its held-out edges."
+        f"means over its held-out edges.{of_training if 'training' in table.columns else ''}"
     )
-    table = passes_of(curves)
-    if "training" in table.columns:
-        means += (
-            " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
-            "− after, which grows where a model overfits to its training edges."
-        )
     return Section(
         "gap",
         "Before and after each visit",
