@@ -104,9 +104,12 @@ class ModelSchema:
             ),
         ]
         for relation in self.relations:
-            expected = f"expected an operator of {', '.join(OPERATORS)}, got {relation.operator!r}"
             rows += [
-                (relation.operator not in OPERATORS, f"relation '{relation.name}': {expected}"),
+                (
+                    relation.operator not in OPERATORS,
+                    f"relation '{relation.name}': expected an operator of {', '.join(OPERATORS)}, "
+                    f"got {relation.operator!r}",
+                ),
                 *(
                     (
                         self.num_partitions.get(entity_type, 0) < 1,

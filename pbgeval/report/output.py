@@ -516,8 +516,9 @@ class OutputDirectory:
                 check=self.owner.check,
             )
         write_atomically(self.path / RUN, json_text(report.run), check=self.owner.check)
-        line = line_of(*result_line(report, self.path.absolute().name))
-        write_atomically(self.path / LINES, f"{line}\n", check=self.owner.check)
+        write_atomically(
+            self.path / LINES, f"{line_of(*result_line(report, self.path.absolute().name))}\n", check=self.owner.check
+        )
         logs = [path.read_bytes().splitlines() for path in (self.path / JOURNAL).glob("log-*.jsonl")]
         whole = (line for lines in logs for line in lines if line.endswith(b"}"))  # a writer may have ended in a line
         units = sorted(whole, key=lambda line: json.loads(line)["time"])
