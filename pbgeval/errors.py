@@ -76,6 +76,15 @@ class IncompleteError(EvalError):
     """The run is incomplete; the same command resumes it. Exit status 75."""
 
 
+@contextmanager
+def required(kind: type[EvalError], purpose: str, extra: str) -> Iterator[None]:
+    """Name the extra that brings the library which the context imports, if it is not installed."""
+    try:
+        yield
+    except ImportError:
+        raise kind(f"{purpose}: pip install 'pbgeval[{extra}]'") from None
+
+
 class Faults(list[str]):
     """Faults that are raised together, once all have been found."""
 

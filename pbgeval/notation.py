@@ -71,7 +71,7 @@ class Bucket(NamedTuple):
 
 
 class WorkUnit(NamedTuple):
-    """What one worker is handed: a range of the rows of one bucket file."""
+    """A range of the rows of one bucket file: what one worker is handed, or what is read at a time."""
 
     path_index: int  # index in `edge_paths`
     bucket: Bucket
@@ -142,14 +142,8 @@ def window_units(path_index: int, bucket: Bucket, num_edges: int, window_rows: i
         yield WorkUnit(path_index, bucket, start, min(start + window_rows, num_edges))
 
 
-def slice_units(path_index: int, bucket: Bucket, num_edges: int, num_slices: int) -> Iterator[WorkUnit]:
-    """Cut a bucket as PBG hands it to its workers: contiguous slices of ceil(n / workers) edges."""
-    if num_edges:
-        yield from window_units(path_index, bucket, num_edges, slice_rows(num_edges, num_slices))
-
-
 def slice_rows(num_edges: int, num_slices: int) -> int:
-    """Return the rows of such a slice; the last may be shorter."""
+    """Return the rows of the slices in which PBG hands a bucket to its workers; the last may be shorter."""
     return -(-num_edges // num_slices)
 
 

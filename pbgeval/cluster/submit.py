@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from pbgeval.errors import EvalError, IncompleteError, LaunchError, raise_first
+from pbgeval.errors import EvalError, IncompleteError, LaunchError, raise_first, required
 
 if TYPE_CHECKING:
     import submitit
@@ -228,10 +228,8 @@ def _last_line(text: str) -> str:
 
 
 def _import_submitit() -> Any:  # noqa: ANN401 - a module
-    try:
+    with required(LaunchError, "submitit is required for kgeval-dist submit", "slurm"):
         import submitit
         import submitit.core.utils
         import submitit.helpers
-    except ImportError:
-        raise LaunchError("submitit is required for kgeval-dist submit: pip install 'pbgeval[slurm]'") from None
     return submitit

@@ -30,13 +30,13 @@ from pbgeval.metrics import classification
 from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.metrics.registry import NDCG_PREFIXES, find_metric
 from pbgeval.metrics.topk_metrics import TOPK_METRICS
-from pbgeval.notation import Bucket
+from pbgeval.notation import Bucket, WorkUnit
 from pbgeval.progress import Observer
 from pbgeval.ranking.edge_sample import BucketUnits, EdgeSample
 from pbgeval.report.output import digest_of
 from pbgeval.report.recompute import BREAKDOWNS, ReportQuery, recompute, with_sections
 from pbgeval.report.report import HISTOGRAM, Report
-from pbgeval.report.saved_run import RowRange, SavedRun
+from pbgeval.report.saved_run import SavedRun
 from pbgeval.storage.text import one_line
 from pbgeval.storage.writing import temporary_folder
 
@@ -295,7 +295,7 @@ class _Again:
                         differing[edge] = f"{where}: the result says {told}, the checkpoint gives {true}"
         return num_edges, differing
 
-    def _looked_at(self, rows: RowRange, drawn: EdgeSample | None) -> np.ndarray:
+    def _looked_at(self, rows: WorkUnit, drawn: EdgeSample | None) -> np.ndarray:
         """Return which edges of a block to compare, bool (E,)."""
         kept, num_rows = self.kept[rows[:2]], rows.stop - rows.start
         if drawn is None:

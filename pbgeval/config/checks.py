@@ -12,15 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, refuse, rule, show
 from pbgeval.config.output_checks import OUTPUT_CHECKS
 from pbgeval.config.schema import (
-    KNOWN_UNTIL,
-    PRECISIONS,
-    TYPE_CONSTRAINTS,
     EvalConfig,
     default_of,
     keys_of,
 )
 from pbgeval.errors import TRAIN_PATHS
-from pbgeval.notation import MAX_PARTITIONS
+from pbgeval.notation import MAX_PARTITIONS, Side
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
 from pbgeval.scoring.comparators import COMPARATORS
@@ -51,15 +48,15 @@ _NAME_LISTS = {
     "head_candidates": "an entity",
     "tail_candidates": "an entity",
 }
-# Each list of names lies with the code that interprets them.
+# Lists of names that other code interprets lie there.
 _CHOICES: Mapping[str, Sequence[str]] = {
     "comparator": [*COMPARATORS],
     "loss_fn": [*LOSSES],
     "rank_type": [*RANK_TYPE_SYNONYMS],
     "candidates": [policy.value for policy in CandidatePolicy],
-    "precision": PRECISIONS,
-    "type_constraint": TYPE_CONSTRAINTS,
-    "known_until": KNOWN_UNTIL,
+    "precision": ["float32", "float64", "certified"],
+    "type_constraint": ["schema", "observed"],
+    "known_until": ["query"],
 }
 _NEED_ENTITY_IDS = (
     "filter_paths",
@@ -172,8 +169,11 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
     for name, path in [(config.comparator, ("comparator",)), *operators] if config.precision == "certified" else []:
         certified = CERTIFIED_COMPARATORS if path[-1] == "comparator" else CERTIFIED_OPERATORS
         if name in OPERATORS.keys() | COMPARATORS.keys() and name not in certified:
-            message = f"'certified' does not support {path[-1]} {name!r}, only {', '.join(certified)}; use 'float64'"
-            yield Fault(("precision",), message, (path,))
+            yield Fault(
+                ("precision",),
+                f"'certified' does not support {path[-1]} {name!r}, only {', '.join(certified)}; use 'float64'",
+                (path,),
+            )
             return
 
 
@@ -219,12 +219,18 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
                 involved,
             )
         elif relation.operator in HALVED and rhs % 2:
-            message = f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}"
-            yield Fault((*key, "operator"), message, involved)
+            yield Fault(
+                (*key, "operator"),
+                f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}",
+                involved,
+            )
         elif takes_halves and (rhs - config.bias) % 2:
-            needed = f"an even dimension{' (without the bias)' * config.bias}"
-            message = f"{config.comparator} needs {needed}, but {relation.rhs!r} has {rhs - config.bias}"
-            yield Fault(("comparator",), message, (("bias",), *involved))
+            yield Fault(
+                ("comparator",),
+                f"{config.comparator} needs an even dimension{' (without the bias)' * config.bias}, but "
+                f"{relation.rhs!r} has {rhs - config.bias}",
+                (("bias",), *involved),
+            )
 
 
 # Which candidates compete: candidates, filters, restrictions.
@@ -257,10 +263,10 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
     """Featurized entities can only be candidates as entities of the other edges of a chunk."""
     if config.candidate_path is not None:  # `_entity_ids` refuses it
         return
-    hidden = [key for key, off in (("lhs", config.disable_lhs_negs), ("rhs", config.disable_rhs_negs)) if not off]
+    hidden = [side for side in config.sides if side is not Side.REL]
     sampled: dict[str, tuple[str | KeyPath, ...]] = {}
     for index, relation in enumerate(config.relations):
-        for name in dict.fromkeys(getattr(relation, side) for side in hidden):
+        for name in dict.fromkeys(side.pick(relation.lhs, relation.rhs) for side in hidden):
             involved: tuple[str | KeyPath, ...] = ("candidates", ("entities", name, "featurized"))
             if _is_featurized(config, name) and config.candidates_of(relation) == "sampled":
                 sampled.setdefault(name, (*involved, ("relations", index, "all_negs")))

@@ -70,15 +70,17 @@ def parse_json(
 
 
 def refuse(path: KeyPath, *rows: tuple[object, str, *tuple[str | KeyPath, ...]]) -> Iterator[Fault]:
-    """Yield a fault of one key for each row whose condition holds.
+    """Return a fault of one key for each row whose condition holds.
 
     Args:
         path: the key that the user should look at.
         *rows: whether it is wrong, the message, and the other keys whose values make it wrong.
     """
-    for is_wrong, message, *involved in rows:
-        if is_wrong:
-            yield Fault(path, message, tuple((key,) if isinstance(key, str) else key for key in involved))
+    return (
+        Fault(path, message, tuple((key,) if isinstance(key, str) else key for key in involved))
+        for is_wrong, message, *involved in rows
+        if is_wrong
+    )
 
 
 def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *involved: str) -> Check:

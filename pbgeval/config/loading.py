@@ -36,7 +36,7 @@ from pbgeval.config.schema import (
     unknown_key,
     without_none,
 )
-from pbgeval.errors import ConfigError, EvalError
+from pbgeval.errors import ConfigError, EvalError, Faults
 from pbgeval.notation import ENTITY_TYPE
 from pbgeval.storage.text import did_you_mean, listed, read_bytes
 
@@ -138,13 +138,8 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     if has_other_types:
         return config, faults
     entities = {name: config.entities.get(name, EntitySchema(num_partitions=1)) for name in names.values()}
-    filled = attrs.evolve(
-        config,
-        **decided,
-        entities={name: attrs.evolve(entity, dimension=None) for name, entity in entities.items()},
-        entity_path=config.entity_path or form.entity_path,
-    )
-    return filled, faults
+    decided["entities"] = {name: attrs.evolve(entity, dimension=None) for name, entity in entities.items()}
+    return attrs.evolve(config, **decided, entity_path=config.entity_path or form.entity_path), faults
 
 
 # Plain values -> `EvalConfig`, with all faults of type at once.
@@ -174,11 +169,10 @@ class _Structurer:
 
     def config(self, raw: Mapping[Any, Any]) -> EvalConfig:
         """Make a config from the plain values of a file or its function."""
-        for key, spec in keys_of(EvalConfig).items():
-            is_of_model = raw.get("model") is not None and key in _OF_MODEL
-            if default_of(spec) is attrs.NOTHING and key not in raw and not is_of_model:
-                self._refuse((key,), "this key is required")
-                self.blanks.append((key,))
+        needless = {*raw, *(_OF_MODEL if raw.get("model") is not None else ())}
+        required = [key for key, spec in keys_of(EvalConfig).items() if default_of(spec) is attrs.NOTHING]
+        self.blanks = [(key,) for key in required if key not in needless]
+        self.faults = [Fault(path, "this key is required") for path in self.blanks]
         used = {key: value for key, value in raw.items() if key not in TRAINING_KEYS}
         made: EvalConfig = self._schema(EvalConfig, used, ())
         return made
@@ -196,14 +190,17 @@ class _Structurer:
     def _schema(self, schema: Any, raw: Mapping[Any, Any], path: KeyPath) -> Any:  # noqa: ANN401 (one of our classes)
         """Make one of our classes; a faulty value gets its default, or a blank."""
         known = keys_of(schema)
-        values = {}
-        for key, spec in known.items():
-            if key in raw:
-                values[key] = self._value(raw[key], types_of(schema)[key], (*path, key))
-            elif spec.default is attrs.NOTHING:
-                values[key] = self._refuse((*path, key), "this key is required")
-        for key in sorted(raw.keys() - known.keys(), key=str):
-            values[key] = self._refuse((*path, key), unknown_key(key, known))
+        unknown = sorted(raw.keys() - known.keys(), key=str)
+        values = {
+            **{
+                key: self._value(raw[key], types_of(schema)[key], (*path, key))
+                if key in raw
+                else self._refuse((*path, key), "this key is required")
+                for key, spec in known.items()
+                if key in raw or spec.default is attrs.NOTHING
+            },
+            **{key: self._refuse((*path, key), unknown_key(key, known)) for key in unknown},
+        }
         faulty = [key for key, value in values.items() if value is _FAULTY]
         self.blanks += [(*path, key) for key in faulty]
         blanks = {key: _BLANKS[key] for key in faulty if key in _BLANKS and key in known}
@@ -376,8 +373,7 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
     config, missing = resolve_paths(config, bases_of, has_model=config.model is not None)
     config, of_model = with_model_of_path(config)
     lines += [_line(fault, source.name, applied) for fault in structurer.all_faults(config, [*missing, *of_model])]
-    if lines:
-        raise ConfigError(*(" ".join(line.split()) for line in lines))
+    Faults(" ".join(line.split()) for line in lines).raise_any(ConfigError)
     # The folder of a checkpoint tells more than `config`.
     name = source.parent.name if is_in_checkpoint and source.parent.name else source.stem
     return attrs.evolve(config, name=name, source=source, ignored=tuple(key for key in TRAINING_KEYS if key in raw))
@@ -395,9 +391,8 @@ def config_of_keys(settings: Mapping[str, Any], arguments: Iterable[str] = ()) -
     """
     known = keys_of(EvalConfig)
     names = [*known, *arguments]
-    unknown = [str(Fault((key,), unknown_key(key, names))) for key in settings if key not in known]
-    if unknown:
-        raise ConfigError(*unknown)
+    unknown = (str(Fault((key,), unknown_key(key, names))) for key in settings if key not in known)
+    Faults(unknown).raise_any(ConfigError)
     return EvalConfig(**settings)
 
 
@@ -429,9 +424,8 @@ def check_config(
         for key, what in in_memory.items()
         if getattr(config, key)
     ]
-    lines = [" ".join(str(fault).split()) for fault in structurer.all_faults(resolved, [*missing, *twice, *of_model])]
-    if lines:
-        raise ConfigError(*lines)
+    faults = structurer.all_faults(resolved, [*missing, *twice, *of_model])
+    Faults(" ".join(str(fault).split()) for fault in faults).raise_any(ConfigError)
     return attrs.evolve(resolved, name=config.name, ignored=config.ignored)
 
 

@@ -43,30 +43,32 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
         _ = config.target_key
     except UnknownMetricError:
         names = ["query_auc", *(f"hits_at_{k}" for k in config.hits_at[:5])]
-        message = (
+        yield Fault(
+            ("target_metric",),
             f"unknown metric {show(config.target_metric)}; use mean_rank, mean_reciprocal_rank, {' or '.join(names)}"
-            " (hits_at), optionally with an enabled side and a rank type in front"
+            " (hits_at), optionally with an enabled side and a rank type in front",
+            (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
         )
-        yield Fault(("target_metric",), message, (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)))
 
 
 def _metrics(config: EvalConfig) -> Iterator[Fault]:
     groups = " or ".join(map(show, METRIC_GROUPS))
     yield from refuse(("metrics",), (not config.metrics, f"needs {groups} or names of metrics"))
-    sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
-    sides += ["relation"] * config.relation_prediction
     for index, name in enumerate(config.metrics):
         try:
             check_name(
                 name,
-                [*sides, "both"],
+                [*(side.label for side in config.sides), "both"],
                 sorted(set(config.hits_at)),
                 with_loss=config.compute_loss,
                 with_types=config.taxonomy_path is not None,
             )
         except UnknownMetricError as error:
-            involved = (("hits_at",), ("compute_loss",), ("disable_lhs_negs",), ("disable_rhs_negs",))
-            yield Fault(("metrics", index), f"{error}; use {groups} or the name of a metric", involved)
+            yield Fault(
+                ("metrics", index),
+                f"{error}; use {groups} or the name of a metric",
+                (("hits_at",), ("compute_loss",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
+            )
 
 
 def _type_metrics(config: EvalConfig) -> Iterator[Fault]:

@@ -98,9 +98,11 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
             return owner[part]
         raise ConfigError(f"{path[0]} has {len(owner)} elements, numbered from 0")
     if isinstance(owner, dict) and len(path) == 2:
-        advice = f"set it in the config file: {{{part!r}: {{'num_partitions': 1}}}}"
-        unknown = f"unknown entity type; expected one of {', '.join(map(str, owner))}"
-        raise ConfigError(unknown if owner else f"{path[0]} is empty; {advice}")
+        raise ConfigError(
+            f"unknown entity type; expected one of {', '.join(map(str, owner))}"
+            if owner
+            else f"{path[0]} is empty; set it in the config file: {{{part!r}: {{'num_partitions': 1}}}}"
+        )
     raise ConfigError(f"{path[0]} is not set by the config file, or has the wrong form")
 
 
@@ -115,8 +117,8 @@ def _read(text: str, type_: object) -> object:
         # An empty list is no unset key: a restriction to nothing must not pass as none at all.
         return [] if kind is list and not word else None
     if kind is list:
-        is_empty = word == "[]" or word in _NONE
-        return [] if is_empty else [_read(item, typing.get_args(required)[0]) for item in text.split(",")]
+        items = [] if word == "[]" or word in _NONE else text.split(",")
+        return [_read(item, typing.get_args(required)[0]) for item in items]
     if kind is bool:
         return _BOOLS.get(word, text)
     with suppress(ValueError, RecursionError):

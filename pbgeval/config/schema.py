@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import field, frozen
 
-from pbgeval.errors import ConfigError
+from pbgeval.errors import ConfigError, Faults
+from pbgeval.notation import Side
 from pbgeval.storage.text import parse_memory
 
 if TYPE_CHECKING:
@@ -61,32 +62,28 @@ TRAINING_KEYS = (
     "half_precision",
 )
 
-NOT_A_KEY = {"not_a_key": True}  # metadata of a field that no config file sets
 
+def key(default: object, group: str, text: str, *, required: bool = False) -> Any:  # noqa: ANN401 (see the annotation)
+    """Declare a key.
 
-def about(group: str, text: str) -> dict[str, str]:
-    """Return the metadata of a key: the group it is listed in and its help text."""
-    return {"group": group, "help": text}
-
-
-def required(group: str, text: str) -> dict[str, object]:
-    """Return the metadata of a key that a config must set; in Python it may be blank where its data is handed in."""
-    return {**about(group, text), "required": True}
-
-
-def key(default: object, group: str, text: str) -> Any:  # noqa: ANN401 (attrs takes the type from the annotation)
-    """Declare a key with an immutable default."""
-    return field(default=default, metadata=about(group, text))
+    Args:
+        default: an immutable value, or what makes the default of each config; `attrs.NOTHING`: there is none.
+        group: that it is listed in.
+        text: its help.
+        required: a config must set it; in Python it may be blank where its data is handed in.
+    """
+    metadata = {"group": group, "help": text, "required": required}
+    return field(default=attrs.Factory(default) if callable(default) else default, metadata=metadata)
 
 
 def keys_of(schema: type[attrs.AttrsInstance]) -> dict[str, attrs.Attribute[Any]]:
     """Return the keys that a config file may set in a schema class, in order."""
-    return {name: spec for name, spec in attrs.fields_dict(schema).items() if "not_a_key" not in spec.metadata}
+    return {name: spec for name, spec in attrs.fields_dict(schema).items() if "help" in spec.metadata}
 
 
 def default_of(spec: attrs.Attribute[Any]) -> object:
     """Return the default of a key; `attrs.NOTHING` if a config must set it."""
-    if "required" in spec.metadata:
+    if spec.metadata["required"]:
         return attrs.NOTHING
     factory: Callable[[], object] | None = getattr(spec.default, "factory", None)
     return spec.default if factory is None else factory()
@@ -112,11 +109,10 @@ def checks_names(schema: type[attrs.AttrsInstance]) -> type[attrs.AttrsInstance]
 
     @functools.wraps(make)
     def checked(self: object, *args: object, **keys: object) -> None:
-        lines = [f"{key}: {unknown_key(key, keys_of(schema))}" for key in keys if key not in specs]
+        lines = Faults(f"{key}: {unknown_key(key, keys_of(schema))}" for key in keys if key not in specs)
         missing = [name for name, spec in specs.items() if spec.default is attrs.NOTHING and name not in keys]
         lines += [f"{', '.join(missing)}: this key is required"] if missing and not args else []
-        if lines:
-            raise ConfigError(*lines)
+        lines.raise_any(ConfigError)
         if "given" in specs:
             keys.setdefault("given", frozenset(keys))
         make(self, *args, **keys)
@@ -138,11 +134,10 @@ def without_none(type_: Any) -> Any:  # noqa: ANN401 (any annotation)
     return type_
 
 
-PRECISIONS = ("float32", "float64", "certified")
-TYPE_CONSTRAINTS = ("schema", "observed")
-TABLES = ("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups", "time")
-KNOWN_UNTIL = ("query",)
-BREAKDOWNS = (*TABLES, "popularity")  # which is a section of metrics.json
+BREAKDOWNS = (  # tables, but for the last, which is a section of metrics.json
+    *("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups", "time"),
+    "popularity",
+)
 TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_frequency"})  # they count train_paths
 
 
@@ -151,10 +146,10 @@ TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_fr
 class EntitySchema:
     """One entity type."""
 
-    num_partitions: int = field(
-        metadata=about(
-            GRAPH, "Number of partitions of this entity type: 1, or the same number as all other types with several."
-        )
+    num_partitions: int = key(
+        attrs.NOTHING,
+        GRAPH,
+        "Number of partitions of this entity type: 1, or the same number as all other types with several.",
     )
     featurized: bool = key(False, MODEL, "True: an entity is a set of features, and its embedding is their mean.")
     dimension: int | None = key(None, MODEL, "Dimension of this type's embeddings. Unset: `dimension` of the config.")
@@ -165,9 +160,9 @@ class EntitySchema:
 class RelationSchema:
     """One relation type; the id in edge files is its index in `relations`."""
 
-    name: str = field(metadata=about(GRAPH, "Name of the relation. Two relations may have the same name."))
-    lhs: str = field(metadata=about(GRAPH, "Entity type of the left-hand side: a name in `entities`."))
-    rhs: str = field(metadata=about(GRAPH, "Entity type of the right-hand side: a name in `entities`."))
+    name: str = key(attrs.NOTHING, GRAPH, "Name of the relation. Two relations may have the same name.")
+    lhs: str = key(attrs.NOTHING, GRAPH, "Entity type of the left-hand side: a name in `entities`.")
+    rhs: str = key(attrs.NOTHING, GRAPH, "Entity type of the right-hand side: a name in `entities`.")
     weight: float = key(1.0, EVALUATION, "Weight of the relation's edges in the loss. Does not change ranks.")
     operator: str = key(
         "none",
@@ -188,28 +183,26 @@ class EvalConfig:
     """Every setting of an evaluation. `load_config` checks it; paths are absolute from then on."""
 
     # graph
-    entities: dict[str, EntitySchema] = field(
-        factory=dict, metadata=required(GRAPH, "The entity types, by the names that relations and files use.")
+    entities: dict[str, EntitySchema] = key(
+        dict, GRAPH, "The entity types, by the names that relations and files use.", required=True
     )
-    relations: list[RelationSchema] = field(
-        factory=list,
-        metadata=required(
-            GRAPH, "The relation types, in the order of their ids. With dynamic relations: exactly one entry."
-        ),
+    relations: list[RelationSchema] = key(
+        list,
+        GRAPH,
+        "The relation types, in the order of their ids. With dynamic relations: exactly one entry.",
+        required=True,
     )
-    entity_path: str = field(
-        factory=str,
-        metadata=required(GRAPH, "Directory or URL with the entity counts (entity_count_TYPE_PARTITION.txt)."),
+    entity_path: str = key(
+        str, GRAPH, "Directory or URL with the entity counts (entity_count_TYPE_PARTITION.txt).", required=True
     )
-    edge_paths: list[str] = field(
-        factory=list,
-        metadata=required(
-            GRAPH,
-            "Edges to evaluate: directories or URLs with edge files (edges_LHS_RHS.h5), or edges by name (.tsv, "
-            ".txt, .csv or .parquet; text may be compressed as .gz or .zst). With `model`, also .npy arrays of "
-            "integers with shape (edges, 3): lhs, rel, rhs. With several paths, each one is also reported "
-            "separately.",
-        ),
+    edge_paths: list[str] = key(
+        list,
+        GRAPH,
+        "Edges to evaluate: directories or URLs with edge files (edges_LHS_RHS.h5), or edges by name (.tsv, "
+        ".txt, .csv or .parquet; text may be compressed as .gz or .zst). With `model`, also .npy arrays of "
+        "integers with shape (edges, 3): lhs, rel, rhs. With several paths, each one is also reported "
+        "separately.",
+        required=True,
     )
     dynamic_relations: bool = key(
         False, GRAPH, "True: the edge files define the relations. All of them share the single entry of `relations`."
@@ -229,11 +222,11 @@ class EvalConfig:
     )
 
     # model
-    checkpoint_path: str = field(
-        factory=str,
-        metadata=required(
-            MODEL, "Directory or URL (s3://bucket/prefix) of the checkpoint: embeddings and operator parameters."
-        ),
+    checkpoint_path: str = key(
+        str,
+        MODEL,
+        "Directory or URL (s3://bucket/prefix) of the checkpoint: embeddings and operator parameters.",
+        required=True,
     )
     dimension: int | None = key(None, MODEL, "Dimension of the embeddings, for entity types that do not set their own.")
     max_norm: float | None = key(
@@ -256,13 +249,11 @@ class EvalConfig:
         "checkpoint of LibKGE (.pt) or torch.distributed, or tables of vectors (.npy, .safetensors, .pt, "
         "Parquet). It sets entities, relations, dimension, comparator and operator.",
     )
-    model_options: dict[str, object] = field(
-        factory=dict,
-        metadata=about(
-            MODEL,
-            "Score function and tables of `model`, if its files do not specify them: the keys of model.json, for "
-            'example {"model": "transe", "norm": 2}.',
-        ),
+    model_options: dict[str, object] = key(
+        dict,
+        MODEL,
+        "Score function and tables of `model`, if its files do not specify them: the keys of model.json, for "
+        'example {"model": "transe", "norm": 2}.',
     )
     trust_pickle: bool = key(False, MODEL, "True: unpickle the model file. This can execute any code in it.")
 
@@ -306,7 +297,7 @@ class EvalConfig:
         "Rank type of the headline metrics: optimistic (best), realistic (average) or pessimistic (worst). "
         "Unset: realistic, or pessimistic with pbg_semantics. All three are always written.",
     )
-    hits_at: list[int] = field(factory=lambda: [1, 3, 5, 10, 50], metadata=about(EVALUATION, "Cutoffs k of hits@k."))
+    hits_at: list[int] = key(lambda: [1, 3, 5, 10, 50], EVALUATION, "Cutoffs k of hits@k.")
     compute_loss: bool = key(False, EVALUATION, "True: also compute PBG's loss.")
     loss_fn: str = key("ranking", EVALUATION, "Loss for compute_loss: logistic, ranking or softmax.")
     margin: float = key(0.1, EVALUATION, "Margin of the ranking loss.")
@@ -323,19 +314,16 @@ class EvalConfig:
         "changes the results. The option --workers sets the number of processes.",
     )
     batch_size: int = key(1000, EVALUATION, "Edges per batch with pbg_semantics. Must be a multiple of num_batch_negs.")
-    filter_paths: list[str] = field(
-        factory=list,
-        metadata=about(
-            EVALUATION, "Known edges, in the formats of edge_paths. Filtered metrics exclude them from the candidates."
-        ),
+    filter_paths: list[str] = key(
+        list,
+        EVALUATION,
+        "Known edges, in the formats of edge_paths. Filtered metrics exclude them from the candidates.",
     )
-    train_paths: list[str] = field(
-        factory=list,
-        metadata=about(
-            EVALUATION,
-            "Training edges, in the formats of edge_paths. They also count as known edges. Frequencies, leaked "
-            "edges and unseen entities are computed from them.",
-        ),
+    train_paths: list[str] = key(
+        list,
+        EVALUATION,
+        "Training edges, in the formats of edge_paths. They also count as known edges. Frequencies, leaked "
+        "edges and unseen entities are computed from them.",
     )
     time_window: int | None = key(
         None,
@@ -349,28 +337,22 @@ class EvalConfig:
         "query: known edges later than the query are not left out of its candidates. Edges need times. Unset: known "
         "edges of any time are.",
     )
-    restrict_entities: list[str] | None = field(
-        default=None,
-        metadata=about(
-            EVALUATION,
-            "Evaluate only edges between these entities, and rank only against them. Names, or type:partition:row.",
-        ),
+    restrict_entities: list[str] | None = key(
+        None,
+        EVALUATION,
+        "Evaluate only edges between these entities, and rank only against them. Names, or type:partition:row.",
     )
-    restrict_relations: list[str] | None = field(
-        default=None,
-        metadata=about(EVALUATION, "Evaluate only edges with these relations. Names, or indices as text ('3')."),
+    restrict_relations: list[str] | None = key(
+        None, EVALUATION, "Evaluate only edges with these relations. Names, or indices as text ('3')."
     )
-    head_candidates: list[str] | None = field(
-        default=None,
-        metadata=about(
-            EVALUATION,
-            "Rank head queries, which predict the left-hand entity, only against these entities. Names, or "
-            "type:partition:row. A query whose true entity is not in the list is counted but not ranked.",
-        ),
+    head_candidates: list[str] | None = key(
+        None,
+        EVALUATION,
+        "Rank head queries, which predict the left-hand entity, only against these entities. Names, or "
+        "type:partition:row. A query whose true entity is not in the list is counted but not ranked.",
     )
-    tail_candidates: list[str] | None = field(
-        default=None,
-        metadata=about(EVALUATION, "Rank tail queries only against these entities, as in head_candidates."),
+    tail_candidates: list[str] | None = key(
+        None, EVALUATION, "Rank tail queries only against these entities, as in head_candidates."
     )
     type_constraint: str = key(
         "schema",
@@ -430,20 +412,18 @@ class EvalConfig:
         "File with the hierarchy of entity types, one type<TAB>depth<TAB>parent per line. Adds NDCG for queries "
         "that predict types.",
     )
-    type_relations: list[str] | None = field(
-        default=None, metadata=about(EVALUATION, "Relations whose right-hand side is a type in taxonomy_path.")
+    type_relations: list[str] | None = key(
+        None, EVALUATION, "Relations whose right-hand side is a type in taxonomy_path."
     )
 
     # output
-    metrics: list[str] = field(
-        factory=lambda: ["rank", "auc"],
-        metadata=about(
-            OUTPUT,
-            "Metrics to report: families (rank, auc, average_precision, ndcg, classification, estimates) or "
-            "single metrics by any of their names (see kgeval-dist metrics), optionally with side and rank type "
-            "in front. estimates predicts the metrics of candidates=partition from sampled candidates, and needs "
-            "num_batch_negs=0.",
-        ),
+    metrics: list[str] = key(
+        lambda: ["rank", "auc"],
+        OUTPUT,
+        "Metrics to report: families (rank, auc, average_precision, ndcg, classification, estimates) or "
+        "single metrics by any of their names (see kgeval-dist metrics), optionally with side and rank type "
+        "in front. estimates predicts the metrics of candidates=partition from sampled candidates, and needs "
+        "num_batch_negs=0.",
     )
     preset: str | None = key(
         None,
@@ -451,14 +431,12 @@ class EvalConfig:
         "Report the metrics of a published protocol instead of `metrics`, and check its settings: ogb (realistic, "
         "unfiltered), tgb (tails, filtered by time), dglke (pessimistic) or recsys (top-k metrics of tails).",
     )
-    breakdowns: list[str] = field(
-        factory=lambda: ["relation"],
-        metadata=about(
-            OUTPUT,
-            "Tables of metrics by group: relation, entity_types, cardinality, relation_frequency, entity_frequency, "
-            "groups, time or popularity. cardinality, popularity and the frequencies need train_paths. groups needs "
-            "relation_groups, time needs time_bin.",
-        ),
+    breakdowns: list[str] = key(
+        lambda: ["relation"],
+        OUTPUT,
+        "Tables of metrics by group: relation, entity_types, cardinality, relation_frequency, entity_frequency, "
+        "groups, time or popularity. cardinality, popularity and the frequencies need train_paths. groups needs "
+        "relation_groups, time needs time_bin.",
     )
     time_bin: int | None = key(
         None, OUTPUT, "Width of the groups of the breakdown time, in the unit of the edges' times."
@@ -484,21 +462,19 @@ class EvalConfig:
         "Number of best candidates to save for every query. With topk_metrics, known answers that are not evaluated "
         "are left out. Unset: none.",
     )
-    sinks: list[str] = field(
-        factory=list,
-        metadata=about(
-            OUTPUT,
-            "Where else to log the headline metrics: tensorboard, wandb (offline) or mlflow (file store). Each "
-            "has a folder in sinks/ of the output directory.",
-        ),
+    sinks: list[str] = key(
+        list,
+        OUTPUT,
+        "Where else to log the headline metrics: tensorboard, wandb (offline) or mlflow (file store). Each "
+        "has a folder in sinks/ of the output directory.",
     )
 
     # where it came from: no keys, and no part of equality
-    name: str = field(default="config", eq=False, metadata=NOT_A_KEY)  # of the config file, or of its checkpoint
-    source: Path | None = field(default=None, eq=False, metadata=NOT_A_KEY)  # absolute path of the config file
-    ignored: tuple[str, ...] = field(default=(), eq=False, metadata=NOT_A_KEY)  # training-only keys that it sets
+    name: str = field(default="config", eq=False)  # of the config file, or of its checkpoint
+    source: Path | None = field(default=None, eq=False)  # absolute path of the config file
+    ignored: tuple[str, ...] = field(default=(), eq=False)  # training-only keys that it sets
     # Keys that were set, if only to their defaults; a copy by `attrs.evolve` has those of its original.
-    given: frozenset[str] = field(default=frozenset(), eq=False, repr=False, metadata=NOT_A_KEY)
+    given: frozenset[str] = field(default=frozenset(), eq=False, repr=False)
 
     @property
     def headline(self) -> str:
@@ -510,6 +486,12 @@ class EvalConfig:
         )
 
         return RANK_TYPE_SYNONYMS[self.rank_type].value
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """What is hidden in some query."""
+        disabled = (self.disable_lhs_negs, self.disable_rhs_negs, not self.relation_prediction)
+        return tuple(side for side in Side if not disabled[side.value])
 
     @property
     def filtered(self) -> bool:
@@ -557,15 +539,12 @@ class EvalConfig:
         from pbgeval.metrics.names import resolve  # here: see `headline`
         from pbgeval.stats.ranks import RankType
 
-        disabled = {
-            "head": self.disable_lhs_negs,
-            "tail": self.disable_rhs_negs,
-            "relation": not self.relation_prediction,
-        }
-        sides = [side for side in ("head", "tail", "relation", "both") if not disabled.get(side)]
+        sides = [*(side.label for side in self.sides), "both"]
         metrics = ["mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in self.hits_at)]
-        ranked = {f"{side}.{rank_type.value}.{name}" for side in sides for rank_type in RankType for name in metrics}
-        known = frozenset(ranked | {f"{side}.query_auc" for side in sides})
+        known = {
+            *(f"{side}.{rank_type.value}.{name}" for side in sides for rank_type in RankType for name in metrics),
+            *(f"{side}.query_auc" for side in sides),
+        }
         return resolve(self.target_metric or "mean_reciprocal_rank", self.headline, known)
 
     @property

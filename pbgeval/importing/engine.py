@@ -18,7 +18,7 @@ from attrs import define, field
 
 from pbgeval.cluster.liveness import repeated
 from pbgeval.cluster.resources import num_cores
-from pbgeval.errors import ConfigError, OutputError
+from pbgeval.errors import ConfigError, OutputError, required
 from pbgeval.progress import Observer
 from pbgeval.storage.text import one_line
 
@@ -53,12 +53,8 @@ class Engine:
     _connection: DuckDBPyConnection = field(init=False)
 
     def __enter__(self) -> Engine:
-        try:
+        with required(ConfigError, "duckdb is required to read text or Parquet edges", "import"):
             import duckdb
-        except ImportError:
-            raise ConfigError(
-                "duckdb is required to read text or Parquet edges: pip install 'pbgeval[import]'"
-            ) from None
         with self.faults():
             self.folder.mkdir(parents=True, exist_ok=True)
             # Nothing is fetched from anywhere: what is not built into the library is not used.

@@ -30,7 +30,7 @@ from pbgeval.report.output import IMPORTED
 from pbgeval.storage.arrays import path_of
 from pbgeval.storage.entities import read_relation_names
 from pbgeval.storage.text import fingerprint, listed
-from pbgeval.storage.writing import files_below, remove_files, temporary_folder
+from pbgeval.storage.writing import files_below, remove_files, remove_if_empty, temporary_folder
 
 DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
 _FORMAT = 1  # of what is made: another one is made anew
@@ -77,8 +77,7 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
             if not isinstance(error, IncompleteError):
                 _remove_made(store, [folder.name for folder in files.of_folder])
                 for place in absent:  # innermost first
-                    if place.is_dir() and not any(place.iterdir()):
-                        place.rmdir()
+                    remove_if_empty(place)
             raise
     used = {folder.name for folder in folder_of.values()}
     _remove_made(store, [name for name in earlier if name not in used])  # of earlier versions of the files

@@ -170,7 +170,7 @@ def open_inputs(
     known = {path: opened_edges(path) for path in dict.fromkeys([*config.filter_paths, *config.train_paths])}
     given: tuple[dict[Bucket, CandidateFile], ...] | None = ()
     if config.candidate_path is not None:
-        given = _collect(faults, find_candidate_files, Path(config.candidate_path), buckets, enabled_sides(config))
+        given = _collect(faults, find_candidate_files, Path(config.candidate_path), buckets, config.sides)
     opened: _Opened | None = None
     if model is not None:
         opened = _of_model(config, model)
@@ -344,12 +344,6 @@ def numbered_by_rows(edges: ArrayEdges, model: EmbeddingModel) -> np.ndarray:
                 f"{array_E3[wrong[0], 1]} has there; check the edges"
             )
     return array_E3
-
-
-def enabled_sides(config: EvalConfig) -> tuple[Side, ...]:
-    """Return what is hidden in some query."""
-    disabled = (config.disable_lhs_negs, config.disable_rhs_negs, not config.relation_prediction)
-    return tuple(side for side in Side if not disabled[side.value])
 
 
 def _collect(faults: Faults, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:

@@ -344,13 +344,15 @@ class TopKMetric:
         Each is a mean over the users of all processes that have right items, None without any; coverage is the share
         of all items.
         """
-        own = (self._sums, self._num_users, self._is_recommended)
-        sums, counts, recommended = zip(*_gathered((self.k, self.num_items), own), strict=True)
+        sums, counts, recommended = zip(
+            *_gathered((self.k, self.num_items), (self._sums, self._num_users, self._is_recommended)), strict=True
+        )
         num_terms = sum(counts) << FRACTION_BITS
-        found = {name: ratio(sum(part[name] for part in sums), num_terms) for name in self._sums}
-        if self.num_items is not None:
-            found["coverage"] = ratio(int(np.any(recommended, axis=0).sum()), self.num_items)
-        return found
+        num_recommended = int(np.any(recommended, axis=0).sum())
+        return {
+            **{name: ratio(sum(part[name] for part in sums), num_terms) for name in self._sums},
+            **({} if self.num_items is None else {"coverage": ratio(num_recommended, self.num_items)}),
+        }
 
 
 def _integers(name: str, values: Numbers, ndim: int) -> np.ndarray:

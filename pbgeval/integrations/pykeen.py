@@ -200,10 +200,9 @@ class RankBasedEvaluator:
         )
 
     def _config(self, restrictions: Mapping[str, Any]) -> EvalConfig:
+        metrics = [*(DEFAULT if self.add_defaults else ()), *self.metrics]
         own = {"candidates": "all", "hits_at": list(self.ks or self.hits_at), **restrictions}
-        if self.metrics:
-            own["metrics"] = [*(DEFAULT if self.add_defaults else ()), *self.metrics]
-        return config_of_keys({**own, **self.settings})
+        return config_of_keys({**own, **({"metrics": metrics} if self.metrics else {}), **self.settings})
 
 
 def _as_list(triples: Triples | Sequence[Triples] | None) -> list[Triples]:

@@ -24,6 +24,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from enum import Enum
+from itertools import count
 from os import PathLike
 from typing import Any, cast
 
@@ -41,7 +42,7 @@ from torchbiggraph.types import Side as TheirSide
 from torchbiggraph.util import SubprocessInitializer, set_logging_verbosity, setup_logging
 
 from pbgeval.cluster.resources import num_cores, threads_put_back
-from pbgeval.errors import ConfigError, EvalError
+from pbgeval.errors import ConfigError, EvalError, Faults
 from pbgeval.monitor.measure import Visit
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.records import PassKey, PassRecord, VisitRecord
@@ -185,8 +186,8 @@ class _SeenByTrainer(ConfigSchema):  # type: ignore[misc] # torchbiggraph is not
     @classmethod
     def from_config(cls, config: ConfigSchema, *, own_fraction: float) -> _SeenByTrainer:
         values = {of.name: getattr(config, of.name) for of in ConfigSchema.__attrs_attrs__}
-        values["edge_paths"] = [f"{SCHEME}:{index}:{path}" for index, path in enumerate(config.edge_paths)]
-        seen = cls(**{**values, "eval_fraction": own_fraction})
+        paths = [f"{SCHEME}:{index}:{path}" for index, path in enumerate(config.edge_paths)]
+        seen = cls(**{**values, "edge_paths": paths, "eval_fraction": own_fraction})
         object.__setattr__(seen, "as_given", config)  # the class is frozen
         return seen
 
@@ -212,13 +213,11 @@ def _registered(hook: _Hook) -> Iterator[None]:
         _, index, path = url.split(":", 2)
         storage = EDGE_STORAGES.make_instance(path)
         load = storage.load_chunk_of_edges
-        is_new = True
+        loads = count()
 
         def load_chunk_of_edges(lhs_p: int, rhs_p: int, chunk_idx: int = 0, num_chunks: int = 1) -> EdgeList:
-            nonlocal is_new
             edges = load(lhs_p, rhs_p, chunk_idx, num_chunks)
-            hook.iteration += is_new  # the trainer makes a storage for each pass, one more to count edges
-            is_new = False
+            hook.iteration += next(loads) == 0  # the trainer makes a storage for each pass, one more to count edges
             return hook.bucket_is_loaded(edges, Bucket(lhs_p, rhs_p), int(index), chunk_idx, num_chunks)
 
         storage.load_chunk_of_edges = load_chunk_of_edges
@@ -258,9 +257,7 @@ def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
             "writes a training_stats.json itself",
         ),
     )
-    faults = [fault for is_wrong, fault in rules if is_wrong]
-    if faults:
-        raise ConfigError(*faults)
+    Faults(fault for is_wrong, fault in rules if is_wrong).raise_any(ConfigError)
 
 
 class PassLines:

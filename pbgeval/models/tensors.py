@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from pbgeval.errors import StorageError, raise_first
+from pbgeval.errors import StorageError, raise_first, required
 from pbgeval.models.model import once_each, read_object
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
@@ -142,12 +142,8 @@ def _safetensors(path: Path) -> Tensors:
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """Return the header of a safetensors file and the offset of its data."""
-    try:
+    with required(StorageError, f"{path}: safetensors is required to read this file", "tables"):
         from safetensors import SafetensorError, safe_open
-    except ImportError:
-        raise StorageError(
-            f"{path}: safetensors is required to read this file: pip install 'pbgeval[tables]'"
-        ) from None
     kinds = (OSError, SafetensorError, ValueError, RecursionError)
     with unreadable(path, "cannot read this safetensors file", "; copy it again", kinds):
         check_regular(path)

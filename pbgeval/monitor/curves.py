@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from pbgeval.errors import DataError
 from pbgeval.metrics.intervals import ERROR_RATE
@@ -27,15 +27,14 @@ from pbgeval.notation import Bucket
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> whether the gap persists, pass by pass.
 
-METRIC = "mrr"  # PBG's name; records of both have it
 
-
-def judge_history(history: History, alarm_rate: float = 0.05, tolerance: float = 0.1) -> dict[PassKey, Judgement]:
+def judge_history(history: History) -> dict[PassKey, Judgement]:
     """Judge each pass by the differences between its buckets, as records do not follow single edges (decision 0017)."""
-    test = GapTest(alarm_rate, tolerance)
+    test = GapTest()
     return {
         key: test.judge(
-            {(key.edge_path, key.edge_chunk, of): visit for of, visit in _bucket_visits(of_pass, METRIC).items()}
+            # PBG's name of the metric; records of both have it.
+            {(key.edge_path, key.edge_chunk, of): visit for of, visit in _bucket_visits(of_pass, "mrr").items()}
         )
         for key, of_pass in history.passes_of_visits.items()
     }
@@ -43,12 +42,16 @@ def judge_history(history: History, alarm_rate: float = 0.05, tolerance: float =
 
 def _bucket_visits(visits: Iterable[VisitRecord], metric: str) -> dict[Bucket, BucketVisit]:
     """Return a metric of held-out edges before and after the visits of a pass, where it was measured."""
-    found = {}
-    for visit in visits:
-        before, after = (None if of is None else of.metrics.get(metric) for of in (visit.before, visit.after))
-        if before is not None and after is not None and visit.after is not None:
-            found[visit.bucket] = BucketVisit(2 * visit.after.count, float(before), float(after))
-    return found
+    measured = (
+        (visit.bucket, visit.after.count, visit.before.metrics.get(metric), visit.after.metrics.get(metric))
+        for visit in visits
+        if visit.before is not None and visit.after is not None
+    )
+    return {
+        bucket: BucketVisit(2 * count, float(before), float(after))
+        for bucket, count, before, after in measured
+        if before is not None and after is not None
+    }
 
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> the curves that `kgeval-dist monitor` draws.
@@ -95,9 +98,8 @@ class Curves:
 
     metric: str  # PBG's name
     passes: tuple[PassRow, ...]
-    # Of each bucket (and chunk and edge path): at each visit the number of the pass, before and after.
-    teeth: Mapping[tuple[int, ...], tuple[tuple[int, float, float], ...]]
-    counts: Mapping[tuple[int, ...], int] = field(factory=dict)  # of held-out edges, by the same keys
+    # The visits to each bucket (and chunk and edge path), by the number of the pass.
+    teeth: Mapping[tuple[int, ...], Mapping[int, BucketVisit]]
 
     @property
     def has_one_bucket(self) -> bool:
@@ -132,16 +134,17 @@ class Curves:
         single bucket), so that gaps add up, the sum of their errors.
         """
         best, last = self.best, self.last
-        if best is None or best is last or best.after is None or last.after is None:
-            return False
-        if best.training is None or last.training is None or self._sign * (last.training - best.training) <= 0:
+        if (
+            (best is None or best is last or best.after is None or last.after is None)
+            or (best.training is None or last.training is None)
+            or self._sign * (last.training - best.training) <= 0
+        ):
             return False
         ends = (self.passes.index(best), self.passes.index(last))
-        visits = {place: {at: after for at, _, after in of_place} for place, of_place in self.teeth.items()}
-        shared = [(self.counts[place], of) for place, of in visits.items() if of.keys() >= set(ends)]
-        counts_B = np.array([count for count, _ in shared])
+        shared = [(of[ends[0]], of[ends[1]]) for of in self.teeth.values() if of.keys() >= set(ends)]
+        counts_B = np.array([then.num_queries for _, then in shared])
         fall = Change.from_buckets(
-            counts_B / counts_B.sum(), [self._sign * (of[ends[0]] - of[ends[1]]) for _, of in shared]
+            counts_B / counts_B.sum(), [self._sign * (at_best.after - then.after) for at_best, then in shared]
         )
         level = ERROR_RATE / ends[1]
         if fall.error is None:
@@ -197,8 +200,7 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     """
     records = {of_pass.key: of_pass for of_pass in history.passes}
     rows: list[PassRow] = []
-    teeth: dict[tuple[int, ...], list[tuple[int, float, float]]] = {}
-    counts: dict[tuple[int, ...], int] = {}
+    teeth: dict[tuple[int, ...], dict[int, BucketVisit]] = {}
     for number, (key, visits) in enumerate(history.passes_of_visits.items()):
         of_buckets = _bucket_visits(visits, metric)
         record = records.get(key)
@@ -218,16 +220,14 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
         )
         for bucket, visit in of_buckets.items():
             if visit.num_queries:
-                place = (key.edge_path, key.edge_chunk, *bucket)
-                counts[place] = visit.num_queries // 2
-                teeth.setdefault(place, []).append((number, visit.before, visit.after))
+                teeth.setdefault((key.edge_path, key.edge_chunk, *bucket), {})[number] = visit
     if not teeth:
         found = sorted(
             {name for of in history.visits if of.after for name in of.after.metrics if name in TRAINING_METRICS}
         )
         names = ", ".join(map(both_names, found)) or "no held-out edges at all"
         raise DataError(f"expected records of held-out edges with '{both_names(metric)}', found {names}")
-    return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()}, counts)
+    return Curves(metric, tuple(rows), teeth)
 
 
 def _mean(values: Sequence[tuple[int, float]]) -> float | None:
@@ -259,6 +259,4 @@ def read_curves(records: Path, metric: str, warn: Callable[[str], None]) -> Curv
         DataError: they have no held-out edges with this metric.
     """
     history = read_history(records, warn)
-    return curves_of(
-        history, {key: judgement.verdict.value for key, judgement in judge_history(history).items()}, metric
-    )
+    return curves_of(history, {key: judgement.verdict for key, judgement in judge_history(history).items()}, metric)

@@ -22,7 +22,7 @@ from pbgeval.metrics.auc import pooled_auc
 from pbgeval.monitor.persistence import MIN_TEETH, TRAINING, ClusterSums, PassSums, PhaseSums, QueryValues
 from pbgeval.monitor.records import PassKey, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
-from pbgeval.notation import ENDS, Bucket, Side, slice_units, window_units
+from pbgeval.notation import ENDS, Bucket, Side, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
@@ -45,8 +45,12 @@ from pbgeval.storage.edges import EdgeBlock
 
 def schema_of_scorer(num_relations: int, *, all_entities: bool) -> ModelSchema:
     """Return the schema of a model that scores queries itself, so that the comparator is not asked."""
-    relation = MonitoredRelation("all", "all", "all", all_negs=all_entities)
-    return ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=num_relations)
+    return ModelSchema(
+        [MonitoredRelation("all", "all", "all", all_negs=all_entities)],
+        {"all": 1},
+        "dot",
+        num_dynamic_relations=num_relations,
+    )
 
 
 @define(eq=False)
@@ -83,8 +87,7 @@ class ScoredModel:
         """Return the number of each entity, float64 (N, 1)."""
         if isinstance(self.scorer, RowScorer):
             self.scorer.forget()  # training has changed the model since
-        numbers_N = torch.arange(self.scorer.num_entities, dtype=torch.float64, device=device_of(self.scorer))
-        return numbers_N.unsqueeze(1)
+        return torch.arange(self.scorer.num_entities, dtype=torch.float64, device=device_of(self.scorer)).unsqueeze(1)
 
     def operator_parameters(self, relation: int, side: Side) -> Mapping[str, Tensor]:
         return {}
@@ -132,12 +135,7 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
     counts = {side: torch.zeros((3, edges.num_edges), dtype=torch.int64) for side in protocol.sides}
     pools = {side: ScorePool() for side in protocol.sides}
     origin = EdgeOrigin(f"held-out edges of bucket {tuple(bucket)}", edge_path, bucket)
-    lists = protocol.lists
-    for unit in (
-        slice_units(0, bucket, edges.num_edges, 1)
-        if lists.pbg_semantics
-        else window_units(0, bucket, edges.num_edges, lists.window_rows())
-    ):
+    for unit in window_units(0, bucket, edges.num_edges, protocol.lists.rows_of_unit(edges.num_edges, 1)):
         rows = slice(unit.start, unit.stop)
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
         for side, result in bucket_pass(block, origin, tables, settings).items():
@@ -157,10 +155,15 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
 def _check_ids(schema: ModelSchema, edges: EdgeBlock, bucket: Bucket, tables: Tables) -> None:
     """Refuse ids out of range by the edge: which row it was in the trainer's own edges is not known here."""
     rel_E, known_E = edges.rel, edges.rel.clamp(0, len(schema.relations) - 1)  # of dynamic relations the only one
-    limits = {"rel": (rel_E, torch.full_like(rel_E, schema.num_relations))}
-    for name, side, ids_E in (("lhs", Side.LHS, edges.lhs), ("rhs", Side.RHS, edges.rhs)):
-        sizes = [tables[side.pick(of.lhs, of.rhs), side].num_rows for of in schema.relations]
-        limits[name] = (ids_E, torch.tensor(sizes)[known_E])
+    sizes = {
+        side: torch.tensor([tables[side.pick(of.lhs, of.rhs), side].num_rows for of in schema.relations])
+        for side in ENDS
+    }
+    limits = {
+        "rel": (rel_E, torch.full_like(rel_E, schema.num_relations)),
+        "lhs": (edges.lhs, sizes[Side.LHS][known_E]),
+        "rhs": (edges.rhs, sizes[Side.RHS][known_E]),
+    }
     for name, (ids_E, sizes_E) in limits.items():
         wrong = ((ids_E < 0) | (ids_E >= sizes_E)).nonzero()
         if len(wrong):
@@ -179,8 +182,8 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: EdgeBlock) -> tuple[np.nda
     """
     relations, row_E = protocol.schema.relations, np.arange(edges.num_edges)
     rel_E = np.zeros_like(row_E) if protocol.schema.dynamic else edges.rel.numpy()
-    window = max(edges.num_edges, 1) if protocol.lists.pbg_semantics else protocol.lists.window_rows()
-    chunk_E = number_chunks(row_E // window * len(relations) + rel_E, protocol.lists)
+    window_E = row_E // protocol.lists.rows_of_unit(edges.num_edges, 1)
+    chunk_E = number_chunks(window_E * len(relations) + rel_E, protocol.lists)
     alone_E = np.where(np.array([of.all_negs for of in relations])[rel_E], row_E, -1)
     order = np.lexsort((alone_E, chunk_E))
     return order, np.cumsum(begins(chunk_E[order], alone_E[order])) - 1
@@ -209,12 +212,14 @@ def _relation(schema: ModelSchema, index: int, model: Model, tables: Tables) -> 
     policy = CandidatePolicy.PARTITION if of.all_negs else CandidatePolicy.SAMPLED
     if isinstance(model, ScoredModel):
         return Relation(model.relation(of.lhs, of.rhs), policy, torch.float64)
-    sides = ENDS if schema.dynamic else (Side.RHS,)
     return Relation(
         RelationScorer(
             name=of.name,
             operator=of.operator,
-            parameters={side: _parameters(schema, index, side, model, tables) for side in sides},
+            parameters={
+                side: _parameters(schema, index, side, model, tables)
+                for side in (ENDS if schema.dynamic else (Side.RHS,))
+            },
             comparator=Comparator(schema.comparator, schema.bias),
             dynamic=schema.dynamic,
             lhs_type=of.lhs,
@@ -325,9 +330,11 @@ class Visit:
 
     def report_training(self, count: int, **metrics: float) -> None:
         """Say what the training of this bucket reports of itself: edges, mean loss, ...; recorded as `stats`."""
-        # JSON has no NaN: a figure that is none is null.
-        finite = {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
-        self.stats = PbgFigures(int(count), finite)
+        self.stats = PbgFigures(
+            int(count),
+            # JSON has no NaN: a figure that is none is null.
+            {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()},
+        )
 
     def __enter__(self) -> Visit:
         self._before = self._measure(self.held_out)
@@ -352,8 +359,10 @@ class Visit:
             changes = [values - before.values]
             if followed.num_teeth >= MIN_TEETH:
                 changes += [values.with_reciprocal_ranks(of) for of in (followed.gained_E, followed.lost_E)]
-            clusters = [ClusterSums.from_values(of, after.chunk_E) for of in changes]
-            clusters += [ClusterSums.zero()] * (3 - len(clusters))  # edges that have not been followed for long
+            clusters = [
+                *(ClusterSums.from_values(of, after.chunk_E) for of in changes),
+                *[ClusterSums.zero()] * (3 - len(changes)),  # of edges that have not been followed for long
+            ]
             self.sums = PassSums.from_visit(phases, clusters, protocol.headline)
             self.seconds += time.perf_counter() - begun
         self.finished(self)
@@ -380,16 +389,17 @@ class Visit:
 
     def record(self, index: int, worker: int) -> VisitRecord:
         """Return what is written of the visit."""
-        diverged = self.sums is None and self.reason is not None
-        details = VisitDetails(diverged, self.reason if diverged else None, worker, seconds=round(self.seconds, 6))
-        figures: list[PbgFigures | None] = [None, None]
-        if self.sums is not None:
-            with_loss = self.protocol.loss is not None
-            figures = [phase.figures(with_loss=with_loss) for phase in self.sums.phases[:TRAINING]]
-            details = evolve(
-                details,
-                **self.sums.figures(self.protocol.headline, with_loss=with_loss),
-                cluster=self.sums.clusters[0].unit,
-                num_clusters=self.sums.clusters[0].num_clusters,
-            )
-        return VisitRecord(self.key, self.bucket, index, self.stats, figures[0], figures[1], details)
+        seconds = round(self.seconds, 6)
+        if self.sums is None:
+            details = VisitDetails(self.reason is not None, self.reason, worker, seconds=seconds)
+            return VisitRecord(self.key, self.bucket, index, self.stats, None, None, details)
+        with_loss = self.protocol.loss is not None
+        before, after = (phase.figures(with_loss=with_loss) for phase in self.sums.phases[:TRAINING])
+        details = VisitDetails(
+            worker=worker,
+            seconds=seconds,
+            cluster=self.sums.clusters[0].unit,
+            num_clusters=self.sums.clusters[0].num_clusters,
+            **self.sums.figures(self.protocol.headline, with_loss=with_loss),
+        )
+        return VisitRecord(self.key, self.bucket, index, self.stats, before, after, details)

@@ -16,6 +16,7 @@ full is a warning. Only what the loop itself gets wrong raises: ids out of range
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -31,7 +32,7 @@ from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, known_rank_metrics
 from pbgeval.monitor.measure import Followed, MonitorProtocol, Visit
-from pbgeval.monitor.persistence import AFTER, BucketVisit, GapTest, PassSums, Verdict
+from pbgeval.monitor.persistence import AFTER, BucketVisit, GapTest, PassSums
 from pbgeval.monitor.records import (
     LOGGER,
     History,
@@ -312,9 +313,9 @@ class Monitor:
             self._rewind(key)
         self._key = key
         followed = self._followed.get((edge_path, edge_chunk, place))
-        if self.num_workers > 1 and followed is not None and followed.epoch != epoch - 1:
-            followed = None  # another worker has visited the bucket since
-        return Visit(key, place, *edges, model, self._protocol, self._finish, followed)
+        # Where it was not visited in the last epoch, another worker has visited the bucket since.
+        is_known = followed is not None and (self.num_workers == 1 or followed.epoch == epoch - 1)
+        return Visit(key, place, *edges, model, self._protocol, self._finish, followed if is_known else None)
 
     def end_pass(self, epoch: int, *, edge_path: int = 0, edge_chunk: int = 0) -> PassRecord | None:
         """Add up a pass over all workers, of which each calls it; return its summary, None if nothing is held out."""
@@ -400,7 +401,7 @@ class Monitor:
         details = PassDetails(
             num_buckets=len(visits),
             num_diverged=int(sums.buckets[:, 1].sum()),
-            verdict=judgement.verdict.value,
+            verdict=judgement.verdict,
             lost=judgement.lost,
             level=judgement.level,
             **sums.figures(self.headline, with_loss=with_loss),
@@ -410,7 +411,7 @@ class Monitor:
         self._key, self._sums = None, self._no_sums()
         if self.worker == 0:
             self._append(record)
-            if judgement.verdict is Verdict.PERSISTS:
+            if judgement.verdict == "persists":
                 self._warn_once(
                     "persists",
                     f"epoch {key.epoch}: training overfits to buckets: the mean reciprocal rank of held-out "
@@ -441,8 +442,7 @@ class Monitor:
         self._test.num_tests += past.details.level is not None
 
     def _no_sums(self) -> PassSums:
-        grid = self.schema.grid
-        return PassSums.zero(self._protocol.layout, self._protocol.sides, grid.lhs * grid.rhs)
+        return PassSums.zero(self._protocol.layout, self._protocol.sides, math.prod(self.schema.grid))
 
     def _append(self, record: VisitRecord | PassRecord) -> None:
         for number, sink in enumerate(self._sinks):

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from enum import Enum
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -141,14 +140,14 @@ MIN_BUCKETS = 4  # for an error that comes from the differences between them
 MIN_TEETH = 2  # of every bucket, before anything is said
 
 
-class Verdict(Enum):
-    """What a pass says about the gap."""
-
-    TOO_EARLY = "too_early"  # some bucket was visited fewer than three times, or there is but one
-    VANISHED = "vanished"  # with confidence it is within the tolerance
-    SHRINKING = "shrinking"  # with confidence it is smaller than at the visits before
-    PERSISTS = "persists"  # with confidence what is gained is lost again (or the reverse), more than the tolerance
-    UNDECIDED = "undecided"
+# What a pass says about the gap
+Verdict: TypeAlias = Literal[
+    "too_early",  # some bucket was visited fewer than three times, or there is but one
+    "vanished",  # with confidence it is within the tolerance
+    "shrinking",  # with confidence it is smaller than at the visits before
+    "persists",  # with confidence what is gained is lost again (or the reverse), more than the tolerance
+    "undecided",
+]
 
 
 @frozen
@@ -219,7 +218,7 @@ class GapTest:
         self.add(visits)
         teeth = [self._teeth[key] for key in visits]
         if len(teeth) < 2 or min(of.num_teeth for of in teeth) < MIN_TEETH:
-            return Judgement(Verdict.TOO_EARLY)
+            return Judgement("too_early")
         self.num_tests += 1
         level = self.alarm_rate / (self.num_tests * (self.num_tests + 1))  # over all passes: alarm_rate
         shares_B = np.array([of.visit.num_queries for of in teeth], np.float64)
@@ -229,14 +228,14 @@ class GapTest:
         margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
         sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
-        verdict = Verdict.UNDECIDED
+        verdict: Verdict = "undecided"
         if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
-            verdict = Verdict.VANISHED
+            verdict = "vanished"
         elif Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
-            verdict = Verdict.SHRINKING
+            verdict = "shrinking"
         # Both have to be significant, so the level is that of either; half of it for each direction.
         elif any(all(of.exceeds(margin, level / 2, sign) for of in (gained, lost)) for sign in (1.0, -1.0)):
-            verdict = Verdict.PERSISTS
+            verdict = "persists"
         return Judgement(verdict, gained.value, lost.value, level)
 
 
@@ -315,22 +314,24 @@ class PhaseSums:
 
     def values(self, *, with_loss: bool) -> Values:
         """Return the flat metrics, as metrics.json names them."""
-        metrics = {
-            f"{label}.{name}": value
-            for label, stats in self.stats.items()
-            for name, value in rank_metrics(stats.total, stats.layout.cutoffs).items()
+        return {
+            **{
+                f"{label}.{name}": value
+                for label, stats in self.stats.items()
+                for name, value in rank_metrics(stats.total, stats.layout.cutoffs).items()
+            },
+            **({"both.loss": mean_loss(self.stats["both"], self.num_edges)} if with_loss else {}),
         }
-        if with_loss:
-            metrics["both.loss"] = mean_loss(self.stats["both"], self.num_edges)
-        return metrics
 
     def figures(self, *, with_loss: bool) -> PbgFigures:
         """Return the metrics under PBG's names."""
         values = self.values(with_loss=with_loss)
-        metrics = {"loss": values["both.loss"]} if with_loss else {}
-        metrics |= {name: values[f"both.pessimistic.{metric}"] for name, metric in PBG_NAMES.items()}
         image, num_edges = self.auc.tolist()
-        metrics["auc"] = image / num_edges * 2.0**-_AUC_BITS if num_edges else None
+        metrics = {
+            **({"loss": values["both.loss"]} if with_loss else {}),
+            **{name: values[f"both.pessimistic.{metric}"] for name, metric in PBG_NAMES.items()},
+            "auc": image / num_edges * 2.0**-_AUC_BITS if num_edges else None,
+        }
         return PbgFigures(self.num_edges, metrics)
 
 

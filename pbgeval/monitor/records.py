@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,7 +24,7 @@ from pbgeval.errors import OutputError, StorageError
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.notation import Bucket
 from pbgeval.sinks import Log, LoggedRun, check_sink, open_sink
-from pbgeval.storage.text import read_bytes
+from pbgeval.storage.text import read_bytes, unreadable
 from pbgeval.storage.writing import append_line, make_folder
 
 FILE_NAME = "training_stats.json"
@@ -44,10 +45,6 @@ PBG_NAMES = {
 }
 
 Values = Mapping[str, float | int | None]
-
-
-class MalformedError(ValueError):
-    """A line that is JSON, but no record; says what is wrong with it."""
 
 
 @frozen(order=True)
@@ -142,8 +139,8 @@ class PassRecord:
         gap = details.gap.get(name, Estimate(None, None))
         before, after, training = (of.get(name) for of in (details.before, details.after, details.training or {}))
         if before is None or after is None or gap.value is None:
-            why = ", because the model diverged" * bool(details.num_diverged)
-            why = why or ": no edge was held out; raise eval_fraction" * (self.details is not None)
+            diverged = ", because the model diverged" * bool(details.num_diverged)
+            why = diverged or ": no edge was held out; raise eval_fraction" * (self.details is not None)
             return f"{epoch}: no figures of held-out edges{why}"
         told = f"MRR of held-out edges {before:.4f} before and {after:.4f} after the visits"
         told += "" if training is None else f", {training:.4f} of training edges"
@@ -170,16 +167,16 @@ def _record_of(text: str) -> VisitRecord | PassRecord:
     """Return the record of a line, PBG's or ours; keys that are not known are passed over.
 
     Raises:
-        MalformedError: it is no JSON, or has not the keys of a record.
+        StorageError: it is no JSON, or has not the keys of a record.
     """
     try:
         line = json.loads(text)
     except json.JSONDecodeError as error:
-        raise MalformedError(f"it is cut off or no JSON ({error.msg} at character {error.pos + 1})") from error
+        raise StorageError(f"it is cut off or no JSON ({error.msg} at character {error.pos + 1})") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
-        raise MalformedError(f"it is no JSON that can be read ({error})") from error
+        raise StorageError(f"it is no JSON that can be read ({error})") from error
     if not isinstance(line, dict):
-        raise MalformedError(f"expected a JSON object, got {type(line).__name__}")
+        raise StorageError(f"expected a JSON object, got {type(line).__name__}")
     try:
         key = PassKey(*(int(line[name]) for name in KEYS))
         index = int(line["index"])
@@ -189,9 +186,9 @@ def _record_of(text: str) -> VisitRecord | PassRecord:
         stats, before, after = (_figures_of(line.get(name)) for name in FIGURES)
         return VisitRecord(key, bucket, index, stats, before, after, _details_of(VisitDetails, line.get(OURS)))
     except KeyError as error:
-        raise MalformedError(f"expected the key {error}, found {', '.join(line) or 'no keys'}") from error
+        raise StorageError(f"expected the key {error}, found {', '.join(line) or 'no keys'}") from error
     except (TypeError, ValueError, AttributeError) as error:
-        raise MalformedError(f"expected the values of a record, got: {error}") from error
+        raise StorageError(f"expected the values of a record, got: {error}") from error
 
 
 Details = TypeVar("Details", VisitDetails, PassDetails)
@@ -201,9 +198,11 @@ def _details_of(kind: type[Details], ours: Mapping[str, Any] | None) -> Details 
     if ours is None:
         return None
     known = {of.name: ours[of.name] for of in fields(kind) if of.name in ours}
-    for name in ("gap", "generalization"):
-        known[name] = {key: Estimate(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
-    return kind(**known)
+    estimates = {
+        name: {key: Estimate(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
+        for name in ("gap", "generalization")
+    }
+    return kind(**{**known, **estimates})
 
 
 def _figures_of(value: Mapping[str, Any] | None) -> PbgFigures | None:
@@ -229,7 +228,6 @@ class StatsFile:
     """A file that one process appends to; it is made with the first record."""
 
     path: Path
-    _begun: bool = field(default=False, init=False)  # the last line is whole
 
     def append(self, record: VisitRecord | PassRecord) -> None:
         """Add a line.
@@ -238,12 +236,9 @@ class StatsFile:
             OutputError: it cannot be written (permissions, a full disk).
         """
         line = json.dumps(record.to_json(), allow_nan=False)
+        make_folder(self.path.parent)
         # What a crash or a full disk has cut off must not swallow this line too.
-        begun, self._begun = self._begun, False
-        if not begun:
-            make_folder(self.path.parent)
-        append_line(self.path, line if begun or _ends_a_line(self.path) else f"\n{line}")
-        self._begun = True
+        append_line(self.path, line if _ends_a_line(self.path) else f"\n{line}")
 
 
 def _ends_a_line(path: Path) -> bool:
@@ -328,16 +323,14 @@ def file_of_worker(folder: Path, worker: int) -> Path:
 
 
 def _records(file: Path, warn: Callable[[str], None]) -> list[VisitRecord | PassRecord]:
-    try:
+    with unreadable(file, "expected the statistics of a training run, got"):
         text = read_bytes(file).decode(errors="replace")
-    except OSError as error:
-        raise StorageError(f"{file}: expected the statistics of a training run, got: {error.strerror}") from error
     records = []
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     for number, line in lines:
         try:
             records.append(_record_of(line))
-        except MalformedError as error:
+        except StorageError as error:
             warn(f"{file}: line {number} is passed over: {error}")
     if lines and not records:
         raise StorageError(f"{file}: expected a record of training per line, as PyTorch-BigGraph writes them, got none")
@@ -374,12 +367,15 @@ def scalars_of(record: VisitRecord | PassRecord) -> dict[str, float]:
             parts[name] = {metric: of.value for metric, of in differences.items()}
             parts[f"{name}_error"] = {metric: of.standard_error for metric, of in differences.items()}
         found = {
-            f"pass/{metric.removeprefix(_BOTH)}/{name}": value
-            for name, values in parts.items()
-            for metric, value in values.items()
-            if metric.startswith(_BOTH)
+            **{
+                f"pass/{metric.removeprefix(_BOTH)}/{name}": value
+                for name, values in parts.items()
+                for metric, value in values.items()
+                if metric.startswith(_BOTH)
+            },
+            "pass/diverged": details.num_diverged,
+            "pass/lost": details.lost,
         }
-        found |= {"pass/diverged": details.num_diverged, "pass/lost": details.lost}
     path, chunk = record.key.edge_path, record.key.edge_chunk
     prefix = f"path_{path}/chunk_{chunk}/" if path or chunk else ""
     return {prefix + name: value for name, value in found.items() if value is not None}
@@ -400,7 +396,6 @@ class ScalarSink:
     folder: Path = field(converter=Path)
     run: str = "training"  # what the sink calls the run
     _run: ExitStack = field(factory=ExitStack, init=False)
-    _log: Log | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         check_sink(self.name, self.folder)
@@ -411,9 +406,6 @@ class ScalarSink:
         Raises:
             OutputError: they cannot be written (permissions, a full disk).
         """
-        if self._log is None:
-            self._log = self._run.enter_context(open_sink(self.name, self.folder, LoggedRun(self.run)))
-            atexit.register(self.close)  # trainers do not say when they end
         self._log(record.index, scalars_of(record))
 
     def close(self) -> None:
@@ -422,10 +414,14 @@ class ScalarSink:
         Raises:
             OutputError: what is left cannot be written.
         """
-        if self._log is not None:
-            atexit.unregister(self.close)
-            self._log = None
-            self._run.close()
+        atexit.unregister(self.close)
+        self._run.close()
+
+    @cached_property
+    def _log(self) -> Log:
+        """What takes the values: open from the first record on."""
+        atexit.register(self.close)  # trainers do not say when they end
+        return self._run.enter_context(open_sink(self.name, self.folder, LoggedRun(self.run)))
 
 
 def TensorBoardSink(folder: Path | str) -> ScalarSink:

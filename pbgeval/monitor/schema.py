@@ -16,7 +16,7 @@ import numpy as np
 from attrs import field, frozen
 from torch import Tensor
 
-from pbgeval.errors import ConfigError, DataError
+from pbgeval.errors import ConfigError, DataError, Faults
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring.comparators import COMPARATORS
 from pbgeval.scoring.operators import OPERATORS
@@ -104,9 +104,12 @@ class ModelSchema:
             ),
         ]
         for relation in self.relations:
-            expected = f"expected an operator of {', '.join(OPERATORS)}, got {relation.operator!r}"
             rows += [
-                (relation.operator not in OPERATORS, f"relation '{relation.name}': {expected}"),
+                (
+                    relation.operator not in OPERATORS,
+                    f"relation '{relation.name}': expected an operator of {', '.join(OPERATORS)}, "
+                    f"got {relation.operator!r}",
+                ),
                 *(
                     (
                         self.num_partitions.get(entity_type, 0) < 1,
@@ -116,9 +119,7 @@ class ModelSchema:
                     for entity_type in (relation.lhs, relation.rhs)
                 ),
             ]
-        faults = [message for is_wrong, message in rows if is_wrong]
-        if faults:
-            raise ConfigError(*faults)
+        Faults(message for is_wrong, message in rows if is_wrong).raise_any(ConfigError)
 
 
 class Model(Protocol):

@@ -23,6 +23,8 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
+from pbgeval.notation import slice_rows
+
 WINDOW_ROWS = 1 << 17  # part of the protocol: changing it changes the chunks of relations that are not dynamic
 ENTRIES_PER_BLOCK = 1 << 20  # candidates of a block of chunks, all lists together; changes no number
 
@@ -54,6 +56,10 @@ class SampledLists:
     def window_rows(self) -> int:
         """Rows of a window: a multiple of the chunk, so only the last chunk of a dynamic bucket is short."""
         return -(-WINDOW_ROWS // self.chunk_size) * self.chunk_size
+
+    def rows_of_unit(self, num_edges: int, num_slices: int) -> int:
+        """Return after how many rows a bucket may be cut: those of a window, or of a slice as PBG hands its workers."""
+        return slice_rows(max(num_edges, 1), num_slices) if self.pbg_semantics else self.window_rows()
 
 
 @frozen(eq=False)

@@ -183,18 +183,20 @@ def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
     """Return bars: of each side, the share of its queries in each bin of ranks."""
     edges = bin_edges(sides)
     shares = [np.diff(of.num_below(np.array(edges))) / of.count_K.sum() for of in sides]
-    boxes = []
-    for at, (low, high) in enumerate(pairwise(map(math.log10, edges))):
-        width, left = _BAR * (high - low) / len(sides), low + (1 - _BAR) / 2 * (high - low)
-        boxes += [
-            Box(
-                f"bar-{kind}",
-                (left + kind * width, left + kind * width + width),
-                (0.0, float(share_B[at])),
-                f"{of.side}, {_bin_name(edges, at)}: {100 * float(share_B[at]):.2f}%",
-            )
-            for kind, (of, share_B) in enumerate(zip(sides, shares, strict=True))
-        ]
+    bins = [
+        (low + (1 - _BAR) / 2 * (high - low), _BAR * (high - low) / len(sides))  # where its bars begin, and their width
+        for low, high in pairwise(map(math.log10, edges))
+    ]
+    boxes = [
+        Box(
+            f"bar-{kind}",
+            (left + kind * width, left + kind * width + width),
+            (0.0, float(share_B[at])),
+            f"{of.side}, {_bin_name(edges, at)}: {100 * float(share_B[at]):.2f}%",
+        )
+        for at, (left, width) in enumerate(bins)
+        for kind, (of, share_B) in enumerate(zip(sides, shares, strict=True))
+    ]
     return Chart(
         title="How the ranks are distributed",
         description=f"Histogram of {rank_type} ranks on a logarithmic axis; the table below has the numbers",
@@ -227,11 +229,21 @@ def distribution_table(sides: Sequence[SideRanks]) -> DataTable:
     """Return the numbers of both charts: queries of each bin and side, their share, and the share up to its end."""
     edges = bin_edges(sides)
     below = [of.num_below(np.array(edges)).tolist() for of in sides]
-    rows = [[_bin_name(edges, at)] for at in range(len(edges) - 1)]
-    for below_E in below:
-        for cells, (before, upto) in zip(rows, pairwise(below_E), strict=True):
-            count = upto - before
-            cells += [f"{count:,}", f"{count / below_E[-1]:.4f}", f"{upto / below_E[-1]:.4f}"]
+    rows = [
+        [
+            _bin_name(edges, at),
+            *(
+                cell
+                for of in below
+                for cell in (
+                    f"{of[at + 1] - of[at]:,}",
+                    f"{(of[at + 1] - of[at]) / of[-1]:.4f}",
+                    f"{of[at + 1] / of[-1]:.4f}",
+                )
+            ),
+        ]
+        for at in range(len(edges) - 1)
+    ]
     return DataTable(
         "Numbers of both charts",
         ("rank", *(f"{of.side}, {what}" for of in sides for what in ("queries", "share", "cumulative"))),
@@ -439,7 +451,7 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
 
 def _visits(curves: Curves, x: Axis) -> Chart:
     lines = [
-        Line("thin", [point for at, before, after in visits for point in ((at - 0.25, before), (at + 0.25, after))])
+        Line("thin", [end for at, of in visits.items() for end in ((at - 0.25, of.before), (at + 0.25, of.after))])
         for visits in [*curves.teeth.values()][: max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))]
     ]
     known = [value for line in lines for _, value in line.points if value is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,18 @@ from zlib import crc32
 import numpy as np
 from attrs import asdict, frozen
 
-from pbgeval.errors import ConfigError, OutputError, StorageError
+from pbgeval.errors import ConfigError, Faults, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, UnknownMetricError, nearest_names, split
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
 from pbgeval.monitor.schema import mixed
-from pbgeval.notation import Side, slice_rows
+from pbgeval.notation import Side, WorkUnit
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
 from pbgeval.report.output import differing
 from pbgeval.report.report import Report, json_text
-from pbgeval.report.saved_run import RowRange, SavedRun
+from pbgeval.report.saved_run import SavedRun
 from pbgeval.report.tables import (
     DataTable,
     escape_markdown,
@@ -67,7 +68,8 @@ class PairedRuns:
             DataError: an id in the edges is out of range.
         """
         lists = self.lists
-        for rows in self.a.row_ranges(None if lists is None else self._window_rows):
+        cut = None if lists is None else partial(lists.rows_of_unit, num_slices=self.num_slices)
+        for rows in self.a.row_ranges(cut):
             counts = {side: self._counts(rows, side) for side in self.sides}
             at = np.flatnonzero(np.logical_or.reduce([of["num_candidates"] > 0 for of, _ in counts.values()]))
             if not len(at):
@@ -91,15 +93,13 @@ class PairedRuns:
                 )
             yield PairedEdges(group_E, unit_E, tuple(sides))
 
-    def _window_rows(self, num_edges: int) -> int:
-        assert self.lists is not None
-        return slice_rows(num_edges, self.num_slices) if self.lists.pbg_semantics else self.lists.window_rows()
-
-    def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def _counts(self, rows: WorkUnit, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
         of_a, of_b = (run.read_counts(rows, side) for run in (self.a, self.b))
-        known = {"num_excluded": "with as many known answers among them"} if self.filtered else {}
-        same = {"num_candidates": "ranked among as many candidates", **known}
+        same = {
+            "num_candidates": "ranked among as many candidates",
+            **({"num_excluded": "with as many known answers among them"} if self.filtered else {}),
+        }
         for name, what in same.items():
             unlike = np.flatnonzero(of_a[name] != of_b[name])
             if len(unlike):
@@ -120,7 +120,7 @@ class PairedRuns:
             competing = competing - columns["num_excluded"][at]
         return values_of(self.metrics, (better, tied, competing), self.rank_type)
 
-    def _keys(self, rows: RowRange, edges: EdgeColumns, hidden: Side) -> np.ndarray:
+    def _keys(self, rows: WorkUnit, edges: EdgeColumns, hidden: Side) -> np.ndarray:
         """Return a hash of the key of each query, uint64 (E,)."""
         known, facts = hidden.other, self.a.facts
         if hidden is Side.REL:
@@ -186,9 +186,12 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
         names += LIST_SETTINGS
     elif any(of.get(name) is not None for of in (of_a, of_b) for name in ("sample_edges", "target_error")):
         names.append("seed")
-    found = [*_edges(a["data"]["edges"], b["data"]["edges"]), *_schema(of_a, of_b)]
-    found += [_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)]
-    found += [text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)]
+    found = [
+        *_edges(a["data"]["edges"], b["data"]["edges"]),
+        *_schema(of_a, of_b),
+        *(_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)),
+        *(text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)),
+    ]
     if filtered or "num_degree_negs" in of_a or "observed" in (of.get("type_constraint") for of in (of_a, of_b)):
         found += _known(a["data"], b["data"])
     return found
@@ -373,8 +376,9 @@ def _sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
 
 def _comparison(pair: PairedRuns, reports: Sequence[Report], *, side: str) -> Comparison:
     if not pair.sides:
-        labels = " or ".join(enabled.label for enabled in pair.a.facts.sides)
-        raise ConfigError(f"side: expected {labels}, which were ranked, got {side!r}")
+        raise ConfigError(
+            f"side: expected {' or '.join(of.label for of in pair.a.facts.sides)}, which were ranked, got {side!r}"
+        )
     stats = PairedStats.zero(len(pair.metrics), len(pair.sides), with_keys=pair.with_keys)
     for block in pair.blocks():
         stats.add(block)
@@ -430,15 +434,17 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
     filtered = any(of_runs) if wanted is None else wanted == "filtered"
     a, b = (report.document["provenance"] for report in reports)
     unlike = differences_of(a, b, filtered=all(of_runs) and filtered)
-    divided = any(line.startswith(_DIVIDED) for line in unlike)
-    what = "with the same number of partitions" if divided else "on the same graph with the same settings"
+    what = (
+        "with the same number of partitions"
+        if any(line.startswith(_DIVIDED) for line in unlike)
+        else "on the same graph with the same settings"
+    )
     faults = [*unlike[:-1], *(f"{line}; evaluate both {what}" for line in unlike[-1:])]  # the advice once
     if filtered and not all(of_runs):
         one, other = "AB" if of_runs[0] else "BA"
         told = f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered"
         faults.append(f"{told}: use --filter raw")
-    if faults:
-        raise OutputError(*(f"{runs[1].folder}: cannot be compared with {runs[0].folder}: {fault}" for fault in faults))
+    Faults(f"{runs[1].folder}: cannot be compared with {runs[0].folder}: {of}" for of in faults).raise_any(OutputError)
     return filtered
 
 
@@ -487,22 +493,22 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
     if comparison.relations and comparison.differences:
         at, shown = relations_to_show(comparison)
         decimals = _decimals([of.differences[at] for of in shown])
-        rows = [
-            (
-                of.relation,
-                f"{of.num_queries:,}",
-                *_cells(of.differences[at], decimals),
-                _probability(of.differences[at].p_holm),
-            )
-            for of in shown
-        ]
-        note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all."
         tables.append(
             DataTable(
                 f"{short_title(f'both.{comparison.differences[at].metric}')} by relation",
                 ("relation", "queries", *_COLUMNS, "p (Holm)"),
-                rows,
-                note if len(shown) < len(comparison.relations) else "",
+                [
+                    (
+                        of.relation,
+                        f"{of.num_queries:,}",
+                        *_cells(of.differences[at], decimals),
+                        _probability(of.differences[at].p_holm),
+                    )
+                    for of in shown
+                ],
+                f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all."
+                if len(shown) < len(comparison.relations)
+                else "",
                 "relation-differences",
             )
         )
@@ -563,12 +569,16 @@ def _probability(p: float | None) -> str:
 
 
 def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Yield a row per metric, and one per relation and metric."""
-    parts: list[tuple[str, int | str, Comparison | RelationDifferences]] = [("", "", comparison)]
-    parts += [(of.relation, of.relation_id, of) for of in comparison.relations]
-    for relation, relation_id, part in parts:
-        for of in part.differences:
-            yield {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries, **asdict(of)}
+    """Return a row per metric, and one per relation and metric."""
+    parts: list[tuple[str, int | str, Comparison | RelationDifferences]] = [
+        ("", "", comparison),
+        *((of.relation, of.relation_id, of) for of in comparison.relations),
+    ]
+    return (
+        {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries, **asdict(of)}
+        for relation, relation_id, part in parts
+        for of in part.differences
+    )
 
 
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {

@@ -83,14 +83,18 @@ def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dic
     """
     if drawn is None:
         return None
-    sections = {}
-    for kind, sums in drawn.items():
-        estimates = {f"{label}.{name}": of for label, total in sums.items() for name, of in total.estimates().items()}
-        sections[kind] = {
-            "metrics": {key: estimate.value for key, estimate in estimates.items()},
-            "intervals": {key: interval_of(key, estimate) for key, estimate in estimates.items()},
-            "num_queries_without_draws": sums["both"].num_without_draws,
+    estimates = {
+        kind: {f"{label}.{name}": of for label, total in sums.items() for name, of in total.estimates().items()}
+        for kind, sums in drawn.items()
+    }
+    sections = {
+        kind: {
+            "metrics": {key: estimate.value for key, estimate in of_kind.items()},
+            "intervals": {key: interval_of(key, estimate) for key, estimate in of_kind.items()},
+            "num_queries_without_draws": drawn[kind]["both"].num_without_draws,
         }
+        for kind, of_kind in estimates.items()
+    }
     return {
         "candidates": "partition",
         **sections.get("filtered", sections["raw"]),
@@ -202,13 +206,15 @@ def make_report(
     results: Results, context: ReportContext, provenance: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Report:
     """Compute all metrics from merged statistics. `run` may differ between equal runs; nothing else may."""
-    groups = results.raw if results.filtered is None else results.filtered
-    parts = _summaries(groups, context)
+    parts = _summaries(results.headline, context)
     total = parts()
     estimate = context.estimate
     chosen = context.selection.select
-    num_paths = len(context.edge_paths)
-    paths = [total] if num_paths == 1 else [parts(path_index=path_index) for path_index in range(num_paths)]
+    paths = (
+        [parts(path_index=index) for index in range(len(context.edge_paths))]
+        if len(context.edge_paths) > 1
+        else [total]
+    )
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "complete": True,
@@ -225,7 +231,7 @@ def make_report(
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
             for path, of_path in zip(context.edge_paths, paths, strict=True)
         ],
-        "diagnostics": diagnose(groups, context.sides),
+        "diagnostics": diagnose(results.headline, context.sides),
         "edge_diagnostics": context.edges,
         "provenance": {**provenance, "digest": digest_of(provenance)},
     }
@@ -252,7 +258,7 @@ def make_report(
         run,
         {
             BUCKETS: _bucket_rows(context, parts),
-            HISTOGRAM: HistogramRows.from_groups(groups, context.sides),
+            HISTOGRAM: HistogramRows.from_groups(results.headline, context.sides),
             **_breakdown_tables(results, context),
         },
     )
@@ -280,37 +286,43 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
     is_chosen = cache(context.selection.has)  # the same keys in every row
     types = results.filtered_types or results.raw_types
     cutoffs = results.grouped.layout.cutoffs
-    tables: dict[str, tuple[Mapping[str, Any], ...]] = {}
-    for name in (name for name in context.breakdowns if name in BREAKDOWN_FILES):
-        rows: list[dict[str, Any]] = []
-        for row in breakdown_rows(name, results.grouped, context.classes, context.sides):
-            rows.append({key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)})
-            if name == "relation" and types is not None:  # None for relations that ask for no types
-                rows[-1] |= {
-                    f"tail.{key}": value for key, value in type_metrics(types, cutoffs, rows[-1]["relation_id"]).items()
-                }
-        tables[BREAKDOWN_FILES[name].removesuffix(".csv")] = tuple(rows)
-    return tables
+
+    def of_types(row: Mapping[str, Any]) -> dict[str, float | None]:
+        """Return further figures of a relation: None where it asks for no types."""
+        found = {} if types is None else type_metrics(types, cutoffs, row["relation_id"])
+        return {f"tail.{key}": value for key, value in found.items()}
+
+    return {
+        BREAKDOWN_FILES[name].removesuffix(".csv"): tuple(
+            {
+                **{key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)},
+                **(of_types(row) if name == "relation" else {}),
+            }
+            for row in breakdown_rows(name, results.grouped, context.classes, context.sides)
+        )
+        for name in context.breakdowns
+        if name in BREAKDOWN_FILES
+    }
 
 
 def _bucket_rows(context: ReportContext, parts: Callable[..., Summary]) -> tuple[dict[str, Any], ...]:
-    return tuple(
-        _bucket_row(path, bucket, parts(path_index=path_index, bucket=bucket))
+    others = ("both.auc", "both.query_auc", "both.loss")
+    summaries = (
+        (path, bucket, parts(path_index=path_index, bucket=bucket))
         for path_index, path in enumerate(context.edge_paths)
         for bucket in context.buckets
     )
-
-
-def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
-    others = ("both.auc", "both.query_auc", "both.loss")
-    return {
-        "edge_path": path,
-        "lhs_partition": bucket.lhs,
-        "rhs_partition": bucket.rhs,
-        "num_edges": summary.num_edges,
-        **{
-            key: value
-            for key, value in summary.metrics.items()
-            if key.startswith("both.") and (key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others)
-        },
-    }
+    return tuple(
+        {
+            "edge_path": path,
+            "lhs_partition": bucket.lhs,
+            "rhs_partition": bucket.rhs,
+            "num_edges": summary.num_edges,
+            **{
+                key: value
+                for key, value in summary.metrics.items()
+                if key.startswith("both.") and (key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others)
+            },
+        }
+        for path, bucket, summary in summaries
+    )

@@ -174,12 +174,11 @@ def edge_paths_of(document: Mapping[str, Any]) -> DataTable:
 def estimates_of(document: Mapping[str, Any]) -> DataTable:
     """Return what sampled candidates tell of whole partitions; no rows where it was not asked for."""
     estimates = document.get("estimates") or {"metrics": {}, "intervals": {}}
-    intervals = {key: interval or {} for key, interval in estimates["intervals"].items()}
     return DataTable(
         "Estimates for whole partitions",
         ("metric", "estimate", *(end.replace("_", " ") for end in _ENDS)),
         [
-            (key, _exact(value), *(_exact(intervals.get(key, {}).get(end)) for end in _ENDS))
+            (key, _exact(value), *(_exact((estimates["intervals"].get(key) or {}).get(end)) for end in _ENDS))
             for key, value in estimates["metrics"].items()
         ],
         "Metrics against all entities of the partition, estimated from uniform draws, with 95% intervals.",
@@ -213,8 +212,13 @@ def types_of(document: Mapping[str, Any]) -> DataTable:
     """Return the figures of queries for entity types; no rows where no taxonomy was given."""
     types = document.get("types") or {"metrics": {}, "num_queries": 0, "num_undefined": 0}
     rows = fitting(((key, _exact(value)) for key, value in types["metrics"].items()), MAX_BYTES_OF_OTHERS)
-    note = f"{types['num_queries']:,} queries have an NDCG, {types['num_undefined']:,} have none."
-    return DataTable("Queries for entity types", ("metric", "value"), rows, note, "types")
+    return DataTable(
+        "Queries for entity types",
+        ("metric", "value"),
+        rows,
+        f"{types['num_queries']:,} queries have an NDCG, {types['num_undefined']:,} have none.",
+        "types",
+    )
 
 
 POPULARITY_TITLE = "Popularity in training"
@@ -262,17 +266,15 @@ def topk_of(document: Mapping[str, Any]) -> list[DataTable]:
     keys, answers, lists = section["macro_metrics"], section["metrics"], section["recommended"] or {}
     strata = {"query keys": ("query_half_link", "macro_metrics"), "answers": ("answer_half_link", "metrics")}
     parts: list[tuple[str, Mapping[str, Any], Collection[str]]] = [
-        (
-            over,
-            metrics,
-            dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in metrics if "both." in key),
-        )
-        for over, metrics in (("query keys", keys), ("answers", answers), ("lists", lists))
-    ]
-    parts += [
-        (f"{over} with {_training_edges(row)} training edges", row[form], ["recall"])
-        for over, (stratum, form) in strata.items()
-        for row in section.get(stratum, [])
+        *(
+            (over, of, dict.fromkeys(key.removeprefix("both.").rpartition("_at_")[0] for key in of if "both." in key))
+            for over, of in (("query keys", keys), ("answers", answers), ("lists", lists))
+        ),
+        *(
+            (f"{over} with {_training_edges(row)} training edges", row[form], ["recall"])
+            for over, (stratum, form) in strata.items()
+            for row in section.get(stratum, [])
+        ),
     ]
     rows = [
         (
@@ -356,11 +358,10 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
         usual = [f"both.{headline}.{metric}" for metric in ("mean_rank", "mean_reciprocal_rank", "hits_at_10")]
         first = next(iter(rows))
         shown = [key for key in first if "." not in key or key in usual]
-        cells = [[_cell(key, row[key]) for key in shown] for row in islice(rows, MAX_PRINTED)]
         table = DataTable(
             name.replace("_", " "),
             tuple(short_title(key) if key in usual else key.replace("_", " ") for key in shown),
-            cells,
+            [[_cell(key, row[key]) for key in shown] for row in islice(rows, MAX_PRINTED)],
             kinds="".join("l" if isinstance(first[key], str) else "r" for key in shown),
         )
     columns = zip(table.columns, table.kinds, strict=True)
@@ -546,9 +547,8 @@ def _model_name(report: Report) -> str:
     operators = sorted({of["operator"] for of in settings.get("relations", ())})
     if settings.get("comparator") == "scorer":
         return str(provenance["data"]["model"]["scorer"])
-    if len(operators) > 2:
-        return f"Model with {len(operators)} operators"
-    return " and ".join(_MODELS.get(name, name) for name in operators)
+    names = " and ".join(_MODELS.get(name, name) for name in operators)
+    return names if len(operators) <= 2 else f"Model with {len(operators)} operators"
 
 
 def model_of(report: Report) -> str:

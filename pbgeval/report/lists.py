@@ -111,15 +111,13 @@ TYPE_NOTES = {
 
 def type_table(result: TypeNdcg, protocol: TypeProtocol) -> DataTable:
     """Return a row per cut-off, between the protocol and what is odd about the lists."""
-    notes = [f"{result.counts[name]:,} {text}" for name, text in TYPE_NOTES.items() if result.counts[name]]
-    title = f"{result.counts['num_queries']:,} queries, {protocol.gain.value} gain, discount {protocol.discount.value}"
-    title += ", as published" if protocol.as_published else ""
     means = {cutoff: result.mean(cutoff) for cutoff in result.of_cutoff}
     return DataTable(
-        title,
+        f"{result.counts['num_queries']:,} queries, {protocol.gain.value} gain, discount {protocol.discount.value}"
+        f"{', as published' if protocol.as_published else ''}",
         ("NDCG", "mean"),
         [(f"at {cutoff}", "-" if mean is None else f"{mean:.4f}") for cutoff, mean in means.items()],
-        "\n".join(notes),
+        "\n".join(f"{result.counts[name]:,} {text}" for name, text in TYPE_NOTES.items() if result.counts[name]),
     )
 
 

@@ -41,6 +41,7 @@ from pbgeval.storage.writing import (
     move_files,
     output_faults,
     remove_files,
+    remove_if_empty,
     remove_scratch,
     write_atomically,
 )
@@ -57,14 +58,13 @@ def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, fl
     document = report.document
     provenance = document["provenance"]
     version = provenance.get("checkpoint_version")
-    settings = provenance.get("settings", {})
     facts = {
         "digest": provenance["digest"],
         "filter": document["filter"],
         "headline": document["headline"],
         "num_edges": document["num_edges"],
         "checkpoint_version": version,
-        **{name: settings.get(name) for name in ("comparator", "seed", "precision")},
+        **{name: provenance.get("settings", {}).get(name) for name in ("comparator", "seed", "precision")},
     }
     values = {
         f"{prefix}{key}": float(value)
@@ -116,11 +116,9 @@ class HistogramRows(Sequence[Row]):
         for side, kind, bins_B, counts_B in self.parts:
             halves = 2 if kind is RankType.REALISTIC else 1  # what a bin's rank is divided by
             exact = int(np.searchsorted(bins_B, EXACT_BINS))  # bins of one rank; the others are wide
-            low = (bins_B[:exact] / halves).tolist()
-            high = low.copy()
-            for edges in map(bin_edges, bins_B[exact:].tolist()):
-                low.append(edges[0] / halves)
-                high.append(edges[1] / halves)
+            ranks = (bins_B[:exact] / halves).tolist()
+            wide = [bin_edges(of) for of in bins_B[exact:].tolist()]
+            low, high = ([*ranks, *(edges[end] / halves for edges in wide)] for end in (0, 1))
             yield from zip(repeat(side), repeat(kind.value), low, high, counts_B.tolist(), strict=False)
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a row or rows, as of a list
@@ -180,7 +178,7 @@ def files_of(report: Report) -> list[str]:
     """Return the names of the files and folders of a report's output directory, as they are shown."""
     if report.path is None:
         return []
-    names = [METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER]
+    names = (METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER)
     return [name for name in names if (report.path / name).exists()]
 
 
@@ -460,8 +458,7 @@ class OutputDirectory:
     def _give_up(self) -> None:
         self.owner.release()
         for folder in self._made:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+            remove_if_empty(folder)
 
     @property
     def _earlier(self) -> Path:
@@ -492,16 +489,17 @@ class OutputDirectory:
         if found is not None:
             remove_scratch(self.path / SCRATCH)
             remove_files(self.path, self._files_of(found) - {METRICS})
-            _remove_if_empty(self.path / JOURNAL)
+            remove_if_empty(self.path / JOURNAL)
             remove_files(self.path, [METRICS])
-        names = filter(_RESULT.fullmatch, files_below(self.path, FOLDERS))
-        remove_files(self.path, list(filter(_TEMPORARY.fullmatch, names)))
+        remove_files(
+            self.path, filter(_TEMPORARY.fullmatch, filter(_RESULT.fullmatch, files_below(self.path, FOLDERS)))
+        )
         move_files(self._earlier, self.path, sorted(self._files_put_aside(), key=lambda name: (name == METRICS, name)))
-        _remove_if_empty(self._earlier)
+        remove_if_empty(self._earlier)
 
     def _remove_earlier(self) -> None:
         remove_files(self._earlier, self._files_put_aside())
-        _remove_if_empty(self._earlier)
+        remove_if_empty(self._earlier)
 
     def write(self, report: Report) -> None:
         """Write the result; metrics.json last, so that it vouches for the rest. The directory stays ours.
@@ -518,8 +516,9 @@ class OutputDirectory:
                 check=self.owner.check,
             )
         write_atomically(self.path / RUN, json_text(report.run), check=self.owner.check)
-        line = line_of(*result_line(report, self.path.absolute().name))
-        write_atomically(self.path / LINES, f"{line}\n", check=self.owner.check)
+        write_atomically(
+            self.path / LINES, f"{line_of(*result_line(report, self.path.absolute().name))}\n", check=self.owner.check
+        )
         logs = [path.read_bytes().splitlines() for path in (self.path / JOURNAL).glob("log-*.jsonl")]
         whole = (line for lines in logs for line in lines if line.endswith(b"}"))  # a writer may have ended in a line
         units = sorted(whole, key=lambda line: json.loads(line)["time"])
@@ -533,7 +532,7 @@ class OutputDirectory:
         """Remove what a run needs only until its result is complete."""
         remove_scratch(self.path / SCRATCH)  # first: who has lost it writes no entry that would bring the journal back
         remove_files(self.path, filter(_JOURNAL.fullmatch, files_below(self.path, FOLDERS)))
-        _remove_if_empty(self.path / JOURNAL)
+        remove_if_empty(self.path / JOURNAL)
         self._remove_earlier()
 
     def files_of_sinks(self) -> set[str]:
@@ -566,11 +565,6 @@ def refuse_others(path: Path, mark: str, what: str) -> None:
     """
     if os.path.lexists(path) and not has_mark(path, mark):
         raise OutputError(f"{path}: this file is not {what}; give another --output")
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):  # others have put something there, or there is none
-        folder.rmdir()
 
 
 # A result that is on the disk -> the sinks that the config names; one that fails costs a warning, not the result.

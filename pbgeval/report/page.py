@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
+from pbgeval.errors import ConfigError, DataError, OutputError, raise_first, required
 from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves, both_names, pbg_name, read_curves
@@ -199,10 +199,8 @@ class Page:
         Raises:
             ConfigError: jinja2 is not installed.
         """
-        try:
+        with required(ConfigError, "jinja2 is required to write a page", "report"):
             from jinja2 import Environment, PackageLoader, StrictUndefined
-        except ImportError:
-            raise ConfigError("jinja2 is required to write a page: pip install 'pbgeval[report]'") from None
         environment = Environment(
             loader=PackageLoader("pbgeval.report", "templates"),
             autoescape=True,
@@ -335,16 +333,15 @@ def comparison_page(comparison: Comparison) -> Page:
 
 
 def _visits(curves: Curves) -> Section:
+    table = passes_of(curves)
+    of_training = (
+        " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
+        "− after, which grows where a model overfits to its training edges."
+    )
     means = (
         "Held-out edges are ranked before and after each visit of the trainer to their bucket. Figures of a pass are "
-        "means over its held-out edges."
+        f"means over its held-out edges.{of_training if 'training' in table.columns else ''}"
     )
-    table = passes_of(curves)
-    if "training" in table.columns:
-        means += (
-            " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
-            "− after, which grows where a model overfits to its training edges."
-        )
     return Section(
         "gap",
         "Before and after each visit",
@@ -365,8 +362,10 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
     if "metrics" not in document:
         return [origin]
     warnings, headline, table = warnings_of(document), document["headline"], headline_of(report)
-    sides = "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
-    sides += " Relation: the relation is hidden." if "relation" in table.columns else ""
+    sides = (
+        "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
+        f"{' Relation: the relation is hidden.' if 'relation' in table.columns else ''}"
+    )
     sections = [
         Section("warnings", WARNINGS, [Notice(warnings)] if warnings else (), layout="wide"),
         Section(
@@ -449,11 +448,17 @@ def _hash(text: str) -> str:
 
 def markdown(source: Source) -> str:
     """Return tables in GitHub's Markdown."""
-    parts = [f"# {escape_markdown(clipped(source.name))}", escape_markdown(f"{capital(source.title)}.")]
-    if source.warnings:
-        parts += [f"## {WARNINGS}", "\n".join(f"- {escape_markdown(warning)}." for warning in source.warnings)]
-    for table in tables_of(source):
-        parts += [f"## {escape_markdown(table.title)}", to_markdown(table), escape_markdown(table.note)]
+    warnings = "\n".join(f"- {escape_markdown(warning)}." for warning in source.warnings)
+    parts = [
+        f"# {escape_markdown(clipped(source.name))}",
+        escape_markdown(f"{capital(source.title)}."),
+        *([f"## {WARNINGS}", warnings] if warnings else []),
+        *(
+            part
+            for table in tables_of(source)
+            for part in (f"## {escape_markdown(table.title)}", to_markdown(table), escape_markdown(table.note))
+        ),
+    ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -462,8 +467,10 @@ def latex(source: Source) -> str:
     parts = ["% needs \\usepackage{booktabs}", *(f"% warning: {warning}" for warning in source.warnings)]
     for table in tables_of(source):
         caption = escape_latex(f"{table.title}. {capital(source.title)}. {table.note}".rstrip())
-        parts += [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{table.anchor}}}"]
-        parts += [to_latex(table), "\\end{table}\n"]
+        parts += [
+            *(r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{table.anchor}}}"),
+            *(to_latex(table), "\\end{table}\n"),
+        ]
     return "\n".join(parts)
 
 
@@ -475,9 +482,7 @@ def tables_of(source: Source) -> list[DataTable]:
         for table in breakdowns_of(source.report):
             note = f"The first {MAX_ROWS} rows; the CSV file has all." if len(table.rows) > MAX_ROWS else ""
             tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), _TOO_MUCH))
-    if source.training is not None:
-        tables.append(passes_of(source.training))
-    return tables
+    return [*tables, *([] if source.training is None else [passes_of(source.training)])]
 
 
 # Files for a model's repository on the Hugging Face Hub; nothing is uploaded.
@@ -556,13 +561,14 @@ def publish(
     ends = ends_of(report.intervals.get(key))
     interval = f"{interval_name(report.document)} {' to '.join(ends)}".replace("\u00a0", " ") if ends else ""
     caution = cautions_of(report.document)
-    told = [f"{key}: {title}", interval, caution, f"digest {report.document['provenance']['digest']}"]
     entry: dict[str, object] = {
         "dataset": {"id": dataset, "task_id": task},
         "value": figures[key],
         **({"date": report.run["started"][:10]} if "started" in report.run else {}),
         **({} if source is None else {"source": {"url": source, "name": "pbgeval result"}}),
-        "notes": "; ".join(filter(None, told)),
+        "notes": "; ".join(
+            filter(None, [f"{key}: {title}", interval, caution, f"digest {report.document['provenance']['digest']}"])
+        ),
     }
     notes = [table.note, f"{key}: {interval}." if interval else "", f"{capital(caution)}." if caution else ""]
     parts = ["## Evaluation", f"{capital(title)}. {MARK}", to_markdown(table), *map(escape_markdown, notes)]

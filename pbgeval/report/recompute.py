@@ -30,13 +30,13 @@ from pbgeval.metrics.popularity import (
     popularity_section,
 )
 from pbgeval.metrics.topk_metrics import TOPK_METRICS, AnswerPlaces, TopkSums
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.ranking.known_answers import key_frequency, repeated_keys
 from pbgeval.ranking.tally import SideResult
 from pbgeval.report.document import ReportContext, Results, make_report
 from pbgeval.report.report import Report
-from pbgeval.report.saved_run import MAX_ROWS, Places, RowRange, RunFacts, SavedRun, TrainingCounts, in_places
+from pbgeval.report.saved_run import MAX_ROWS, Places, RunFacts, SavedRun, TrainingCounts, in_places
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool
 from pbgeval.stats.keyed_sums import begins
@@ -50,7 +50,6 @@ from pbgeval.version import __version__
 # (index of the edge path, bucket, lhs, rel, rhs) -> which of these edges count, bool; entities are rows
 Keep = Callable[[int, Bucket, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 BREAKDOWNS = ("relation", "entity_types", "groups", POPULARITY)  # those that follow from saved ranks and edges
-OPENED = (Path("opened"),)  # in place of folders, where what the run has opened is at hand
 NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_losses")  # diagnostics
 
 
@@ -103,7 +102,8 @@ class ReportQuery:
         lacks_edges, has_training = self.edge_paths is None, self.train_paths is not None
         needed = "needs edge_paths, as ranks files do not hold the edges"
         names = ", ".join(map(repr, self.breakdowns[:1]))
-        faults = [
+        raise_first(
+            ValueError,
             (
                 self.headline not in (None, *RANK_TYPE_SYNONYMS),
                 f"headline: expected {' or '.join(RANK_TYPE_SYNONYMS)}, got {self.headline!r}",
@@ -141,8 +141,7 @@ class ReportQuery:
                 not groups and self.relation_groups is not None,
                 "relation_groups: has no effect without 'groups' in breakdowns; add it",
             ),
-        ]
-        raise_first(ValueError, *faults)
+        )
 
     def check(self, run: SavedRun) -> None:
         """Refuse what this run cannot answer."""
@@ -234,35 +233,21 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
     lists = None if length is None else _Recommended.read(run, length)
     counts = TrainingCounts.count(run, training, lists.codes() if lists else {}) if training else None
     if popularity:
-        found[POPULARITY] = _recompute(
-            report, ReportQuery(edge_paths=OPENED, train_paths=OPENED, breakdowns=(POPULARITY,)), run, training, counts
-        ).document[POPULARITY]
+        stats = _statistics(run, StatsLayout(run.facts.hits_at), None, counts, filtered=run.facts.filtered)
+        found[POPULARITY] = popularity_section(stats.grouped, run.facts.sides, run.facts.headline)
     if topk_metrics:
-        found[TOPK_METRICS] = {
-            **_topk_section(run, None, counts, run.facts.hits_at),
-            "recommended": None if lists is None else lists.section(run.facts.ends, counts),
-        }
+        found[TOPK_METRICS] = _topk_section(run, None, counts, run.facts.hits_at, lists)
     return evolve(report, document={**report.document, **found})
 
 
-def _recompute(
-    report: Report,
-    query: ReportQuery,
-    run: SavedRun,
-    training: Sequence[EdgeFiles],
-    counts: TrainingCounts | None = None,
-) -> Report:
+def _recompute(report: Report, query: ReportQuery, run: SavedRun, training: Sequence[EdgeFiles]) -> Report:
     started, facts = time.time(), run.facts
     filtered = facts.filtered if query.filter is None else query.filter == "filtered"
-    keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in facts.sides]
     layout = StatsLayout(facts.hits_at if query.hits_at is None else query.hits_at)
-    raw, of_known = (GroupStats.zero(layout, keys) for _ in range(2))
-    stats = Results(raw, of_known if filtered else None, GroupedStats(layout))
     kept = _Kept.ask(run, query.keep) if query.keep is not None else None
-    if training and counts is None:
-        counts = TrainingCounts.count(run, training, {})
+    counts = TrainingCounts.count(run, training, {}) if training else None
     popularity = counts if POPULARITY in query.breakdowns else None
-    _add_all(run, stats, kept, popularity)
+    stats = _statistics(run, layout, kept, popularity, filtered=filtered)
     context = _context(report, query, run, stats)
     made = make_report(
         stats,
@@ -300,7 +285,7 @@ def _recompute(
         "edge_diagnostics": None,
         **({"relation_macro_metrics": None} if run.edges is None else {}),
         **({POPULARITY: popularity_section(stats.grouped, facts.sides, context.headline)} if popularity else {}),
-        **({TOPK_METRICS: {**_topk_section(run, kept, counts, layout.cutoffs), "recommended": None}} if topk else {}),
+        **({TOPK_METRICS: _topk_section(run, kept, counts, layout.cutoffs)} if topk else {}),
         # The run's edges are still no more than a sample, if they were one.
         **{key: value for key, value in report.document.items() if key == "sample"},
     }
@@ -311,7 +296,7 @@ def _recompute(
 class _Kept:
     """Which edges count, a bit each: `keep` is asked once, so its answer is one even if it draws lots."""
 
-    bits: dict[RowRange, np.ndarray]
+    bits: dict[WorkUnit, np.ndarray]
     digest: str  # of all answers, in the order of the edges
 
     @classmethod
@@ -329,9 +314,9 @@ class _Kept:
             bits[rows] = np.packbits(kept_E)
         return cls(bits, digest.hexdigest())
 
-    def select(self, rows: RowRange) -> np.ndarray:
+    def select(self, rows: WorkUnit) -> np.ndarray:
         """Return which edges of a block count, bool (E,)."""
-        return np.unpackbits(self.bits[rows], count=rows.stop - rows.start).astype(bool)
+        return np.unpackbits(self.bits[rows], count=rows.num_edges).astype(bool)
 
 
 def _num_rows(hidden: Side) -> int:
@@ -339,44 +324,42 @@ def _num_rows(hidden: Side) -> int:
     return MAX_ROWS if hidden is not Side.REL else 1 << 31
 
 
-@frozen(eq=False)
-class _KeyTables:
-    """How many of the edges that count share each query key: a table per place of the known entities."""
+# How many of the edges that count share each query key: a table per hidden side and place of the known entities
+KeyTables = dict[tuple[Side, Places], CodeCounts]
 
-    facts: RunFacts
-    tables: dict[tuple[Side, Places], CodeCounts]  # by hidden side
 
-    @classmethod
-    def count(cls, run: SavedRun, kept: _Kept | None) -> _KeyTables:
-        """Count, place by place, so that memory follows one partition's edges and the keys that repeat."""
-        return cls(
-            run.facts,
-            {
-                (hidden, places): repeated_keys(
-                    hidden,
-                    (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
-                    _num_rows(hidden),
-                )
-                for hidden in run.facts.sides
-                for places, blocks in run.blocks_by_place(hidden).items()
-            },
+def _count_keys(run: SavedRun, kept: _Kept | None) -> KeyTables:
+    """Count, place by place, so that memory follows one partition's edges and the keys that repeat."""
+    return {
+        (hidden, places): repeated_keys(
+            hidden,
+            (_edges_in(run, kept, rows, hidden, places, run.ranked(rows))[1] for rows in blocks),
+            _num_rows(hidden),
         )
+        for hidden in run.facts.sides
+        for places, blocks in run.blocks_by_place(hidden).items()
+    }
 
-    def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
-        """Return the frequency of the key of each edge, which is one that counts: int64 (E,)."""
-        of_schemas = self.facts.places(hidden, bucket)
-        frequency_E = np.zeros(edges.num_edges, np.int64)
-        for places in dict.fromkeys(of_schemas):
-            at = np.flatnonzero(in_places(of_schemas, places, edges.rel_n))
-            if at.size:
-                frequency_E[at] = key_frequency(
-                    self.tables[hidden, places], hidden, edges.select(at), _num_rows(hidden)
-                )
-        return frequency_E
+
+def _key_frequencies(tables: KeyTables, of_schemas: Sequence[Places], hidden: Side, edges: EdgeColumns) -> np.ndarray:
+    """Return the frequency of the key of each edge, which is one that counts: int64 (E,).
+
+    Args:
+        tables: those of the run.
+        of_schemas: places of the known entities in the bucket of the edges, by relation of the config.
+        hidden: side.
+        edges: of one bucket.
+    """
+    frequency_E = np.zeros(edges.num_edges, np.int64)
+    for places in dict.fromkeys(of_schemas):
+        at = np.flatnonzero(in_places(of_schemas, places, edges.rel_n))
+        if at.size:
+            frequency_E[at] = key_frequency(tables[hidden, places], hidden, edges.select(at), _num_rows(hidden))
+    return frequency_E
 
 
 def _edges_in(
-    run: SavedRun, kept: _Kept | None, rows: RowRange, hidden: Side, places: Places, ranked_E: np.ndarray
+    run: SavedRun, kept: _Kept | None, rows: WorkUnit, hidden: Side, places: Places, ranked_E: np.ndarray
 ) -> tuple[np.ndarray, EdgeColumns]:
     """Return the edges of a block that count and whose known entities are in a place, and their rows in it."""
     edges = run.read_edges(rows)
@@ -387,9 +370,14 @@ def _edges_in(
     return at, edges.select(at)
 
 
-def _add_all(run: SavedRun, stats: Results, kept: _Kept | None, popularity: TrainingCounts | None) -> None:
-    """Add the queries of all edges that count."""
-    frequencies = None if run.edges is None or run.facts.featurized else _KeyTables.count(run, kept)
+def _statistics(
+    run: SavedRun, layout: StatsLayout, kept: _Kept | None, popularity: TrainingCounts | None, *, filtered: bool
+) -> Results:
+    """Return the statistics of all edges that count."""
+    keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in run.facts.sides]
+    raw, of_known = (GroupStats.zero(layout, keys) for _ in range(2))
+    stats = Results(raw, of_known if filtered else None, GroupedStats(layout))
+    key_tables = None if run.edges is None or run.facts.featurized else _count_keys(run, kept)
     for rows in run.row_ranges():
         columns = {side: run.read_counts(rows, side) for side in run.facts.sides}
         counts_E = np.logical_or.reduce([of_side["num_candidates"] > 0 for of_side in columns.values()])
@@ -402,8 +390,10 @@ def _add_all(run: SavedRun, stats: Results, kept: _Kept | None, popularity: Trai
             if edges is not None:
                 of_queries = edges.select(at)
                 dimensions[RELATION] = of_queries.rel_n
-                if frequencies is not None:
-                    frequency_Q = dimensions[KEY_FREQUENCY] = frequencies.of(side, rows.bucket, of_queries)
+                if key_tables is not None:
+                    frequency_Q = dimensions[KEY_FREQUENCY] = _key_frequencies(
+                        key_tables, run.facts.places(side, rows.bucket), side, of_queries
+                    )
                     if popularity is not None and side is not Side.REL:  # it is of entities
                         for name, count_Q in popularity.of(side, rows.bucket, of_queries).items():
                             dimensions |= popularity_groups(name, count_Q, frequency_Q)
@@ -412,6 +402,7 @@ def _add_all(run: SavedRun, stats: Results, kept: _Kept | None, popularity: Trai
                 _result_of({name: values[at] for name, values in of_side.items()}, int(counts_E.sum()) - len(at)),
                 {name: torch.from_numpy(np.ascontiguousarray(group_Q)) for name, group_Q in dimensions.items()},
             )
+    return stats
 
 
 def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) -> ReportContext:
@@ -494,7 +485,11 @@ def _read_answers(
 
 
 def _topk_section(
-    run: SavedRun, kept: _Kept | None, counts: TrainingCounts | None, cutoffs: tuple[int, ...]
+    run: SavedRun,
+    kept: _Kept | None,
+    counts: TrainingCounts | None,
+    cutoffs: tuple[int, ...],
+    lists: _Recommended | None = None,
 ) -> dict[str, Any]:
     sums = TopkSums(cutoffs)
     for hidden, places in _ends(run):
@@ -504,7 +499,10 @@ def _topk_section(
         sums.add(hidden, answers, runs, of[QUERY_HALF_LINK][is_first], of[ANSWER_HALF_LINK])
     # Given lists may lack other answers, so their order is not known where nobody stands between them.
     kinds = (QUERY_HALF_LINK,) if "given" in run.facts.candidates else (QUERY_HALF_LINK, ANSWER_HALF_LINK)
-    return sums.section(run.facts.ends, kinds if counts is not None else ())
+    return {
+        **sums.section(run.facts.ends, kinds if counts is not None else ()),
+        "recommended": None if lists is None else lists.section(run.facts.ends, counts),
+    }
 
 
 Cutoffs = dict[int, CodeCounts]  # by k: how often each (relation, row) is among the first k

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -75,17 +76,16 @@ def items_of(figures: Mapping[str, Value], hits_at: Sequence[int]) -> Iterator[I
         figures: by the report's own keys.
         hits_at: the k of hits at k, the last of which stands for adjusted hits.
     """
-    names = {metric: metric_key(metric) for metric in PYKEEN_METRICS}
-    names |= {name: name for prefix in ("hits_at_", *OF_LAST_CUTOFF) for name in (f"{prefix}{k}" for k in hits_at)}
-    if hits_at:
-        names |= {f"{prefix}k": f"{prefix}{hits_at[-1]}" for prefix in OF_LAST_CUTOFF}
-    for name, ours in names.items():
-        for rank_type in RankType:
-            for side in SIDES:
-                key = f"{side}.{rank_type.value}.{ours}"
-                if key in figures:
-                    value = figures[key]
-                    yield (side, rank_type.value, name), float("nan") if value is None else value
+    names = {
+        **{metric: metric_key(metric) for metric in PYKEEN_METRICS},
+        **{name: name for prefix in ("hits_at_", *OF_LAST_CUTOFF) for name in (f"{prefix}{k}" for k in hits_at)},
+        **{f"{prefix}k": f"{prefix}{k}" for prefix in OF_LAST_CUTOFF for k in hits_at[-1:]},
+    }
+    for (name, ours), rank_type, side in product(names.items(), RankType, SIDES):
+        key = f"{side}.{rank_type.value}.{ours}"
+        if key in figures:
+            value = figures[key]
+            yield (side, rank_type.value, name), float("nan") if value is None else value
 
 
 def frame_of(items: Iterable[Item]) -> pandas.DataFrame:
@@ -427,9 +427,8 @@ _FIGURES = ("metrics", "raw_metrics", "time_filtered_metrics", "macro_metrics", 
 
 def _check_kinds(path: Path, document: Mapping[str, Any]) -> None:
     """Refuse a finished result whose parts are not of the kinds that an evaluation writes."""
-    wrong = [key for key, kind in _KINDS.items() if not isinstance(document.get(key), kind)]
-    if "lists" in document and "edge_paths" in wrong:
-        wrong.remove("edge_paths")
+    kinds = {key: kind for key, kind in _KINDS.items() if key != "edge_paths" or "lists" not in document}
+    wrong = [key for key, kind in kinds.items() if not isinstance(document.get(key), kind)]
     figures = {key: document.get(key) or {} for key in _FIGURES}
     wrong += [
         key

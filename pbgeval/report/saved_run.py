@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from attrs import frozen
 
-from pbgeval.errors import OVERWRITE, DataError, EvalError, OutputError, StorageError
+from pbgeval.errors import OVERWRITE, DataError, Faults, OutputError, StorageError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.metrics.popularity import ANSWER_DEGREE, ANSWER_HALF_LINK, QUERY_DEGREE, QUERY_HALF_LINK
-from pbgeval.notation import ENDS, Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side, WorkUnit, window_units
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
@@ -27,15 +27,6 @@ from pbgeval.storage.text import fingerprint, listed
 ROWS_AT_A_TIME = 1 << 17
 MAX_ROWS = 1 << 36  # of a partition, and
 MAX_RELATIONS = 1 << 27  # of a graph, so that a (relation, row) is one int64
-
-
-class RowRange(NamedTuple):
-    """Consecutive rows of one bucket."""
-
-    path_index: int
-    bucket: Bucket
-    start: int
-    stop: int
 
 
 Places = tuple[tuple[str, int], ...]  # type and partition of what a key's rows are rows of
@@ -186,30 +177,27 @@ class SavedRun:
             )
         return opened
 
-    def row_ranges(self, window_rows: Callable[[int], int] | None = None) -> Iterator[RowRange]:
+    def row_ranges(self, window_rows: Callable[[int], int] | None = None) -> Iterator[WorkUnit]:
         """Yield all rows of all buckets, in blocks.
 
         Args:
             window_rows: number of a bucket's edges -> rows of its blocks; None: what is quick to read.
         """
         for (path_index, bucket), file in self.ranks.items():
-            edges = None if self.edges is None else self.edges[path_index, bucket]
-            of_chunk = 1 if edges is None else edges.rows_per_chunk
-            step = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
-            if window_rows is not None and file.num_rows:
-                step = window_rows(file.num_rows)
-            for start in range(0, file.num_rows, step):
-                yield RowRange(path_index, bucket, start, min(start + step, file.num_rows))
+            of_chunk = 1 if self.edges is None else self.edges[path_index, bucket].rows_per_chunk
+            whole_chunks = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
+            step = whole_chunks if window_rows is None else window_rows(file.num_rows)
+            yield from window_units(path_index, bucket, file.num_rows, step)
 
-    def blocks_by_place(self, hidden: Side) -> dict[Places, list[RowRange]]:
+    def blocks_by_place(self, hidden: Side) -> dict[Places, list[WorkUnit]]:
         """Return the blocks that may have edges whose known entities are in each place."""
-        blocks_of: dict[Places, list[RowRange]] = defaultdict(list)
+        blocks_of: dict[Places, list[WorkUnit]] = defaultdict(list)
         for rows in self.row_ranges():
             for places in dict.fromkeys(self.facts.places(hidden, rows.bucket)):
                 blocks_of[places].append(rows)
         return blocks_of
 
-    def read_counts(self, rows: RowRange, side: Side) -> dict[str, np.ndarray]:
+    def read_counts(self, rows: WorkUnit, side: Side) -> dict[str, np.ndarray]:
         """Return the columns of the queries that hide a side, int64 (E,), `num_candidates` 0 where not ranked.
 
         Raises:
@@ -238,13 +226,13 @@ class SavedRun:
             )
         return columns
 
-    def ranked(self, rows: RowRange) -> np.ndarray:
+    def ranked(self, rows: WorkUnit) -> np.ndarray:
         """Return which edges were ranked on some side, bool (E,)."""
         file = self.ranks[rows.path_index, rows.bucket]
         names = [f"{side.label}/num_candidates" for side in self.facts.sides]
         return np.asarray(np.any([of > 0 for of in file.read(names, rows.start, rows.stop).values()], axis=0))
 
-    def read_edges(self, rows: RowRange) -> EdgeColumns:
+    def read_edges(self, rows: WorkUnit) -> EdgeColumns:
         """Return the edges, whose entities are rows of their partitions, as the file has them.
 
         Raises:
@@ -281,43 +269,37 @@ class SavedRun:
             OutputError: relations.csv is there and is not as it was written.
         """
         path = self.folder / BREAKDOWN_FILES["relation"]
-        names = [str(relation) for relation in range(num_relations)]
         try:
-            for row in read_csv(path):
-                if int(row["relation_id"]) < num_relations:
-                    names[int(row["relation_id"])] = row["relation"]
+            names = {int(row["relation_id"]): row["relation"] for row in read_csv(path)}
         except (OutputError, KeyError, ValueError) as error:
             raise OutputError(
                 f"{path}: expected a table with columns relation and relation_id, got: {error!r}; evaluate again, or"
                 " remove the file: relations are then called by their ids"
             ) from error
-        return names
+        return [names.get(relation, str(relation)) for relation in range(num_relations)]
 
 
 def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], QueryFile]:
     if not find_ranks(folder):
-        how = f"save_ranks=True (-p save_ranks=True), and {OVERWRITE}"
-        raise OutputError(f"{folder}: this result has no ranks; evaluate again with {how}")
+        raise OutputError(
+            f"{folder}: this result has no ranks; evaluate again with save_ranks=True (-p save_ranks=True), and "
+            f"{OVERWRITE}"
+        )
     files: dict[tuple[int, Bucket], QueryFile] = {}
-    faults: list[str] = []
+    faults = Faults()
     for path_index, of_path in enumerate(facts.edges):
         for bucket in sorted(of_path):
-            try:
-                file = open_query_file(folder, "ranks", path_index, bucket)
-            except StorageError as error:
-                faults += error.faults
-                continue
-            if file.digest != facts.digest:
-                raise OutputError(
-                    f"{file.path}: expected ranks of this run (digest {facts.digest[:8]}), found those of another "
-                    f"(digest {file.digest[:8]}); evaluate again"
-                )
-            if file.sides != facts.sides:
-                expected, found = (", ".join(side.label for side in sides) for sides in (facts.sides, file.sides))
-                faults.append(f"{file.path}: expected the sides {expected}, found {found}; evaluate again")
-            files[path_index, bucket] = file
-    if faults:
-        raise StorageError(*faults)
+            with faults.noted(StorageError):
+                files[path_index, bucket] = file = open_query_file(folder, "ranks", path_index, bucket)
+                if file.digest != facts.digest:
+                    raise OutputError(
+                        f"{file.path}: expected ranks of this run (digest {facts.digest[:8]}), found those of another "
+                        f"(digest {file.digest[:8]}); evaluate again"
+                    )
+                if file.sides != facts.sides:
+                    expected, found = (", ".join(side.label for side in sides) for sides in (facts.sides, file.sides))
+                    faults.append(f"{file.path}: expected the sides {expected}, found {found}; evaluate again")
+    faults.raise_any(StorageError)
     return files
 
 
@@ -326,25 +308,21 @@ def _open_edges(
 ) -> dict[tuple[int, Bucket], EdgeSource]:
     extent = facts.grid[-1]
     files: dict[tuple[int, Bucket], EdgeSource] = {}
-    faults: list[str] = []
+    faults = Faults()
     for path_index, (path, expected) in enumerate(zip(edge_paths, facts.edges, strict=True)):
-        try:
+        with faults.noted():
             found = find_buckets(path, extent.lhs + 1, extent.rhs + 1)
             digests = {bucket: fingerprint(file.path) for bucket, file in found.items()}
-        except EvalError as error:
-            faults += error.faults
-            continue
-        unlike = [bucket for bucket in sorted({*digests, *expected}) if digests.get(bucket) != expected.get(bucket)]
-        unlike = unlike or [of for of in found if found[of].num_edges != ranks[path_index, of].num_rows]
-        if unlike:
-            faults.append(
-                f"{path}: expected the edges that were evaluated as edge path {path_index} "
-                f"({facts.edge_paths[path_index]}), found others in bucket ({unlike[0].lhs}, {unlike[0].rhs}); "
-                "give edge_paths in the order of the run"
-            )
-        files |= {(path_index, bucket): file for bucket, file in found.items()}
-    if faults:
-        raise StorageError(*faults)
+            unlike = [bucket for bucket in sorted({*digests, *expected}) if digests.get(bucket) != expected.get(bucket)]
+            unlike = unlike or [of for of in found if found[of].num_edges != ranks[path_index, of].num_rows]
+            if unlike:
+                faults.append(
+                    f"{path}: expected the edges that were evaluated as edge path {path_index} "
+                    f"({facts.edge_paths[path_index]}), found others in bucket ({unlike[0].lhs}, {unlike[0].rhs}); "
+                    "give edge_paths in the order of the run"
+                )
+            files |= {(path_index, bucket): file for bucket, file in found.items()}
+    faults.raise_any(StorageError)
     return files
 
 
@@ -398,10 +376,9 @@ class TrainingCounts:
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> dict[str, np.ndarray]:
         """Return in how many training edges the queries that hide a side have each measure, int64 (E,)."""
-        counts: dict[str, np.ndarray] = {}
         names = {hidden: (ANSWER_DEGREE, ANSWER_HALF_LINK), hidden.other: (QUERY_DEGREE, QUERY_HALF_LINK)}
+        counts = {name: np.zeros(edges.num_edges, np.int64) for of_side in names.values() for name in of_side}
         for side, (degree, half_link) in names.items():
-            counts |= {name: np.zeros(edges.num_edges, np.int64) for name in (degree, half_link)}
             for slot in self._slots(side, bucket):
                 at, codes = self._codes(slot, side, edges)
                 counts[degree][at] = self.degrees[slot].of(codes % MAX_ROWS)

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from attrs import Factory, evolve, field, frozen
 
-from pbgeval.errors import OutputError
+from pbgeval.errors import OutputError, required
 from pbgeval.metrics.breakdowns import GROUP_COLUMNS
 from pbgeval.storage.text import cell_of, name_of, open_input, printable
 
@@ -114,10 +114,8 @@ def data_frame(rows: Iterable[Any], columns: Sequence[str]) -> pandas.DataFrame:
     Raises:
         OutputError: pandas is not installed.
     """
-    try:
+    with required(OutputError, "pandas is required for a data frame", "pandas"):
         import pandas
-    except ImportError:
-        raise OutputError("pandas is required for a data frame: pip install 'pbgeval[pandas]'") from None
     return pandas.DataFrame(list(rows), columns=list(columns))
 
 
@@ -160,8 +158,10 @@ def to_html(table: DataTable) -> str:
     )
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     note = "".join(f"<p>{html.escape(line)}</p>" for line in table.note.splitlines())
-    caption = f"<caption>{html.escape(table.title)}</caption>"
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+    return (
+        f"<table><caption>{html.escape(table.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        f"</table>{note}"
+    )
 
 
 def to_terminal(table: DataTable) -> Group:
@@ -256,8 +256,10 @@ def one_line(text: str) -> str:
 
 # CSV
 
-_TEXT_COLUMNS = {"edge_path", "side", "rank_type", *(name for names in GROUP_COLUMNS.values() for name in names)}
-_TEXT_COLUMNS -= {"relation_id", *GROUP_COLUMNS["time"]}
+_TEXT_COLUMNS = {"edge_path", "side", "rank_type", *chain.from_iterable(GROUP_COLUMNS.values())} - {
+    "relation_id",
+    *GROUP_COLUMNS["time"],
+}
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -21,7 +21,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import StorageError, required
 from pbgeval.storage.row_slice import RowSlice
 from pbgeval.storage.text import check_regular, fingerprint, listed, one_line, unreadable
 
@@ -179,13 +179,9 @@ def parquet_column(paths: Sequence[Path], *columns: str) -> Iterator[Any]:
 @contextmanager
 def _opened(path: Path, names: str | None = None) -> Iterator[Any]:
     """Open a file, and say what is wrong with it wherever that is found; `names` is a column that may be text."""
-    try:
+    with required(StorageError, f"{path}: pyarrow is required to read vectors from Parquet", "tables"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise StorageError(
-            f"{path}: pyarrow is required to read vectors from Parquet: pip install 'pbgeval[tables]'"
-        ) from None
     # pyarrow raises OSError for what is damaged, too.
     kinds = (OSError, pyarrow.ArrowException, MemoryError, OverflowError, ValueError)
     with unreadable(path, "cannot read this Parquet file", "", kinds):

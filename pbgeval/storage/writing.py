@@ -314,8 +314,13 @@ def remove_files(folder: Path, names: Iterable[str]) -> None:
 def _remove_emptied(folder: Path, names: Iterable[str]) -> None:
     emptied = {folder / parent for name in names for parent in Path(name).parents if parent != Path()}
     for place in sorted(emptied, key=lambda path: len(path.parts), reverse=True):
-        with suppress(OSError):  # others have put something there
-            place.rmdir()
+        remove_if_empty(place)
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder, unless somebody has put something there, or there is none."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def remove_scratch(folder: Path) -> None:
@@ -336,8 +341,7 @@ def remove_scratch(folder: Path) -> None:
     for removed in folder.glob(f"*{_REMOVED}"):
         if _SCRATCH_NAME.fullmatch(removed.name) and not removed.is_symlink():
             shutil.rmtree(removed)
-    with suppress(OSError):  # others have put something there
-        folder.rmdir()
+    remove_if_empty(folder)
 
 
 @frozen

@@ -64,7 +64,7 @@ def test_the_warning_comes_without_reason_in_no_more_runs_than_stated() -> None:
         after = np.full((num_passes, num_buckets), 0.5) + noise[0]
         before = after - 0.05 * after + noise[1]  # the fall varies with both, the gain with one
         found = verdicts(before, after, alarm_rate=0.2, tolerance=0.05)
-        alarms += Verdict.PERSISTS in found
+        alarms += "persists" in found
 
     assert alarms / num_runs <= (0.2 + NormalDist().inv_cdf(0.999) * math.sqrt(0.2 * 0.8 / num_runs))
 
@@ -72,7 +72,7 @@ def test_the_warning_comes_without_reason_in_no_more_runs_than_stated() -> None:
 LOW = 0.3 + np.random.default_rng(2).normal(0, 0.005, (5, 6))
 STEPS = np.linspace(0.05, 0.9, 60).reshape(5, 12)
 FALL = np.linspace(0.9, 0.1, 10)[:, None] + np.random.default_rng(3).normal(0, 0.003, (10, 6))
-TOO_EARLY, PERSISTS = Verdict.TOO_EARLY, Verdict.PERSISTS
+TOO_EARLY, PERSISTS = "too_early", "persists"
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_gap_that_goes_to_zero_shrinks_and_vanishes() -> None:
     after = np.linspace(0.4, 0.5, 9)[:, None] + random.normal(0, 0.001, (9, 6))
     found = verdicts(after - gap, after)
 
-    assert {Verdict.SHRINKING} <= {*found} - {PERSISTS} == {*found}
-    assert Verdict.VANISHED is found[-1]
+    assert {"shrinking"} <= {*found} - {PERSISTS} == {*found}
+    assert found[-1] == "vanished"
 
 
 @pytest.mark.reference
@@ -110,7 +110,7 @@ def test_a_run_that_pbg_recorded_is_judged(reference_path: Path) -> None:
     history = read_history(reference_path / "golden" / "fb237_4p_transe" / "checkpoint", pytest.fail)
     judgements = list(judge_history(history).values())
 
-    assert [of.verdict for of in judgements[:2]] == [Verdict.TOO_EARLY] * 2
+    assert [of.verdict for of in judgements[:2]] == [TOO_EARLY] * 2
     by_hand: dict[Bucket, list[float]] = {}
     for visits in list(history.passes_of_visits.values())[1:3]:  # the second and third visit to each bucket
         for visit in visits:
@@ -118,7 +118,7 @@ def test_a_run_that_pbg_recorded_is_judged(reference_path: Path) -> None:
     counts = {visit.bucket: visit.after.count for visit in history.visits}
     gained = sum(counts[bucket] * sum(gaps) / 2 for bucket, gaps in by_hand.items()) / sum(counts.values())
     assert gained == pytest.approx(judgements[2].gained, rel=1e-12)
-    assert Verdict.PERSISTS not in [of.verdict for of in judgements]
+    assert PERSISTS not in [of.verdict for of in judgements]
 
 
 @pytest.mark.slow

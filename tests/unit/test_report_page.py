@@ -16,6 +16,7 @@ import pytest
 from attrs import evolve
 
 from pbgeval.monitor.curves import Curves, PassRow
+from pbgeval.monitor.persistence import BucketVisit
 from pbgeval.monitor.records import PassKey
 from pbgeval.report import figures
 from pbgeval.report import page as report_page
@@ -348,7 +349,8 @@ def test_a_large_result_stays_below_six_megabytes_and_says_what_is_left_out(tmp_
 def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_line() -> None:
     values = [(0.25, 0.5), (float("nan"), float("nan")), (None, None), (0.5, 0.625)]
     rows = tuple(PassRow(PassKey(epoch), *of, None, None, "undecided", 0) for epoch, of in enumerate(values))
-    teeth = {(0, 0): ((0, 0.25, 0.5), (3, 0.5, 0.625)), (0, 1): ((0, 0.25, 0.5),)}
+    first = BucketVisit(2, 0.25, 0.5)
+    teeth = {(0, 0): {0: first, 3: BucketVisit(2, 0.5, 0.625)}, (0, 1): {0: first}}
     page = page_of_training(Curves("mrr", rows, teeth))
 
     assert page.open == []

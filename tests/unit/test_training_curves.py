@@ -11,6 +11,7 @@ from attrs import evolve
 from pbgeval.errors import DataError
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.monitor.curves import Curves, PassRow, curves_of
+from pbgeval.monitor.persistence import BucketVisit
 from pbgeval.monitor.records import (
     History,
     PassDetails,
@@ -51,7 +52,10 @@ def test_teeth_follow_a_bucket_from_pass_to_pass() -> None:
 
     teeth = curves_of(History(visits, ()), {}, "mrr").teeth
 
-    assert teeth == {(0, 0, 0, 0): ((0, 0.1, 0.2), (1, 0.15, 0.3)), (0, 0, 1, 0): ((0, 0.3, 0.4), (1, 0.35, 0.5))}
+    assert teeth == {
+        (0, 0, 0, 0): {0: BucketVisit(20, 0.1, 0.2), 1: BucketVisit(20, 0.15, 0.3)},
+        (0, 0, 1, 0): {0: BucketVisit(20, 0.3, 0.4), 1: BucketVisit(20, 0.35, 0.5)},
+    }
 
 
 def test_our_own_records_bring_errors_training_edges_and_verdicts() -> None:
@@ -94,9 +98,11 @@ def curves_with(after_PB: np.ndarray, training: Sequence[float], error: float, m
         PassRow(PassKey(at), means[max(at - 1, 0)], means[at], of, error, "vanished", 0, 10 * error)
         for at, of in enumerate(training)
     ]
-    places = [(0, 0, bucket, 0) for bucket in range(after_PB.shape[1])]
-    teeth = {place: tuple((at, 0.0, after) for at, after in enumerate(after_PB[:, place[2]])) for place in places}
-    return Curves(metric, tuple(rows), teeth, dict.fromkeys(places, 5))
+    teeth = {
+        (0, 0, bucket, 0): {at: BucketVisit(10, 0.0, after) for at, after in enumerate(after_P)}
+        for bucket, after_P in enumerate(after_PB.T)
+    }
+    return Curves(metric, tuple(rows), teeth)
 
 
 @pytest.mark.parametrize("num_passes", [3, 8, 20])
