@@ -38,7 +38,7 @@ from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.rows import MemoryRows
 
 TYPE = "entity"
-ORIGIN = EdgeOrigin("edges", 0, Bucket(0, 0))
+ORIGIN = EdgeOrigin("edges", (0, Bucket(0, 0)))
 
 
 def exact(shape: tuple[int, ...], seed: int) -> Tensor:

@@ -14,7 +14,7 @@ from pbgeval.config import EvalConfig
 from pbgeval.config.schema import TRAINING_BREAKDOWNS
 from pbgeval.inputs.dispatch import best_walk
 from pbgeval.inputs.opening import Inputs, enabled_sides
-from pbgeval.notation import EntityNumbering, Side, WorkUnit, slice_units, window_units
+from pbgeval.notation import EntityNumbering, Side, WorkUnit, window_units
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.known_answers import TimeWindow
@@ -182,16 +182,14 @@ def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
     units: list[WorkUnit] = []
     buckets = {bucket for files in inputs.buckets for bucket in files}
     # Without lists there are no chunks to keep whole: smaller units, since each row meets a whole partition.
-    window_rows = lists.window_rows() if CandidatePolicy.SAMPLED.value in inputs.candidates else ROWS_PER_PARTITION_UNIT
+    has_chunks = lists.pbg_semantics or CandidatePolicy.SAMPLED.value in inputs.candidates
     for bucket in chain.from_iterable(best_walk(buckets, inputs.partitions_needed)):
         for path_index, files in enumerate(inputs.buckets):
             if bucket in files:
                 num_edges = files[bucket].num_edges
-                units += (
-                    slice_units(path_index, bucket, num_edges, inputs.config.workers or 1)
-                    if lists.pbg_semantics
-                    else window_units(path_index, bucket, num_edges, window_rows)
-                )
+                of_slices = lists.unit_rows(num_edges, inputs.config.workers or 1)
+                unit_rows = of_slices if has_chunks else ROWS_PER_PARTITION_UNIT
+                units += window_units(path_index, bucket, num_edges, unit_rows)
     return units
 
 

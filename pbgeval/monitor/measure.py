@@ -22,7 +22,7 @@ from pbgeval.metrics.auc import pooled_auc
 from pbgeval.monitor.persistence import MIN_TEETH, TRAINING, ClusterSums, PassSums, PhaseSums, QueryValues
 from pbgeval.monitor.records import PassKey, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
-from pbgeval.notation import ENDS, Bucket, Side, slice_units, window_units
+from pbgeval.notation import ENDS, Bucket, Side, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
@@ -131,13 +131,8 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
     stats = {side: RankStats.zero(protocol.layout) for side in protocol.sides}
     counts = {side: torch.zeros((3, edges.num_edges), dtype=torch.int64) for side in protocol.sides}
     pools = {side: ScorePool() for side in protocol.sides}
-    origin = EdgeOrigin(f"held-out edges of bucket {tuple(bucket)}", edge_path, bucket)
-    lists = protocol.lists
-    for unit in (
-        slice_units(0, bucket, edges.num_edges, 1)
-        if lists.pbg_semantics
-        else window_units(0, bucket, edges.num_edges, lists.window_rows())
-    ):
+    origin = EdgeOrigin(f"held-out edges of bucket {tuple(bucket)}", (edge_path, bucket))
+    for unit in window_units(0, bucket, edges.num_edges, protocol.lists.unit_rows(edges.num_edges, 1)):
         rows = slice(unit.start, unit.stop)
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
         for side, result in bucket_pass(block, origin, tables, settings).items():
@@ -179,7 +174,7 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: EdgeBlock) -> tuple[np.nda
     """
     relations, row_E = protocol.schema.relations, np.arange(edges.num_edges)
     rel_E = np.zeros_like(row_E) if protocol.schema.dynamic else edges.rel.numpy()
-    window = max(edges.num_edges, 1) if protocol.lists.pbg_semantics else protocol.lists.window_rows()
+    window = protocol.lists.unit_rows(edges.num_edges, 1)
     chunk_E = number_chunks(row_E // window * len(relations) + rel_E, protocol.lists)
     alone_E = np.where(np.array([of.all_negs for of in relations])[rel_E], row_E, -1)
     order = np.lexsort((alone_E, chunk_E))

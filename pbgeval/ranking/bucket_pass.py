@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pbgeval.notation import Side
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
+from pbgeval.ranking.chunks import CandidatePolicy, chunk_blocks, group_by_relation
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_range, make_group
@@ -62,36 +62,31 @@ def bucket_pass(
     auc_words = {side: settings.auc.words(settings.seed, origin.place, side, file_row_E) for side in settings.ends}
 
     groups: dict[int, Group] = {}
-    to_sample = []
-    chosen = {}
+    to_sample: dict[int, Tensor] = {}
+    chosen: dict[int, np.ndarray] | None = None if competition.chunks is None else {}
     before = 0  # chunks of earlier groups: a sample numbers them through
-    for part in _relation_groups(edges, settings, competition):
-        relation = settings.relations[part.relation]
-        chunks = None
-        if competition.chunks is not None:
-            num_chunks = -(-part.rows_E.numel() // settings.lists.chunk_size)
+    evaluated_E = torch.arange(edges.rel.numel()) if competition.rows_E is None else competition.rows_E
+    group_E = torch.zeros_like(edges.rel) if settings.dynamic else edges.rel
+    for index, rows_E in group_by_relation(group_E, evaluated_E).items():
+        relation = settings.relations[index]
+        groups[index] = group = make_group(relation, rows_E, edges, origin, tables, competition)
+        if competition.chunks is not None and chosen is not None:
+            num_chunks = -(-rows_E.numel() // settings.lists.chunk_size)
             first, stop = np.searchsorted(competition.chunks, [before, before + num_chunks])
-            chosen[part.relation] = chunks = competition.chunks[first:stop] - before
+            chosen[index] = competition.chunks[first:stop] - before
             before += num_chunks
-        groups[part.relation] = make_group(relation, part.rows_E, edges, origin, tables, competition)
-        if relation.policy is CandidatePolicy.PARTITION:
-            group = groups[part.relation]
-            rows_E = part.rows_E if chunks is None else rows_of_chunks(part.rows_E, chunks, settings.lists.chunk_size)
-            count_against_partition(group, rows_E, settings, auc_words, tallies)
-            if relations is not None:
-                _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
-        else:
-            to_sample.append(part)
-    for part, block in chunk_blocks(
-        to_sample, settings.lists, edges.start, None if competition.chunks is None else chosen
-    ):
-        count_sampled(groups[part.relation], block, settings, streams, auc_words, tallies)
+        if relation.policy is CandidatePolicy.SAMPLED:
+            to_sample[index] = rows_E
+            continue
+        if chosen is not None:
+            chunks = torch.split(rows_E, settings.lists.chunk_size)
+            rows_E = torch.cat([rows_E[:0], *(chunks[at] for at in chosen[index].tolist())])
+        count_against_partition(group, rows_E, settings, auc_words, tallies)
+        if relations is not None:
+            _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
+    for index, block in chunk_blocks(to_sample, settings.lists, edges.start, chosen):
+        count_sampled(groups[index], block, settings, streams, auc_words, tallies)
     return {side: tally.finish(filtered=competition.filtered) for side, tally in tallies.items()}
-
-
-def _relation_groups(edges: EdgeBlock, settings: PassSettings, competition: Competition) -> list[RelationGroup]:
-    rows_E = torch.arange(edges.rel.numel()) if competition.rows_E is None else competition.rows_E
-    return group_by_relation(torch.zeros_like(edges.rel) if settings.dynamic else edges.rel, rows_E)
 
 
 # Queries of one relation -> counts against every entity of the bucket's partition (`candidates = "partition"`).
@@ -118,7 +113,7 @@ def count_against_partition(
             None if known is None else known[hidden].of(state.queries.edge_of_keys),
             None if in_time is None else in_time[hidden].answers,
         )
-        table = group.side(hidden).table
+        table = group.tables[hidden]
         threads = BlockThreads.of_device(table.device)
         rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
         if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
@@ -150,7 +145,7 @@ def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandida
         rel_E=edges.rel.numpy()[row_E],
         known=known,
         in_time=in_time,
-        vectors=lambda _, side, at: group.side(side).rows(group.side(side).ids_E[row_E[at]]),
+        vectors=lambda _, side, at: group.rows(side, group.ids_E[side][row_E[at]]),
         label=lambda at: f"{origin.label}: {group.row_label(int(row_E[at]))}",
     ).rank(candidates, tally, row_E)
 
@@ -162,7 +157,7 @@ def _state(
     settings: PassSettings,
     auc_words_EW: np.ndarray | None,
 ) -> ContestState:
-    scorer, table = group.relation.scorer, group.side(hidden).table
+    scorer, table = group.relation.scorer, group.tables[hidden]
     competing = group.competing(hidden)
     kernel = choose_kernel(
         scorer,
@@ -173,7 +168,7 @@ def _state(
     )
     contest = SharedCandidates(hidden, table.entity_type, {0: scorer}, moved=False, has_constant=False)
     rel_E, known_E, true_E = (
-        ids_E.numpy() for ids_E in (group.edges.rel, group.side(hidden.other).ids_E, group.side(hidden).ids_E)
+        ids_E.numpy() for ids_E in (group.edges.rel, group.ids_E[hidden.other], group.ids_E[hidden])
     )
     edge_Q = rows_E.numpy()
     edge_Q = edge_Q[group.may_compete(hidden, rel_E[edge_Q], true_E[edge_Q])]

@@ -411,39 +411,33 @@ class KnownFilter:
 _ROWS_AT_ONCE = 1 << 20  # of a block: what is copied of it at a time
 
 
-class ObservedEntities:
-    """The distinct (relation, entity) pairs of each side, as codes; what other workers saw can be merged."""
+def observed_entities(
+    relations: np.ndarray, num_entities: int, blocks: Iterable[EdgeColumns]
+) -> dict[Side, np.ndarray]:
+    """Return relation x num_entities + entity of the entities seen at each side, int64, increasing.
 
-    def __init__(self, relations: np.ndarray, num_entities: int) -> None:
-        """See nothing yet.
+    Args:
+        relations: the relations that matter, int64; edges of others are passed over.
+        num_entities: entities of all types and partitions.
+        blocks: known edges, of any order and number.
 
-        Args:
-            relations: the relations that matter, int64; edges of others are passed over.
-            num_entities: entities of all types and partitions.
-
-        Raises:
-            ValueError: relations x entities do not fit in int64.
-        """
-        num_relations = int(relations.max()) + 1 if len(relations) else 0
-        check_codes_fit(num_relations, num_entities)
-        self._num_entities = num_entities
-        self._matters = np.zeros(num_relations + 1, bool)  # by relation; the last stands for all beyond
-        self._matters[relations] = True
-        self._seen = {side: DistinctCodes() for side in ENDS}
-
-    def feed(self, block: EdgeColumns) -> None:
-        """See known edges, of any order and number."""
+    Raises:
+        ValueError: relations x entities do not fit in int64.
+    """
+    num_relations = int(relations.max()) + 1 if len(relations) else 0
+    check_codes_fit(num_relations, num_entities)
+    matters = np.zeros(num_relations + 1, bool)  # by relation; the last stands for all beyond
+    matters[relations] = True
+    seen = {side: DistinctCodes() for side in ENDS}
+    for block in blocks:
         for start in range(0, block.num_edges, _ROWS_AT_ONCE):
             edges = block.select(slice(start, start + _ROWS_AT_ONCE))
-            rows = np.flatnonzero(np.take(self._matters, edges.rel_n, mode="clip"))
+            rows = np.flatnonzero(np.take(matters, edges.rel_n, mode="clip"))
             if len(rows) < edges.num_edges:
                 edges = edges.select(rows)
             for side in ENDS if edges.num_edges else ():
-                self._seen[side].add(key_codes(edges.rel_n, edges.entity(side), self._num_entities))
-
-    def codes(self, side: Side) -> np.ndarray:
-        """Return relation x num_entities + entity of the entities seen at a side, int64, increasing."""
-        return self._seen[side].sorted()
+                seen[side].add(key_codes(edges.rel_n, edges.entity(side), num_entities))
+    return {side: codes.sorted() for side, codes in seen.items()}
 
 
 # Evaluated edges of one slot of known entities -> how often each query key occurs.

@@ -248,9 +248,9 @@ def _count_fused(
     own_Q = own_Q.to(candidate_CD.device)
     own_query, own_column = own_cells(own_Q, candidate_CD.shape[0])
     known = known or (row_Q[:0], row_Q[:0])
-    found = fused.count(rows.query_KD, candidate_CD, true_Q, row_Q, joined(known, (row_Q[own_query], own_column)))
-    known_score, own_score = torch.split(found.cell_score_P, [known[0].numel(), own_query.numel()])
-    raw = RankCounts(found.better_Q, found.tied_Q, torch.full_like(row_Q, candidate_CD.shape[0]))
+    cells = joined(known, (row_Q[own_query], own_column))
+    raw, score_P = fused.count(rows.query_KD, candidate_CD, true_Q, row_Q, cells)
+    known_score, own_score = torch.split(score_P, [known[0].numel(), own_query.numel()])
     raw = raw - count_cells(own_score, own_query, true_Q, true_Q)
     return QueryCounts(raw, count_known(known_score, known, row_Q, own_Q, true_Q, true_Q))
 

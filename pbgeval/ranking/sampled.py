@@ -132,7 +132,7 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     known = group.competition.known
     rows_Q = rows_BQ.flatten()
     list_BQ = rows_BQ[:, :1].expand_as(rows_BQ)  # a chunk's number in its unit: the row of its first edge
-    rel_Q, true_Q = group.edges.rel[rows_Q].numpy(), group.side(hidden).ids_E[rows_Q].numpy()
+    rel_Q, true_Q = group.edges.rel[rows_Q].numpy(), group.ids_E[hidden][rows_Q].numpy()
     competing = group.competing(hidden)
     rel_or_any_Q = rel_Q if competing.by_relation else np.full_like(rel_Q, -1)
     relations, relation_of_Q = np.unique(rel_or_any_Q, return_inverse=True)
@@ -173,15 +173,15 @@ def make_list(
     auc_words_EW: np.ndarray | None,
 ) -> CandidateList:
     """Make the lists of a block's chunks that hide one side, and find their copies and the cells of the AUC."""
-    ends = group.side(side)
+    table = group.tables[side]
     num_chunks, num_queries = block.rows_BQ.shape
-    num_draws = 0 if ends.featurized else block.num_words  # features cannot be drawn
-    true_BQ = ends.ids_E[block.rows_BQ]
+    num_draws = 0 if table.featurized else block.num_words  # features cannot be drawn
+    true_BQ = group.ids_E[side][block.rows_BQ]
     parts = [true_BQ] if block.num_batch else []
     if num_draws:
         words = [stream.words(word, chunks * num_draws) for word, chunks in block.runs]
         words_BN = np.concatenate(words).reshape(num_chunks, num_draws)
-        parts.append(torch.from_numpy(uniform_below(words_BN[:, : block.num_draws], ends.table.num_rows)))
+        parts.append(torch.from_numpy(uniform_below(words_BN[:, : block.num_draws], table.num_rows)))
         if block.num_degree:
             parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
@@ -234,7 +234,7 @@ class ChunkPart:
         excluded, known, in_time = _special(group, hidden, rows_BQ, ids_BC, copies)
         inside_Q = None
         if group.competition.sets is not None:
-            ends_Q = group.edges.rel[rows_BQ], group.side(hidden).ids_E[rows_BQ]
+            ends_Q = group.edges.rel[rows_BQ], group.ids_E[hidden][rows_BQ]
             inside_Q = torch.from_numpy(group.may_compete(hidden, *(of.flatten().numpy() for of in ends_Q)))
         sampled, true_Q = None, torch.ones(num_queries, dtype=torch.bool)
         if candidates.auc is not None:
@@ -310,7 +310,7 @@ def _special(
             return None
         of_side = of_sides[hidden]
         query, candidate = known_cells(
-            of_side.key_E[rows_BQ.numpy()], group.side(hidden).ids_E[rows_BQ].numpy(), list_BC, of_side.answers
+            of_side.key_E[rows_BQ.numpy()], group.ids_E[hidden][rows_BQ].numpy(), list_BC, of_side.answers
         )
         if excluded_QC is not None:
             competes = ~excluded_QC[query, candidate]
@@ -375,9 +375,8 @@ def _true_rows(part: ChunkPart, candidate_BCD: Tensor) -> Tensor:
     """Return the prepared rows of all queries' true entities."""
     if part.block.num_batch:
         return candidate_BCD[:, : part.block.num_batch].flatten(0, 1)
-    side = part.group.side(part.hidden)
-    ids_Q = side.ids_E[part.rows_BQ.flatten()]
-    return part.group.candidates(part.hidden, side.rows(ids_Q), ids_Q)
+    ids_Q = part.group.ids_E[part.hidden][part.rows_BQ.flatten()]
+    return part.group.candidates(part.hidden, part.group.rows(part.hidden, ids_Q), ids_Q)
 
 
 def _scores(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor) -> tuple[Tensor, Tensor]:
@@ -396,7 +395,7 @@ def _scores(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor) -> tuple[
     bad = first_nan_of_pairs(comparator, *pairs, true_Q)
     if bad is not None:
         row = int(part.rows_BQ.flatten()[bad])
-        raise part.group.nan_score(part.hidden, row, int(part.group.side(part.hidden).ids_E[row]))
+        raise part.group.nan_score(part.hidden, row, int(part.group.ids_E[part.hidden][row]))
     return true_Q, scores_BQC.flatten(0, 1)
 
 
@@ -439,9 +438,9 @@ def score_block(parts: Mapping[Side, ChunkPart]) -> dict[Side, Scored] | None:
 def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:
     """Tell whether prepared rows are those of the tables, and nothing is asked for but counts and a few scores."""
     scorer = group.relation.scorer
-    ends = [group.side(side) for side in ENDS]
-    tensors = [end.table.embeddings_ND for end in ends]
-    tensors += [end.table.global_embedding_D for end in ends if end.table.global_embedding_D is not None]
+    tables = group.tables.values()
+    tensors = [table.embeddings_ND for table in tables]
+    tensors += [table.global_embedding_D for table in tables if table.global_embedding_D is not None]
     tensors += [value for of_side in scorer.parameters.values() for value in of_side.values()]
     lengths = [candidates.ids_BC.shape[1] for candidates in lists.values()]
     return (
@@ -451,17 +450,17 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
         and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
         and not any(candidates.auc is None for candidates in lists.values())
         and max(lengths) <= MAX_CANDIDATES
-        and not any(end.featurized or end.table.max_norm is not None for end in ends)
+        and not any(table.featurized or table.max_norm is not None for table in tables)
         and group.relation.dtype is torch.float32
         and supports(block.rows_BQ.numel() * sum(lengths), tensors)
     )
 
 
 def _end(group: Group, block: ChunkBlock, side: Side, part: ChunkPart | None) -> ChunkEnd:
-    end, parameters = group.side(side), group.relation.scorer.parameters.get(side, {})
+    table, parameters = group.tables[side], group.relation.scorer.parameters.get(side, {})
     if part is None:
-        return ChunkEnd(end.table, end.ids_E[block.rows_BQ], parameters, None)
-    return ChunkEnd(end.table, part.ids_BC, parameters, (part.excluded, part.known, part.read[0]))
+        return ChunkEnd(table, group.ids_E[side][block.rows_BQ], parameters, None)
+    return ChunkEnd(table, part.ids_BC, parameters, (part.excluded, part.known, part.read[0]))
 
 
 CELLS_AT_A_TIME = 1 << 19  # of scores, so that they stay in cache; changes no number
@@ -495,7 +494,7 @@ def count_sampled(
             known_BQD = (
                 rows[known][:, : block.num_batch]  # the head of that side's list
                 if known in rows and block.num_batch
-                else _rows(group, known, group.side(known).ids_E[part.rows_BQ])
+                else _rows(group, known, group.ids_E[known][part.rows_BQ])
             )
             query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
             scored = score_chunks(part, query_BQD, group.candidates(hidden, rows[hidden], part.ids_BC), settings)
@@ -504,7 +503,7 @@ def count_sampled(
 
 def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
     """Return the vectors of the entities of some chunks, (B, K, D)."""
-    return group.side(side).rows(ids_BK.flatten()).view(*ids_BK.shape, -1)
+    return group.rows(side, ids_BK.flatten()).view(*ids_BK.shape, -1)
 
 
 def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
@@ -513,7 +512,7 @@ def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
     rows_Q = part.rows_BQ.flatten()
     kept: Tensor | slice = slice(None) if part.inside_Q is None else part.inside_Q
     num_kept = rows_Q[kept].numel()
-    tops_up = part.block.num_topped_up > 0 and not part.group.side(part.hidden).featurized
+    tops_up = part.block.num_topped_up > 0 and not part.group.tables[part.hidden].featurized
     tally.add_queries(
         rows_Q[kept],
         counts.select(kept),

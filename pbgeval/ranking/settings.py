@@ -25,12 +25,7 @@ class EdgeOrigin:
     """Where edges come from: it addresses their draws and names them in errors."""
 
     label: str  # the file
-    path_index: int
-    bucket: Bucket
-
-    @property
-    def place(self) -> tuple[int, Bucket]:
-        return self.path_index, self.bucket
+    place: tuple[int, Bucket]  # edge path and bucket
 
 
 @frozen

@@ -17,7 +17,7 @@ from pbgeval.metrics.names import SIDES, UnknownMetricError, nearest_names, spli
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
 from pbgeval.monitor.schema import mixed
-from pbgeval.notation import Side, slice_rows
+from pbgeval.notation import Side
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
@@ -93,7 +93,7 @@ class PairedRuns:
 
     def _window_rows(self, num_edges: int) -> int:
         assert self.lists is not None
-        return slice_rows(num_edges, self.num_slices) if self.lists.pbg_semantics else self.lists.window_rows()
+        return self.lists.unit_rows(num_edges, self.num_slices)
 
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""

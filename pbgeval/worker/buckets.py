@@ -299,7 +299,7 @@ class _UnitResults:
         else:
             columns = context.numberer.numbered(file, edges)
             competition = self._competition(unit, columns)
-        return edges, EdgeOrigin(str(file.path), unit.path_index, unit.bucket), columns, competition
+        return edges, EdgeOrigin(str(file.path), (unit.path_index, unit.bucket)), columns, competition
 
     def load(self, partitions: PartitionHolder, index: int, unit: WorkUnit) -> Tables:
         """Load the partitions of a unit, which has an index in the plan."""

@@ -188,7 +188,7 @@ def _share(context: WorkerContext, edges: QueryEdges, side: Side) -> list[tuple[
     borders = context.team.part(edges.num_edges)
     parts = []
     for segment in edges.segments:
-        key = GroupKey(segment.origin.path_index, segment.origin.bucket, side)
+        key = GroupKey(*segment.origin.place, side)
         # Segments are cut between blocks, so that edges are scored together with the same others as ever.
         blocks = (-(-max(at - segment.start, 0) // EDGES_PER_BLOCK) for at in borders)
         low, high = (min(segment.start + block * EDGES_PER_BLOCK, segment.stop) for block in blocks)
@@ -206,7 +206,7 @@ def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdge
     for index, of_segment in enumerate(edges.segments):
         part = slice(*np.searchsorted(segment, [index, index + 1]))
         if part.start < part.stop:
-            key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.hidden)
+            key = GroupKey(*of_segment.origin.place, one.hidden)
             pooled = with_clusters(
                 image[part], context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[edge[part]])
             )

@@ -18,10 +18,10 @@ from pbgeval.ranking.known_answers import (
     KnownAnswers,
     KnownFilter,
     KnownOfEdges,
-    ObservedEntities,
     PairStore,
     SemiJoin,
     key_frequency,
+    observed_entities,
     repeated_keys,
 )
 from pbgeval.ranking.relations import RelationCandidates
@@ -94,13 +94,11 @@ def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> C
     if Side.REL in context.settings.sides:  # any relation may be a candidate
         evaluated_relations = np.arange(context.inputs.num_relations)
     if context.inputs.config.type_constraint == "observed":
-        seen = ObservedEntities(evaluated_relations, context.numberer.numbering.num_entities)
-
         with context.collectively():
-            for block in _known_blocks(context, ROWS_AT_A_TIME):
-                seen.feed(block)
-            for side in ENDS:
-                context.scratch.append(f"observed-{side.name}", seen.codes(side))
+            blocks = _known_blocks(context, ROWS_AT_A_TIME)
+            seen = observed_entities(evaluated_relations, context.numberer.numbering.num_entities, blocks)
+            for side, codes in seen.items():
+                context.scratch.append(f"observed-{side.name}", codes)
         observed = {side: distinct(context.scratch.read(f"observed-{side.name}", np.int64)) for side in ENDS}
     return CandidateSets(
         num_entities=context.numberer.numbering.num_entities,

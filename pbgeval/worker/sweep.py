@@ -495,7 +495,8 @@ def _lists(
     edge = edge[position_E[edge] >= 0]
     if not edge.size:
         return
-    file = context.inputs.candidate_files[segment.origin.path_index][segment.origin.bucket]
+    path_index, bucket = segment.origin.place
+    file = context.inputs.candidate_files[path_index][bucket]
     numbering = context.numberer.numbering
     entity_type = queries.contest.candidate_type
     partitions = range(context.inputs.config.entities[entity_type].num_partitions)
