@@ -140,7 +140,9 @@ def drawn_cells(
 ) -> np.ndarray:
     """Return (query, candidate) of the cells that some queries' words draw, int64 (2, n)."""
     parts = [np.empty((2, 0), np.int64)]
-    for relation, of_relation in competing.split(rel_Q):
+    relation_Q = competing.relation_or_any(rel_Q)
+    for relation in distinct(relation_Q).tolist():
+        of_relation = np.flatnonzero(relation_Q == relation)
         query, place = auc.cells(words_QW[of_relation], competing.size(relation))
         parts.append(np.stack([query_Q[of_relation][query.numpy()], competing.number(relation, place.numpy())]))
     return np.concatenate(parts, axis=1)

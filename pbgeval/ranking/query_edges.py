@@ -5,7 +5,7 @@ And the vectors that these queries are made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -213,24 +213,20 @@ class CompetingEntities:
         numbers = self.numbers(relation)
         return place + self.first if numbers is None else numbers[place]
 
-    def split(self, rel_Q: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (relation, queries) for each set of candidates; relation -1 where all have the same."""
-        if not self.by_relation:
-            yield -1, np.arange(len(rel_Q))
-            return
-        for relation in distinct(rel_Q).tolist():
-            yield relation, np.flatnonzero(rel_Q == relation)
+    def relation_or_any(self, rel_Q: np.ndarray) -> np.ndarray:
+        """Return which relation decides on the candidates of queries; -1: all have the same."""
+        return rel_Q if self.by_relation else np.full_like(rel_Q, -1)
 
 
 def _blocks(key_Q: np.ndarray, rel_K: np.ndarray, size: int, *, by_relation: bool) -> tuple[QueryBlock, ...]:
-    rel_Q = rel_K[key_Q] if by_relation else np.zeros_like(key_Q)
+    rel_Q = rel_K[key_Q] if by_relation else np.full_like(key_Q, -1)
     blocks = []
-    for run_start, run_stop in pairwise(np.flatnonzero(np.diff(rel_Q, prepend=-1, append=-1)).tolist()):
+    for run_start, run_stop in pairwise(np.flatnonzero(np.diff(rel_Q, prepend=-2, append=-2)).tolist()):
         for first in range(run_start, run_stop, size):
             stop = min(first + size, run_stop)
-            relation = int(rel_Q[first]) if by_relation else -1
             continues = bool(first and key_Q[first - 1] == key_Q[first])
-            blocks.append(QueryBlock(first, stop, int(key_Q[first]), int(key_Q[stop - 1]) + 1, relation, continues))
+            keys = int(key_Q[first]), int(key_Q[stop - 1]) + 1
+            blocks.append(QueryBlock(first, stop, *keys, int(rel_Q[first]), continues))
     return tuple(blocks)
 
 

@@ -7,14 +7,14 @@ all scores are wanted, and of a user's model, they are read from the blocks that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking import blocks, fused
@@ -86,7 +86,7 @@ def rank(
         if rows.size < prepared_rows.size:
             of_relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
         width = _width(state, of_relation_CD, len(queries), threads)
-        work = RangeWork(state, queries, first_number + rows, of_relation_CD, width, known, in_time)
+        work = RangeWork.cut(state, queries, first_number + rows, of_relation_CD, width, known, in_time)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
@@ -125,7 +125,7 @@ def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: B
     return min(-(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME, most)
 
 
-@define(eq=False)
+@frozen(eq=False)
 class RangeWork:
     """The candidates of a range that compete in some blocks' queries, in runs of a width, and what those share."""
 
@@ -136,35 +136,48 @@ class RangeWork:
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
     in_time: KnownAnswers | None  # what a time-aware filter leaves out; None: there is none
-    # The runs, if ranks are certified: made while in cache.
-    certified: tuple[PreparedRows, ...] = field(default=(), init=False)
-    largest: tuple[float, ...] = field(init=False)  # magnitude in each run
-    known_of: KnownByBlock | None = field(default=None, init=False)
-    duplicates: DuplicateRows | None = field(default=None, init=False)  # None: ranks are certified
-    cells: CellSample | None = field(default=None, init=False)  # that are read from blocks of scores, by query
+    runs: Sequence[Tensor]  # prepared rows of each
+    largest: tuple[float, ...]  # magnitude in each run
+    certified: tuple[PreparedRows, ...]  # the runs, if ranks are certified
+    duplicates: DuplicateRows | None  # None: ranks are certified
+    known_of: KnownByBlock | None
+    cells: CellSample | None  # that are read from blocks of scores, by query
 
-    def __attrs_post_init__(self) -> None:
-        comparator = self.state.certified
-        runs = torch.split(self.prepared_CD, self.width)
-        if comparator is None:
-            self.duplicates = DuplicateRows.from_rows(self.prepared_CD)
-        else:
-            self.certified = tuple(PreparedRows(comparator, run, of_queries=False) for run in runs)
-        self.largest = tuple(map(largest, runs))
-        if self.known is not None:
-            self.known_of = KnownByBlock.arrange(
-                self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key), self.numbers_C, self.width
-            )
-        if self.state.sample is not None and _reads_cells(self.state):
-            self.cells = self.state.sample.cells.within(self.numbers_C)
+    @classmethod
+    def cut(
+        cls,
+        state: ContestState,
+        queries: list[QueryBlock],
+        numbers_C: np.ndarray,
+        prepared_CD: Tensor,
+        width: int,
+        known: KnownAnswers | None,
+        in_time: KnownAnswers | None,
+    ) -> RangeWork:
+        """Cut candidates in runs, and make what blocks share while the candidates are in cache."""
+        comparator, runs = state.certified, torch.split(prepared_CD, width)
+        of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
+        return cls(
+            state,
+            queries,
+            numbers_C,
+            prepared_CD,
+            width,
+            known,
+            in_time,
+            runs,
+            largest=tuple(map(largest, runs)),
+            certified=()
+            if comparator is None
+            else tuple(PreparedRows(comparator, run, of_queries=False) for run in runs),
+            duplicates=DuplicateRows.from_rows(prepared_CD) if comparator is None else None,
+            known_of=None if of_keys is None else KnownByBlock.arrange(of_keys, numbers_C, width),
+            cells=state.sample.cells.within(numbers_C) if state.sample is not None and _reads_cells(state) else None,
+        )
 
     @property
     def device(self) -> torch.device:
         return self.prepared_CD.device
-
-    def rows(self, run: int) -> Tensor:
-        """Return the prepared rows of a run."""
-        return self.prepared_CD[run * self.width : (run + 1) * self.width]
 
     def known_in(self, run: int, block: QueryBlock) -> CellIndex | None:
         """Return (row, column) of the known answers of a block's keys in a run of columns; None: no filter."""
@@ -216,12 +229,12 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
         own_Q = rows.own_Q - run * work.width
         known = work.known_in(run, block)
         if kernel is Kernel.COMPILED and not may_overflow:
-            total += blocks.count(rows.query_KD, work.rows(run), (true_Q, true_Q), (rows.row_Q, own_Q), known)[0]
+            total += blocks.count(rows.query_KD, work.runs[run], (true_Q, true_Q), (rows.row_Q, own_Q), known)[0]
             continue
         if kernel is not Kernel.FUSED or may_overflow:
             scores_KC = _scores(work, rows, run, may_overflow=may_overflow)
         if kernel is Kernel.FUSED:  # it has bits of its own, so it counts
-            total = total + _count_fused(rows, work.rows(run), own_Q, true_Q, known)
+            total = total + _count_fused(rows, work.runs[run], own_Q, true_Q, known)
         else:
             total = total + count(scores_KC, true_Q, row_Q=rows.row_Q, own_Q=own_Q, known=known)
             _hand_over(work, rows, run, scores_KC, own_Q, true_Q, known)
@@ -230,7 +243,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
 
 def _scores(work: RangeWork, rows: _BlockRows, run: int, *, may_overflow: bool) -> Tensor:
     """Return the scores (K, C) of a run of candidates, none of them NaN."""
-    state, candidates_CD = work.state, work.rows(run)
+    state, candidates_CD = work.state, work.runs[run]
     scores_KC = state.comparator.scores(rows.query_KD[None], candidates_CD[None])[0]
     if may_overflow:
         found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])

@@ -134,8 +134,7 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     list_BQ = rows_BQ[:, :1].expand_as(rows_BQ)  # a chunk's number in its unit: the row of its first edge
     rel_Q, true_Q = group.edges.rel[rows_Q].numpy(), group.ids_E[hidden][rows_Q].numpy()
     competing = group.competing(hidden)
-    rel_or_any_Q = rel_Q if competing.by_relation else np.full_like(rel_Q, -1)
-    relations, relation_of_Q = np.unique(rel_or_any_Q, return_inverse=True)
+    relations, relation_of_Q = np.unique(competing.relation_or_any(rel_Q), return_inverse=True)
     all_Q = np.array([competing.size(relation) for relation in relations.tolist()], np.int64)[relation_of_Q] - 1
     known_Q = np.zeros_like(all_Q)
     if known is not None:
