@@ -108,11 +108,9 @@ def count_against_partition(
     for hidden in settings.ends:
         state = _state(group, hidden, rows_E, settings, auc_words[hidden])
         state.prepare((0, state.queries.num_keys))
-        known, in_time = group.competition.known, group.competition.in_time
-        filters = (
-            None if known is None else known[hidden].of(state.queries.edge_of_keys),
-            None if in_time is None else in_time[hidden].answers,
-        )
+        filters = [of_sides[hidden].answers for of_sides in group.competition.filters]
+        if filters:  # by the keys of these queries
+            filters[0] = group.competition.filters[0][hidden].of(state.queries.edge_of_keys)
         table = group.tables[hidden]
         threads = BlockThreads.of_device(table.device)
         rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
@@ -127,24 +125,19 @@ def count_against_partition(
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
             part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
-            of_range = [None if answers is None else answers.between(start, stop) for answers in filters]
-            rank(state, part, start, of_range[0], threads, of_range[1])
+            rank(state, part, start, threads, *(answers.between(start, stop) for answers in filters))
         _tally(group, state, settings, tallies[hidden], num_outside=rows_E.numel() - state.queries.num_queries)
 
 
 def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandidates, tally: SideTally) -> None:
     """Rank the edges of a group whose relation is hidden."""
     edges, origin = group.edges, group.origin
-    known, in_time = (
-        None if of_sides is None else KnownOfEdges(of_sides[Side.REL].answers, of_sides[Side.REL].key_E[row_E])
-        for of_sides in (group.competition.known, group.competition.in_time)
-    )
+    filters = [of_sides[Side.REL] for of_sides in group.competition.filters]
     HiddenRelations(
         place=origin.place,
         row_E=edges.start + row_E,
         rel_E=edges.rel.numpy()[row_E],
-        known=known,
-        in_time=in_time,
+        filters=[KnownOfEdges(known.answers, known.key_E[row_E]) for known in filters],
         vectors=lambda _, side, at: group.rows(side, group.ids_E[side][row_E[at]]),
         label=lambda at: f"{origin.label}: {group.row_label(int(row_E[at]))}",
     ).rank(candidates, tally, row_E)
@@ -172,7 +165,7 @@ def _state(
     )
     edge_Q = rows_E.numpy()
     edge_Q = edge_Q[group.may_compete(hidden, rel_E[edge_Q], true_E[edge_Q])]
-    known, in_time = group.competition.known, group.competition.in_time
+    filters = [of_sides[hidden] for of_sides in group.competition.filters]
     queries = queries_by_key(
         contest,
         edge_Q,
@@ -182,7 +175,7 @@ def _state(
         kernel.queries_per_block(scorer.comparator),
         by_relation=competing.by_relation,
         in_order=settings.loss is not None,  # the last bits of a loss depend on the queries beside it
-        apart_E=known[hidden].key_E if known is not None and group.competition.knows_past_alone else None,
+        apart_E=filters[0].key_E if group.competition.knows_past_alone and filters else None,
     )
     dtype, dimension = group.relation.prepared_dtype, table.embeddings_ND.shape[1]
     sample = None
@@ -202,7 +195,7 @@ def _state(
         table.device,
         sample,
         settings.loss,
-        in_time_Q=None if in_time is None else in_time[hidden].key_E[queries.edge_Q],
+        in_time_Q=next((in_time.key_E[queries.edge_Q] for in_time in filters[1:]), None),
     )
 
 

@@ -53,8 +53,8 @@ def rank(
     state: ContestState,
     table: EntityTable,
     first_number: int,
-    known: KnownAnswers | None,
     threads: BlockThreads,
+    known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
 ) -> None:
     """Count a contest's queries against a range of candidates, which no other call names again.
@@ -63,8 +63,8 @@ def rank(
         state: the contest, prepared; its result grows.
         table: the range's rows, checked.
         first_number: the number of the table's first row.
-        known: the known answers in this range; None if nothing is filtered.
         threads: each counts some blocks.
+        known: the known answers in this range; None if nothing is filtered.
         in_time: what a time-aware filter leaves out in this range; None if there is none.
 
     Raises:
@@ -508,8 +508,8 @@ def rank_given(
     table: EntityTable,
     first_number: int,
     cells: CellSample,
-    known: KnownAnswers | None,
     threads: BlockThreads,
+    known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
 ) -> None:
     """Count a contest's queries against those of a range of candidates that their lists name.
@@ -519,8 +519,8 @@ def rank_given(
         table: the range's rows, checked.
         first_number: the number of the table's first row.
         cells: (query, number) of what the lists name in this range, arranged by query, no true entity among them.
-        known: the known answers in this range; None if nothing is filtered.
         threads: as for `score_cells`.
+        known: the known answers in this range; None if nothing is filtered.
         in_time: what a time-aware filter leaves out; None if there is none.
 
     Raises:

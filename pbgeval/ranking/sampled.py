@@ -7,7 +7,7 @@ gathered and scored for as many chunks at a time as stay in cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, compe
 from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
-from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges, concatenated_ranges
+from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.stats.keyed_sums import begins
@@ -129,7 +129,6 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     Entities are counted as `candidates = "partition"` would have them. Only meaningful where the true entity itself may
     compete.
     """
-    known = group.competition.known
     rows_Q = rows_BQ.flatten()
     list_BQ = rows_BQ[:, :1].expand_as(rows_BQ)  # a chunk's number in its unit: the row of its first edge
     rel_Q, true_Q = group.edges.rel[rows_Q].numpy(), group.ids_E[hidden][rows_Q].numpy()
@@ -137,10 +136,10 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     relations, relation_of_Q = np.unique(competing.relation_or_any(rel_Q), return_inverse=True)
     all_Q = np.array([competing.size(relation) for relation in relations.tolist()], np.int64)[relation_of_Q] - 1
     known_Q = np.zeros_like(all_Q)
-    if known is not None:
+    for known in [of_sides[hidden] for of_sides in group.competition.filters[:1]]:
         # Each key's answers are counted once, however many queries it has; then a query's own is taken off.
-        keys, first_Q, key_of_Q = np.unique(known[hidden].key_E[rows_Q.numpy()], return_index=True, return_inverse=True)
-        answers = known[hidden].answers.select(keys)
+        keys, first_Q, key_of_Q = np.unique(known.key_E[rows_Q.numpy()], return_index=True, return_inverse=True)
+        answers = known.answers.select(keys)
         competes_P = group.may_compete(hidden, rel_Q[first_Q][answers.key_P], answers.number_P)
         num_answers = np.bincount(answers.key_P[competes_P], minlength=len(keys))
         known_Q = num_answers[key_of_Q] - answers.are_known(key_of_Q, true_Q)
@@ -213,8 +212,7 @@ class ChunkPart:
     ids_BC: Tensor
     num_copies_Q: Tensor  # copies of each query's true entity
     excluded: CellIndex  # do not compete in any figure: copies of the true entity, entities that may not compete
-    known: CellIndex  # known answers among the rest: do not compete in filtered figures
-    in_time: CellIndex | None  # what a time-aware filter leaves out, as `known`; None: there is none
+    left_out: Sequence[CellIndex]  # by filter: known answers among the rest, which do not compete in its figures
     inside_Q: Tensor | None  # whether each query's true entity may compete; None: all may
     sampled: CellIndex | None  # competitors whose scores are sampled for the AUC; None: all
     true_is_sampled_Q: Tensor  # whether each query's true score is sampled; never where it may not compete
@@ -230,7 +228,7 @@ class ChunkPart:
         length = ids_BC.shape[1]
         queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
         copies = _of_queries(candidates.copies, queries)
-        excluded, known, in_time = _special(group, hidden, rows_BQ, ids_BC, copies)
+        excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies)
         inside_Q = None
         if group.competition.sets is not None:
             ends_Q = group.edges.rel[rows_BQ], group.ids_E[hidden][rows_BQ]
@@ -251,8 +249,7 @@ class ChunkPart:
             ids_BC,
             num_copies_Q=torch.bincount(copies[0], minlength=num_queries),
             excluded=excluded,
-            known=known,
-            in_time=in_time,
+            left_out=left_out,
             inside_Q=inside_Q,
             sampled=sampled,
             true_is_sampled_Q=true_Q,
@@ -260,10 +257,15 @@ class ChunkPart:
         )
 
     @property
+    def known(self) -> CellIndex:
+        """What the filter of the filtered figures leaves out."""
+        return self.left_out[0] if self.left_out else (NONE, NONE)
+
+    @property
     def read(self) -> tuple[CellIndex, Tensor]:
-        """The cells whose scores are read, by query; and where each is in `sampled` and then `in_time`."""
+        """The cells whose scores are read, by query; and where each is in `sampled` and then those in time."""
         assert self.sampled is not None, "the caller has asked"
-        return (self.sampled, NONE) if self.in_time is None else _by_query(self.sampled, self.in_time)
+        return _by_query(self.sampled, self.left_out[1]) if self.left_out[1:] else (self.sampled, NONE)
 
     @property
     def sampled_is_known(self) -> Tensor | None:
@@ -293,30 +295,24 @@ def _of_queries(cells: CellIndex, queries: slice) -> CellIndex:
 
 def _special(
     group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies: CellIndex
-) -> tuple[CellIndex, CellIndex, CellIndex | None]:
+) -> tuple[CellIndex, list[CellIndex]]:
     """Return the cells that do not compete anywhere, and among the rest what each filter leaves out."""
-    known, in_time, sets = group.competition.known, group.competition.in_time, group.competition.sets
-    list_BC = ids_BC.numpy()
+    sets, list_BC = group.competition.sets, ids_BC.numpy()
     excluded, excluded_QC = copies, None
     if sets is not None:
         excluded_BQC = ~group.may_compete(hidden, group.edges.rel[rows_BQ].numpy()[:, :, None], list_BC[:, None, :])
         excluded_QC = excluded_BQC.reshape(-1, list_BC.shape[1])
         query, candidate = map(torch.from_numpy, np.nonzero(excluded_QC))
         excluded, _ = _by_query(copies, (query, candidate))
-
-    def left_out(of_sides: Mapping[Side, KnownOfEdges] | None) -> CellIndex | None:
-        if of_sides is None:
-            return None
-        of_side = of_sides[hidden]
-        query, candidate = known_cells(
-            of_side.key_E[rows_BQ.numpy()], group.ids_E[hidden][rows_BQ].numpy(), list_BC, of_side.answers
-        )
+    left_out = []
+    for known in [of_sides[hidden] for of_sides in group.competition.filters]:
+        key_BQ, true_BQ = known.key_E[rows_BQ.numpy()], group.ids_E[hidden][rows_BQ].numpy()
+        special = known_cells(key_BQ, true_BQ, list_BC, known.answers)
         if excluded_QC is not None:
-            competes = ~excluded_QC[query, candidate]
-            query, candidate = query[competes], candidate[competes]
-        return torch.from_numpy(query), torch.from_numpy(candidate)
-
-    return excluded, left_out(known) or (NONE, NONE), left_out(in_time)
+            competes = ~excluded_QC[special]
+            special = special[0][competes], special[1][competes]
+        left_out.append((torch.from_numpy(special[0]), torch.from_numpy(special[1])))
+    return excluded, left_out
 
 
 # Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
@@ -341,16 +337,16 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
     if certified is None:
         true_Q, scores_QC = _scores(part, query_BQD, candidate_BCD)
         counts = count(scores_QC, true_Q, own_Q=own_Q, excluded=part.excluded, known=_to(part.known, scores_QC.device))
-        if part.in_time is not None:
-            query, candidate = _to(part.in_time, scores_QC.device)
+        for in_time in part.left_out[1:]:
+            query, candidate = _to(in_time, scores_QC.device)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
     else:
         rows = query_BQD, candidate_BCD, _true_rows(part, candidate_BCD)
         chunks = CertifiedChunks.score(certified, *rows, values=settings.loss is not None or part.sampled is None)
         true_Q, scores_QC = chunks.queries.true.value_Q, chunks.fast.scores_KC
         counts = chunks.count(own_Q, part.known, part.excluded)
-        if part.in_time is not None:
-            counts = evolve(counts, in_time=chunks.count(own_Q, part.in_time, part.excluded).known)
+        for in_time in part.left_out[1:]:
+            counts = evolve(counts, in_time=chunks.count(own_Q, in_time, part.excluded).known)
     loss_Q = None
     if settings.loss is not None:
         fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
@@ -424,8 +420,8 @@ def score_block(parts: Mapping[Side, ChunkPart]) -> dict[Side, Scored] | None:
     found: dict[Side, Scored] = {}
     for side, part in parts.items():
         assert part.sampled is not None, "`_serves` has asked"
-        (counts, true_Q, score_P), (query, _), in_time = chunks.found(side), part.sampled, part.in_time
-        if in_time is not None:
+        (counts, true_Q, score_P), (query, _) = chunks.found(side), part.sampled
+        for in_time in part.left_out[1:]:
             in_order = torch.empty_like(score_P)
             in_order[part.read[1]] = score_P
             score_P, in_time_P = torch.split(in_order, [query.numel(), in_time[0].numel()])

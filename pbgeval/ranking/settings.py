@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 
 import numpy as np
@@ -123,10 +123,10 @@ class Competition:
     """Which edges of a unit are evaluated, and who does not compete in their queries."""
 
     rows_E: Tensor | None = None  # int64, ascending: positions of the edges that are evaluated; None: all
-    # By hidden side: the known answers, by their rows in the partition of the candidates. None: nothing is filtered.
-    known: Mapping[Side, KnownOfEdges] | None = None
-    in_time: Mapping[Side, KnownOfEdges] | None = None  # those that a time-aware filter leaves out; None: there is none
-    knows_past_alone: bool = False  # `known` differs between queries of one key, by their times
+    # By hidden side: the known answers that a filter leaves out, by their rows in the partition of the candidates. The
+    # first filter makes the filtered figures; the second, if there is one, goes by time.
+    filters: Sequence[Mapping[Side, KnownOfEdges]] = ()
+    knows_past_alone: bool = False  # the first filter tells queries of one key apart, by their times
     sets: CandidateSets | None = None  # None: every entity of the type competes
     chunks: np.ndarray | None = None  # int64, ascending: the only chunks of the window that are evaluated; None: all
     cluster_E: np.ndarray | None = None  # int64: the cluster of each edge that is evaluated, if edges are sampled
@@ -135,7 +135,7 @@ class Competition:
 
     @property
     def filtered(self) -> bool:
-        return self.known is not None
+        return bool(self.filters)
 
 
 Tables = Mapping[tuple[str, Side], EntityTable]  # of one bucket, by entity type and side

@@ -337,13 +337,10 @@ class _UnitResults:
             chunks = sampled.chunks[unit.start]
         elif not evaluated.keeps_all:
             rows_E = torch.from_numpy(evaluated.positions(columns, unit.path_index, bucket, unit.start))
-        of_filters = [] if self.known is None else self.known.select_unit(bucket, columns)
-        known, in_time, *_ = *of_filters, None, None
         return Competition(
             rows_E=rows_E,
             chunks=chunks,
-            known=known,
-            in_time=in_time,
+            filters=[] if self.known is None else self.known.select_unit(bucket, columns),
             knows_past_alone=inputs.config.known_until is not None,
             sets=None if self.sets.unconstrained else self.sets,
             cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),

@@ -168,13 +168,11 @@ def rank_relations(
         rows = slice(start, stop)
         block = edges.columns.select(rows)
         tally = SideTally(context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[rows]))
-        known, in_time, *_ = *(KnownOfEdges(of.answers, of.key_E[rows]) for of in of_filters), None, None
         HiddenRelations(
             place=(key.path_index, key.bucket),
             row_E=edges.row_E[rows],
             rel_E=block.rel_n,
-            known=known,
-            in_time=in_time,
+            filters=[KnownOfEdges(of.answers, of.key_E[rows]) for of in of_filters],
             vectors=lambda relation, side, at: source.vectors(relation, side, block.entity(side)[at]),
             label=lambda at: edges.label(start + int(at)),
         ).rank(candidates, tally, np.arange(stop - start))

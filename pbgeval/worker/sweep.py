@@ -322,13 +322,13 @@ def _rank(
                 for number in asked:
                     one = states[number]
                     of_part = (pairs[one.hidden].in_rows(part.start, part.stop) for pairs in of_slot)
-                    known, in_time, *_ = *(KnownAnswers(of.key_P, of.number_P + first) for of in of_part), None, None
-                    if known is not None:
-                        known = known.select(keys_of[number])
+                    left_out = [KnownAnswers(of.key_P, of.number_P + first) for of in of_part]
+                    if left_out:
+                        left_out[0] = left_out[0].select(keys_of[number])
                     if given:
-                        rank_given(one, table, first + part.start, given[number].within(part), known, threads, in_time)
+                        rank_given(one, table, first + part.start, given[number].within(part), threads, *left_out)
                     else:
-                        rank(one, table, first + part.start, known, threads, in_time)
+                        rank(one, table, first + part.start, threads, *left_out)
                 check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 if journal.finish(range_name(part)):
                     results.write()
