@@ -9,11 +9,10 @@ One thread works here; numpy releases the interpreter's lock, so another can rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 
 import numpy as np
-import torch
 from attrs import define, field, frozen
-from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, is_among, sort_distinct
@@ -188,34 +187,17 @@ def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.where(sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted, at, np.int64(-(1 << 62)))
 
 
-@frozen(eq=False)
-class KnownByBlock:
-    """Known answers as cells, those of one block of scores next to each other."""
-
-    code_P: np.ndarray  # ascending: run of columns, then key
-    key_P: np.ndarray
-    column_P: np.ndarray  # within its run
-    num_keys: int
-
-    @classmethod
-    def arrange(cls, known: KnownAnswers, numbers_C: np.ndarray, width: int) -> KnownByBlock:
-        """Arrange them for blocks of `width` columns."""
-        column_P = positions(numbers_C, known.number_P)
-        competes_P = column_P >= 0
-        key_P, column_P = known.key_P[competes_P], column_P[competes_P]
-        num_keys = int(key_P.max()) + 1 if key_P.size else 1
-        if width >= numbers_C.size:  # one run, and keys are in order
-            return cls(key_P, key_P, column_P, num_keys)
-        code_P = column_P // width * num_keys + key_P
-        order = np.argsort(code_P, kind="stable")
-        return cls(code_P[order], key_P[order], column_P[order] % width, num_keys)
-
-    def in_block(self, part: int, keys: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return (row, column) of the known answers of a block's keys in a run of columns, rows ascending."""
-        first_key, _ = keys
-        first, stop = np.searchsorted(self.code_P, part * self.num_keys + np.minimum(keys, self.num_keys))
-        row_P = torch.from_numpy(self.key_P[first:stop] - first_key)
-        return row_P.to(device), torch.from_numpy(self.column_P[first:stop]).to(device)
+def known_by_run(known: KnownAnswers, numbers_C: np.ndarray, width: int) -> list[KnownAnswers]:
+    """Return the known answers in each run of `width` candidates, by their columns within it."""
+    column_P = positions(numbers_C, known.number_P)
+    competes_P = column_P >= 0
+    key_P, column_P = known.key_P[competes_P], column_P[competes_P]
+    if width >= numbers_C.size:
+        return [KnownAnswers(key_P, column_P)]
+    order = np.argsort(column_P // width, kind="stable")  # keys stay in order within a run
+    key_P, column_P = key_P[order], column_P[order]
+    borders = np.searchsorted(column_P // width, np.arange(-(-numbers_C.size // width) + 1)).tolist()
+    return [KnownAnswers(key_P[low:high], column_P[low:high] % width) for low, high in pairwise(borders)]
 
 
 # Pairs (query key, known answer) -> the distinct ones, by the slot of the answer, where candidates are ranked.
@@ -459,8 +441,7 @@ def repeated_keys(hidden: Side, blocks: Iterable[EdgeColumns], num_entities: int
     """
     parts = (checked_key_codes(*block.key(hidden), num_entities) for block in blocks)
     counted = CodeCounts.of_codes(np.concatenate([np.empty(0, np.int64), *parts]))
-    is_repeated = counted.counts > 1
-    return CodeCounts(counted.codes[is_repeated], counted.counts[is_repeated])
+    return counted.select(counted.counts > 1)
 
 
 def key_frequency(repeated: CodeCounts, hidden: Side, edges: EdgeColumns, num_entities: int) -> np.ndarray:

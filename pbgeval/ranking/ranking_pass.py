@@ -34,7 +34,7 @@ from pbgeval.ranking.counting import (
 )
 from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
 from pbgeval.ranking.kernels import Kernel
-from pbgeval.ranking.known_answers import KnownAnswers, KnownByBlock, positions
+from pbgeval.ranking.known_answers import KnownAnswers, known_by_run, positions
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import ScorerComparator
@@ -140,7 +140,7 @@ class RangeWork:
     largest: tuple[float, ...]  # magnitude in each run
     certified: tuple[PreparedRows, ...]  # the runs, if ranks are certified
     duplicates: DuplicateRows | None  # None: ranks are certified
-    known_of: KnownByBlock | None
+    known_of: Sequence[KnownAnswers] | None  # in each run, by columns
     cells: CellSample | None  # that are read from blocks of scores, by query
 
     @classmethod
@@ -171,7 +171,7 @@ class RangeWork:
             if comparator is None
             else tuple(PreparedRows(comparator, run, of_queries=False) for run in runs),
             duplicates=DuplicateRows.from_rows(prepared_CD) if comparator is None else None,
-            known_of=None if of_keys is None else KnownByBlock.arrange(of_keys, numbers_C, width),
+            known_of=None if of_keys is None else known_by_run(of_keys, numbers_C, width),
             cells=state.sample.cells.within(numbers_C) if state.sample is not None and _reads_cells(state) else None,
         )
 
@@ -181,8 +181,11 @@ class RangeWork:
 
     def known_in(self, run: int, block: QueryBlock) -> CellIndex | None:
         """Return (row, column) of the known answers of a block's keys in a run of columns; None: no filter."""
-        keys = block.first_key, block.stop_key
-        return None if self.known_of is None else self.known_of.in_block(run, keys, self.device)
+        if self.known_of is None:
+            return None
+        known = self.known_of[run].of_keys(block.first_key, block.stop_key)
+        row_P, column_P = torch.from_numpy(known.key_P - block.first_key), torch.from_numpy(known.number_P)
+        return row_P.to(self.device), column_P.to(self.device)
 
     def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
         """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""

@@ -204,7 +204,8 @@ class KeyFrequencies:
         if hidden not in self._held or self._held[hidden][0] != slots:
             self._held.pop(hidden, None)  # the last bucket's go before the next ones come
             of_slots = (self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1) for slot in slots)
-            self._held[hidden] = slots, reduce(add, (CodeCounts(*of) for of in of_slots), CodeCounts.zero())
+            tables = (CodeCounts(codes, counts[:, None]) for codes, counts in of_slots)
+            self._held[hidden] = slots, reduce(add, tables, CodeCounts.zero())
         return key_frequency(self._held[hidden][1], hidden, edges, self.context.numberer.numbering.num_entities)
 
 
@@ -214,7 +215,7 @@ def count_keys(context: WorkerContext) -> KeyFrequencies:
     with context.collectively():
         for hidden, slot in context.team.share([*product(context.settings.sides, range(len(numbering.slots)))]):
             repeated = repeated_keys(hidden, _edges_of_slot(context, hidden, slot), numbering.num_entities)
-            context.scratch.append(_name(hidden, slot), np.stack([repeated.codes, repeated.counts]))
+            context.scratch.append(_name(hidden, slot), np.stack([repeated.keys, repeated.counts]))
     return KeyFrequencies(context)
 
 
