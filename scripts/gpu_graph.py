@@ -174,7 +174,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             device,
             None if with_scores else SampledCells(sample, np.ones(queries.num_queries, bool)),
         )
-        state.result.top = TopCandidates(queries.num_keys, 5) if with_scores else None
+        state.result.top = TopCandidates.zero((queries.num_keys, 5)) if with_scores else None
         state.prepare((0, queries.num_keys))
         for start, stop in ((0, num_entities // 3), (num_entities // 3, num_entities)):
             here = (number_P >= start) & (number_P < stop)

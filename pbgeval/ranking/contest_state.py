@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import EvalError
@@ -158,18 +158,18 @@ def drawn_cells(
 class TopCandidates:
     """The best candidates of the keys of one contest so far."""
 
-    num_keys: int
-    k: int
+    score_Kk: np.ndarray  # float64, descending; -inf where there is none
+    number_Kk: np.ndarray  # int64; -1 where there is none
+    known_Kk: np.ndarray  # bool
     # (keys, numbers) -> which are evaluated answers, so that other known ones are left out; None: nobody is
     is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    score_Kk: np.ndarray = field(init=False)  # float64, descending; -inf where there is none
-    number_Kk: np.ndarray = field(init=False)  # int64; -1 where there is none
-    known_Kk: np.ndarray = field(init=False)  # bool
 
-    def __attrs_post_init__(self) -> None:
-        self.score_Kk = np.full((self.num_keys, self.k), -np.inf)
-        self.number_Kk = np.full((self.num_keys, self.k), -1, np.int64)
-        self.known_Kk = np.zeros((self.num_keys, self.k), bool)
+    @classmethod
+    def zero(
+        cls, shape: tuple[int, ...], is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    ) -> TopCandidates:
+        """Return empty lists: as many as keys, of as many places as candidates are kept."""
+        return cls(np.full(shape, -np.inf), np.full(shape, -1, np.int64), np.zeros(shape, bool), is_answer)
 
     def add(
         self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[Tensor, Tensor] | None
@@ -190,7 +190,9 @@ class TopCandidates:
             is_out = ~self.is_answer(first_key + known_row, numbers_C[known_column])
         out = known_row[is_out], known_column[is_out]
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
-        row, column, score = passing_cells(scores_KC, self.score_Kk[first_key : first_key + num_keys, -1], self.k, out)
+        row, column, score = passing_cells(
+            scores_KC, self.score_Kk[first_key : first_key + num_keys, -1], self.score_Kk.shape[1], out
+        )
         is_known = np.isin(row * num_columns + column, known_row * num_columns + known_column)
         self.merge(row + first_key, score, numbers_C[column], is_known)
 
@@ -202,7 +204,7 @@ class TopCandidates:
         order = np.lexsort((number, -score, key))
         key, score, number, known = key[order], score[order], number[order], known[order]
         place = np.arange(key.size) - np.searchsorted(key, key)
-        kept = place < self.k
+        kept = place < self.score_Kk.shape[1]
         at = (key[kept], place[kept])
         self.score_Kk[at], self.number_Kk[at], self.known_Kk[at] = score[kept], number[kept], known[kept]
 
@@ -235,7 +237,8 @@ class ContestResult:
 
     def empty(self) -> ContestResult:
         """Return the result of the same queries before they have met any candidate."""
-        top, gains = self.top and evolve(self.top), self.gains and evolve(self.gains)
+        top = self.top and TopCandidates.zero(self.top.score_Kk.shape, self.top.is_answer)
+        gains = self.gains and TypeGains.zero(self.gains.truth, self.gains.k, filtered=self.gains.filtered)
         return ContestResult(torch.zeros_like(self.counts_NQ), top=top, gains=gains)
 
     def pack(self) -> list[np.ndarray]:

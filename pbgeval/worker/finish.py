@@ -226,7 +226,7 @@ def type_gains(context: WorkerContext, edges: QueryEdges, queries: ContestQuerie
         return None
     truth = TypeTruth.of_queries(queries, types.relations, types.entities, edges.numbering.num_entities)
     filtered = context.work.protocol.filtered
-    return TypeGains(truth, max(context.settings.layout.cutoffs), filtered) if truth.num_keys else None
+    return TypeGains.zero(truth, max(context.settings.layout.cutoffs), filtered=filtered) if truth.num_keys else None
 
 
 def record_types(context: WorkerContext, record: Record, states: list[ContestState], sets: CandidateSets) -> None:

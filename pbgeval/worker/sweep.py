@@ -204,8 +204,8 @@ def _states(
             in_time_Q=next((one.of_side[contest.hidden].index_of(asked) for one in filters[1:]), None),
         )
         if config.save_topk is not None:
-            state.result.top = TopCandidates(
-                queries.num_keys, config.save_topk, answers_of(edges, queries) if config.topk_metrics else None
+            state.result.top = TopCandidates.zero(
+                (queries.num_keys, config.save_topk), answers_of(edges, queries) if config.topk_metrics else None
             )
         state.result.gains = type_gains(context, edges, queries)
         states.append(state)
