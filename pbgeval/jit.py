@@ -49,10 +49,9 @@ class CompiledLoop:
     may_reorder: bool = False
     _compiled: Any = field(default=None, init=False)
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether it has been called before."""
-        return self._compiled is not None
+    def pays_for(self, amount: int, least: int) -> bool:
+        """Tell whether it has been called before, or so much work is worth loading it: at least a limit."""
+        return self._compiled is not None or amount >= least
 
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the loop takes and returns
         with _COMPILING:

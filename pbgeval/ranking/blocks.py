@@ -26,9 +26,8 @@ CHECKED_DIMENSIONS = (16, 101, 257)
 
 def is_worth_it(device: torch.device, num_cells: int) -> bool:
     """Tell whether the loop counts inner products in float32 on a device, and so many scores pay for loading it."""
-    if device.type != "cpu" or not (count_block.is_loaded or num_cells >= JIT_MIN_CELLS):
-        return False
-    return is_installed() and product_is_callable()
+    pays = count_block.pays_for(num_cells, JIT_MIN_CELLS)
+    return device.type == "cpu" and pays and is_installed() and product_is_callable()
 
 
 def product_is_callable() -> bool:

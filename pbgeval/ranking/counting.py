@@ -53,8 +53,7 @@ def count(
     own_Q = torch.full_like(row_Q, -1) if own_Q is None else own_Q.to(device)
     # The loop takes a block on a CPU, columns next to each other, where it is worth loading.
     is_taken = scores_KC.device.type == "cpu" and (scores_KC.stride(1) == 1 or num_candidates <= 1)
-    is_worth_it = count_rows.is_loaded or num_queries * num_candidates >= JIT_MIN_CELLS
-    if is_taken and is_worth_it and is_installed():
+    if is_taken and count_rows.pays_for(num_queries * num_candidates, JIT_MIN_CELLS) and is_installed():
         return _count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
     raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), torch.full_like(row_Q, num_candidates))
     for query, column in (own_cells(own_Q, num_candidates), *([] if excluded is None else [excluded])):

@@ -61,7 +61,7 @@ class SemiJoin:
 
     def _feed_rows(self, block: EdgeColumns) -> None:
         self._num_rows += block.num_edges
-        compiled = is_installed() and (_passes.is_loaded or self._num_rows >= JIT_MIN_ROWS)
+        compiled = is_installed() and _passes.pays_for(self._num_rows, JIT_MIN_ROWS)
         found: list[list[tuple[np.ndarray, ...]]] = [[] for _ in self._sides]
         for start in range(0, block.num_edges, ROWS_PER_STEP):
             rows = block.select(slice(start, start + ROWS_PER_STEP))
