@@ -87,12 +87,14 @@ def _compare(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor) ->
 
 def count_cells(score_P: Tensor, query_P: Tensor, high_Q: Tensor, low_Q: Tensor) -> RankCounts:
     """Count candidates that are named one by one."""
-    num_queries = high_Q.numel()
     better_P = score_P > high_Q[query_P]
-    tied_P = (score_P >= low_Q[query_P]) & ~better_P
-    return RankCounts(
-        *(torch.bincount(of, minlength=num_queries) for of in (query_P[better_P], query_P[tied_P], query_P))
-    )
+    return count_compared(query_P, better_P, (score_P >= low_Q[query_P]) & ~better_P, high_Q.numel())
+
+
+def count_compared(query_P: Tensor, better_P: Tensor, tied_P: Tensor, num_queries: int) -> RankCounts:
+    """Count candidates of which it is known whether they are better than the true entity of their query, or tie."""
+    counted = query_P[better_P], query_P[tied_P], query_P
+    return RankCounts(*(torch.bincount(of, minlength=num_queries) for of in counted))
 
 
 def count_known(

@@ -27,6 +27,7 @@ from pbgeval.ranking.counting import (
     competing_scores,
     count,
     count_cells,
+    count_compared,
     count_known,
     expand_by_row,
     joined,
@@ -429,18 +430,15 @@ def score_cells(
     cells = CellSample(cells.query_P[others], cells.number_P[others])
     # One array: many small ones between the blocks' tables scatter the heap.
     score_P = torch.empty(cells.query_P.size, dtype=torch.float32)
-    known_P = np.zeros(cells.query_P.size, bool)
 
     def score(block: QueryBlock) -> None:
-        of_keys = None if known is None else known.of_keys(block.first_key, block.stop_key)
         at = int(np.searchsorted(cells.query_P, block.first))
-        for query, number, _, pairs in _scored_cells(state, table, first_number, block, cells):
-            here = slice(at, at := at + query.size)
-            score_P[here] = pairs[1]
-            known_P[here] = _are_known(state, of_keys, query, number)
+        for query, _, _, pairs in _scored_cells(state, table, first_number, block, cells):
+            score_P[at : at + query.size] = pairs[1]
+            at += query.size
 
     threads.map(score, state.queries.blocks)
-    state.result.scores.add(cells.query_P, score_P, known_P)
+    state.result.scores.add(cells.query_P, score_P, _are_known(state, known, cells.query_P, cells.number_P))
 
 
 def _scored_cells(
@@ -495,7 +493,7 @@ def count_in_time(
             pairs = score_pairs(state, table, first_number, true.query_KD[torch.from_numpy(row[first])], cells)
             query_P, row_P, at_P = (torch.from_numpy(of).to(table.device) for of in (query, row, at))
             better, tied = true.compare(query_P, row_P, pairs, at_P)
-            counts = _counts(query_P, better, tied, torch.ones_like(better), block.stop - block.first)
+            counts = count_compared(query_P, better, tied, block.stop - block.first)
             with state.lock:
                 state.add_in_time(block, counts)
 
@@ -542,7 +540,8 @@ def rank_given(
             if in_time is not None and state.in_time_Q is not None:
                 counted.append(in_time.are_known(state.in_time_Q[query], number))
             masks = (torch.from_numpy(of).to(table.device) for of in counted)
-            state.add(block, QueryCounts(*(_counts(local, better, tied, of, block.stop - block.first) for of in masks)))
+            of_masks = ((local[of], better[of], tied[of], block.stop - block.first) for of in masks)
+            state.add(block, QueryCounts(*(count_compared(*compared) for compared in of_masks)))
             if state.sample is None:
                 state.result.scores.add(query, pairs[1], is_known)
     if state.sample is not None:
@@ -586,11 +585,3 @@ class _BlockTrue:
         of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
         is_twin[of_equal] = row_hashes(candidate_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
         return (score_P > true_P) & ~is_twin, (score_P == true_P) | is_twin
-
-
-def _counts(query: Tensor, better: Tensor, tied: Tensor, counted: Tensor, num_queries: int) -> RankCounts:
-    return RankCounts(
-        torch.bincount(query[better & counted], minlength=num_queries),
-        torch.bincount(query[tied & counted], minlength=num_queries),
-        torch.bincount(query[counted], minlength=num_queries),
-    )

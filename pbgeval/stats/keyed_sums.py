@@ -12,7 +12,7 @@ from torch import Tensor
 
 # Values are counted in a dense table first if it has at most so many places, and so many for each value.
 MAX_DENSE_VALUES = 1 << 21
-MAX_PLACES_PER_VALUE = 2
+MAX_PLACES_PER_VALUE = 8
 
 
 @frozen(eq=False)
