@@ -158,9 +158,7 @@ def sort_distinct(values: np.ndarray, kind: Literal["stable"] | None = None) -> 
     values.sort(kind=kind)
     if not len(values):
         return values
-    is_first = np.empty(len(values), bool)
-    is_first[0] = True
-    np.not_equal(values[1:], values[:-1], out=is_first[1:])
+    is_first = np.append(True, values[1:] != values[:-1])
     return values if is_first.all() else values[is_first]
 
 

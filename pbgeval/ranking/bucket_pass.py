@@ -14,7 +14,6 @@ from pbgeval.notation import Side
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.chunks import CandidatePolicy, chunk_blocks, group_by_relation
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
-from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_range, make_group
 from pbgeval.ranking.kernels import LOSS_CANDIDATES_PER_BLOCK, Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownOfEdges
@@ -58,7 +57,6 @@ def bucket_pass(
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
     file_row_E = edges.start + np.arange(edges.rel.numel())
-    streams = {side: DrawStream.of(settings.seed, *origin.place, side) for side in settings.ends}
     auc_words = {side: settings.auc.words(settings.seed, origin.place, side, file_row_E) for side in settings.ends}
 
     groups: dict[int, Group] = {}
@@ -85,7 +83,7 @@ def bucket_pass(
         if relations is not None:
             _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
     for index, block in chunk_blocks(to_sample, settings.lists, edges.start, chosen):
-        count_sampled(groups[index], block, settings, streams, auc_words, tallies)
+        count_sampled(groups[index], block, settings, auc_words, tallies)
     return {side: tally.finish(filtered=competition.filtered) for side, tally in tallies.items()}
 
 

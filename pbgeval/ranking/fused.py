@@ -21,7 +21,6 @@ from torch import Tensor
 from pbgeval.stats.ranks import RankCounts
 
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter count on a CPU
-_NO_TRITON = "triton is required for the fused kernel: pip install 'pbgeval[gpu]'"
 _why_not: str | None = None  # what the self-check found wrong
 SLOTS = 4  # queries that share a row of scores; a key with more of them has several rows
 RUNS_PER_PROCESSOR = 4  # so that none waits long for the last
@@ -56,7 +55,8 @@ def self_check(device: torch.device) -> str | None:
     """
     global _why_not
     if not has_kernel(device):
-        return None if device.type == "cpu" else f"general: {_why_not or _NO_TRITON}"
+        why_not = _why_not or "triton is required for the fused kernel: pip install 'pbgeval[gpu]'"
+        return None if device.type == "cpu" else f"general: {why_not}"
     half_ND = torch.randn((150, 101), generator=torch.Generator().manual_seed(0)).to(device)
     own_Q = torch.arange(150, device=device)
     cells = (own_Q.repeat(2), torch.cat([own_Q, own_Q + 150]))

@@ -47,12 +47,11 @@ class Kernel(Enum):
         if with_loss:
             return LOSS_CANDIDATES_PER_BLOCK
         compiled = max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1) * COLUMNS_AT_A_TIME
-        sizes = {
+        return {
             Kernel.FUSED: FUSED_CANDIDATES_PER_BLOCK,
             Kernel.SCORES: CANDIDATES_PER_BLOCK,
             Kernel.COMPILED: compiled,
-        }
-        return sizes[self]
+        }[self]
 
 
 def choose_kernel(

@@ -244,10 +244,6 @@ class QueryKeys:
         return cls(hidden, num_entities, distinct(checked_key_codes(rel_E, known_E, num_entities)))
 
     @property
-    def num_keys(self) -> int:
-        return len(self.codes_K)
-
-    @property
     def num_relations(self) -> int:
         """One more than the largest relation of a key."""
         return int(self.codes_K[-1]) // self.num_entities + 1 if len(self.codes_K) else 0

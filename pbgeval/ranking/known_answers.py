@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from attrs import define, field, frozen
@@ -84,7 +85,7 @@ class SemiJoin:
 
 def _sieve(keys: QueryKeys) -> np.ndarray:
     """Return a table of marks, bool, a power of two of them: whether some key has a hash."""
-    cells = max(_MIN_CELLS, min(_CELLS_PER_KEY * keys.num_keys, _MAX_CELLS), 2 * keys.num_keys)
+    cells = max(_MIN_CELLS, min(_CELLS_PER_KEY * len(keys.codes_K), _MAX_CELLS), 2 * len(keys.codes_K))
     is_marked = np.zeros(1 << (cells - 1).bit_length(), bool)
     rel_K, entity_K = np.divmod(keys.codes_K, max(keys.num_entities, 1))
     is_marked[(rel_K * _SPREAD + entity_K) & (len(is_marked) - 1)] = True
@@ -313,8 +314,7 @@ PAIRS_AT_A_TIME = 1 << 20  # of a known edge and a query's time; changes no numb
 _NOTHING = np.empty(0, np.int64)
 
 
-@frozen
-class TimeWindow:
+class TimeWindow(NamedTuple):
     """How far from a query's time known edges may be that it leaves out; None: as far as they like."""
 
     past: int | None
@@ -362,8 +362,7 @@ class FilterKeys:
             yield key_P, answer_P
             return
         assert time_P is not None, "the config asks for times"
-        limits = (self.window.past, self.window.future)
-        past, future = (LARGEST_INT64 if limit is None else limit for limit in limits)
+        past, future = (LARGEST_INT64 if limit is None else limit for limit in self.window)
         latest_P = np.minimum(time_P, LARGEST_INT64 - past) + past
         number = len(self.times_U)
         low_P = key_P * number + np.searchsorted(self.times_U, np.maximum(time_P - future, 0))

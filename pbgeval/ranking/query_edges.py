@@ -46,11 +46,6 @@ class QueryEdges:
     def num_edges(self) -> int:
         return self.columns.num_edges
 
-    @property
-    def schema_E(self) -> np.ndarray:
-        """Index of each edge's relation in the config: 0 for all if relations are dynamic."""
-        return np.zeros_like(self.columns.rel_n) if self.dynamic else self.columns.rel_n
-
     def segment_of(self, edge: np.ndarray) -> np.ndarray:
         """Return the index of each edge's segment."""
         return np.searchsorted([segment.start for segment in self.segments], edge, "right") - 1
@@ -119,9 +114,9 @@ def contest_queries(
 
     If `by_time`, queries of unlike times have keys of their own.
     """
-    hidden, schema_E = contest.hidden, edges.schema_E
+    hidden, rel_E, true_E = contest.hidden, edges.columns.rel_n, edges.columns.entity(contest.hidden)
+    schema_E = np.zeros_like(rel_E) if edges.dynamic else rel_E  # index of each edge's relation in the config
     of_contest_E = np.isin(schema_E, np.array(list(contest.scorers), np.int64))
-    rel_E, true_E = edges.columns.rel_n, edges.columns.entity(hidden)
     of_contest_E &= sets.contains(hidden, rel_E, true_E)
     return queries_by_key(
         contest,

@@ -307,9 +307,9 @@ def _duplicates_tie(
 def _count_exactly(work: RangeWork, rows: _BlockRows, runs: range) -> QueryCounts:
     """Count in exact arithmetic: the scores of a block are fast ones, or values where they are handed over."""
     state = work.state
-    comparator = work.certified[0].comparator
     true = state.certified_true(rows.block, rows.query_KD)
-    queries = CertifiedQueries(comparator, PreparedRows(comparator, rows.query_KD, of_queries=True), rows.row_Q, true)
+    prepared = PreparedRows(work.certified[0].comparator, rows.query_KD, of_queries=True)
+    queries = CertifiedQueries(prepared, rows.row_Q, true)
     total = QueryCounts.unfiltered(RankCounts.zero(rows.row_Q.numel(), work.device))
     for run in runs:
         candidates = work.certified[run]

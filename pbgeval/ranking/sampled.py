@@ -167,7 +167,6 @@ def make_list(
     block: ChunkBlock,
     side: Side,
     settings: PassSettings,
-    stream: DrawStream,
     auc_words_EW: np.ndarray | None,
 ) -> CandidateList:
     """Make the lists of a block's chunks that hide one side, and find their copies and the cells of the AUC."""
@@ -177,6 +176,7 @@ def make_list(
     true_BQ = group.ids_E[side][block.rows_BQ]
     parts = [true_BQ] if block.num_batch else []
     if num_draws:
+        stream = DrawStream.of(settings.seed, *group.origin.place, side)
         words = [stream.words(word, chunks * num_draws) for word, chunks in block.runs]
         words_BN = np.concatenate(words).reshape(num_chunks, num_draws)
         parts.append(torch.from_numpy(uniform_below(words_BN[:, : block.num_draws], table.num_rows)))
@@ -465,12 +465,11 @@ def count_sampled(
     group: Group,
     block: ChunkBlock,
     settings: PassSettings,
-    streams: dict[Side, DrawStream],
     auc_words: dict[Side, np.ndarray | None],
     tallies: dict[Side, SideTally],
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
-    lists = {side: make_list(group, block, side, settings, streams[side], auc_words[side]) for side in settings.sides}
+    lists = {side: make_list(group, block, side, settings, auc_words[side]) for side in settings.sides}
     num_chunks, num_queries = block.rows_BQ.shape
     if _serves(group, block, lists, settings):
         parts = {side: ChunkPart.select(group, block, side, of, slice(0, num_chunks)) for side, of in lists.items()}

@@ -73,13 +73,12 @@ class PairedKeys:
         init=False,
     )
     _num_pending: int = field(default=0, init=False)
-    _num_whole: int = field(default=0, init=False)
 
     def add(self, group_Q: np.ndarray, key_Q: np.ndarray, change_MQ: np.ndarray) -> None:
         """Add queries; the key determines the group."""
         self._pending.append((group_Q, key_Q, np.concatenate([np.ones((1, len(group_Q)), np.int64), change_MQ])))
         self._num_pending += len(group_Q)
-        if self._num_pending > max(_PENDING_ROWS, self._num_whole):
+        if self._num_pending > max(_PENDING_ROWS, len(self._pending[0][0])):
             self._join()
 
     def sums(self) -> KeySums:
@@ -93,7 +92,7 @@ class PairedKeys:
             if len(joined[0]) > MAX_KEYS and self.bits > bits:
                 self.bits = bits
                 joined = self._added_up(*joined)
-        self._pending, self._num_pending, self._num_whole = [joined], 0, len(joined[0])
+        self._pending, self._num_pending = [joined], 0
         return joined
 
     def _added_up(

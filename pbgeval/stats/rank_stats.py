@@ -106,9 +106,7 @@ class RankStats:
             known_Q: how many known answers were taken out of each query's competitors, int64.
             loss_Q: the loss of each query, float64.
         """
-        times, repeated = None, counts.repeated
-        if repeated is not None:
-            counts, times = repeated.counts, repeated.times_D
+        counts, times = counts.each_once()
         sums = sum_groups(layout, counts, np.zeros(min(counts.better_Q.numel(), 1), np.int64), times).sum(0)
         further = {"num_short_lists": num_short_lists, "num_excluded": num_excluded, "num_outside": num_outside}
         if known_Q is not None:

@@ -110,6 +110,10 @@ class RankCounts:
         )
         return RepeatedCounts(counts, times_C[codes_D], index_C[code_Q])
 
+    def each_once(self) -> tuple[RankCounts, np.ndarray | None]:
+        """Return the counts that occur and how often each does, int64; None: each stands for itself."""
+        return (self, None) if self.repeated is None else (self.repeated.counts, self.repeated.times_D)
+
 
 @frozen(eq=False)
 class RepeatedCounts:
