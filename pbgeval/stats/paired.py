@@ -42,22 +42,6 @@ class PairedEdges:
     sides: tuple[PairedSide, ...]  # one or two
 
 
-@frozen(eq=False)
-class KeySums:
-    """Queries of one side, added up by key."""
-
-    group_K: np.ndarray  # int64, increasing
-    num_K: np.ndarray  # int64
-    change_MK: np.ndarray  # int64
-
-    def select_group(self, group: int | None) -> KeySums:
-        """Return the keys of a group, None: of all."""
-        if group is None:
-            return self
-        here = slice(*np.searchsorted(self.group_K, [group, group + 1]))
-        return KeySums(self.group_K[here], self.num_K[here], self.change_MK[:, here])
-
-
 @define(eq=False)
 class PairedKeys:
     """Sums by key that grow; few enough keys are kept apart."""
@@ -81,19 +65,20 @@ class PairedKeys:
         if self._num_pending > max(_PENDING_ROWS, len(self._pending[0][0])):
             self._join()
 
-    def sums(self) -> KeySums:
-        """Return what was added."""
-        group_K, _, rows = self._join()
-        return KeySums(group_K, rows[0], rows[1:])
+    def sums(self, group: int | None = None) -> np.ndarray:
+        """Return the numbers of queries and each metric's changes of the keys of a group, None: of all, (1 + M, K)."""
+        if len(self._pending) > 1:
+            self._join()
+        group_K, _, rows = self._pending[0]
+        return rows if group is None else rows[:, slice(*np.searchsorted(group_K, [group, group + 1]))]
 
-    def _join(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _join(self) -> None:
         joined = self._added_up(*(np.concatenate(parts, axis=-1) for parts in zip(*self._pending, strict=True)))
         for bits in _FEWER_BITS:
             if len(joined[0]) > MAX_KEYS and self.bits > bits:
                 self.bits = bits
                 joined = self._added_up(*joined)
         self._pending, self._num_pending = [joined], 0
-        return joined
 
     def _added_up(
         self, group_Q: np.ndarray, key_Q: np.ndarray, rows: np.ndarray
