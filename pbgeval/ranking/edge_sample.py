@@ -85,7 +85,7 @@ def doubling_rounds(num_units: int, first_units: int) -> tuple[int, ...]:
 
 
 def random_positions(stream: DrawStream, size: int, first: int, stop: int) -> np.ndarray:
-    """Return the numbers at places first to stop of a random order of range(size), int64 (stop - first,), all different.
+    """Return the numbers at places first to stop of a random order of range(size), int64, all different.
 
     They are computed where they are asked for: nothing of that size is ever kept. The order is a Feistel network on the
     pairs (x // columns, x % columns), whose round functions are tables of Philox draws as long as the square root of
