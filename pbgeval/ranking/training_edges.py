@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 
 from pbgeval.notation import ENDS, EntityNumbering, Side
 from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, check_codes_fit, key_codes
@@ -27,14 +27,14 @@ class SlotCounts:
     edges_SR: np.ndarray  # int64 (2, relations): edges, once by their left slots and once by their right ones
     keys_SR: np.ndarray  # int64 (2, relations): distinct (relation, entity at the side)
     # Type << 42 | frequency -> entities that have it, per side; then evaluated entity -> its frequency, 0 left out.
-    counted: tuple[CodeCounts, ...]
+    counted: list[CodeCounts]
     entity_types: tuple[str, ...]  # by number
 
     @classmethod
     def zero(cls, num_relations: int, numbering: EntityNumbering) -> SlotCounts:
         """Return the counts of no slot: adding them changes nothing."""
         edges_SR, keys_SR = (np.zeros((len(ENDS), num_relations), np.int64) for _ in range(2))
-        return cls(edges_SR, keys_SR, (CodeCounts.zero(),) * 4, _types_of(numbering))
+        return cls(edges_SR, keys_SR, [CodeCounts.zero()] * 4, _types_of(numbering))
 
     @classmethod
     def of_slot(
@@ -86,9 +86,8 @@ class SlotCounts:
         frequencies = CodeCounts(of_slot, frequency[:, None]).select(frequency > 0)
         counts = cls.zero(num_relations, numbering)
         counts.edges_SR[side.value], counts.keys_SR[side.value] = edges_R, keys_R
-        nothing = CodeCounts.zero()
-        of_side = side.pick((histogram, nothing, frequencies, nothing), (nothing, histogram, nothing, frequencies))
-        return evolve(counts, counted=of_side)
+        counts.counted[side.value], counts.counted[2 + side.value] = histogram, frequencies
+        return counts
 
     def __add__(self, other: SlotCounts) -> SlotCounts:
         """Add the counts of other slots."""
@@ -97,7 +96,7 @@ class SlotCounts:
         return SlotCounts(
             self.edges_SR + other.edges_SR,
             self.keys_SR + other.keys_SR,
-            tuple(one + of_other for one, of_other in zip(self.counted, other.counted, strict=True)),
+            [one + of_other for one, of_other in zip(self.counted, other.counted, strict=True)],
             self.entity_types,
         )
 
@@ -110,8 +109,8 @@ class SlotCounts:
         """Add the packed counts of another worker."""
         edges, keys, *rest = unpacked(torch.from_numpy(counts))
         edges_SR, keys_SR = (of_SR.reshape(self.edges_SR.shape) for of_SR in (edges, keys))
-        counted = (CodeCounts(codes, of[:, None]) for codes, of in zip(rest[::2], rest[1::2], strict=True))
-        return self + SlotCounts(edges_SR, keys_SR, tuple(counted), self.entity_types)
+        counted = [CodeCounts(codes, of[:, None]) for codes, of in zip(rest[::2], rest[1::2], strict=True)]
+        return self + SlotCounts(edges_SR, keys_SR, counted, self.entity_types)
 
     def relation_frequency(self) -> np.ndarray:
         """Return the number of training edges of each relation, int64 (R,)."""
