@@ -312,13 +312,11 @@ class ContestState:
         """Return the prepared rows of a block's keys."""
         return self.prepared.read(block.first_key, block.stop_key).to(device)
 
-    def certified_true(self, block: QueryBlock, query_KL: Tensor) -> CertifiedTrue:
-        """Return what a block's true scores are computed from, given its prepared rows, if ranks are certified."""
+    def certified_true(self, block: QueryBlock, query_QL: Tensor) -> CertifiedTrue:
+        """Return what a block's true scores are computed from, given its prepared queries, if ranks are certified."""
         assert self.certified is not None, "the caller has asked"
-        row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key).to(query_KL.device)
-        return CertifiedTrue.unpacked(
-            self.certified, self.true_scores.read(block.first, block.stop).to(query_KL.device), query_KL[row_Q]
-        )
+        rows_QW = self.true_scores.read(block.first, block.stop).to(query_QL.device)
+        return CertifiedTrue.unpacked(self.certified, rows_QW, query_QL)
 
     def true_values(self) -> Tensor:
         """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""

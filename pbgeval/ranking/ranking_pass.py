@@ -201,36 +201,60 @@ class RangeWork:
 
 
 @frozen(eq=False)
-class _BlockRows:
+class _BlockQueries:
     """What a block of queries brings."""
 
+    state: ContestState
     block: QueryBlock
     query_KD: Tensor  # prepared
     row_Q: Tensor  # row of each query's key
-    own_Q: Tensor  # column of each true entity, far below zero where it is not in the range
+    true: TrueScores | CertifiedTrue
 
     @classmethod
-    def read(cls, work: RangeWork, block: QueryBlock) -> _BlockRows:
-        queries = work.state.queries
-        of_block = slice(block.first, block.stop)
-        row_Q = torch.from_numpy(queries.key_Q[of_block] - block.first_key).to(work.device)
-        own_Q = torch.from_numpy(positions(work.numbers_C, queries.true_Q[of_block]))
-        return cls(block, work.state.prepared_queries(block, work.device), row_Q, own_Q)
+    def read(cls, state: ContestState, block: QueryBlock, device: torch.device) -> _BlockQueries:
+        query_KD = state.prepared_queries(block, device)
+        row_Q = torch.from_numpy(state.queries.key_Q[block.first : block.stop] - block.first_key).to(device)
+        if state.certified is None:
+            return cls(state, block, query_KD, row_Q, state.true(block.first, block.stop))
+        return cls(state, block, query_KD, row_Q, state.certified_true(block, query_KD[row_Q]))
+
+    def compare(
+        self, query_P: Tensor, row_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Tell whether candidates are better than true entities, and whether they tie, bool (P,) each.
+
+        Args:
+            query_P: query in the block.
+            row_P: row of its key.
+            pairs: prepared candidates, and their scores.
+            at_P: which of these is meant.
+        """
+        candidate_UD, score_U = pairs
+        true = self.true
+        if isinstance(true, CertifiedTrue):
+            assert self.state.certified is not None, "ranks are certified"
+            signs_P = decide(self.state.certified, (self.query_KD, row_P), (candidate_UD, at_P), true, query_P)
+            return signs_P > 0, signs_P == 0
+        true_P, score_P = true.score_Q[query_P], score_U[at_P]
+        is_twin = score_P == true.kernel_Q[query_P]
+        of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
+        is_twin[of_equal] = row_hashes(candidate_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
+        return (score_P > true_P) & ~is_twin, (score_P == true_P) | is_twin
 
 
 def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     """Count runs of candidates, and let duplicates of true entities tie."""
     block, runs = task
-    rows, kernel = _BlockRows.read(work, block), work.state.kernel
-    if work.duplicates is None:
-        return _count_exactly(work, rows, runs)
-    true = work.state.true(block.first, block.stop)
-    largest_query = largest(rows.query_KD)
-    total = _duplicates_tie(work, work.duplicates, rows, true, runs)
+    rows, kernel = _BlockQueries.read(work.state, block, work.device), work.state.kernel
+    # Columns of true entities, far below zero where they are not in the range.
+    column_Q = torch.from_numpy(positions(work.numbers_C, work.state.queries.true_Q[block.first : block.stop]))
+    if isinstance(rows.true, CertifiedTrue):
+        return _count_exactly(work, rows, rows.true, column_Q, runs)
+    true_Q, largest_query = rows.true.score_Q, largest(rows.query_KD)
+    total = _duplicates_tie(work, rows, rows.true, column_Q.numpy(), runs)
     for run in runs:
         may_overflow = not overflow_is_impossible(largest_query, work.largest[run], rows.query_KD.shape[1])
-        true_Q = true.score_Q
-        own_Q = rows.own_Q - run * work.width
+        own_Q = column_Q - run * work.width
         known = work.known_in(run, block)
         if kernel is Kernel.COMPILED and not may_overflow:
             total += blocks.count(rows.query_KD, work.runs[run], (true_Q, true_Q), (rows.row_Q, own_Q), known)[0]
@@ -245,7 +269,7 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     return total
 
 
-def _scores(work: RangeWork, rows: _BlockRows, run: int, *, may_overflow: bool) -> Tensor:
+def _scores(work: RangeWork, rows: _BlockQueries, run: int, *, may_overflow: bool) -> Tensor:
     """Return the scores (K, C) of a run of candidates, none of them NaN."""
     state, candidates_CD = work.state, work.runs[run]
     scores_KC = state.comparator.scores(rows.query_KD[None], candidates_CD[None])[0]
@@ -258,7 +282,7 @@ def _scores(work: RangeWork, rows: _BlockRows, run: int, *, may_overflow: bool) 
 
 
 def _count_fused(
-    rows: _BlockRows, candidate_CD: Tensor, own_Q: Tensor, true_Q: Tensor, known: CellIndex | None
+    rows: _BlockQueries, candidate_CD: Tensor, own_Q: Tensor, true_Q: Tensor, known: CellIndex | None
 ) -> QueryCounts:
     """Count on a GPU; every score that is taken back is read off what was counted."""
     row_Q = rows.row_Q
@@ -273,7 +297,7 @@ def _count_fused(
 
 
 def _duplicates_tie(
-    work: RangeWork, duplicates: DuplicateRows, rows: _BlockRows, true: TrueScores, runs: range
+    work: RangeWork, rows: _BlockQueries, true: TrueScores, column_Q: np.ndarray, runs: range
 ) -> QueryCounts:
     """Return the correction that makes candidates with a true entity's very vector tie with it.
 
@@ -285,7 +309,8 @@ def _duplicates_tie(
     differs_Q = (kernel_Q != true_Q).cpu().numpy()
     if not differs_Q.any():  # as on most machines: then nothing need be looked for
         return none
-    query, column = duplicates.of_queries(true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
+    assert work.duplicates is not None, "ranks are not certified"
+    query, column = work.duplicates.of_queries(true.hash_Q.cpu().numpy(), column_Q)
     here = differs_Q[query] & (column >= runs.start * work.width) & (column < runs.stop * work.width)
     query, column = query[here], column[here]
     if not query.size:
@@ -304,16 +329,17 @@ def _duplicates_tie(
     return QueryCounts(correction(query), correction(query[is_known]))
 
 
-def _count_exactly(work: RangeWork, rows: _BlockRows, runs: range) -> QueryCounts:
+def _count_exactly(
+    work: RangeWork, rows: _BlockQueries, true: CertifiedTrue, column_Q: Tensor, runs: range
+) -> QueryCounts:
     """Count in exact arithmetic: the scores of a block are fast ones, or values where they are handed over."""
     state = work.state
-    true = state.certified_true(rows.block, rows.query_KD)
     prepared = PreparedRows(work.certified[0].comparator, rows.query_KD, of_queries=True)
     queries = CertifiedQueries(prepared, rows.row_Q, true)
     total = QueryCounts.unfiltered(RankCounts.zero(rows.row_Q.numel(), work.device))
     for run in runs:
         candidates = work.certified[run]
-        own_Q = rows.own_Q - run * work.width
+        own_Q = column_Q - run * work.width
         known = work.known_in(run, rows.block)
         found = (
             None
@@ -338,7 +364,7 @@ def _reads_cells(state: ContestState) -> bool:
 
 def _hand_over(
     work: RangeWork,
-    rows: _BlockRows,
+    rows: _BlockQueries,
     run: int,
     scores_KC: Tensor,
     own_Q: Tensor,
@@ -484,15 +510,15 @@ def count_in_time(
     """Count what a time-aware filter leaves out in a range of candidates; pairs that come again are scored once."""
 
     def count(block: QueryBlock) -> None:
-        true = None
+        rows = None
         for query, number in state.in_time_cells(block, in_time, COMPARED_AT_A_TIME):
-            true = true or _BlockTrue.read(state, block, table.device)
+            rows = rows or _BlockQueries.read(state, block, table.device)
             row = state.queries.key_Q[block.first + query] - block.first_key
             _, first, at = np.unique(row * table.num_rows + number, return_index=True, return_inverse=True)
             cells = block.first + query[first], number[first]
-            pairs = score_pairs(state, table, first_number, true.query_KD[torch.from_numpy(row[first])], cells)
+            pairs = score_pairs(state, table, first_number, rows.query_KD[torch.from_numpy(row[first])], cells)
             query_P, row_P, at_P = (torch.from_numpy(of).to(table.device) for of in (query, row, at))
-            better, tied = true.compare(query_P, row_P, pairs, at_P)
+            better, tied = rows.compare(query_P, row_P, pairs, at_P)
             counts = count_compared(query_P, better, tied, block.stop - block.first)
             with state.lock:
                 state.add_in_time(block, counts)
@@ -531,10 +557,10 @@ def rank_given(
         first, stop = np.searchsorted(cells.query_P, [block.first, block.stop])
         if first == stop:
             continue
-        true = _BlockTrue.read(state, block, table.device)
-        for query, number, row, pairs in _scored_cells(state, table, first_number, block, cells, true.query_KD):
+        rows = _BlockQueries.read(state, block, table.device)
+        for query, number, row, pairs in _scored_cells(state, table, first_number, block, cells, rows.query_KD):
             local = torch.from_numpy(query - block.first).to(table.device)
-            better, tied = true.compare(local, row, pairs, torch.arange(row.numel(), device=row.device))
+            better, tied = rows.compare(local, row, pairs, torch.arange(row.numel(), device=row.device))
             is_known = _are_known(state, known, query, number)
             counted = [np.ones(query.shape, bool), is_known]
             if in_time is not None and state.in_time_Q is not None:
@@ -546,42 +572,3 @@ def rank_given(
                 state.result.scores.add(query, pairs[1], is_known)
     if state.sample is not None:
         score_cells(state, table, first_number, state.sample.cells, known, threads)
-
-
-@frozen(eq=False)
-class _BlockTrue:
-    """The prepared rows of a block's keys, and what candidates are compared with one by one."""
-
-    state: ContestState
-    query_KD: Tensor
-    scores: TrueScores | CertifiedTrue
-
-    @classmethod
-    def read(cls, state: ContestState, block: QueryBlock, device: torch.device) -> _BlockTrue:
-        query_KD = state.prepared_queries(block, device)
-        if state.certified is None:
-            return cls(state, query_KD, state.true(block.first, block.stop))
-        return cls(state, query_KD, state.certified_true(block, query_KD))
-
-    def compare(
-        self, query_P: Tensor, row_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Tell whether candidates are better than true entities, and whether they tie, bool (P,) each.
-
-        Args:
-            query_P: query in the block.
-            row_P: row of its key.
-            pairs: prepared candidates, and their scores.
-            at_P: which of these is meant.
-        """
-        candidate_UD, score_U = pairs
-        true = self.scores
-        if isinstance(true, CertifiedTrue):
-            assert self.state.certified is not None, "ranks are certified"
-            signs_P = decide(self.state.certified, (self.query_KD, row_P), (candidate_UD, at_P), true, query_P)
-            return signs_P > 0, signs_P == 0
-        true_P, score_P = true.score_Q[query_P], score_U[at_P]
-        is_twin = score_P == true.kernel_Q[query_P]
-        of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
-        is_twin[of_equal] = row_hashes(candidate_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
-        return (score_P > true_P) & ~is_twin, (score_P == true_P) | is_twin

@@ -220,11 +220,10 @@ class TypeGains:
     def zero(cls, truth: TypeTruth, k: int, *, filtered: bool) -> TypeGains:
         """Return what keys have met before their first candidate."""
         gain_HG = np.concatenate([truth.entities.gains(), np.zeros((1, len(GAINS)), np.int64)])
-        levels = [
-            GainLevels.zero(num_keys, k, len(GAINS)) for num_keys in (truth.num_keys, truth.num_keys if filtered else 0)
-        ]
+        raw = GainLevels.zero(truth.num_keys, k, len(GAINS))
+        unknown = GainLevels.zero(truth.num_keys if filtered else 0, k, len(GAINS))
         excluded_LH = np.zeros((truth.num_keys, truth.entities.taxonomy.max_depth + 1), np.int64)
-        return cls(truth, k, filtered, *levels, excluded_LH, gain_HG)
+        return cls(truth, k, filtered, raw, unknown, excluded_LH, gain_HG)
 
     def add(
         self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[Tensor, Tensor] | None

@@ -72,9 +72,9 @@ def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> Fas
     if kind in ("grid", "chosen"):
         return fast_scores(queries, candidates, values=kind == "grid")
     dtype = {"float32": torch.float32, "float64": torch.float64}[kind]
-    product = FloatProduct(queries.prepared.comparator, dtype)
+    product = FloatProduct(queries.comparator, dtype)
     operands = queries.operand(dtype), candidates.operand(dtype)
-    unsafe = dtype is torch.float32 and (queries.prepared.comparator.has_root or not product.is_safe(*operands))
+    unsafe = dtype is torch.float32 and (queries.comparator.has_root or not product.is_safe(*operands))
     return None if unsafe else product.scores(*operands)
 
 
@@ -82,7 +82,7 @@ def counted(
     kind: str, queries: CertifiedQueries, prepared: PreparedRows, block_CL: torch.Tensor, own: torch.Tensor
 ) -> RankCounts | None:
     """The counts of one block."""
-    candidates = PreparedRows(queries.prepared.comparator, block_CL, of_queries=False)
+    candidates = PreparedRows(prepared.comparator, block_CL, of_queries=False)
     if kind in ("compiled", "bfloat16"):
         operands = operands_of(prepared, candidates, in_bfloat16=kind == "bfloat16")
         return None if operands is None else certified._counted_in_parts(queries, block_CL, operands, own, None).raw
