@@ -172,3 +172,8 @@ def is_among(values: np.ndarray, sorted_set: np.ndarray) -> np.ndarray:
     if not sorted_set.size:
         return np.zeros(values.shape, bool)
     return np.asarray(sorted_set[np.minimum(np.searchsorted(sorted_set, values), sorted_set.size - 1)] == values)
+
+
+def values_between(sorted_values: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Return the values of a sorted array from `low` up to `high`, which is left out; a view."""
+    return np.asarray(sorted_values[slice(*np.searchsorted(sorted_values, [low, high]))])

@@ -30,7 +30,7 @@ from pbgeval.metrics.names import CLASSIFICATION
 from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.metrics.registry import NDCG_PREFIXES, find_metric
 from pbgeval.metrics.topk_metrics import TOPK_METRICS
-from pbgeval.notation import Bucket
+from pbgeval.notation import Bucket, values_between
 from pbgeval.progress import Observer
 from pbgeval.ranking.edge_sample import BucketUnits, EdgeSample
 from pbgeval.report.output import digest_of
@@ -304,7 +304,7 @@ class _Again:
         looked_E = np.full(num_rows, kept is not None)
         for row_n, is_looked_at in ((kept, False), (units if kept is None else kept[units], True)):
             if row_n is not None:
-                looked_E[row_n[slice(*np.searchsorted(row_n, [rows.start, rows.stop]))] - rows.start] = is_looked_at
+                looked_E[values_between(row_n, rows.start, rows.stop) - rows.start] = is_looked_at
         return looked_E
 
 

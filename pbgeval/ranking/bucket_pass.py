@@ -10,7 +10,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from pbgeval.notation import Side
+from pbgeval.notation import Side, values_between
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.chunks import CandidatePolicy, chunk_blocks, group_by_relation
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
@@ -70,8 +70,7 @@ def bucket_pass(
         groups[index] = group = make_group(relation, rows_E, edges, origin, tables, competition)
         if competition.chunks is not None and chosen is not None:
             num_chunks = -(-rows_E.numel() // settings.lists.chunk_size)
-            first, stop = np.searchsorted(competition.chunks, [before, before + num_chunks])
-            chosen[index] = competition.chunks[first:stop] - before
+            chosen[index] = values_between(competition.chunks, before, before + num_chunks) - before
             before += num_chunks
         if relation.policy is CandidatePolicy.SAMPLED:
             to_sample[index] = rows_E

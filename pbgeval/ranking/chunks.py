@@ -23,6 +23,8 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
+from pbgeval.notation import values_between
+
 WINDOW_ROWS = 1 << 17  # part of the protocol: changing it changes the chunks of relations that are not dynamic
 ENTRIES_PER_BLOCK = 1 << 20  # candidates of a block of chunks, all lists together; changes no number
 
@@ -111,7 +113,7 @@ def chunk_blocks(
                 yield relation, block
             else:
                 chunks = chosen[relation] - start // lists.chunk_size  # numbered from the block's first
-                here = chunks[slice(*np.searchsorted(chunks, [0, block.rows_BQ.shape[0]]))]
+                here = values_between(chunks, 0, block.rows_BQ.shape[0])
                 if here.size:
                     runs = np.split(here, np.flatnonzero(np.diff(here) > 1) + 1)
                     words = tuple((word + int(run[0]) * block.num_words, len(run)) for run in runs)

@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError, UnrankableError
-from pbgeval.notation import ENDS, Side
+from pbgeval.notation import ENDS, Side, values_between
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.query_edges import CompetingEntities, GatheredVectors
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, Tables
@@ -63,8 +63,7 @@ class Group:
             if numbers is None:
                 return None
             first = self.first_number(hidden)  # a set may be of all partitions, and much larger than this one
-            low, high = np.searchsorted(numbers, [first, first + num_rows])
-            return numbers[low:high] - first
+            return values_between(numbers, first, first + num_rows) - first
 
         return CompetingEntities(0, num_rows, rows, sets is not None and sets.by_relation)
 

@@ -16,7 +16,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.jit import CompiledLoop, is_installed
-from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, is_among, sort_distinct
+from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, is_among, sort_distinct, values_between
 from pbgeval.ranking.keys import (
     LARGEST_INT64,
     CodeCounts,
@@ -219,8 +219,7 @@ class KnownPairs:
 
     def in_rows(self, start: int = 0, stop: int = _MOST) -> KnownAnswers:
         """Return the answers in rows start to stop of the slot, each by its row."""
-        first, last = np.searchsorted(self.packed_P, [start << KEY_BITS, stop << KEY_BITS])
-        packed_P = self.packed_P[first:last]
+        packed_P = values_between(self.packed_P, start << KEY_BITS, stop << KEY_BITS)
         by_key_P = (packed_P & _KEY_MASK) << KEY_BITS
         by_key_P |= packed_P >> KEY_BITS
         by_key_P.sort()

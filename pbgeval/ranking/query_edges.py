@@ -14,7 +14,7 @@ from attrs import define, frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError
-from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
+from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, values_between
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.settings import CandidateSets, EdgeOrigin
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -190,14 +190,14 @@ class CompetingEntities:
     def numbers(self, relation: int) -> np.ndarray | None:
         """Return the sorted numbers that compete in queries of a relation, None for all."""
         numbers = self.of(relation)
-        return None if numbers is None else numbers[slice(*np.searchsorted(numbers, [self.first, self.stop]))]
+        return None if numbers is None else values_between(numbers, self.first, self.stop)
 
     def rows(self, relation: int, first: int, stop: int) -> np.ndarray:
         """Return the rows of a range of entities that compete in queries of a relation."""
         numbers = self.numbers(relation)
         if numbers is None:
             return np.arange(stop - first)
-        return numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first
+        return values_between(numbers, first, stop) - first
 
     def size(self, relation: int) -> int:
         numbers = self.numbers(relation)

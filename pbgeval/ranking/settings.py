@@ -10,7 +10,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from pbgeval.notation import Bucket, Side, is_among
+from pbgeval.notation import Bucket, Side, is_among, values_between
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.draws import DegreeWeights
@@ -102,9 +102,8 @@ class CandidateSets:
         """Return the numbers that compete in queries of a relation, None for every entity of its type."""
         sets = [numbers for numbers in (self.allowed, self.of_side.get(hidden)) if numbers is not None]
         if self.observed is not None:
-            codes = self.observed[hidden]
-            first, last = np.searchsorted(codes, [relation * self.num_entities, (relation + 1) * self.num_entities])
-            sets.append(codes[first:last] - relation * self.num_entities)
+            first = relation * self.num_entities
+            sets.append(values_between(self.observed[hidden], first, first + self.num_entities) - first)
         return reduce(partial(np.intersect1d, assume_unique=True), sets) if sets else None
 
     def contains(self, hidden: Side, rel_Q: np.ndarray, number_Q: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from attrs import frozen
 
-from pbgeval.notation import ENDS, EntityNumbering, Side
+from pbgeval.notation import ENDS, EntityNumbering, Side, values_between
 from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, check_codes_fit, key_codes
 from pbgeval.stats.keyed_sums import packed, unpacked
 
@@ -81,7 +81,7 @@ class SlotCounts:
         histogram = CodeCounts.of_codes(
             frequency_N | _types_of(numbering).index(numbering.slots[slot][0]) << _FREQUENCY_BITS
         )
-        of_slot = evaluated[slice(*np.searchsorted(evaluated, [first, stop]))]
+        of_slot = values_between(evaluated, first, stop)
         frequency = frequency_N[of_slot - first]
         frequencies = CodeCounts(of_slot, frequency[:, None]).select(frequency > 0)
         counts = cls.zero(num_relations, numbering)
