@@ -83,7 +83,7 @@ def bucket_pass(
             _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
     for index, block in chunk_blocks(to_sample, settings.lists, edges.start, chosen):
         count_sampled(groups[index], block, settings, auc_words, tallies)
-    return {side: tally.finish(filtered=competition.filtered) for side, tally in tallies.items()}
+    return {side: tally.finish(filtered=bool(competition.filters)) for side, tally in tallies.items()}
 
 
 # Queries of one relation -> counts against every entity of the bucket's partition (`candidates = "partition"`).
@@ -216,5 +216,5 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
     kept_Q = slice(None) if state.sample is None else torch.from_numpy(state.sample.true_kept_Q)
     tally.add_true_scores(true_Q[kept_Q], rows_Q[kept_Q])
     for query_P, score_P, known_P in state.result.scores.parts:
-        known = torch.from_numpy(known_P) if group.competition.filtered else None
+        known = torch.from_numpy(known_P) if group.competition.filters else None
         tally.add_scores(torch.from_numpy(score_P), rows_Q[query_P], known)

@@ -143,8 +143,10 @@ def drawn_cells(
     relation_Q = competing.relation_or_any(rel_Q)
     for relation in distinct(relation_Q).tolist():
         of_relation = np.flatnonzero(relation_Q == relation)
-        query, place = auc.cells(words_QW[of_relation], competing.size(relation))
-        parts.append(np.stack([query_Q[of_relation][query.numpy()], competing.number(relation, place.numpy())]))
+        query, place = (index.numpy() for index in auc.cells(words_QW[of_relation], competing.size(relation)))
+        numbers = competing.numbers(relation)
+        number = competing.first + place if numbers is None else numbers[place]
+        parts.append(np.stack([query_Q[of_relation][query], number]))
     return np.concatenate(parts, axis=1)
 
 

@@ -203,11 +203,6 @@ class CompetingEntities:
         numbers = self.numbers(relation)
         return self.stop - self.first if numbers is None else len(numbers)
 
-    def number(self, relation: int, place: np.ndarray) -> np.ndarray:
-        """Return the entities at places of the list of those that compete."""
-        numbers = self.numbers(relation)
-        return place + self.first if numbers is None else numbers[place]
-
     def relation_or_any(self, rel_Q: np.ndarray) -> np.ndarray:
         """Return which relation decides on the candidates of queries; -1: all have the same."""
         return rel_Q if self.by_relation else np.full_like(rel_Q, -1)

@@ -270,7 +270,7 @@ class ChunkPart:
     @property
     def sampled_is_known(self) -> Tensor | None:
         """Which of the sampled cells are known answers; None: nothing is filtered."""
-        if self.sampled is None or not self.group.competition.filtered:
+        if self.sampled is None or not self.left_out:
             return None
         return are_among(*self.sampled, self.known, self.ids_BC.shape[1])
 
@@ -398,7 +398,7 @@ def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, 
     """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
     competes_QC = part.true_is_sampled_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
     competes_QC[part.with_own(part.excluded)] = False
-    return competing_scores(scores_QC, competes_QC, part.known if part.group.competition.filtered else None)
+    return competing_scores(scores_QC, competes_QC, part.left_out[0] if part.left_out else None)
 
 
 # A whole block of chunks -> what is found about its queries, by the loop that also gathers; where that serves.

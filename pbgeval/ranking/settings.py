@@ -132,9 +132,5 @@ class Competition:
     first_number: Callable[[str, Side], int] | None = None  # (entity type, side) -> number of its partition's row 0
     degree_weights: Callable[[str, Side], DegreeWeights] | None = None  # of the same partition; None: nothing is drawn
 
-    @property
-    def filtered(self) -> bool:
-        return bool(self.filters)
-
 
 Tables = Mapping[tuple[str, Side], EntityTable]  # of one bucket, by entity type and side
