@@ -93,14 +93,6 @@ def _factors(query_RD: Tensor, candidate_SD: Tensor) -> tuple[blas.Gemm, int, Te
     return routine, longest_inner(query_RD.shape[1]), query_RD.float().contiguous(), candidate_SD.float().contiguous()
 
 
-def load() -> None:
-    """Import numba and load (at first compile) the loop, if it can serve."""
-    if is_installed() and product_is_callable():
-        none = torch.empty(0, dtype=torch.int64)
-        nobody = torch.empty((0, 16), dtype=torch.float32)
-        count(nobody, nobody, (nobody[:, 0], nobody[:, 0]), (none, none), None)
-
-
 def count(
     query_KD: Tensor,
     candidate_CD: Tensor,

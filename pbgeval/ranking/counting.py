@@ -54,7 +54,7 @@ def count(
     # The loop takes a block on a CPU, columns next to each other, where it is worth loading.
     is_taken = scores_KC.device.type == "cpu" and (scores_KC.stride(1) == 1 or num_candidates <= 1)
     if is_taken and count_rows.pays_for(num_queries * num_candidates, JIT_MIN_CELLS) and is_installed():
-        return _count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
+        return count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
     raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), torch.full_like(row_Q, num_candidates))
     for query, column in (own_cells(own_Q, num_candidates), *([] if excluded is None else [excluded])):
         query, column = query.to(device), column.to(device)
@@ -175,13 +175,7 @@ def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_co
 # The same by the compiled loop.
 
 
-def load(dtype: torch.dtype = torch.float32) -> None:
-    """Import numba and load (at first compile) the loop for scores of one type, which the first block does else."""
-    none = torch.empty(0, dtype=torch.int64)
-    _count_compiled(torch.empty((0, 0), dtype=dtype), (*torch.empty((2, 0), dtype=dtype), none), none, None, None)
-
-
-def _count_compiled(
+def count_compiled(
     scores_KC: Tensor,
     queries: tuple[Tensor, Tensor, Tensor],
     row_Q: Tensor,
