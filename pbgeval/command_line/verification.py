@@ -129,8 +129,11 @@ def verify(
         numberer = EdgeNumberer(inputs)
         kept = {(index, bucket): kept_rows(numberer, inputs.buckets[index][bucket]) for index, bucket in saved.ranks}
         of = inputs.config  # where the result fixes the sample of edges
-        is_fixed = any(key is not None for key in (of.sample_edges, of.target_error, of.taxonomy_path))
-        is_fixed = is_fixed or of.pbg_semantics or "sampled" in inputs.candidates or inputs.featurized
+        is_fixed = (
+            any(key is not None for key in (of.sample_edges, of.target_error, of.taxonomy_path))
+            or (of.pbg_semantics or inputs.featurized)
+            or "sampled" in inputs.candidates
+        )
     again = _Again(loaded, saved, kept, is_fixed, workers, device, observer)
     honest = 0.0 if loaded.precision == "certified" else ROUNDING * share
     test = SequentialTest(share, error, honest)
@@ -263,7 +266,7 @@ class _Again:
 
     def _compare(self, changes: dict[str, Any], drawn: EdgeSample | None) -> tuple[int, dict[tuple[Any, ...], str]]:
         plain = {"breakdowns": (), "sinks": (), "source": None, "save_topk": None, "topk_metrics": False}
-        config = evolve(self.config, **{"save_ranks": True, **plain, **changes})
+        config = evolve(self.config, save_ranks=True, **plain, **changes)
         try:
             config = check_config(config)
         except ConfigError:

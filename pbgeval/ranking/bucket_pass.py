@@ -129,12 +129,14 @@ def count_against_partition(
 def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandidates, tally: SideTally) -> None:
     """Rank the edges of a group whose relation is hidden."""
     edges, origin = group.edges, group.origin
-    filters = [of_sides[Side.REL] for of_sides in group.competition.filters]
     HiddenRelations(
         place=origin.place,
         row_E=edges.start + row_E,
         rel_E=edges.rel.numpy()[row_E],
-        filters=[KnownOfEdges(known.answers, known.key_E[row_E]) for known in filters],
+        filters=[
+            KnownOfEdges(of_sides[Side.REL].answers, of_sides[Side.REL].key_E[row_E])
+            for of_sides in group.competition.filters
+        ],
         vectors=lambda _, side, at: group.rows(side, group.ids_E[side][row_E[at]]),
         label=lambda at: f"{origin.label}: {group.row_label(int(row_E[at]))}",
     ).rank(candidates, tally, row_E)
