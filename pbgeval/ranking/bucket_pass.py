@@ -61,27 +61,29 @@ def bucket_pass(
 
     groups: dict[int, Group] = {}
     to_sample: dict[int, Tensor] = {}
-    chosen: dict[int, np.ndarray] | None = None if competition.chunks is None else {}
+    chosen: dict[int, np.ndarray] = {}  # chunks of each group, where a sample has only some
     before = 0  # chunks of earlier groups: a sample numbers them through
     evaluated_E = torch.arange(edges.rel.numel()) if competition.rows_E is None else competition.rows_E
     group_E = torch.zeros_like(edges.rel) if settings.dynamic else edges.rel
     for index, rows_E in group_by_relation(group_E, evaluated_E).items():
         relation = settings.relations[index]
         groups[index] = group = make_group(relation, rows_E, edges, origin, tables, competition)
-        if competition.chunks is not None and chosen is not None:
+        if competition.chunks is not None:
             num_chunks = -(-rows_E.numel() // settings.lists.chunk_size)
             chosen[index] = values_between(competition.chunks, before, before + num_chunks) - before
             before += num_chunks
         if relation.policy is CandidatePolicy.SAMPLED:
             to_sample[index] = rows_E
             continue
-        if chosen is not None:
+        if index in chosen:
             chunks = torch.split(rows_E, settings.lists.chunk_size)
             rows_E = torch.cat([rows_E[:0], *(chunks[at] for at in chosen[index].tolist())])
         count_against_partition(group, rows_E, settings, auc_words, tallies)
         if relations is not None:
             _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
-    for index, block in chunk_blocks(to_sample, settings.lists, edges.start, chosen):
+    for index, block in chunk_blocks(
+        to_sample, settings.lists, edges.start, None if competition.chunks is None else chosen
+    ):
         count_sampled(groups[index], block, settings, auc_words, tallies)
     return {side: tally.finish(filtered=bool(competition.filters)) for side, tally in tallies.items()}
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.ranking.groups import QuerySource, first_nan_of_pairs, refused_by_name
+from pbgeval.ranking.groups import QuerySource, refuse_nan_of_pairs, refused_by_name
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
 from pbgeval.ranking.query_edges import (
@@ -420,7 +420,6 @@ class ContestState:
                 self.true_scores.write(at, CertifiedTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
                 continue
             true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.paired_scores)
-            bad = first_nan_of_pairs(self.comparator, queries_QD, candidates_QD, true.score_Q)
-            if bad is not None:
-                raise self.nan_score(at + bad, int(true_Q[bad]))
+            cells = np.arange(at, until), true_Q
+            refuse_nan_of_pairs(self.comparator, (queries_QD, candidates_QD), true.score_Q, cells, self.nan_score)
             self.true_scores.write(at, true.packed())

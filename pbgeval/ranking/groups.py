@@ -16,7 +16,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from pbgeval.errors import DataError, UnrankableError
+from pbgeval.errors import DataError, EvalError, UnrankableError
 from pbgeval.notation import ENDS, Side, values_between
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.query_edges import CompetingEntities, GatheredVectors
@@ -265,12 +265,26 @@ def first_nan(
     return None
 
 
-def first_nan_of_pairs(
-    comparator: RowComparator, query_QD: Tensor, candidate_QD: Tensor, score_Q: Tensor
-) -> int | None:
-    """Return a query whose score with its own candidate is not a number, None if all are numbers."""
-    found = first_nan(comparator, query_QD.unsqueeze(1), candidate_QD.unsqueeze(1), score_Q[:, None, None])
-    return None if found is None else found[0]
+def refuse_nan_of_pairs(
+    comparator: RowComparator,
+    rows: tuple[Tensor, Tensor],
+    score_P: Tensor,
+    cells: tuple[np.ndarray, np.ndarray],
+    nan_score: Callable[[int, int], EvalError],
+) -> None:
+    """Raise the error that names a query and its own candidate, if their score is not a number.
+
+    Args:
+        comparator: of the scores.
+        rows: prepared queries, and the candidate of each.
+        score_P: of each pair.
+        cells: (query, candidate) of each pair, as the error names them.
+        nan_score: returns the error.
+    """
+    query_PD, candidate_PD = rows
+    found = first_nan(comparator, query_PD.unsqueeze(1), candidate_PD.unsqueeze(1), score_P[:, None, None])
+    if found is not None:
+        raise nan_score(int(cells[0][found[0]]), int(cells[1][found[0]]))
 
 
 def _overflows_both_ways(query_BQD: Tensor, candidate_BCD: Tensor, dtype: torch.dtype) -> Tensor:

@@ -33,7 +33,7 @@ from pbgeval.ranking.counting import (
     joined,
     own_cells,
 )
-from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
+from pbgeval.ranking.groups import first_nan, largest, overflow_is_impossible, refuse_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, known_by_run, positions
 from pbgeval.ranking.query_edges import QueryBlock
@@ -498,9 +498,7 @@ def score_pairs(
     )
     scores_P = state.paired_scores(query_PD, candidate_PD)
     if state.certified is None:
-        bad = first_nan_of_pairs(state.comparator, query_PD, candidate_PD, scores_P)
-        if bad is not None:
-            raise state.nan_score(int(cells[0][bad]), int(cells[1][bad]))
+        refuse_nan_of_pairs(state.comparator, (query_PD, candidate_PD), scores_P, cells, state.nan_score)
     return candidate_PD, scores_P
 
 

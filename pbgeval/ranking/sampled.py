@@ -8,6 +8,7 @@ gathered and scored for as many chunks at a time as stay in cache.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, competing_scores, count, count_cells, joined
 from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
-from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
+from pbgeval.ranking.groups import Group, first_nan, refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
@@ -387,10 +388,9 @@ def _scores(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor) -> tuple[
         return true_Q, scores_BQC.flatten(0, 1)
     pairs = query_BQD.flatten(0, 1), _true_rows(part, candidate_BCD)
     true_Q = comparator.paired_scores(*pairs)
-    bad = first_nan_of_pairs(comparator, *pairs, true_Q)
-    if bad is not None:
-        row = int(part.rows_BQ.flatten()[bad])
-        raise part.group.nan_score(part.hidden, row, int(part.group.ids_E[part.hidden][row]))
+    rows_Q = part.rows_BQ.flatten()
+    cells = rows_Q.numpy(), part.group.ids_E[part.hidden][rows_Q].numpy()
+    refuse_nan_of_pairs(comparator, pairs, true_Q, cells, partial(part.group.nan_score, part.hidden))
     return true_Q, scores_BQC.flatten(0, 1)
 
 
