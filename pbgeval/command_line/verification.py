@@ -266,7 +266,7 @@ class _Again:
 
     def _compare(self, changes: dict[str, Any], drawn: EdgeSample | None) -> tuple[int, dict[tuple[Any, ...], str]]:
         plain = {"breakdowns": (), "sinks": (), "source": None, "save_topk": None, "topk_metrics": False}
-        config = evolve(self.config, save_ranks=True, **plain, **changes)
+        config = evolve(self.config, **{"save_ranks": True, **plain, **changes})
         try:
             config = check_config(config)
         except ConfigError:

@@ -187,7 +187,7 @@ def _result_of(columns: Mapping[str, np.ndarray], num_outside: int) -> SideResul
         ),
         ScorePool(),
         ScorePool(),
-        num_outside=num_outside,
+        numbers={"num_outside": num_outside},
     )
 
 

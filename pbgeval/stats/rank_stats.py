@@ -89,9 +89,7 @@ class RankStats:
         layout: StatsLayout,
         counts: RankCounts,
         *,
-        num_short_lists: int = 0,
-        num_excluded: int = 0,
-        num_outside: int = 0,
+        numbers: Mapping[str, int] | None = None,
         known_Q: Tensor | None = None,
         loss_Q: Tensor | None = None,
     ) -> RankStats:
@@ -100,15 +98,15 @@ class RankStats:
         Args:
             layout: the columns.
             counts: competitors of each query, over all its candidates.
-            num_short_lists: how many of the queries have a list that was topped up.
-            num_excluded: candidates dropped because they are the true entity again.
-            num_outside: further queries that are not ranked, because their true entity may not compete.
+            numbers: num_short_lists, how many of the queries have a list that was topped up; num_excluded, candidates
+                dropped because they are the true entity again; num_outside, further queries that are not ranked,
+                because their true entity may not compete.
             known_Q: how many known answers were taken out of each query's competitors, int64.
             loss_Q: the loss of each query, float64.
         """
         counts, times = counts.each_once()
         sums = sum_groups(layout, counts, np.zeros(min(counts.better_Q.numel(), 1), np.int64), times).sum(0)
-        further = {"num_short_lists": num_short_lists, "num_excluded": num_excluded, "num_outside": num_outside}
+        further = dict(numbers or {})
         if known_Q is not None:
             further |= {name: int(part_Q.sum()) for name, part_Q in _limbs("known", known_Q).items()}
         if loss_Q is not None:

@@ -145,7 +145,7 @@ def _ranked_edges(
             counts=QueryCounts.of_rows(counts_NE[:, start:stop][:, rows_Q]),
             raw_pool=ScorePool([true], []),
             filtered_pool=ScorePool([true], []) if context.work.protocol.filtered else ScorePool(),
-            num_outside=stop - start - len(rows_Q),
+            numbers={"num_outside": stop - start - len(rows_Q)},
         )
 
     return result
