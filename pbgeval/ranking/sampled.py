@@ -404,20 +404,20 @@ def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, 
 # A whole block of chunks -> what is found about its queries, by the loop that also gathers; where that serves.
 
 
-def score_block(parts: Mapping[Side, ChunkPart]) -> dict[Side, Scored] | None:
+def score_block(parts: Mapping[Side, ChunkPart]) -> dict[Side, Scored]:
     """Score every query of a block that `_serves` takes with its list, on all sides at once.
 
     Returns:
-        What was found, by hidden side; None where scores are no numbers: the general way names them.
+        What was found, by hidden side; nothing where scores are no numbers: the general way names them.
     """
     part = next(iter(parts.values()))
     group, block = part.group, part.block
     ends = {side: _end(group, block, side, parts.get(side)) for side in ENDS}
     chunks = GatheredChunks(ends, group.rel(block.rows_BQ), group.relation.scorer.operator, block.rows_BQ.shape)
     threads = BlockThreads.of_device(torch.device("cpu"))
-    if not all(threads.map(chunks.count, threads.split(block.rows_BQ.shape[0]))):
-        return None
     found: dict[Side, Scored] = {}
+    if not all(threads.map(chunks.count, threads.split(block.rows_BQ.shape[0]))):
+        return found
     for side, part in parts.items():
         assert part.sampled is not None, "`_serves` has asked"
         (counts, true_Q, score_P), (query, _) = chunks.found(side), part.sampled
@@ -474,9 +474,9 @@ def count_sampled(
     if _serves(group, block, lists, settings):
         parts = {side: ChunkPart.select(group, block, side, of, slice(0, num_chunks)) for side, of in lists.items()}
         found = score_block(parts)
-        if found is not None:
-            for hidden, scored in found.items():
-                _tally(parts[hidden], tallies[hidden], scored)
+        for hidden, scored in found.items():
+            _tally(parts[hidden], tallies[hidden], scored)
+        if found:
             return
     step = max(1, CELLS_AT_A_TIME // (num_queries * max(candidates.ids_BC.shape[1] for candidates in lists.values())))
     for start in range(0, num_chunks, step):
