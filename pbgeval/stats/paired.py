@@ -131,12 +131,7 @@ def _columns(num_sides: int, num_metrics: int) -> np.dtype[np.void]:
 class PairedSums:
     """Sums by group. Blocks are added in the order of the files."""
 
-    num_metrics: int
-    num_sides: int
-    table: np.ndarray = field(  # (G,)
-        default=Factory(lambda self: np.zeros(0, _columns(self.num_sides, self.num_metrics)), takes_self=True),
-        init=False,
-    )
+    table: np.ndarray  # (G,): `_columns`
     # By metric: rows of group, unit, side, key, change
     _few: dict[int, list[np.ndarray]] = field(factory=lambda: defaultdict(list), init=False)
     _num_units: int = field(default=0, init=False)  # of all blocks so far
@@ -208,7 +203,7 @@ class PairedSums:
 
     def _keep_few(self, edges: PairedEdges) -> None:
         """Keep the edges that differ in a metric while a group has but few of them."""
-        for metric in range(self.num_metrics):
+        for metric in range(self.table["num_differing_M"].shape[1]):
             at = np.flatnonzero(np.logical_or.reduce([side.change_ME[metric] != 0 for side in edges.sides]))
             num_differing_G = self.table["num_differing_M"][:, metric]
             num_differing_G += np.bincount(edges.group_E[at], minlength=len(self.table))
@@ -230,7 +225,7 @@ class PairedStats:
 
     @classmethod
     def zero(cls, num_metrics: int, num_sides: int, *, with_keys: bool) -> PairedStats:
-        of_all, by_group = (PairedSums(num_metrics, num_sides) for _ in range(2))
+        of_all, by_group = (PairedSums(np.zeros(0, _columns(num_sides, num_metrics))) for _ in range(2))
         return cls(of_all, by_group, [PairedKeys(num_metrics) for _ in range(num_sides if with_keys else 0)])
 
     def add(self, edges: PairedEdges) -> None:
