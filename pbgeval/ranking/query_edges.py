@@ -195,9 +195,7 @@ class CompetingEntities:
     def rows(self, relation: int, first: int, stop: int) -> np.ndarray:
         """Return the rows of a range of entities that compete in queries of a relation."""
         numbers = self.numbers(relation)
-        if numbers is None:
-            return np.arange(stop - first)
-        return values_between(numbers, first, stop) - first
+        return np.arange(stop - first) if numbers is None else values_between(numbers, first, stop) - first
 
     def size(self, relation: int) -> int:
         numbers = self.numbers(relation)
