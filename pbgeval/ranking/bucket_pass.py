@@ -182,8 +182,7 @@ def _state(
     sample = None
     if auc_words_EW is not None:
         words_QW = auc_words_EW[queries.edge_Q]
-        position_Q, rel_Q = np.arange(queries.num_queries), rel_E[queries.edge_Q]
-        cells = drawn_cells(position_Q, rel_Q, words_QW, competing, settings.auc)
+        cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QW, competing, settings.auc)
         sample = SampledCells(CellSample.by_number(*cells), settings.auc.true_is_kept(words_QW).numpy())
     return ContestState(
         queries,

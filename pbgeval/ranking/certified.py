@@ -211,8 +211,8 @@ def _counted_in_parts(
     known: CellIndex | None,
 ) -> QueryCounts:
     """Count a block, and where many tie, or nearly, its halves, which are listed in the same room."""
-    room = max(MAX_OPEN, own_Q.numel())  # at least for a column
-    counts = _counted(queries, candidates_CL, operands, own_Q, known, room)
+    # There is room at least for a column.
+    counts = _counted(queries, candidates_CL, operands, own_Q, known, max(MAX_OPEN, own_Q.numel()))
     if counts is not None:
         return counts
     middle, total = candidates_CL.shape[0] // 2, QueryCounts.unfiltered(RankCounts.zero(own_Q.numel(), own_Q.device))

@@ -105,8 +105,8 @@ def count_known(
     if not score_P.numel():
         return total
     row_P, column_P = known
-    longest = int(torch.bincount(row_P).max())
-    step = max(CELLS_OF_GPU_AT_A_TIME // (8 * longest), 1)  # a hub's answers for each of its queries take much room
+    # A hub's answers for each of its queries take much room.
+    step = max(CELLS_OF_GPU_AT_A_TIME // (8 * int(torch.bincount(row_P).max())), 1)
     for start in range(0, row_Q.numel(), step):
         query, entry = expand_by_row(row_Q[start : start + step], row_P)
         query += start

@@ -226,7 +226,6 @@ class ChunkPart:
         """Take some chunks of a block, and find their cells."""
         rows_BQ, ids_BC = block.rows_BQ[chunks], candidates.ids_BC[chunks]
         num_queries = rows_BQ.numel()
-        length = ids_BC.shape[1]
         queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
         copies = _of_queries(candidates.copies, queries)
         excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies)
@@ -240,7 +239,7 @@ class ChunkPart:
         if inside_Q is not None:
             true_Q = true_Q & inside_Q
             if sampled is not None:
-                competes = inside_Q[sampled[0]] & ~are_among(*sampled, excluded, length)
+                competes = inside_Q[sampled[0]] & ~are_among(*sampled, excluded, ids_BC.shape[1])
                 sampled = sampled[0][competes], sampled[1][competes]
         return cls(
             group,
