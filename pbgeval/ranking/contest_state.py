@@ -174,7 +174,7 @@ class TopCandidates:
         return cls(np.full(shape, -np.inf), np.full(shape, -1, np.int64), np.zeros(shape, bool), is_answer)
 
     def add(
-        self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[Tensor, Tensor] | None
+        self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[np.ndarray, np.ndarray]
     ) -> None:
         """Let candidates compete for the lists of consecutive keys.
 
@@ -182,11 +182,10 @@ class TopCandidates:
             first_key: the first of the block's keys.
             scores_KC: what they are ranked by.
             numbers_C: ascending.
-            known: (row, column) of the known answers.
+            known: (row, column) of the known answers, none where nothing is filtered.
         """
         num_keys, num_columns = scores_KC.shape
-        nobody = np.empty(0, np.int64)
-        known_row, known_column = (nobody, nobody) if known is None else (index.cpu().numpy() for index in known)
+        known_row, known_column = known
         is_out = np.zeros(known_row.shape, bool)
         if self.is_answer is not None:
             is_out = ~self.is_answer(first_key + known_row, numbers_C[known_column])

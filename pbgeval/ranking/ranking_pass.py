@@ -404,10 +404,8 @@ def _hand_over(
     for sink in state.result.sinks:
         skipped = int(block.continues_key)  # each key is handed over once, by the block that it begins in
         if skipped < scores_KC.shape[0]:
-            of_rest = known
-            if known is not None:
-                first = int((known[0] < skipped).sum())
-                of_rest = known[0][first:] - skipped, known[1][first:]
+            row_P, column_P = (index.cpu().numpy() for index in known or (row_Q[:0], row_Q[:0]))
+            of_rest = row_P[row_P >= skipped] - skipped, column_P[row_P >= skipped]
             with state.lock:
                 sink.add(block.first_key + skipped, scores_KC[skipped:], numbers_C, of_rest)
 

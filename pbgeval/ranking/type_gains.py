@@ -226,7 +226,7 @@ class TypeGains:
         return cls(truth, k, filtered, raw, unknown, excluded_LH, gain_HG)
 
     def add(
-        self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[Tensor, Tensor] | None
+        self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[np.ndarray, np.ndarray]
     ) -> None:
         """Let candidates count for consecutive keys of the contest; none meets a key twice.
 
@@ -245,15 +245,13 @@ class TypeGains:
         self._offer(self.raw, first, scores_LC, numbers_C, (nobody, nobody))
         if not self.filtered:
             return
-        out = (nobody, nobody)
-        if known is not None:
-            row, column = (index.cpu().numpy() for index in known)
-            asks = is_among(row, row_l)
-            row, column = np.searchsorted(row_l, row[asks]), column[asks]
-            is_other = ~is_among((first + row) * self.truth.num_entities + numbers_C[column], self.truth.code_n)
-            out = row[is_other], column[is_other]
-            distance = self.truth.distances(first + out[0], numbers_C[out[1]])
-            np.add.at(self.excluded_LH, (first + out[0][distance >= 0], distance[distance >= 0]), 1)
+        row, column = known
+        asks = is_among(row, row_l)
+        row, column = np.searchsorted(row_l, row[asks]), column[asks]
+        is_other = ~is_among((first + row) * self.truth.num_entities + numbers_C[column], self.truth.code_n)
+        out = row[is_other], column[is_other]
+        distance = self.truth.distances(first + out[0], numbers_C[out[1]])
+        np.add.at(self.excluded_LH, (first + out[0][distance >= 0], distance[distance >= 0]), 1)
         self._offer(self.unknown, first, scores_LC, numbers_C, out)
 
     def _offer(
