@@ -186,9 +186,8 @@ class TopCandidates:
         """
         num_keys, num_columns = scores_KC.shape
         known_row, known_column = known
-        is_out = np.zeros(known_row.shape, bool)
-        if self.is_answer is not None:
-            is_out = ~self.is_answer(first_key + known_row, numbers_C[known_column])
+        nobody, is_answer = np.zeros(known_row.shape, bool), self.is_answer
+        is_out = nobody if is_answer is None else ~is_answer(first_key + known_row, numbers_C[known_column])
         out = known_row[is_out], known_column[is_out]
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
         row, column, score = passing_cells(
