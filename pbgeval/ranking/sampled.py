@@ -433,9 +433,11 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
     """Tell whether prepared rows are those of the tables, and nothing is asked for but counts and a few scores."""
     scorer = group.relation.scorer
     tables = group.tables.values()
-    tensors = [table.embeddings_ND for table in tables]
-    tensors += [table.global_embedding_D for table in tables if table.global_embedding_D is not None]
-    tensors += [value for of_side in scorer.parameters.values() for value in of_side.values()]
+    tensors = [
+        *(table.embeddings_ND for table in tables),
+        *(table.global_embedding_D for table in tables if table.global_embedding_D is not None),
+        *(value for of_side in scorer.parameters.values() for value in of_side.values()),
+    ]
     lengths = [candidates.ids_BC.shape[1] for candidates in lists.values()]
     return (
         (settings.loss is None and block.num_batch > 0 and group.competition.sets is None)

@@ -149,9 +149,12 @@ def sum_groups(
     table_GF = np.zeros((len(starts_G), len(layout.columns)), np.int64)
     num_rows_G = np.diff(starts_G, append=counts.better_Q.numel())
     table_GF[:, layout.index["num_queries"]] = num_rows_G if times_Q is None else np.add.reduceat(times_Q, starts_G)
-    columns = {"num_competing_queries": counts.num_competitors_Q > 0, "num_tied_queries": counts.tied_Q > 0}
-    columns |= _limbs("num_competitors", counts.num_competitors_Q)
-    columns |= _limbs(QUERY_AUC.name, QUERY_AUC.numerators(counts, RankType.REALISTIC, FRACTION_BITS))
+    columns = {
+        "num_competing_queries": counts.num_competitors_Q > 0,
+        "num_tied_queries": counts.tied_Q > 0,
+        **_limbs("num_competitors", counts.num_competitors_Q),
+        **_limbs(QUERY_AUC.name, QUERY_AUC.numerators(counts, RankType.REALISTIC, FRACTION_BITS)),
+    }
     for name, values_Q in columns.items():
         table_GF[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
     # The columns of the rank types differ by the tied queries alone, of which there are few.
