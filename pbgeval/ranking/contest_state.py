@@ -217,8 +217,7 @@ class TopCandidates:
     def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
         """Let the candidates of other workers' lists compete, given as `pack` made them, one after the other."""
         key, score, number, known = np.ascontiguousarray(next(arrays).reshape(-1, 4).T)
-        if key.size:
-            self.merge(key, score.view(np.float64), number, known.astype(bool))
+        self.merge(key, score.view(np.float64), number, known.astype(bool))
 
 
 @define(eq=False)

@@ -140,9 +140,13 @@ class GroupStats:
     def pack_sparse(self) -> Tensor:
         """Return histograms and pools as one int64 tensor (n,) that `add_sparse` reads."""
         counts = (part for histograms in self.histograms.values() for part in histograms.parts)
-        arrays = [array for part in counts for array in (part.keys, part.counts)]
-        arrays += [_joined(images) for key in self.rows for images in (self.pools[key].true, self.pools[key].competing)]
-        return packed(arrays)
+        pools = (self.pools[key] for key in self.rows)
+        return packed(
+            [
+                *(array for part in counts for array in (part.keys, part.counts)),
+                *(_joined(images) for pool in pools for images in (pool.true, pool.competing)),
+            ]
+        )
 
     def add_sparse(self, tensor: Tensor) -> None:
         """Add the histograms and pools of another worker."""

@@ -186,8 +186,6 @@ class PairedSums:
     def _add_cells(self, number: int, side: PairedSide, edges: PairedEdges) -> None:
         """Add what queries of one key within one unit add up to."""
         ranked = np.flatnonzero(side.is_ranked_E)
-        if not len(ranked):
-            return
         group_Q, unit_Q = edges.group_E[ranked], edges.unit_E[ranked]
         order, starts = runs_of(group_Q, unit_Q, ranked.view(np.uint64) if side.key_E is None else side.key_E[ranked])
         group_C = group_Q[order[starts]]

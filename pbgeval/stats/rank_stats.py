@@ -37,8 +37,15 @@ class StatsLayout:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        names = ["num_queries", "num_competing_queries", "num_tied_queries", "num_short_lists", "num_excluded"]
-        names += ["num_undefined_losses", "num_outside"]
+        names = [
+            "num_queries",
+            "num_competing_queries",
+            "num_tied_queries",
+            "num_short_lists",
+            "num_excluded",
+            "num_undefined_losses",
+            "num_outside",
+        ]
         limbs = ["num_competitors", "known", "loss", QUERY_AUC.name]
         limbs += [f"expected_below_optimistic.{metric.name}" for metric in self.tied_metrics]
         for rank_type in RankType:
