@@ -156,9 +156,7 @@ def sort_distinct(values: np.ndarray, kind: Literal["stable"] | None = None) -> 
         kind: "stable" where the array is a few sorted runs: those are merged, in a third of the time.
     """
     values.sort(kind=kind)
-    if not len(values):
-        return values
-    is_first = np.append(True, values[1:] != values[:-1])
+    is_first = np.append(True, values[1:] != values[:-1])  # of no values: one, which changes nothing
     return values if is_first.all() else values[is_first]
 
 
