@@ -156,7 +156,11 @@ def sort_distinct(values: np.ndarray, kind: Literal["stable"] | None = None) -> 
         kind: "stable" where the array is a few sorted runs: those are merged, in a third of the time.
     """
     values.sort(kind=kind)
-    is_first = np.append(True, values[1:] != values[:-1])  # of no values: one, which changes nothing
+    if not len(values):
+        return values
+    is_first = np.empty(len(values), bool)
+    is_first[0] = True
+    np.not_equal(values[1:], values[:-1], out=is_first[1:])
     return values if is_first.all() else values[is_first]
 
 
