@@ -46,8 +46,10 @@ class StatsLayout:
             "num_undefined_losses",
             "num_outside",
         ]
-        limbs = ["num_competitors", "known", "loss", QUERY_AUC.name]
-        limbs += [f"expected_below_optimistic.{metric.name}" for metric in self.tied_metrics]
+        limbs = [
+            *("num_competitors", "known", "loss", QUERY_AUC.name),
+            *(f"expected_below_optimistic.{metric.name}" for metric in self.tied_metrics),
+        ]
         for rank_type in RankType:
             for metric in self.metrics:
                 (names if metric.units == 1 else limbs).append(f"{rank_type.value}.{metric.name}")
