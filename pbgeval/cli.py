@@ -146,8 +146,15 @@ def _evaluate(
         worker_server() if several and is_ours else nullcontext(),
         left_to_the_system() if in_group else ended_by_signals(),
     ):
-        start = partial(evaluate, config, overrides=param, output=output, workers=workers, device=device)
-        report = start(overwrite=overwrite, observer=observer)
+        report = evaluate(
+            config,
+            overrides=param,
+            output=output,
+            workers=workers,
+            device=device,
+            overwrite=overwrite,
+            observer=observer,
+        )
     if not quiet:
         _print_result(report)
         if output is not None and is_url(output) and report.path is not None:

@@ -280,10 +280,11 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
     goes_on = output.can_go_on
     try:
         with nullcontext() if is_worker_of_a_group() else ended_by_signals():
-            if num_workers == 1:
-                outcome = do_work(work, team)
-            else:
-                outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
+            outcome = (
+                do_work(work, team)
+                if num_workers == 1
+                else start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
+            )
         return _conclude(outcome, output, work) if team.rank_in_team == 0 else None
     except EvalError as error:
         if not isinstance(error, IncompleteError):

@@ -49,10 +49,9 @@ class CompiledLoop:
     may_reorder: bool = False
     _compiled: Any = field(default=None, init=False)
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether it has been called before."""
-        return self._compiled is not None
+    def pays_for(self, amount: int, least: int) -> bool:
+        """Tell whether it has been called before, or so much work is worth loading it: at least a limit."""
+        return self._compiled is not None or amount >= least
 
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the loop takes and returns
         with _COMPILING:
@@ -80,16 +79,14 @@ class InnerLoop:
     """
 
     make: Callable[[], Any]  # returns what numba calls
-    _made: Any = field(default=None, init=False)
 
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the function takes and returns
         """Stand for the call in a loop's code; Python never runs it."""
         raise NotImplementedError
 
+    @functools.cached_property
     def compiled(self) -> Any:  # noqa: ANN401 - numba has no types
-        if self._made is None:
-            self._made = self.make()
-        return self._made
+        return self.make()
 
 
 def inner_loop(*, may_reorder: bool = False) -> Callable[[Callable[..., Any]], InnerLoop]:
@@ -144,7 +141,7 @@ def _compile(loop: Callable[..., Any], *, may_reorder: bool, **options: Any) -> 
     import numba
 
     found = {name: loop.__globals__.get(name) for name in loop.__code__.co_names}
-    names = {name: value.compiled() for name, value in found.items() if isinstance(value, InnerLoop)}
+    names = {name: value.compiled for name, value in found.items() if isinstance(value, InnerLoop)}
     if names:
         loop = functools.update_wrapper(FunctionType(loop.__code__, {**loop.__globals__, **names}, loop.__name__), loop)
     # Sums of ones may be reordered, so that they are done many at once; infinities stay what they are. Loops make no

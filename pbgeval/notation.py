@@ -136,15 +136,10 @@ class EntityNumbering:
 # Numbers of edges -> work units of bounded size, cut where no chunk is cut.
 
 
-def window_units(path_index: int, bucket: Bucket, num_edges: int, window_rows: int) -> Iterator[WorkUnit]:
-    """Cut a bucket into windows of `window_rows` rows; the last is shorter."""
-    for start in range(0, num_edges, window_rows):
-        yield WorkUnit(path_index, bucket, start, min(start + window_rows, num_edges))
-
-
-def slice_rows(num_edges: int, num_slices: int) -> int:
-    """Return the rows of the slices in which PBG hands a bucket to its workers; the last may be shorter."""
-    return -(-num_edges // num_slices)
+def window_units(path_index: int, bucket: Bucket, num_edges: int, unit_rows: int) -> Iterator[WorkUnit]:
+    """Cut a bucket into units of `unit_rows` rows; the last may be shorter."""
+    for start in range(0, num_edges, unit_rows):
+        yield WorkUnit(path_index, bucket, start, min(start + unit_rows, num_edges))
 
 
 # Integers -> the distinct ones, in order.
@@ -179,3 +174,8 @@ def is_among(values: np.ndarray, sorted_set: np.ndarray) -> np.ndarray:
     if not sorted_set.size:
         return np.zeros(values.shape, bool)
     return np.asarray(sorted_set[np.minimum(np.searchsorted(sorted_set, values), sorted_set.size - 1)] == values)
+
+
+def values_between(sorted_values: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Return the values of a sorted array from `low` up to `high`, which is left out; a view."""
+    return np.asarray(sorted_values[slice(*np.searchsorted(sorted_values, [low, high]))])

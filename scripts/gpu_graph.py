@@ -38,7 +38,7 @@ from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.rows import MemoryRows
 
 TYPE = "entity"
-ORIGIN = EdgeOrigin("edges", 0, Bucket(0, 0))
+ORIGIN = EdgeOrigin("edges", (0, Bucket(0, 0)))
 
 
 def exact(shape: tuple[int, ...], seed: int) -> Tensor:
@@ -120,7 +120,7 @@ def rank_bucket(
         key_E, answers = graph.keys(side)
         known[side] = KnownOfEdges(KnownAnswers(*answers), key_E)
     tables = {(TYPE, side): table for side in ENDS}
-    results = bucket_pass(graph.edges, ORIGIN, tables, settings, Competition(known=known))
+    results = bucket_pass(graph.edges, ORIGIN, tables, settings, Competition(filters=[known]))
     found: dict[str, Tensor] = {}
     for side, result in results.items():
         order = torch.argsort(result.rows_Q)
@@ -174,14 +174,14 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             device,
             None if with_scores else SampledCells(sample, np.ones(queries.num_queries, bool)),
         )
-        state.result.top = TopCandidates(queries.num_keys, 5) if with_scores else None
+        state.result.top = TopCandidates.zero((queries.num_keys, 5)) if with_scores else None
         state.prepare((0, queries.num_keys))
         for start, stop in ((0, num_entities // 3), (num_entities // 3, num_entities)):
             here = (number_P >= start) & (number_P < stop)
             known = KnownAnswers(key_P[here], number_P[here])
             table = vectors.table(TYPE, 0, graph.embeddings_ND[start:stop], start)
             threads = BlockThreads.of_device(device, 1)
-            rank(state, table, start, known, threads)
+            rank(state, table, start, threads, known)
         found |= {f"{side.label} {name}": value for name, value in _columns(state.counts()).items()}
         packed = np.stack([column.astype(np.int64) for column in state.result.scores.images()])
         found[f"{side.label} sampled"] = torch.from_numpy(packed[:, np.lexsort(packed)])

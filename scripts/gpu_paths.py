@@ -75,11 +75,11 @@ def _bits(device: torch.device, smoke: bool) -> dict[str, Any]:
     first_Q = torch.arange(num_keys, device=device)
     true_Q = fused.paired_scores(query_KD, half_CD[:num_keys])
     cells = (first_Q.repeat(2), torch.cat([first_Q, first_Q + num_candidates]))
-    found = fused.count(query_KD, candidate_CD, true_Q, first_Q, cells)
-    assert torch.equal(true_Q.repeat(2), found.cell_score_P), "a pair has other bits than its cells in the block"
+    found, cell_score_P = fused.count(query_KD, candidate_CD, true_Q, first_Q, cells)
+    assert torch.equal(true_Q.repeat(2), cell_score_P), "a pair has other bits than its cells in the block"
     assert bool((found.tied_Q >= 2).all()), "identical candidates do not tie"
-    alone = fused.count(query_KD[7:8], candidate_CD[7:8], true_Q[7:8], first_Q[:1], (first_Q[:1], first_Q[:1]))
-    assert torch.equal(alone.cell_score_P, true_Q[7:8]), "alone, a score has other bits"
+    _, alone_P = fused.count(query_KD[7:8], candidate_CD[7:8], true_Q[7:8], first_Q[:1], (first_Q[:1], first_Q[:1]))
+    assert torch.equal(alone_P, true_Q[7:8]), "alone, a score has other bits"
     return {"pairs": 2 * num_keys}
 
 
@@ -98,10 +98,10 @@ def _fused_is_general(device: torch.device, name: str, bias: bool, smoke: bool) 
         own_Q = torch.arange(row_Q.numel(), device=device) * 13 % num_candidates
         scores_KC = comparator.scores(query_KD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
         expected = counting.count(scores_KC, scores_KC[row_Q, own_Q], row_Q=row_Q).raw
-        found = fused.count(query_KD, candidate_CD, scores_KC[row_Q, own_Q], row_Q, (row_Q, own_Q))
+        found, cell_score_P = fused.count(query_KD, candidate_CD, scores_KC[row_Q, own_Q], row_Q, (row_Q, own_Q))
         assert torch.equal(expected.better_Q, found.better_Q), f"better, {sizes}"
         assert torch.equal(expected.tied_Q, found.tied_Q), f"tied, {sizes}"
-        assert torch.equal(scores_KC[row_Q, own_Q], found.cell_score_P), f"cells, {sizes}"
+        assert torch.equal(scores_KC[row_Q, own_Q], cell_score_P), f"cells, {sizes}"
     return {"sizes": sizes}
 
 
@@ -116,7 +116,7 @@ def _rounding(device: torch.device, smoke: bool) -> dict[str, Any]:
     gap_QC = query_QD.double() @ candidate_CD.double().t() - true_Q.double().unsqueeze(1)
     surely_Q, possibly_Q = (gap_QC > bound_QC).sum(1), (gap_QC >= -bound_QC).sum(1)
     row_Q = torch.arange(num_queries, device=device)
-    found = fused.count(query_QD, candidate_CD, true_Q, row_Q, (row_Q, row_Q))
+    found, _ = fused.count(query_QD, candidate_CD, true_Q, row_Q, (row_Q, row_Q))
     general = counting.count(query_QD @ candidate_CD.t(), true_Q).raw
     for counts in (found, general):
         assert bool((surely_Q <= counts.better_Q).all()), "better by more than rounding"

@@ -106,7 +106,7 @@ def _counting(device: torch.device, dimension: int, queries_per_key: int, smoke:
     fused_seconds = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, none))
     with_cells = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, (cells[0], cells[1])))
     passes_seconds = _seconds(device, two_passes)
-    found = fused.count(query_KD, candidate_CD, true_Q, row_Q, none)
+    found, _ = fused.count(query_KD, candidate_CD, true_Q, row_Q, none)
     difference = int((found.better_Q - two_passes()[0]).abs().sum())
     assert difference <= 1e-5 * row_Q.numel() * len(candidate_CD) + 2, f"{difference} candidates fall otherwise"
     flops = 2 * query_KD.shape[0] * candidate_CD.shape[0] * dimension

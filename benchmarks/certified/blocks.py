@@ -69,7 +69,7 @@ def _certified(
         for block in candidate_CD.split(columns)
     ]
     true = CertifiedTrue.from_pairs(comparator, query_QL, comparator.prepare_candidates(true_QD.double()))
-    queries = CertifiedQueries(comparator, prepared, torch.arange(len(query_QD)), true)
+    queries = CertifiedQueries(prepared, torch.arange(len(query_QD)), true)
     own_Q = torch.full((len(query_QD),), -1)
 
     def count() -> None:

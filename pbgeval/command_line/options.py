@@ -17,10 +17,6 @@ from pbgeval.storage.text import is_url, without_secrets
 
 # The command line as it is typed -> arguments, or the nearest right spelling of what is wrong with it.
 
-_PARAM_FLAGS = ("-p", "--param")
-_CONFIG_SUFFIXES = (".py", ".json")
-_HELP_CONFIG = "--help-config"
-
 
 class Command(TyperCommand):
     """A subcommand."""
@@ -40,7 +36,7 @@ class CommandGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as above
         given = _check_options(self, ctx, args)
         rest = self.make_parser(ctx).parse_args(args=list(args))[1] if given else []
-        if _HELP_CONFIG in given:
+        if "--help-config" in given:
             ctx.obj = rest  # words to search for
             return super().parse_args(ctx, args[: len(args) - len(rest)])
         if rest and not ctx.resilient_parsing and not {*ctx.help_option_names} & {*given}:
@@ -53,7 +49,7 @@ class CommandGroup(TyperGroup):
         name = args[0]
         if name in self.commands or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        if name.endswith(_CONFIG_SUFFIXES) or Path(name).is_file():
+        if name.endswith((".py", ".json")) or Path(name).is_file():
             raise ConfigError(f"{name} is not a command; did you mean {ctx.command_path} run {shlex.join(args)}?")
         near = ["run"] if "evaluate".startswith(name) else difflib.get_close_matches(name, self.commands, n=1)
         hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(self.commands)}"
@@ -70,7 +66,7 @@ def usage_line(error: typer.TyperException) -> str:
 def _check_options(command: Any, ctx: Any, args: Sequence[str]) -> list[str]:  # noqa: ANN401 - as above
     """Refuse unknown and repeated options; return the flags that are given."""
     for flag, key, value in zip(args, args[1:], args[2:], strict=False):
-        if flag in _PARAM_FLAGS and "=" not in key and not key.startswith("-") and not value.startswith("-"):
+        if flag in ("-p", "--param") and "=" not in key and not key.startswith("-") and not value.startswith("-"):
             raise ConfigError(f"{flag} {key} {value}: expected KEY=VALUE; did you mean {flag} {key}={value}?")
     try:
         _, _, order = command.make_parser(ctx).parse_args(args=list(args))

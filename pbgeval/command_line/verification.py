@@ -30,7 +30,7 @@ from pbgeval.metrics import classification
 from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.metrics.registry import NDCG_PREFIXES, find_metric
 from pbgeval.metrics.topk_metrics import TOPK_METRICS
-from pbgeval.notation import Bucket, WorkUnit
+from pbgeval.notation import Bucket, WorkUnit, values_between
 from pbgeval.progress import Observer
 from pbgeval.ranking.edge_sample import BucketUnits, EdgeSample
 from pbgeval.report.output import digest_of
@@ -40,9 +40,7 @@ from pbgeval.report.saved_run import SavedRun
 from pbgeval.storage.text import one_line
 from pbgeval.storage.writing import temporary_folder
 
-SHARE = 0.001  # of the edges, with wrong ranks, that is found
-ERROR = 0.001  # probability of either wrong answer, at most
-LEAST = 1e-12  # of either
+LEAST = 1e-12  # of the share of wrong ranks that is found, and of the probability of a wrong answer
 ROUNDING = 0.1  # of that share: ranks that may differ between machines where precision is not certified
 METRICS = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
 OF_CHECKPOINT = ("data.embeddings", "data.model", "checkpoint_version")  # where checkpoints differ
@@ -86,13 +84,13 @@ def verify(
     result: str | PathLike[str],
     config: str | PathLike[str],
     *,
-    overrides: Iterable[str] = (),
-    share: float = SHARE,
-    error: float = ERROR,
-    seed: int | None = None,
-    workers: int | None = None,
-    device: str = "auto",
-    observer: Observer | None = None,
+    overrides: Iterable[str],
+    share: float,
+    error: float,
+    seed: int | None,
+    workers: int | None,
+    device: str,
+    observer: Observer,
 ) -> Verification:
     """Check a finished result with saved ranks against the checkpoint and the edges that it names.
 
@@ -104,7 +102,7 @@ def verify(
         overrides: as in `evaluate`.
         share: of the edges, with wrong ranks, that is to be found, between 0 and 1.
         error: probability of either wrong answer, at most.
-        seed: of the sample. Default: an unpredictable one.
+        seed: of the sample; None: an unpredictable one.
         workers: as in `evaluate`.
         device: as in `evaluate`.
         observer: as in `evaluate`.
@@ -115,7 +113,6 @@ def verify(
     for name, value in (("share", share), ("error", error)):
         if not LEAST <= value < 1:
             raise ConfigError(f"{name}: expected a number from {LEAST} to less than 1, got {value}")
-    observer = observer or Observer()
     report = Report.read(Path(result))
     saved = SavedRun.open(report, None)
     loaded = load_config(config, overrides)
@@ -304,7 +301,7 @@ class _Again:
         looked_E = np.full(num_rows, kept is not None)
         for row_n, is_looked_at in ((kept, False), (units if kept is None else kept[units], True)):
             if row_n is not None:
-                looked_E[row_n[slice(*np.searchsorted(row_n, [rows.start, rows.stop]))] - rows.start] = is_looked_at
+                looked_E[values_between(row_n, rows.start, rows.stop) - rows.start] = is_looked_at
         return looked_E
 
 

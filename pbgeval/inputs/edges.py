@@ -12,7 +12,7 @@ from pbgeval.errors import DataError
 from pbgeval.inputs.dispatch import equal_parts
 from pbgeval.inputs.names import Restrictions
 from pbgeval.inputs.opening import Inputs
-from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, is_among, window_units
+from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, is_among, values_between, window_units
 from pbgeval.ranking.keys import EdgeColumns, check_codes_fit, key_codes
 from pbgeval.storage.edges import ArrayEdges, EdgeBlock, EdgeSource
 
@@ -139,7 +139,7 @@ class EvaluatedRows:
         if drawn is None:
             return self.kept(block)
         row_E = drawn.row_E
-        return row_E[slice(*np.searchsorted(row_E, [start, start + block.num_edges]))] - start
+        return values_between(row_E, start, start + block.num_edges) - start
 
     def num_between(self, path_index: int, bucket: Bucket, start: int, stop: int) -> int:
         """Return how many rows from start to stop are evaluated or, where restrictions drop some, may be."""

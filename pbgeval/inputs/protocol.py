@@ -180,7 +180,7 @@ def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
         for path_index, files in enumerate(inputs.buckets):
             if bucket in files:
                 num_edges = files[bucket].num_edges
-                rows = lists.rows_of_unit(num_edges, inputs.config.workers or 1)
+                rows = lists.unit_rows(num_edges, inputs.config.workers or 1)
                 units += window_units(path_index, bucket, num_edges, rows if has_chunks else ROWS_PER_PARTITION_UNIT)
     return units
 

@@ -22,7 +22,7 @@ from attrs import evolve, frozen
 
 from pbgeval.metrics.intervals import ERROR_RATE, student_quantile, two_sided_probability
 from pbgeval.notation import distinct
-from pbgeval.stats.paired import KeySums, PairedStats
+from pbgeval.stats.paired import PairedStats
 from pbgeval.stats.query_metrics import QueryMetric
 from pbgeval.stats.ranks import RankCounts, RankType
 
@@ -76,12 +76,11 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
         by_group: whether groups are compared, or all their queries together.
     """
     sums = stats.by_group if by_group else stats.all
-    keys = [table.sums() for table in stats.keys]
     few = [sums.few(number) for number in range(len(metrics))]
     found = []
     for group in sums.groups:
         moments = sums.table[group]
-        its_keys = [of_side.select_group(group if by_group else None) for of_side in keys]
+        its_keys = [table.sums(group if by_group else None) for table in stats.keys]
         of_metrics = tuple(
             _difference(metric, number, moments, _variance(moments, number, its_keys), few[number].get(group))
             for number, metric in enumerate(metrics)
@@ -101,10 +100,10 @@ def holm(differences: Sequence[Difference]) -> list[Difference]:
     return [evolve(of, p_holm=corrected.get(index)) for index, of in enumerate(differences)]
 
 
-def _variance(moments: np.void, number: int, keys: Sequence[KeySums]) -> tuple[float, float] | None:
+def _variance(moments: np.void, number: int, keys: Sequence[np.ndarray]) -> tuple[float, float] | None:
     """Return the variance of the sum of a metric's changes and its degrees of freedom; None: fewer than two clusters.
 
-    Residuals are those from the mean of their side. All is in units of the metric.
+    Residuals are those from the mean of their side. All is in units of the metric; `keys` are `PairedKeys.sums`.
     """
     num_effective = float(moments["num_S"].sum()) ** 2 / float(moments["size_SS"].sum())
     if num_effective < 2.0 - 1e-9:
@@ -118,9 +117,9 @@ def _variance(moments: np.void, number: int, keys: Sequence[KeySums]) -> tuple[f
     of_units = correction * (of_units if of_units > _ROUNDING * square else 0.0)
     more, spread = 0.0, 0.0
     for side, of_side in enumerate(keys):
-        if not len(of_side.num_K):  # every query has its own
+        if not of_side.shape[1]:  # every query has its own
             continue
-        num_K, change_K = of_side.num_K.astype(np.float64), of_side.change_MK[number].astype(np.float64)
+        num_K, change_K = of_side[0].astype(np.float64), of_side[1 + number].astype(np.float64)
         num_keys = float(num_K.sum()) ** 2 / float((num_K**2).sum())  # of equal size that would be worth these
         if num_keys < 2.0 - 1e-9:
             return None

@@ -134,8 +134,8 @@ def measure(protocol: MonitorProtocol, edges: EdgeBlock, edge_path: int, bucket:
     stats = {side: RankStats.zero(protocol.layout) for side in protocol.sides}
     counts = {side: torch.zeros((3, edges.num_edges), dtype=torch.int64) for side in protocol.sides}
     pools = {side: ScorePool() for side in protocol.sides}
-    origin = EdgeOrigin(f"held-out edges of bucket {tuple(bucket)}", edge_path, bucket)
-    for unit in window_units(0, bucket, edges.num_edges, protocol.lists.rows_of_unit(edges.num_edges, 1)):
+    origin = EdgeOrigin(f"held-out edges of bucket {tuple(bucket)}", (edge_path, bucket))
+    for unit in window_units(0, bucket, edges.num_edges, protocol.lists.unit_rows(edges.num_edges, 1)):
         rows = slice(unit.start, unit.stop)
         block = EdgeBlock(unit.start, edges.lhs[rows], edges.rel[rows], edges.rhs[rows])
         for side, result in bucket_pass(block, origin, tables, settings).items():
@@ -182,7 +182,7 @@ def chunks_of_edges(protocol: MonitorProtocol, edges: EdgeBlock) -> tuple[np.nda
     """
     relations, row_E = protocol.schema.relations, np.arange(edges.num_edges)
     rel_E = np.zeros_like(row_E) if protocol.schema.dynamic else edges.rel.numpy()
-    window_E = row_E // protocol.lists.rows_of_unit(edges.num_edges, 1)
+    window_E = row_E // protocol.lists.unit_rows(edges.num_edges, 1)
     chunk_E = number_chunks(window_E * len(relations) + rel_E, protocol.lists)
     alone_E = np.where(np.array([of.all_negs for of in relations])[rel_E], row_E, -1)
     order = np.lexsort((alone_E, chunk_E))

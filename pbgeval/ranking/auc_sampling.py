@@ -50,11 +50,10 @@ class AucSampling:
         if self.exact or not self.competing_rate:
             return self
         competing_rate = min(SAMPLED_CELLS / num_cells, 0.5)
-        most_draws = math.floor(competing_rate * longest_list) + 1
         return evolve(
             self,
             competing_rate=competing_rate,
-            words_per_row=FIRST_POSITION_WORD + most_draws,
+            words_per_row=FIRST_POSITION_WORD + math.floor(competing_rate * longest_list) + 1,  # at most so many draws
             longest_list=longest_list,
         )
 

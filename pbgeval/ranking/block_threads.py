@@ -15,9 +15,10 @@ from typing import TypeVar
 import torch
 from attrs import frozen
 
+from pbgeval.notation import T
+
 MAX_THREADS = 64  # where nothing else limits them
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 

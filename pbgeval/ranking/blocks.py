@@ -26,9 +26,8 @@ CHECKED_DIMENSIONS = (16, 101, 257)
 
 def is_worth_it(device: torch.device, num_cells: int) -> bool:
     """Tell whether the loop counts inner products in float32 on a device, and so many scores pay for loading it."""
-    if device.type != "cpu" or not (count_block.is_loaded or num_cells >= JIT_MIN_CELLS):
-        return False
-    return is_installed() and product_is_callable()
+    pays = count_block.pays_for(num_cells, JIT_MIN_CELLS)
+    return device.type == "cpu" and pays and is_installed() and product_is_callable()
 
 
 def product_is_callable() -> bool:
@@ -92,14 +91,6 @@ def _factors(query_RD: Tensor, candidate_SD: Tensor) -> tuple[blas.Gemm, int, Te
     routine = blas.find_sgemm()
     assert routine is not None, "the caller has asked"
     return routine, longest_inner(query_RD.shape[1]), query_RD.float().contiguous(), candidate_SD.float().contiguous()
-
-
-def load() -> None:
-    """Import numba and load (at first compile) the loop, if it can serve."""
-    if is_installed() and product_is_callable():
-        none = torch.empty(0, dtype=torch.int64)
-        nobody = torch.empty((0, 16), dtype=torch.float32)
-        count(nobody, nobody, (nobody[:, 0], nobody[:, 0]), (none, none), None)
 
 
 def count(

@@ -10,11 +10,10 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from pbgeval.notation import Side
+from pbgeval.notation import Side, values_between
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
+from pbgeval.ranking.chunks import CandidatePolicy, chunk_blocks, group_by_relation
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
-from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_range, make_group
 from pbgeval.ranking.kernels import LOSS_CANDIDATES_PER_BLOCK, Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownOfEdges
@@ -58,40 +57,35 @@ def bucket_pass(
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
     tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
     file_row_E = edges.start + np.arange(edges.rel.numel())
-    streams = {side: DrawStream.of(settings.seed, *origin.place, side) for side in settings.ends}
     auc_words = {side: settings.auc.words(settings.seed, origin.place, side, file_row_E) for side in settings.ends}
 
     groups: dict[int, Group] = {}
-    to_sample = []
-    chosen = {}
+    to_sample: dict[int, Tensor] = {}
+    chosen: dict[int, np.ndarray] = {}  # chunks of each group, where a sample has only some
     before = 0  # chunks of earlier groups: a sample numbers them through
-    for part in _relation_groups(edges, settings, competition):
-        relation = settings.relations[part.relation]
-        chunks = None
+    evaluated_E = torch.arange(edges.rel.numel()) if competition.rows_E is None else competition.rows_E
+    group_E = torch.zeros_like(edges.rel) if settings.dynamic else edges.rel
+    for index, rows_E in group_by_relation(group_E, evaluated_E).items():
+        relation = settings.relations[index]
+        groups[index] = group = make_group(relation, rows_E, edges, origin, tables, competition)
         if competition.chunks is not None:
-            num_chunks = -(-part.rows_E.numel() // settings.lists.chunk_size)
-            first, stop = np.searchsorted(competition.chunks, [before, before + num_chunks])
-            chosen[part.relation] = chunks = competition.chunks[first:stop] - before
+            num_chunks = -(-rows_E.numel() // settings.lists.chunk_size)
+            chosen[index] = values_between(competition.chunks, before, before + num_chunks) - before
             before += num_chunks
-        groups[part.relation] = make_group(relation, part.rows_E, edges, origin, tables, competition)
-        if relation.policy is CandidatePolicy.PARTITION:
-            group = groups[part.relation]
-            rows_E = part.rows_E if chunks is None else rows_of_chunks(part.rows_E, chunks, settings.lists.chunk_size)
-            count_against_partition(group, rows_E, settings, auc_words, tallies)
-            if relations is not None:
-                _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
-        else:
-            to_sample.append(part)
-    for part, block in chunk_blocks(
+        if relation.policy is CandidatePolicy.SAMPLED:
+            to_sample[index] = rows_E
+            continue
+        if index in chosen:
+            chunks = torch.split(rows_E, settings.lists.chunk_size)
+            rows_E = torch.cat([rows_E[:0], *(chunks[at] for at in chosen[index].tolist())])
+        count_against_partition(group, rows_E, settings, auc_words, tallies)
+        if relations is not None:
+            _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
+    for index, block in chunk_blocks(
         to_sample, settings.lists, edges.start, None if competition.chunks is None else chosen
     ):
-        count_sampled(groups[part.relation], block, settings, streams, auc_words, tallies)
-    return {side: tally.finish(filtered=competition.filtered) for side, tally in tallies.items()}
-
-
-def _relation_groups(edges: EdgeBlock, settings: PassSettings, competition: Competition) -> list[RelationGroup]:
-    rows_E = torch.arange(edges.rel.numel()) if competition.rows_E is None else competition.rows_E
-    return group_by_relation(torch.zeros_like(edges.rel) if settings.dynamic else edges.rel, rows_E)
+        count_sampled(groups[index], block, settings, auc_words, tallies)
+    return {side: tally.finish(filtered=bool(competition.filters)) for side, tally in tallies.items()}
 
 
 # Queries of one relation -> counts against every entity of the bucket's partition (`candidates = "partition"`).
@@ -113,12 +107,10 @@ def count_against_partition(
     for hidden in settings.ends:
         state = _state(group, hidden, rows_E, settings, auc_words[hidden])
         state.prepare((0, state.queries.num_keys))
-        known, in_time = group.competition.known, group.competition.in_time
-        filters = (
-            None if known is None else known[hidden].of(state.queries.edge_of_keys),
-            None if in_time is None else in_time[hidden].answers,
-        )
-        table = group.side(hidden).table
+        filters = [of_sides[hidden].answers for of_sides in group.competition.filters]
+        if filters:  # by the keys of these queries
+            filters[0] = group.competition.filters[0][hidden].of(state.queries.edge_of_keys)
+        table = group.tables[hidden]
         threads = BlockThreads.of_device(table.device)
         rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
         if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
@@ -132,25 +124,22 @@ def count_against_partition(
         for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
             stop = min(start + rows_at_a_time, table.num_rows)
             part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
-            of_range = [None if answers is None else answers.between(start, stop) for answers in filters]
-            rank(state, part, start, of_range[0], threads, of_range[1])
+            rank(state, part, start, threads, *(answers.between(start, stop) for answers in filters))
         _tally(group, state, settings, tallies[hidden], num_outside=rows_E.numel() - state.queries.num_queries)
 
 
 def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandidates, tally: SideTally) -> None:
     """Rank the edges of a group whose relation is hidden."""
     edges, origin = group.edges, group.origin
-    known, in_time = (
-        None if of_sides is None else KnownOfEdges(of_sides[Side.REL].answers, of_sides[Side.REL].key_E[row_E])
-        for of_sides in (group.competition.known, group.competition.in_time)
-    )
     HiddenRelations(
         place=origin.place,
         row_E=edges.start + row_E,
         rel_E=edges.rel.numpy()[row_E],
-        known=known,
-        in_time=in_time,
-        vectors=lambda _, side, at: group.side(side).rows(group.side(side).ids_E[row_E[at]]),
+        filters=[
+            KnownOfEdges(of_sides[Side.REL].answers, of_sides[Side.REL].key_E[row_E])
+            for of_sides in group.competition.filters
+        ],
+        vectors=lambda _, side, at: group.rows(side, group.ids_E[side][row_E[at]]),
         label=lambda at: f"{origin.label}: {group.row_label(int(row_E[at]))}",
     ).rank(candidates, tally, row_E)
 
@@ -162,7 +151,7 @@ def _state(
     settings: PassSettings,
     auc_words_EW: np.ndarray | None,
 ) -> ContestState:
-    scorer, table = group.relation.scorer, group.side(hidden).table
+    scorer, table = group.relation.scorer, group.tables[hidden]
     competing = group.competing(hidden)
     kernel = choose_kernel(
         scorer,
@@ -173,11 +162,11 @@ def _state(
     )
     contest = SharedCandidates(hidden, table.entity_type, {0: scorer}, moved=False, has_constant=False)
     rel_E, known_E, true_E = (
-        ids_E.numpy() for ids_E in (group.edges.rel, group.side(hidden.other).ids_E, group.side(hidden).ids_E)
+        ids_E.numpy() for ids_E in (group.edges.rel, group.ids_E[hidden.other], group.ids_E[hidden])
     )
     edge_Q = rows_E.numpy()
     edge_Q = edge_Q[group.may_compete(hidden, rel_E[edge_Q], true_E[edge_Q])]
-    known, in_time = group.competition.known, group.competition.in_time
+    filters = [of_sides[hidden] for of_sides in group.competition.filters]
     queries = queries_by_key(
         contest,
         edge_Q,
@@ -187,14 +176,13 @@ def _state(
         kernel.queries_per_block(scorer.comparator),
         by_relation=competing.by_relation,
         in_order=settings.loss is not None,  # the last bits of a loss depend on the queries beside it
-        apart_E=known[hidden].key_E if known is not None and group.competition.knows_past_alone else None,
+        apart_E=filters[0].key_E if group.competition.knows_past_alone and filters else None,
     )
     dtype, dimension = group.relation.prepared_dtype, table.embeddings_ND.shape[1]
     sample = None
     if auc_words_EW is not None:
         words_QW = auc_words_EW[queries.edge_Q]
-        position_Q, rel_Q = np.arange(queries.num_queries), rel_E[queries.edge_Q]
-        cells = drawn_cells(position_Q, rel_Q, words_QW, competing, settings.auc)
+        cells = drawn_cells(np.arange(queries.num_queries), rel_E[queries.edge_Q], words_QW, competing, settings.auc)
         sample = SampledCells(CellSample.by_number(*cells), settings.auc.true_is_kept(words_QW).numpy())
     return ContestState(
         queries,
@@ -207,7 +195,7 @@ def _state(
         table.device,
         sample,
         settings.loss,
-        in_time_Q=None if in_time is None else in_time[hidden].key_E[queries.edge_Q],
+        in_time_Q=next((in_time.key_E[queries.edge_Q] for in_time in filters[1:]), None),
     )
 
 
@@ -231,5 +219,5 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
     kept_Q = slice(None) if state.sample is None else torch.from_numpy(state.sample.true_kept_Q)
     tally.add_true_scores(true_Q[kept_Q], rows_Q[kept_Q])
     for query_P, score_P, known_P in state.result.scores.parts:
-        known = torch.from_numpy(known_P) if group.competition.filtered else None
+        known = torch.from_numpy(known_P) if group.competition.filters else None
         tally.add_scores(torch.from_numpy(score_P), rows_Q[query_P], known)

@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.ranking import blocks
-from pbgeval.ranking.counting import CellIndex, are_among, count
+from pbgeval.ranking.counting import CellIndex, are_among, count, count_compared
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.fast_products import (
     Bfloat16Use,
@@ -93,10 +93,8 @@ def decide(
 
 def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> RankCounts:
     """Return counts in which the undecided candidates, counted as tied, are what they were found to be."""
-    num_queries = counts.better_Q.numel()
-    better_Q = torch.bincount(query_P[signs_P > 0], minlength=num_queries)
-    tied_Q = torch.bincount(query_P[signs_P == 0], minlength=num_queries)
-    return RankCounts(counts.better_Q + better_Q, tied_Q, counts.num_competitors_Q)
+    decided = count_compared(query_P, signs_P > 0, signs_P == 0, counts.better_Q.numel())
+    return RankCounts(counts.better_Q + decided.better_Q, decided.tied_Q, counts.num_competitors_Q)
 
 
 # Blocks of fast scores -> the counts of exact arithmetic, for every pass (`precision = "certified"`).
@@ -110,7 +108,6 @@ MAX_OPEN_SHARE = 2.0**-9
 class CertifiedQueries:
     """Some queries, and the rows that they share or that each has."""
 
-    comparator: CertifiedComparator
     prepared: PreparedRows  # (K, L + 1)
     row_Q: Tensor  # row of each
     true: CertifiedTrue
@@ -214,8 +211,8 @@ def _counted_in_parts(
     known: CellIndex | None,
 ) -> QueryCounts:
     """Count a block, and where many tie, or nearly, its halves, which are listed in the same room."""
-    room = max(MAX_OPEN, own_Q.numel())  # at least for a column
-    counts = _counted(queries, candidates_CL, operands, own_Q, known, room)
+    # There is room at least for a column.
+    counts = _counted(queries, candidates_CL, operands, own_Q, known, max(MAX_OPEN, own_Q.numel()))
     if counts is not None:
         return counts
     middle, total = candidates_CL.shape[0] // 2, QueryCounts.unfiltered(RankCounts.zero(own_Q.numel(), own_Q.device))
@@ -245,7 +242,7 @@ def _decided(
     known_P = are_among(row_P, column_P, known, candidates_CL.shape[0])
     first_P = first_Q[query_P] if isinstance(first_Q, Tensor) else first_Q
     signs_P = decide(
-        queries.comparator,
+        queries.prepared.comparator,
         (queries.prepared.rows_NL, row_P),
         (candidates_CL, column_P + first_P),
         queries.true,
@@ -283,7 +280,7 @@ class CertifiedChunks:
         row_Q = torch.arange(len(query_QL), device=query_QL.device)
         return cls(
             FastScores(fast.scores_KC.flatten(0, 1), fast.offset_K.flatten(), fast.error_K.flatten()),
-            CertifiedQueries(comparator, PreparedRows(comparator, query_QL, of_queries=True), row_Q, true),
+            CertifiedQueries(PreparedRows(comparator, query_QL, of_queries=True), row_Q, true),
             candidate_BCL.flatten(0, 1),
             row_Q // query_BQL.shape[1] * candidate_BCL.shape[1],
         )
@@ -298,4 +295,4 @@ class CertifiedChunks:
     def values_of(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Return the values of cells."""
         candidate_PL = self.candidates_CL[self.first_Q[query] + candidate]
-        return GridProduct(self.queries.comparator).paired(self.queries.prepared.rows_NL[query], candidate_PL)
+        return GridProduct(self.queries.prepared.comparator).paired(self.queries.prepared.rows_NL[query], candidate_PL)

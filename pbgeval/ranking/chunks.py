@@ -23,7 +23,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from pbgeval.notation import slice_rows
+from pbgeval.notation import values_between
 
 WINDOW_ROWS = 1 << 17  # part of the protocol: changing it changes the chunks of relations that are not dynamic
 ENTRIES_PER_BLOCK = 1 << 20  # candidates of a block of chunks, all lists together; changes no number
@@ -57,17 +57,9 @@ class SampledLists:
         """Rows of a window: a multiple of the chunk, so only the last chunk of a dynamic bucket is short."""
         return -(-WINDOW_ROWS // self.chunk_size) * self.chunk_size
 
-    def rows_of_unit(self, num_edges: int, num_slices: int) -> int:
-        """Return after how many rows a bucket may be cut: those of a window, or of a slice as PBG hands its workers."""
-        return slice_rows(max(num_edges, 1), num_slices) if self.pbg_semantics else self.window_rows()
-
-
-@frozen(eq=False)
-class RelationGroup:
-    """Rows of a window that are scored by one relation schema, in the order in which chunks are cut."""
-
-    relation: int  # index in the config's relations; 0 when they are dynamic
-    rows_E: Tensor  # positions in the unit's edges
+    def unit_rows(self, num_edges: int, num_slices: int) -> int:
+        """Return the rows of a bucket's work units: a window, or a slice as PBG hands it to one of its workers."""
+        return max(-(-num_edges // num_slices), 1) if self.pbg_semantics else self.window_rows()
 
 
 @frozen(eq=False)
@@ -88,23 +80,22 @@ class ChunkBlock:
         return self.num_draws + self.num_degree
 
 
-def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> list[RelationGroup]:
-    """Return a group per relation of the rows named, in file order within each."""
+def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> dict[int, Tensor]:
+    """Group the rows named by relation, in increasing order; in file order within each, in which chunks are cut."""
     of_rows_E = rel_E[rows_E]
     if of_rows_E.numel() and bool((of_rows_E == of_rows_E[0]).all()):
-        return [RelationGroup(int(of_rows_E[0]), rows_E)]
+        return {int(of_rows_E[0]): rows_E}
     order_E = rows_E[torch.argsort(of_rows_E, stable=True)]
     relations, counts = torch.unique_consecutive(rel_E[order_E], return_counts=True)
-    parts = torch.split(order_E, counts.tolist())
-    return [RelationGroup(relation, rows_E) for relation, rows_E in zip(relations.tolist(), parts, strict=True)]
+    return dict(zip(relations.tolist(), torch.split(order_E, counts.tolist()), strict=True))
 
 
 def chunk_blocks(
-    groups: list[RelationGroup],
+    groups: Mapping[int, Tensor],
     lists: SampledLists,
     first_row: int,
     chosen: Mapping[int, np.ndarray] | None = None,
-) -> Iterator[tuple[RelationGroup, ChunkBlock]]:
+) -> Iterator[tuple[int, ChunkBlock]]:
     """Cut the groups of one window (or slice) into blocks of chunks.
 
     Args:
@@ -115,18 +106,18 @@ def chunk_blocks(
             have the draws that they have among all.
     """
     word = first_row * lists.words_per_row
-    for group in groups:
-        for start, stop, longest_chunk in _chunk_runs(group.rows_E.shape[0], lists):
-            block = _block(group.rows_E[start:stop], lists, word, longest_chunk)
+    for relation, rows_E in groups.items():
+        for start, stop, longest_chunk in _chunk_runs(rows_E.shape[0], lists):
+            block = _block(rows_E[start:stop], lists, word, longest_chunk)
             if chosen is None:
-                yield group, block
+                yield relation, block
             else:
-                chunks = chosen[group.relation] - start // lists.chunk_size  # numbered from the block's first
-                here = chunks[slice(*np.searchsorted(chunks, [0, block.rows_BQ.shape[0]]))]
+                chunks = chosen[relation] - start // lists.chunk_size  # numbered from the block's first
+                here = values_between(chunks, 0, block.rows_BQ.shape[0])
                 if here.size:
                     runs = np.split(here, np.flatnonzero(np.diff(here) > 1) + 1)
                     words = tuple((word + int(run[0]) * block.num_words, len(run)) for run in runs)
-                    yield group, evolve(block, rows_BQ=block.rows_BQ[torch.from_numpy(here)], runs=words)
+                    yield relation, evolve(block, rows_BQ=block.rows_BQ[torch.from_numpy(here)], runs=words)
             word += block.rows_BQ.shape[0] * block.num_words
 
 
@@ -147,12 +138,6 @@ def number_chunks(rel_E: np.ndarray, lists: SampledLists) -> np.ndarray:
     numbers_E = np.empty(len(order), np.int64)
     numbers_E[order] = np.cumsum(is_first) - 1
     return numbers_E
-
-
-def rows_of_chunks(rows_E: Tensor, chunks: np.ndarray, chunk_size: int) -> Tensor:
-    """Return the rows of some of a group's chunks, in the group's order."""
-    parts = torch.split(rows_E, chunk_size)
-    return torch.cat([torch.empty(0, dtype=torch.int64), *(parts[chunk] for chunk in chunks.tolist())])
 
 
 def _chunk_runs(num_rows: int, lists: SampledLists) -> Iterator[tuple[int, int, int]]:

@@ -9,13 +9,13 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.ranking.groups import QuerySource, first_nan_of_pairs, refused_by_name
+from pbgeval.ranking.groups import QuerySource, refuse_nan_of_pairs, refused_by_name
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
 from pbgeval.ranking.query_edges import (
@@ -140,9 +140,13 @@ def drawn_cells(
 ) -> np.ndarray:
     """Return (query, candidate) of the cells that some queries' words draw, int64 (2, n)."""
     parts = [np.empty((2, 0), np.int64)]
-    for relation, of_relation in competing.split(rel_Q):
-        query, place = auc.cells(words_QW[of_relation], competing.size(relation))
-        parts.append(np.stack([query_Q[of_relation][query.numpy()], competing.number(relation, place.numpy())]))
+    relation_Q = competing.relation_or_any(rel_Q)
+    for relation in distinct(relation_Q).tolist():
+        of_relation = np.flatnonzero(relation_Q == relation)
+        query, place = (index.numpy() for index in auc.cells(words_QW[of_relation], competing.size(relation)))
+        numbers = competing.numbers(relation)
+        number = competing.first + place if numbers is None else numbers[place]
+        parts.append(np.stack([query_Q[of_relation][query], number]))
     return np.concatenate(parts, axis=1)
 
 
@@ -156,21 +160,21 @@ def drawn_cells(
 class TopCandidates:
     """The best candidates of the keys of one contest so far."""
 
-    num_keys: int
-    k: int
+    score_Kk: np.ndarray  # float64, descending; -inf where there is none
+    number_Kk: np.ndarray  # int64; -1 where there is none
+    known_Kk: np.ndarray  # bool
     # (keys, numbers) -> which are evaluated answers, so that other known ones are left out; None: nobody is
     is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    score_Kk: np.ndarray = field(init=False)  # float64, descending; -inf where there is none
-    number_Kk: np.ndarray = field(init=False)  # int64; -1 where there is none
-    known_Kk: np.ndarray = field(init=False)  # bool
 
-    def __attrs_post_init__(self) -> None:
-        self.score_Kk = np.full((self.num_keys, self.k), -np.inf)
-        self.number_Kk = np.full((self.num_keys, self.k), -1, np.int64)
-        self.known_Kk = np.zeros((self.num_keys, self.k), bool)
+    @classmethod
+    def zero(
+        cls, shape: tuple[int, ...], is_answer: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    ) -> TopCandidates:
+        """Return empty lists: as many as keys, of as many places as candidates are kept."""
+        return cls(np.full(shape, -np.inf), np.full(shape, -1, np.int64), np.zeros(shape, bool), is_answer)
 
     def add(
-        self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[Tensor, Tensor] | None
+        self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[np.ndarray, np.ndarray]
     ) -> None:
         """Let candidates compete for the lists of consecutive keys.
 
@@ -178,17 +182,17 @@ class TopCandidates:
             first_key: the first of the block's keys.
             scores_KC: what they are ranked by.
             numbers_C: ascending.
-            known: (row, column) of the known answers.
+            known: (row, column) of the known answers, none where nothing is filtered.
         """
         num_keys, num_columns = scores_KC.shape
-        nobody = np.empty(0, np.int64)
-        known_row, known_column = (nobody, nobody) if known is None else (index.cpu().numpy() for index in known)
-        is_out = np.zeros(known_row.shape, bool)
-        if self.is_answer is not None:
-            is_out = ~self.is_answer(first_key + known_row, numbers_C[known_column])
+        known_row, known_column = known
+        nobody, is_answer = np.zeros(known_row.shape, bool), self.is_answer
+        is_out = nobody if is_answer is None else ~is_answer(first_key + known_row, numbers_C[known_column])
         out = known_row[is_out], known_column[is_out]
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
-        row, column, score = passing_cells(scores_KC, self.score_Kk[first_key : first_key + num_keys, -1], self.k, out)
+        row, column, score = passing_cells(
+            scores_KC, self.score_Kk[first_key : first_key + num_keys, -1], self.score_Kk.shape[1], out
+        )
         is_known = np.isin(row * num_columns + column, known_row * num_columns + known_column)
         self.merge(row + first_key, score, numbers_C[column], is_known)
 
@@ -200,7 +204,7 @@ class TopCandidates:
         order = np.lexsort((number, -score, key))
         key, score, number, known = key[order], score[order], number[order], known[order]
         place = np.arange(key.size) - np.searchsorted(key, key)
-        kept = place < self.k
+        kept = place < self.score_Kk.shape[1]
         at = (key[kept], place[kept])
         self.score_Kk[at], self.number_Kk[at], self.known_Kk[at] = score[kept], number[kept], known[kept]
 
@@ -213,8 +217,7 @@ class TopCandidates:
     def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
         """Let the candidates of other workers' lists compete, given as `pack` made them, one after the other."""
         key, score, number, known = np.ascontiguousarray(next(arrays).reshape(-1, 4).T)
-        if key.size:
-            self.merge(key, score.view(np.float64), number, known.astype(bool))
+        self.merge(key, score.view(np.float64), number, known.astype(bool))
 
 
 @define(eq=False)
@@ -233,7 +236,8 @@ class ContestResult:
 
     def empty(self) -> ContestResult:
         """Return the result of the same queries before they have met any candidate."""
-        top, gains = self.top and evolve(self.top), self.gains and evolve(self.gains)
+        top = self.top and TopCandidates.zero(self.top.score_Kk.shape, self.top.is_answer)
+        gains = self.gains and TypeGains.zero(self.gains.truth, self.gains.k, filtered=self.gains.filtered)
         return ContestResult(torch.zeros_like(self.counts_NQ), top=top, gains=gains)
 
     def pack(self) -> list[np.ndarray]:
@@ -307,13 +311,11 @@ class ContestState:
         """Return the prepared rows of a block's keys."""
         return self.prepared.read(block.first_key, block.stop_key).to(device)
 
-    def certified_true(self, block: QueryBlock, query_KL: Tensor) -> CertifiedTrue:
-        """Return what a block's true scores are computed from, given its prepared rows, if ranks are certified."""
+    def certified_true(self, block: QueryBlock, query_QL: Tensor) -> CertifiedTrue:
+        """Return what a block's true scores are computed from, given its prepared queries, if ranks are certified."""
         assert self.certified is not None, "the caller has asked"
-        row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key).to(query_KL.device)
-        return CertifiedTrue.unpacked(
-            self.certified, self.true_scores.read(block.first, block.stop).to(query_KL.device), query_KL[row_Q]
-        )
+        rows_QW = self.true_scores.read(block.first, block.stop).to(query_QL.device)
+        return CertifiedTrue.unpacked(self.certified, rows_QW, query_QL)
 
     def true_values(self) -> Tensor:
         """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
@@ -415,7 +417,6 @@ class ContestState:
                 self.true_scores.write(at, CertifiedTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
                 continue
             true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.paired_scores)
-            bad = first_nan_of_pairs(self.comparator, queries_QD, candidates_QD, true.score_Q)
-            if bad is not None:
-                raise self.nan_score(at + bad, int(true_Q[bad]))
+            cells = np.arange(at, until), true_Q
+            refuse_nan_of_pairs(self.comparator, (queries_QD, candidates_QD), true.score_Q, cells, self.nan_score)
             self.true_scores.write(at, true.packed())

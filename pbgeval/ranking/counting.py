@@ -53,9 +53,8 @@ def count(
     own_Q = torch.full_like(row_Q, -1) if own_Q is None else own_Q.to(device)
     # The loop takes a block on a CPU, columns next to each other, where it is worth loading.
     is_taken = scores_KC.device.type == "cpu" and (scores_KC.stride(1) == 1 or num_candidates <= 1)
-    is_worth_it = count_rows.is_loaded or num_queries * num_candidates >= JIT_MIN_CELLS
-    if is_taken and is_worth_it and is_installed():
-        return _count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
+    if is_taken and count_rows.pays_for(num_queries * num_candidates, JIT_MIN_CELLS) and is_installed():
+        return count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
     raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), torch.full_like(row_Q, num_candidates))
     for query, column in (own_cells(own_Q, num_candidates), *([] if excluded is None else [excluded])):
         query, column = query.to(device), column.to(device)
@@ -88,12 +87,14 @@ def _compare(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor) ->
 
 def count_cells(score_P: Tensor, query_P: Tensor, high_Q: Tensor, low_Q: Tensor) -> RankCounts:
     """Count candidates that are named one by one."""
-    num_queries = high_Q.numel()
     better_P = score_P > high_Q[query_P]
-    tied_P = (score_P >= low_Q[query_P]) & ~better_P
-    return RankCounts(
-        *(torch.bincount(of, minlength=num_queries) for of in (query_P[better_P], query_P[tied_P], query_P))
-    )
+    return count_compared(query_P, better_P, (score_P >= low_Q[query_P]) & ~better_P, high_Q.numel())
+
+
+def count_compared(query_P: Tensor, better_P: Tensor, tied_P: Tensor, num_queries: int) -> RankCounts:
+    """Count candidates of which it is known whether they are better than the true entity of their query, or tie."""
+    counted = query_P[better_P], query_P[tied_P], query_P
+    return RankCounts(*(torch.bincount(of, minlength=num_queries) for of in counted))
 
 
 def count_known(
@@ -104,8 +105,8 @@ def count_known(
     if not score_P.numel():
         return total
     row_P, column_P = known
-    longest = int(torch.bincount(row_P).max())
-    step = max(CELLS_OF_GPU_AT_A_TIME // (8 * longest), 1)  # a hub's answers for each of its queries take much room
+    # A hub's answers for each of its queries take much room.
+    step = max(CELLS_OF_GPU_AT_A_TIME // (8 * int(torch.bincount(row_P).max())), 1)
     for start in range(0, row_Q.numel(), step):
         query, entry = expand_by_row(row_Q[start : start + step], row_P)
         query += start
@@ -174,13 +175,7 @@ def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_co
 # The same by the compiled loop.
 
 
-def load(dtype: torch.dtype = torch.float32) -> None:
-    """Import numba and load (at first compile) the loop for scores of one type, which the first block does else."""
-    none = torch.empty(0, dtype=torch.int64)
-    _count_compiled(torch.empty((0, 0), dtype=dtype), (*torch.empty((2, 0), dtype=dtype), none), none, None, None)
-
-
-def _count_compiled(
+def count_compiled(
     scores_KC: Tensor,
     queries: tuple[Tensor, Tensor, Tensor],
     row_Q: Tensor,

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import accumulate, pairwise
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 
 from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.notation import Bucket
@@ -85,49 +84,36 @@ def doubling_rounds(num_units: int, first_units: int) -> tuple[int, ...]:
     return (*rounds[:-1], num_units)
 
 
-@frozen
-class RandomOrder:
-    """A keyed permutation of range(size), computed where it is asked for: nothing of that size is ever kept.
+def random_positions(stream: DrawStream, size: int, first: int, stop: int) -> np.ndarray:
+    """Return the numbers at places first to stop of a random order of range(size), int64, all different.
 
-    A Feistel network on the pairs (x // columns, x % columns), whose round functions are tables of Philox draws as
-    long as the square root of the size; numbers beyond the size walk on along their cycle.
+    They are computed where they are asked for: nothing of that size is ever kept. The order is a Feistel network on the
+    pairs (x // columns, x % columns), whose round functions are tables of Philox draws as long as the square root of
+    the size; numbers beyond the size walk on along their cycle.
     """
+    rows = max(1, math.isqrt(max(size, 1) - 1) + 1)  # the square root, rounded up
+    columns = max(1, -(-size // rows))
+    shapes = [(columns, rows), (rows, columns)] * (SHUFFLE_ROUNDS // 2)  # length of the table, range of its entries
+    stops = np.cumsum([length for length, _ in shapes]).tolist()
+    words = np.split(stream.words(0, stops[-1]), stops[:-1])
+    tables = [uniform_below(of_table, modulus) for of_table, (_, modulus) in zip(words, shapes, strict=True)]
+    found = np.arange(first, stop, dtype=np.int64)
+    for start in range(0, len(found), _POSITIONS_PER_BLOCK):
+        block = found[start : start + _POSITIONS_PER_BLOCK]
+        block[:] = _shuffled(block, rows, columns, tables)
+        while (outside := np.nonzero(block >= size)[0]).size:
+            block[outside] = _shuffled(block[outside], rows, columns, tables)
+    return found
 
-    stream: DrawStream
-    size: int
 
-    @cached_property
-    def _tables(self) -> tuple[np.ndarray, ...]:
-        rows, columns = self._shape
-        shapes = [(columns, rows), (rows, columns)] * (SHUFFLE_ROUNDS // 2)  # length of the table, range of its entries
-        stops = np.cumsum([length for length, _ in shapes]).tolist()
-        words = np.split(self.stream.words(0, stops[-1]), stops[:-1])
-        return tuple(uniform_below(of_table, modulus) for of_table, (_, modulus) in zip(words, shapes, strict=True))
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        rows = max(1, math.isqrt(max(self.size, 1) - 1) + 1)  # the square root, rounded up
-        return rows, max(1, -(-self.size // rows))
-
-    def positions(self, first: int, stop: int) -> np.ndarray:
-        """Return the numbers at places first to stop of the order, int64 (stop - first,), all different."""
-        found = np.arange(first, stop, dtype=np.int64)
-        for start in range(0, len(found), _POSITIONS_PER_BLOCK):
-            block = found[start : start + _POSITIONS_PER_BLOCK]
-            block[:] = self._shuffled(block)
-            while (outside := np.nonzero(block >= self.size)[0]).size:
-                block[outside] = self._shuffled(block[outside])
-        return found
-
-    def _shuffled(self, numbers: np.ndarray) -> np.ndarray:
-        rows, columns = self._shape
-        row, column = np.divmod(numbers, columns)
-        for of_columns, of_rows in zip(self._tables[::2], self._tables[1::2], strict=True):
-            row += of_columns[column]
-            row -= np.where(row >= rows, rows, 0)
-            column += of_rows[row]
-            column -= np.where(column >= columns, columns, 0)
-        return np.asarray(row * columns + column)
+def _shuffled(numbers: np.ndarray, rows: int, columns: int, tables: Sequence[np.ndarray]) -> np.ndarray:
+    row, column = np.divmod(numbers, columns)
+    for of_columns, of_rows in zip(tables[::2], tables[1::2], strict=True):
+        row += of_columns[column]
+        row -= np.where(row >= rows, rows, 0)
+        column += of_rows[row]
+        column -= np.where(column >= columns, columns, 0)
+    return np.asarray(row * columns + column)
 
 
 @define(eq=False)
@@ -219,7 +205,7 @@ class EdgeSample:
             path, its_first, _ = self.population[self.strata[stratum].start]
             stream = DrawStream.named(f"edge sample {self.seed} order {path} {its_first.lhs} {its_first.rhs}")
             is_whole = after - before == size
-            added = np.arange(size) if is_whole else np.sort(RandomOrder(stream, size).positions(before, after))
+            added = np.arange(size) if is_whole else np.sort(random_positions(stream, size, before, after))
             self._latest = (stratum, round_number), added
         drawn = self._latest[1]  # positions in the stratum that the round adds, increasing
         start, end = np.searchsorted(drawn, [first, stop]).tolist()

@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.stats.ranks import RankCounts
+
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter count on a CPU
-_NO_TRITON = "triton is required for the fused kernel: pip install 'pbgeval[gpu]'"
 _why_not: str | None = None  # what the self-check found wrong
 SLOTS = 4  # queries that share a row of scores; a key with more of them has several rows
 RUNS_PER_PROCESSOR = 4  # so that none waits long for the last
@@ -39,15 +40,6 @@ class Tiles:
 TILES = Tiles()
 
 
-@frozen(eq=False)
-class FusedCounts:
-    """What a block of candidates says about each query, nobody excluded."""
-
-    better_Q: Tensor  # int64
-    tied_Q: Tensor  # int64
-    cell_score_P: Tensor  # float32: the scores of the cells that were asked for
-
-
 def version() -> str:
     """Return the version of what compiles the kernel."""
     import triton
@@ -63,14 +55,15 @@ def self_check(device: torch.device) -> str | None:
     """
     global _why_not
     if not has_kernel(device):
-        return None if device.type == "cpu" else f"general: {_why_not or _NO_TRITON}"
+        why_not = _why_not or "triton is required for the fused kernel: pip install 'pbgeval[gpu]'"
+        return None if device.type == "cpu" else f"general: {why_not}"
     half_ND = torch.randn((150, 101), generator=torch.Generator().manual_seed(0)).to(device)
     own_Q = torch.arange(150, device=device)
     cells = (own_Q.repeat(2), torch.cat([own_Q, own_Q + 150]))
     try:
         true_Q = paired_scores(half_ND, half_ND)
-        found = count(half_ND, torch.cat([half_ND, half_ND]), true_Q, own_Q, cells)
-        if not torch.equal(found.cell_score_P, true_Q.repeat(2)):
+        _, cell_score_P = count(half_ND, torch.cat([half_ND, half_ND]), true_Q, own_Q, cells)
+        if not torch.equal(cell_score_P, true_Q.repeat(2)):
             _why_not = "scores of identical vectors differ"
     except (RuntimeError, OSError) as error:  # such as no compiler for the code that starts the kernel
         _why_not = str(error).partition("\n")[0]
@@ -100,7 +93,7 @@ def count(
     true_Q: Tensor,
     row_Q: Tensor,
     cells: tuple[Tensor, Tensor],
-) -> FusedCounts:
+) -> tuple[RankCounts, Tensor]:
     """Compare every candidate with the true entity of each query. No score may be NaN: the caller has seen to it.
 
     Args:
@@ -109,12 +102,14 @@ def count(
         true_Q: score of each query's true entity.
         row_Q: the key of each query, ascending.
         cells: (key, candidate) whose scores are wanted, in any order.
+
+    Returns:
+        The counts, nobody excluded; and the scores of the cells, float32.
     """
     query_KD, candidate_CD = padded(query_KD), padded(candidate_CD)
     num_keys, num_candidates = query_KD.shape[0], candidate_CD.shape[0]
     if not num_candidates or not row_Q.numel():
-        none_Q = torch.zeros_like(row_Q)
-        return FusedCounts(none_Q, none_Q, true_Q.new_empty(0))
+        return RankCounts.zero(row_Q.numel(), row_Q.device), true_Q.new_empty(0)
     num_slots, key_R, first_K, places_Q = _rows_of_queries(row_Q, num_keys)
     true_RS = true_Q.new_full((key_R.numel(), num_slots), torch.nan)
     true_RS[places_Q] = true_Q
@@ -132,7 +127,7 @@ def count(
     cell_score_P = torch.empty_like(scores_P)
     cell_score_P[order_P] = scores_P
     better_Q, tied_Q = counts_2RS[:, places_Q[0], places_Q[1]]
-    return FusedCounts(better_Q, tied_Q, cell_score_P)
+    return RankCounts(better_Q, tied_Q, torch.full_like(row_Q, num_candidates)), cell_score_P
 
 
 def paired_scores(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:

@@ -50,10 +50,9 @@ class ChunkEnd:
 
 def supports(num_cells: int, tensors: Sequence[Tensor]) -> bool:
     """Tell whether the compiled loop takes so many scores, made of some tensors: on a CPU, in float32, and worth it."""
-    if any(x.device.type != "cpu" or x.dtype is not torch.float32 or not x.is_contiguous() for x in tensors):
-        return False
-    worth_it = count_gathered.is_loaded or num_cells >= JIT_MIN_CELLS
-    return num_cells > 0 and worth_it and is_installed() and product_is_callable()
+    takes = all(x.device.type == "cpu" and x.dtype is torch.float32 and x.is_contiguous() for x in tensors)
+    pays = num_cells > 0 and count_gathered.pays_for(num_cells, JIT_MIN_CELLS)
+    return takes and pays and is_installed() and product_is_callable()
 
 
 @frozen(eq=False)

@@ -7,17 +7,17 @@ lists are numbered as they occur in the group.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
-from pbgeval.errors import DataError, UnrankableError
-from pbgeval.notation import ENDS, Side
+from pbgeval.errors import DataError, EvalError, UnrankableError
+from pbgeval.notation import ENDS, Side, values_between
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.query_edges import CompetingEntities, GatheredVectors
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, Tables
@@ -29,41 +29,25 @@ from pbgeval.storage.edges import EdgeBlock, FeatureLists
 
 
 @frozen(eq=False)
-class GroupSide:
-    """The entities at one end of a group's edges, and of their type."""
-
-    ids_E: Tensor  # identity of each of the unit's edges' entity; only the group's rows are meaningful
-    table: EntityTable
-    dtype: torch.dtype
-    vectors_UD: Tensor | None = None  # of featurized identities
-
-    @property
-    def featurized(self) -> bool:
-        return self.vectors_UD is not None
-
-    def rows(self, ids: Tensor) -> Tensor:
-        """Return the vectors of identities, (n, D)."""
-        features_UD = self.vectors_UD
-        return self.table.rows(ids, self.dtype) if features_UD is None else features_UD[ids.to(features_UD.device)]
-
-
-@frozen(eq=False)
 class Group:
     """The edges of one relation schema within a unit."""
 
     relation: Relation
     edges: EdgeBlock
     origin: EdgeOrigin
-    lhs: GroupSide
-    rhs: GroupSide
+    # By end: the identity of each of the unit's edges' entity, of which only the group's are meaningful; and what has
+    # the vectors of identities.
+    ids_E: Mapping[Side, Tensor]
+    tables: Mapping[Side, EntityTable]
     competition: Competition
 
-    def side(self, side: Side) -> GroupSide:
-        return side.pick(self.lhs, self.rhs)
+    def rows(self, side: Side, ids: Tensor) -> Tensor:
+        """Return the vectors of identities at one end, (n, D)."""
+        return self.tables[side].rows(ids, self.relation.dtype)
 
     def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
-        """Return the vectors of identities, (n, D)."""
-        return self.side(side).rows(torch.from_numpy(ids))
+        """Do as `rows`, as every `QuerySource` does."""
+        return self.rows(side, torch.from_numpy(ids))
 
     def rel(self, rows_E: Tensor) -> Tensor | None:
         """Return the relation of each row when relations are dynamic."""
@@ -71,7 +55,7 @@ class Group:
 
     def competing(self, hidden: Side) -> CompetingEntities:
         """Return which rows of a side's partition compete in queries of each relation (id in edge files)."""
-        sets, num_rows = self.competition.sets, self.side(hidden).table.num_rows
+        sets, num_rows = self.competition.sets, self.tables[hidden].num_rows
 
         @cache
         def rows(relation: int) -> np.ndarray | None:
@@ -79,8 +63,7 @@ class Group:
             if numbers is None:
                 return None
             first = self.first_number(hidden)  # a set may be of all partitions, and much larger than this one
-            low, high = np.searchsorted(numbers, [first, first + num_rows])
-            return numbers[low:high] - first
+            return values_between(numbers, first, first + num_rows) - first
 
         return CompetingEntities(0, num_rows, rows, sets is not None and sets.by_relation)
 
@@ -95,12 +78,12 @@ class Group:
     def first_number(self, side: Side) -> int:
         """Return the number of row 0 of a side's partition."""
         assert self.competition.first_number is not None, "constraints need the numbering of entities"
-        return self.competition.first_number(self.side(side).table.entity_type, side)
+        return self.competition.first_number(self.tables[side].entity_type, side)
 
     def degree_weights(self, side: Side) -> DegreeWeights:
         """Return what the entities of a side's partition are drawn by."""
         assert self.competition.degree_weights is not None, "draws by degree need the degrees of entities"
-        return self.competition.degree_weights(self.side(side).table.entity_type, side)
+        return self.competition.degree_weights(self.tables[side].entity_type, side)
 
     def weights(self, rows_E: Tensor) -> Tensor:
         """Return what each query's loss counts, float64."""
@@ -114,7 +97,7 @@ class Group:
 
         def named(row: int) -> tuple[int, int]:
             edge = int(rows_E.flatten()[row])
-            return int(self.side(hidden.other).ids_E[edge]), edge
+            return int(self.ids_E[hidden.other][edge]), edge
 
         with refused_by_name(self, self.relation.scorer, hidden.other, named):
             return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
@@ -130,7 +113,7 @@ class Group:
         """Return the error that names an entity whose row cannot be prepared, and the edge that uses it."""
         where = "" if edge is None else f", used by row {self.edges.start + edge} of {self.origin.label}"
         return UnrankableError(
-            f"{self.side(side).table.label}: expected {error.expected}, got {error.found} for entity {entity} after "
+            f"{self.tables[side].label}: expected {error.expected}, got {error.found} for entity {entity} after "
             f"operator '{scorer.operator}' of relation '{scorer.name}'{where}; this checkpoint cannot be ranked"
         )
 
@@ -144,7 +127,7 @@ class Group:
         """Return the error that names a query and a candidate whose score is not a number."""
         return UnrankableError(
             f"{self.origin.label}: {self.row_label(edge)}: expected a number as the score of {hidden.label} "
-            f"candidate {entity} of {self.side(hidden).table.label}, got NaN: finite embeddings overflow; "
+            f"candidate {entity} of {self.tables[hidden].label}, got NaN: finite embeddings overflow; "
             "this checkpoint cannot be ranked"
         )
 
@@ -178,22 +161,18 @@ def make_group(
     Raises:
         DataError: an entity or feature id is out of range; it names file, dataset and row.
     """
-    sides = {}
-    for side in ENDS:
-        table = tables[relation.scorer.entity_type(side), side]
-        ids_E = side.pick(edges.lhs, edges.rhs)
-        name = side.pick("lhs", "rhs")
+    ids_E = {Side.LHS: edges.lhs, Side.RHS: edges.rhs}
+    of_group = {side: tables[relation.scorer.entity_type(side), side] for side in ENDS}
+    for side, table in of_group.items():
+        where = f"{origin.label}: dataset {side.pick('lhs', 'rhs')}"
         if table.featurized:
             features = side.pick(edges.lhs_features, edges.rhs_features)
-            sides[side] = _featurized_side(
-                table, features, rows_E, f"{origin.label}: dataset {name}d_data", edges.start, relation.dtype
+            ids_E[side], of_group[side] = _with_features(
+                table, features, rows_E, f"{where}d_data", edges.start, relation.dtype
             )
         else:
-            check_range(
-                ids_E[rows_E], table.num_rows, f"{origin.label}: dataset {name}", edges.start, table.label, rows_E
-            )
-            sides[side] = GroupSide(ids_E, table, relation.dtype)
-    return Group(relation, edges, origin, sides[Side.LHS], sides[Side.RHS], competition)
+            check_range(ids_E[side][rows_E], table.num_rows, where, edges.start, table.label, rows_E)
+    return Group(relation, edges, origin, ids_E, of_group, competition)
 
 
 def check_range(ids_E: Tensor, high: int, where: str, start: int, of: str, rows_E: Tensor | None = None) -> None:
@@ -220,9 +199,10 @@ def check_range(ids_E: Tensor, high: int, where: str, start: int, of: str, rows_
     )
 
 
-def _featurized_side(
+def _with_features(
     table: EntityTable, features: FeatureLists | None, rows_E: Tensor, where: str, start: int, dtype: torch.dtype
-) -> GroupSide:
+) -> tuple[Tensor, EntityTable]:
+    """Return the identity of each edge's entity, and a table of the vectors of identities."""
     if features is None:
         raise DataError(f"{where}: expected lists of features ({table.label} is featurized), got none")
     offsets, data = features.offsets.tolist(), features.data.tolist()
@@ -238,7 +218,8 @@ def _featurized_side(
         ids_E[row] = identities.setdefault(listed, len(identities))
     offsets_U = torch.tensor([0, *[len(listed) for listed in identities]]).cumsum(0)
     flat = torch.tensor([feature for listed in identities for feature in listed], dtype=torch.int64)
-    return GroupSide(ids_E, table, dtype, table.rows_of_features(offsets_U, flat, dtype))
+    vectors_UD = table.rows_of_features(offsets_U, flat, dtype)
+    return ids_E, evolve(table, embeddings_ND=vectors_UD, global_embedding_D=None, max_norm=None)
 
 
 # Find scores that are not numbers, so that they are refused.
@@ -284,12 +265,26 @@ def first_nan(
     return None
 
 
-def first_nan_of_pairs(
-    comparator: RowComparator, query_QD: Tensor, candidate_QD: Tensor, score_Q: Tensor
-) -> int | None:
-    """Return a query whose score with its own candidate is not a number, None if all are numbers."""
-    found = first_nan(comparator, query_QD.unsqueeze(1), candidate_QD.unsqueeze(1), score_Q[:, None, None])
-    return None if found is None else found[0]
+def refuse_nan_of_pairs(
+    comparator: RowComparator,
+    rows: tuple[Tensor, Tensor],
+    score_P: Tensor,
+    cells: tuple[np.ndarray, np.ndarray],
+    nan_score: Callable[[int, int], EvalError],
+) -> None:
+    """Raise the error that names a query and its own candidate, if their score is not a number.
+
+    Args:
+        comparator: of the scores.
+        rows: prepared queries, and the candidate of each.
+        score_P: of each pair.
+        cells: (query, candidate) of each pair, as the error names them.
+        nan_score: returns the error.
+    """
+    query_PD, candidate_PD = rows
+    found = first_nan(comparator, query_PD.unsqueeze(1), candidate_PD.unsqueeze(1), score_P[:, None, None])
+    if found is not None:
+        raise nan_score(int(cells[0][found[0]]), int(cells[1][found[0]]))
 
 
 def _overflows_both_ways(query_BQD: Tensor, candidate_BCD: Tensor, dtype: torch.dtype) -> Tensor:

@@ -47,12 +47,11 @@ class Kernel(Enum):
         if with_loss:
             return LOSS_CANDIDATES_PER_BLOCK
         compiled = max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1) * COLUMNS_AT_A_TIME
-        sizes = {
+        return {
             Kernel.FUSED: FUSED_CANDIDATES_PER_BLOCK,
             Kernel.SCORES: CANDIDATES_PER_BLOCK,
             Kernel.COMPILED: compiled,
-        }
-        return sizes[self]
+        }[self]
 
 
 def choose_kernel(
@@ -77,7 +76,13 @@ def choose_kernel(
 
 
 def load_compiled(device: torch.device, dtype: torch.dtype) -> None:
-    """Load the compiled loops that may count on a device, so that their memory is known before any is planned."""
+    """Load (at first compile) the loops that may count on a device, which the first blocks of scores do else.
+
+    So their memory is known before any is planned.
+    """
     if device.type == "cpu" and is_installed():
-        counting.load(dtype)
-        blocks.load()
+        none, nothing_20 = torch.empty(0, dtype=torch.int64), torch.empty((2, 0), dtype=dtype)
+        counting.count_compiled(nothing_20[:0], (*nothing_20, none), none, None, None)
+        if blocks.product_is_callable():
+            nobody = torch.empty((0, 16), dtype=torch.float32)
+            blocks.count(nobody, nobody, (nobody[:, 0], nobody[:, 0]), (none, none), None)

@@ -158,38 +158,26 @@ class DistinctCodes:
 
 
 @frozen(eq=False)
-class CodeCounts:
+class CodeCounts(KeyedSums):
     """How often each code occurs; codes that do not occur are absent."""
-
-    codes: np.ndarray  # int64, increasing
-    counts: np.ndarray  # int64, positive; of `zeros` not negative
-
-    @classmethod
-    def zero(cls) -> CodeCounts:
-        return cls(np.empty(0, np.int64), np.empty(0, np.int64))
 
     @classmethod
     def of_codes(cls, codes: np.ndarray) -> CodeCounts:
         """Count int64 codes; the array is sorted in place."""
         codes.sort()
         codes_G, starts_G = first_of_each(codes)
-        return cls(codes_G, np.diff(starts_G, append=len(codes)))
+        return cls(codes_G, np.diff(starts_G, append=len(codes))[:, None])
 
     @classmethod
     def zeros(cls, codes: np.ndarray) -> CodeCounts:
         """Return counts of 0 for the distinct ones of some codes, to be counted; the array is sorted in place."""
         codes = sort_distinct(codes)
-        return cls(codes, np.zeros(len(codes), np.int64))
-
-    def __add__(self, other: CodeCounts) -> CodeCounts:
-        """Add counts: of a code that occurs in both, the sum."""
-        total = KeyedSums.sum([KeyedSums(of.codes, of.counts[:, None]) for of in (self, other)])
-        return CodeCounts(total.keys, total.counts)
+        return cls(codes, np.zeros((len(codes), 1), np.int64))
 
     def count(self, codes: np.ndarray) -> None:
         """Count further int64 codes, those that are here already; in place."""
         index = self._table.index_of(codes)
-        np.add(self.counts, np.bincount(index[index >= 0], minlength=len(self.codes)), out=self.counts)
+        np.add(self.counts, np.bincount(index[index >= 0], minlength=len(self.keys)), out=self.counts)
 
     def of(self, codes: np.ndarray) -> np.ndarray:
         """Return the count of each code, int64, 0 where it does not occur."""
@@ -197,7 +185,7 @@ class CodeCounts:
 
     @cached_property
     def _table(self) -> KeyTable:
-        return KeyTable.of_codes(self.codes)
+        return KeyTable.of_codes(self.keys)
 
 
 @frozen(eq=False)
@@ -254,10 +242,6 @@ class QueryKeys:
         rel_E, known_E = edges.key(hidden)
         _check_ranges(rel_E, known_E, num_entities)
         return cls(hidden, num_entities, distinct(checked_key_codes(rel_E, known_E, num_entities)))
-
-    @property
-    def num_keys(self) -> int:
-        return len(self.codes_K)
 
     @property
     def num_relations(self) -> int:

@@ -9,14 +9,14 @@ One thread works here; numpy releases the interpreter's lock, so another can rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from attrs import define, field, frozen
-from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
-from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, is_among, sort_distinct
+from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, is_among, sort_distinct, values_between
 from pbgeval.ranking.keys import (
     LARGEST_INT64,
     CodeCounts,
@@ -62,7 +62,7 @@ class SemiJoin:
 
     def _feed_rows(self, block: EdgeColumns) -> None:
         self._num_rows += block.num_edges
-        compiled = is_installed() and (_passes.is_loaded or self._num_rows >= JIT_MIN_ROWS)
+        compiled = is_installed() and _passes.pays_for(self._num_rows, JIT_MIN_ROWS)
         found: list[list[tuple[np.ndarray, ...]]] = [[] for _ in self._sides]
         for start in range(0, block.num_edges, ROWS_PER_STEP):
             rows = block.select(slice(start, start + ROWS_PER_STEP))
@@ -85,7 +85,7 @@ class SemiJoin:
 
 def _sieve(keys: QueryKeys) -> np.ndarray:
     """Return a table of marks, bool, a power of two of them: whether some key has a hash."""
-    cells = max(_MIN_CELLS, min(_CELLS_PER_KEY * keys.num_keys, _MAX_CELLS), 2 * keys.num_keys)
+    cells = max(_MIN_CELLS, min(_CELLS_PER_KEY * len(keys.codes_K), _MAX_CELLS), 2 * len(keys.codes_K))
     is_marked = np.zeros(1 << (cells - 1).bit_length(), bool)
     rel_K, entity_K = np.divmod(keys.codes_K, max(keys.num_entities, 1))
     is_marked[(rel_K * _SPREAD + entity_K) & (len(is_marked) - 1)] = True
@@ -188,34 +188,17 @@ def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.where(sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted, at, np.int64(-(1 << 62)))
 
 
-@frozen(eq=False)
-class KnownByBlock:
-    """Known answers as cells, those of one block of scores next to each other."""
-
-    code_P: np.ndarray  # ascending: run of columns, then key
-    key_P: np.ndarray
-    column_P: np.ndarray  # within its run
-    num_keys: int
-
-    @classmethod
-    def arrange(cls, known: KnownAnswers, numbers_C: np.ndarray, width: int) -> KnownByBlock:
-        """Arrange them for blocks of `width` columns."""
-        column_P = positions(numbers_C, known.number_P)
-        competes_P = column_P >= 0
-        key_P, column_P = known.key_P[competes_P], column_P[competes_P]
-        num_keys = int(key_P.max()) + 1 if key_P.size else 1
-        if width >= numbers_C.size:  # one run, and keys are in order
-            return cls(key_P, key_P, column_P, num_keys)
-        code_P = column_P // width * num_keys + key_P
-        order = np.argsort(code_P, kind="stable")
-        return cls(code_P[order], key_P[order], column_P[order] % width, num_keys)
-
-    def in_block(self, part: int, keys: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return (row, column) of the known answers of a block's keys in a run of columns, rows ascending."""
-        first_key, _ = keys
-        first, stop = np.searchsorted(self.code_P, part * self.num_keys + np.minimum(keys, self.num_keys))
-        row_P = torch.from_numpy(self.key_P[first:stop] - first_key)
-        return row_P.to(device), torch.from_numpy(self.column_P[first:stop]).to(device)
+def known_by_run(known: KnownAnswers, numbers_C: np.ndarray, width: int) -> list[KnownAnswers]:
+    """Return the known answers in each run of `width` candidates, by their columns within it."""
+    column_P = positions(numbers_C, known.number_P)
+    competes_P = column_P >= 0
+    key_P, column_P = known.key_P[competes_P], column_P[competes_P]
+    if width >= numbers_C.size:
+        return [KnownAnswers(key_P, column_P)]
+    order = np.argsort(column_P // width, kind="stable")  # keys stay in order within a run
+    key_P, column_P = key_P[order], column_P[order]
+    borders = np.searchsorted(column_P // width, np.arange(-(-numbers_C.size // width) + 1)).tolist()
+    return [KnownAnswers(key_P[low:high], column_P[low:high] % width) for low, high in pairwise(borders)]
 
 
 # Pairs (query key, known answer) -> the distinct ones, by the slot of the answer, where candidates are ranked.
@@ -236,8 +219,7 @@ class KnownPairs:
 
     def in_rows(self, start: int = 0, stop: int = _MOST) -> KnownAnswers:
         """Return the answers in rows start to stop of the slot, each by its row."""
-        first, last = np.searchsorted(self.packed_P, [start << KEY_BITS, stop << KEY_BITS])
-        packed_P = self.packed_P[first:last]
+        packed_P = values_between(self.packed_P, start << KEY_BITS, stop << KEY_BITS)
         by_key_P = (packed_P & _KEY_MASK) << KEY_BITS
         by_key_P |= packed_P >> KEY_BITS
         by_key_P.sort()
@@ -331,8 +313,7 @@ PAIRS_AT_A_TIME = 1 << 20  # of a known edge and a query's time; changes no numb
 _NOTHING = np.empty(0, np.int64)
 
 
-@frozen
-class TimeWindow:
+class TimeWindow(NamedTuple):
     """How far from a query's time known edges may be that it leaves out; None: as far as they like."""
 
     past: int | None
@@ -380,8 +361,7 @@ class FilterKeys:
             yield key_P, answer_P
             return
         assert time_P is not None, "the config asks for times"
-        limits = (self.window.past, self.window.future)
-        past, future = (LARGEST_INT64 if limit is None else limit for limit in limits)
+        past, future = (LARGEST_INT64 if limit is None else limit for limit in self.window)
         latest_P = np.minimum(time_P, LARGEST_INT64 - past) + past
         number = len(self.times_U)
         low_P = key_P * number + np.searchsorted(self.times_U, np.maximum(time_P - future, 0))
@@ -411,39 +391,33 @@ class KnownFilter:
 _ROWS_AT_ONCE = 1 << 20  # of a block: what is copied of it at a time
 
 
-class ObservedEntities:
-    """The distinct (relation, entity) pairs of each side, as codes; what other workers saw can be merged."""
+def observed_entities(
+    relations: np.ndarray, num_entities: int, blocks: Iterable[EdgeColumns]
+) -> dict[Side, np.ndarray]:
+    """Return relation x num_entities + entity of the entities seen at each side, int64, increasing.
 
-    def __init__(self, relations: np.ndarray, num_entities: int) -> None:
-        """See nothing yet.
+    Args:
+        relations: the relations that matter, int64; edges of others are passed over.
+        num_entities: entities of all types and partitions.
+        blocks: known edges, of any order and number.
 
-        Args:
-            relations: the relations that matter, int64; edges of others are passed over.
-            num_entities: entities of all types and partitions.
-
-        Raises:
-            ValueError: relations x entities do not fit in int64.
-        """
-        num_relations = int(relations.max()) + 1 if len(relations) else 0
-        check_codes_fit(num_relations, num_entities)
-        self._num_entities = num_entities
-        self._matters = np.zeros(num_relations + 1, bool)  # by relation; the last stands for all beyond
-        self._matters[relations] = True
-        self._seen = {side: DistinctCodes() for side in ENDS}
-
-    def feed(self, block: EdgeColumns) -> None:
-        """See known edges, of any order and number."""
+    Raises:
+        ValueError: relations x entities do not fit in int64.
+    """
+    num_relations = int(relations.max()) + 1 if len(relations) else 0
+    check_codes_fit(num_relations, num_entities)
+    matters = np.zeros(num_relations + 1, bool)  # by relation; the last stands for all beyond
+    matters[relations] = True
+    seen = {side: DistinctCodes() for side in ENDS}
+    for block in blocks:
         for start in range(0, block.num_edges, _ROWS_AT_ONCE):
             edges = block.select(slice(start, start + _ROWS_AT_ONCE))
-            rows = np.flatnonzero(np.take(self._matters, edges.rel_n, mode="clip"))
+            rows = np.flatnonzero(np.take(matters, edges.rel_n, mode="clip"))
             if len(rows) < edges.num_edges:
                 edges = edges.select(rows)
             for side in ENDS if edges.num_edges else ():
-                self._seen[side].add(key_codes(edges.rel_n, edges.entity(side), self._num_entities))
-
-    def codes(self, side: Side) -> np.ndarray:
-        """Return relation x num_entities + entity of the entities seen at a side, int64, increasing."""
-        return self._seen[side].sorted()
+                seen[side].add(key_codes(edges.rel_n, edges.entity(side), num_entities))
+    return {side: codes.sorted() for side, codes in seen.items()}
 
 
 # Evaluated edges of one slot of known entities -> how often each query key occurs.
@@ -465,8 +439,7 @@ def repeated_keys(hidden: Side, blocks: Iterable[EdgeColumns], num_entities: int
     """
     parts = (checked_key_codes(*block.key(hidden), num_entities) for block in blocks)
     counted = CodeCounts.of_codes(np.concatenate([np.empty(0, np.int64), *parts]))
-    is_repeated = counted.counts > 1
-    return CodeCounts(counted.codes[is_repeated], counted.counts[is_repeated])
+    return counted.select(counted.counts > 1)
 
 
 def key_frequency(repeated: CodeCounts, hidden: Side, edges: EdgeColumns, num_entities: int) -> np.ndarray:

@@ -5,7 +5,7 @@ And the vectors that these queries are made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +14,7 @@ from attrs import define, frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError
-from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
+from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, values_between
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.settings import CandidateSets, EdgeOrigin
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -45,11 +45,6 @@ class QueryEdges:
     @property
     def num_edges(self) -> int:
         return self.columns.num_edges
-
-    @property
-    def schema_E(self) -> np.ndarray:
-        """Index of each edge's relation in the config: 0 for all if relations are dynamic."""
-        return np.zeros_like(self.columns.rel_n) if self.dynamic else self.columns.rel_n
 
     def segment_of(self, edge: np.ndarray) -> np.ndarray:
         """Return the index of each edge's segment."""
@@ -119,9 +114,9 @@ def contest_queries(
 
     If `by_time`, queries of unlike times have keys of their own.
     """
-    hidden, schema_E = contest.hidden, edges.schema_E
+    hidden, rel_E, true_E = contest.hidden, edges.columns.rel_n, edges.columns.entity(contest.hidden)
+    schema_E = np.zeros_like(rel_E) if edges.dynamic else rel_E  # index of each edge's relation in the config
     of_contest_E = np.isin(schema_E, np.array(list(contest.scorers), np.int64))
-    rel_E, true_E = edges.columns.rel_n, edges.columns.entity(hidden)
     of_contest_E &= sets.contains(hidden, rel_E, true_E)
     return queries_by_key(
         contest,
@@ -195,42 +190,31 @@ class CompetingEntities:
     def numbers(self, relation: int) -> np.ndarray | None:
         """Return the sorted numbers that compete in queries of a relation, None for all."""
         numbers = self.of(relation)
-        return None if numbers is None else numbers[slice(*np.searchsorted(numbers, [self.first, self.stop]))]
+        return None if numbers is None else values_between(numbers, self.first, self.stop)
 
     def rows(self, relation: int, first: int, stop: int) -> np.ndarray:
         """Return the rows of a range of entities that compete in queries of a relation."""
         numbers = self.numbers(relation)
-        if numbers is None:
-            return np.arange(stop - first)
-        return numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first
+        return np.arange(stop - first) if numbers is None else values_between(numbers, first, stop) - first
 
     def size(self, relation: int) -> int:
         numbers = self.numbers(relation)
         return self.stop - self.first if numbers is None else len(numbers)
 
-    def number(self, relation: int, place: np.ndarray) -> np.ndarray:
-        """Return the entities at places of the list of those that compete."""
-        numbers = self.numbers(relation)
-        return place + self.first if numbers is None else numbers[place]
-
-    def split(self, rel_Q: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (relation, queries) for each set of candidates; relation -1 where all have the same."""
-        if not self.by_relation:
-            yield -1, np.arange(len(rel_Q))
-            return
-        for relation in distinct(rel_Q).tolist():
-            yield relation, np.flatnonzero(rel_Q == relation)
+    def relation_or_any(self, rel_Q: np.ndarray) -> np.ndarray:
+        """Return which relation decides on the candidates of queries; -1: all have the same."""
+        return rel_Q if self.by_relation else np.full_like(rel_Q, -1)
 
 
 def _blocks(key_Q: np.ndarray, rel_K: np.ndarray, size: int, *, by_relation: bool) -> tuple[QueryBlock, ...]:
-    rel_Q = rel_K[key_Q] if by_relation else np.zeros_like(key_Q)
+    rel_Q = rel_K[key_Q] if by_relation else np.full_like(key_Q, -1)
     blocks = []
-    for run_start, run_stop in pairwise(np.flatnonzero(np.diff(rel_Q, prepend=-1, append=-1)).tolist()):
+    for run_start, run_stop in pairwise(np.flatnonzero(np.diff(rel_Q, prepend=-2, append=-2)).tolist()):
         for first in range(run_start, run_stop, size):
             stop = min(first + size, run_stop)
-            relation = int(rel_Q[first]) if by_relation else -1
             continues = bool(first and key_Q[first - 1] == key_Q[first])
-            blocks.append(QueryBlock(first, stop, int(key_Q[first]), int(key_Q[stop - 1]) + 1, relation, continues))
+            keys = int(key_Q[first]), int(key_Q[stop - 1]) + 1
+            blocks.append(QueryBlock(first, stop, *keys, int(rel_Q[first]), continues))
     return tuple(blocks)
 
 

@@ -7,14 +7,14 @@ all scores are wanted, and of a user's model, they are read from the blocks that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking import blocks, fused
@@ -27,14 +27,15 @@ from pbgeval.ranking.counting import (
     competing_scores,
     count,
     count_cells,
+    count_compared,
     count_known,
     expand_by_row,
     joined,
     own_cells,
 )
-from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
+from pbgeval.ranking.groups import first_nan, largest, overflow_is_impossible, refuse_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
-from pbgeval.ranking.known_answers import KnownAnswers, KnownByBlock, positions
+from pbgeval.ranking.known_answers import KnownAnswers, known_by_run, positions
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring.block_scorer import ScorerComparator
@@ -53,8 +54,8 @@ def rank(
     state: ContestState,
     table: EntityTable,
     first_number: int,
-    known: KnownAnswers | None,
     threads: BlockThreads,
+    known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
 ) -> None:
     """Count a contest's queries against a range of candidates, which no other call names again.
@@ -63,8 +64,8 @@ def rank(
         state: the contest, prepared; its result grows.
         table: the range's rows, checked.
         first_number: the number of the table's first row.
-        known: the known answers in this range; None if nothing is filtered.
         threads: each counts some blocks.
+        known: the known answers in this range; None if nothing is filtered.
         in_time: what a time-aware filter leaves out in this range; None if there is none.
 
     Raises:
@@ -86,7 +87,7 @@ def rank(
         if rows.size < prepared_rows.size:
             of_relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
         width = _width(state, of_relation_CD, len(queries), threads)
-        work = RangeWork(state, queries, first_number + rows, of_relation_CD, width, known, in_time)
+        work = RangeWork.cut(state, queries, first_number + rows, of_relation_CD, width, known, in_time)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
@@ -125,7 +126,7 @@ def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: B
     return min(-(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME, most)
 
 
-@define(eq=False)
+@frozen(eq=False)
 class RangeWork:
     """The candidates of a range that compete in some blocks' queries, in runs of a width, and what those share."""
 
@@ -136,40 +137,56 @@ class RangeWork:
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
     in_time: KnownAnswers | None  # what a time-aware filter leaves out; None: there is none
-    # The runs, if ranks are certified: made while in cache.
-    certified: tuple[PreparedRows, ...] = field(default=(), init=False)
-    largest: tuple[float, ...] = field(init=False)  # magnitude in each run
-    known_of: KnownByBlock | None = field(default=None, init=False)
-    duplicates: DuplicateRows | None = field(default=None, init=False)  # None: ranks are certified
-    cells: CellSample | None = field(default=None, init=False)  # that are read from blocks of scores, by query
+    runs: Sequence[Tensor]  # prepared rows of each
+    largest: tuple[float, ...]  # magnitude in each run
+    certified: tuple[PreparedRows, ...]  # the runs, if ranks are certified
+    duplicates: DuplicateRows | None  # None: ranks are certified
+    known_of: Sequence[KnownAnswers] | None  # in each run, by columns
+    cells: CellSample | None  # that are read from blocks of scores, by query
 
-    def __attrs_post_init__(self) -> None:
-        comparator = self.state.certified
-        runs = torch.split(self.prepared_CD, self.width)
-        if comparator is None:
-            self.duplicates = DuplicateRows.from_rows(self.prepared_CD)
-        else:
-            self.certified = tuple(PreparedRows(comparator, run, of_queries=False) for run in runs)
-        self.largest = tuple(map(largest, runs))
-        if self.known is not None:
-            self.known_of = KnownByBlock.arrange(
-                self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key), self.numbers_C, self.width
-            )
-        if self.state.sample is not None and _reads_cells(self.state):
-            self.cells = self.state.sample.cells.within(self.numbers_C)
+    @classmethod
+    def cut(
+        cls,
+        state: ContestState,
+        queries: list[QueryBlock],
+        numbers_C: np.ndarray,
+        prepared_CD: Tensor,
+        width: int,
+        known: KnownAnswers | None,
+        in_time: KnownAnswers | None,
+    ) -> RangeWork:
+        """Cut candidates in runs, and make what blocks share while the candidates are in cache."""
+        comparator, runs = state.certified, torch.split(prepared_CD, width)
+        of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
+        return cls(
+            state,
+            queries,
+            numbers_C,
+            prepared_CD,
+            width,
+            known,
+            in_time,
+            runs,
+            largest=tuple(map(largest, runs)),
+            certified=()
+            if comparator is None
+            else tuple(PreparedRows(comparator, run, of_queries=False) for run in runs),
+            duplicates=DuplicateRows.from_rows(prepared_CD) if comparator is None else None,
+            known_of=None if of_keys is None else known_by_run(of_keys, numbers_C, width),
+            cells=state.sample.cells.within(numbers_C) if state.sample is not None and _reads_cells(state) else None,
+        )
 
     @property
     def device(self) -> torch.device:
         return self.prepared_CD.device
 
-    def rows(self, run: int) -> Tensor:
-        """Return the prepared rows of a run."""
-        return self.prepared_CD[run * self.width : (run + 1) * self.width]
-
     def known_in(self, run: int, block: QueryBlock) -> CellIndex | None:
         """Return (row, column) of the known answers of a block's keys in a run of columns; None: no filter."""
-        keys = block.first_key, block.stop_key
-        return None if self.known_of is None else self.known_of.in_block(run, keys, self.device)
+        if self.known_of is None:
+            return None
+        known = self.known_of[run].of_keys(block.first_key, block.stop_key)
+        row_P, column_P = torch.from_numpy(known.key_P - block.first_key), torch.from_numpy(known.number_P)
+        return row_P.to(self.device), column_P.to(self.device)
 
     def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
         """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
@@ -184,53 +201,77 @@ class RangeWork:
 
 
 @frozen(eq=False)
-class _BlockRows:
+class _BlockQueries:
     """What a block of queries brings."""
 
+    state: ContestState
     block: QueryBlock
     query_KD: Tensor  # prepared
     row_Q: Tensor  # row of each query's key
-    own_Q: Tensor  # column of each true entity, far below zero where it is not in the range
+    true: TrueScores | CertifiedTrue
 
     @classmethod
-    def read(cls, work: RangeWork, block: QueryBlock) -> _BlockRows:
-        queries = work.state.queries
-        of_block = slice(block.first, block.stop)
-        row_Q = torch.from_numpy(queries.key_Q[of_block] - block.first_key).to(work.device)
-        own_Q = torch.from_numpy(positions(work.numbers_C, queries.true_Q[of_block]))
-        return cls(block, work.state.prepared_queries(block, work.device), row_Q, own_Q)
+    def read(cls, state: ContestState, block: QueryBlock, device: torch.device) -> _BlockQueries:
+        query_KD = state.prepared_queries(block, device)
+        row_Q = torch.from_numpy(state.queries.key_Q[block.first : block.stop] - block.first_key).to(device)
+        if state.certified is None:
+            return cls(state, block, query_KD, row_Q, state.true(block.first, block.stop))
+        return cls(state, block, query_KD, row_Q, state.certified_true(block, query_KD[row_Q]))
+
+    def compare(
+        self, query_P: Tensor, row_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Tell whether candidates are better than true entities, and whether they tie, bool (P,) each.
+
+        Args:
+            query_P: query in the block.
+            row_P: row of its key.
+            pairs: prepared candidates, and their scores.
+            at_P: which of these is meant.
+        """
+        candidate_UD, score_U = pairs
+        true = self.true
+        if isinstance(true, CertifiedTrue):
+            assert self.state.certified is not None, "ranks are certified"
+            signs_P = decide(self.state.certified, (self.query_KD, row_P), (candidate_UD, at_P), true, query_P)
+            return signs_P > 0, signs_P == 0
+        true_P, score_P = true.score_Q[query_P], score_U[at_P]
+        is_twin = score_P == true.kernel_Q[query_P]
+        of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
+        is_twin[of_equal] = row_hashes(candidate_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
+        return (score_P > true_P) & ~is_twin, (score_P == true_P) | is_twin
 
 
 def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     """Count runs of candidates, and let duplicates of true entities tie."""
     block, runs = task
-    rows, kernel = _BlockRows.read(work, block), work.state.kernel
-    if work.duplicates is None:
-        return _count_exactly(work, rows, runs)
-    true = work.state.true(block.first, block.stop)
-    largest_query = largest(rows.query_KD)
-    total = _duplicates_tie(work, work.duplicates, rows, true, runs)
+    rows, kernel = _BlockQueries.read(work.state, block, work.device), work.state.kernel
+    # Columns of true entities, far below zero where they are not in the range.
+    column_Q = torch.from_numpy(positions(work.numbers_C, work.state.queries.true_Q[block.first : block.stop]))
+    if isinstance(rows.true, CertifiedTrue):
+        return _count_exactly(work, rows, rows.true, column_Q, runs)
+    true_Q, largest_query = rows.true.score_Q, largest(rows.query_KD)
+    total = _duplicates_tie(work, rows, rows.true, column_Q.numpy(), runs)
     for run in runs:
         may_overflow = not overflow_is_impossible(largest_query, work.largest[run], rows.query_KD.shape[1])
-        true_Q = true.score_Q
-        own_Q = rows.own_Q - run * work.width
+        own_Q = column_Q - run * work.width
         known = work.known_in(run, block)
         if kernel is Kernel.COMPILED and not may_overflow:
-            total += blocks.count(rows.query_KD, work.rows(run), (true_Q, true_Q), (rows.row_Q, own_Q), known)[0]
+            total += blocks.count(rows.query_KD, work.runs[run], (true_Q, true_Q), (rows.row_Q, own_Q), known)[0]
             continue
         if kernel is not Kernel.FUSED or may_overflow:
             scores_KC = _scores(work, rows, run, may_overflow=may_overflow)
         if kernel is Kernel.FUSED:  # it has bits of its own, so it counts
-            total = total + _count_fused(rows, work.rows(run), own_Q, true_Q, known)
+            total = total + _count_fused(rows, work.runs[run], own_Q, true_Q, known)
         else:
             total = total + count(scores_KC, true_Q, row_Q=rows.row_Q, own_Q=own_Q, known=known)
             _hand_over(work, rows, run, scores_KC, own_Q, true_Q, known)
     return total
 
 
-def _scores(work: RangeWork, rows: _BlockRows, run: int, *, may_overflow: bool) -> Tensor:
+def _scores(work: RangeWork, rows: _BlockQueries, run: int, *, may_overflow: bool) -> Tensor:
     """Return the scores (K, C) of a run of candidates, none of them NaN."""
-    state, candidates_CD = work.state, work.rows(run)
+    state, candidates_CD = work.state, work.runs[run]
     scores_KC = state.comparator.scores(rows.query_KD[None], candidates_CD[None])[0]
     if may_overflow:
         found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
@@ -241,22 +282,22 @@ def _scores(work: RangeWork, rows: _BlockRows, run: int, *, may_overflow: bool) 
 
 
 def _count_fused(
-    rows: _BlockRows, candidate_CD: Tensor, own_Q: Tensor, true_Q: Tensor, known: CellIndex | None
+    rows: _BlockQueries, candidate_CD: Tensor, own_Q: Tensor, true_Q: Tensor, known: CellIndex | None
 ) -> QueryCounts:
     """Count on a GPU; every score that is taken back is read off what was counted."""
     row_Q = rows.row_Q
     own_Q = own_Q.to(candidate_CD.device)
     own_query, own_column = own_cells(own_Q, candidate_CD.shape[0])
     known = known or (row_Q[:0], row_Q[:0])
-    found = fused.count(rows.query_KD, candidate_CD, true_Q, row_Q, joined(known, (row_Q[own_query], own_column)))
-    known_score, own_score = torch.split(found.cell_score_P, [known[0].numel(), own_query.numel()])
-    raw = RankCounts(found.better_Q, found.tied_Q, torch.full_like(row_Q, candidate_CD.shape[0]))
+    cells = joined(known, (row_Q[own_query], own_column))
+    raw, score_P = fused.count(rows.query_KD, candidate_CD, true_Q, row_Q, cells)
+    known_score, own_score = torch.split(score_P, [known[0].numel(), own_query.numel()])
     raw = raw - count_cells(own_score, own_query, true_Q, true_Q)
     return QueryCounts(raw, count_known(known_score, known, row_Q, own_Q, true_Q, true_Q))
 
 
 def _duplicates_tie(
-    work: RangeWork, duplicates: DuplicateRows, rows: _BlockRows, true: TrueScores, runs: range
+    work: RangeWork, rows: _BlockQueries, true: TrueScores, column_Q: np.ndarray, runs: range
 ) -> QueryCounts:
     """Return the correction that makes candidates with a true entity's very vector tie with it.
 
@@ -268,7 +309,8 @@ def _duplicates_tie(
     differs_Q = (kernel_Q != true_Q).cpu().numpy()
     if not differs_Q.any():  # as on most machines: then nothing need be looked for
         return none
-    query, column = duplicates.of_queries(true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
+    assert work.duplicates is not None, "ranks are not certified"
+    query, column = work.duplicates.of_queries(true.hash_Q.cpu().numpy(), column_Q)
     here = differs_Q[query] & (column >= runs.start * work.width) & (column < runs.stop * work.width)
     query, column = query[here], column[here]
     if not query.size:
@@ -287,16 +329,17 @@ def _duplicates_tie(
     return QueryCounts(correction(query), correction(query[is_known]))
 
 
-def _count_exactly(work: RangeWork, rows: _BlockRows, runs: range) -> QueryCounts:
+def _count_exactly(
+    work: RangeWork, rows: _BlockQueries, true: CertifiedTrue, column_Q: Tensor, runs: range
+) -> QueryCounts:
     """Count in exact arithmetic: the scores of a block are fast ones, or values where they are handed over."""
     state = work.state
-    comparator = work.certified[0].comparator
-    true = state.certified_true(rows.block, rows.query_KD)
-    queries = CertifiedQueries(comparator, PreparedRows(comparator, rows.query_KD, of_queries=True), rows.row_Q, true)
+    prepared = PreparedRows(work.certified[0].comparator, rows.query_KD, of_queries=True)
+    queries = CertifiedQueries(prepared, rows.row_Q, true)
     total = QueryCounts.unfiltered(RankCounts.zero(rows.row_Q.numel(), work.device))
     for run in runs:
         candidates = work.certified[run]
-        own_Q = rows.own_Q - run * work.width
+        own_Q = column_Q - run * work.width
         known = work.known_in(run, rows.block)
         found = (
             None
@@ -321,7 +364,7 @@ def _reads_cells(state: ContestState) -> bool:
 
 def _hand_over(
     work: RangeWork,
-    rows: _BlockRows,
+    rows: _BlockQueries,
     run: int,
     scores_KC: Tensor,
     own_Q: Tensor,
@@ -361,10 +404,8 @@ def _hand_over(
     for sink in state.result.sinks:
         skipped = int(block.continues_key)  # each key is handed over once, by the block that it begins in
         if skipped < scores_KC.shape[0]:
-            of_rest = known
-            if known is not None:
-                first = int((known[0] < skipped).sum())
-                of_rest = known[0][first:] - skipped, known[1][first:]
+            row_P, column_P = (index.cpu().numpy() for index in known or (row_Q[:0], row_Q[:0]))
+            of_rest = row_P[row_P >= skipped] - skipped, column_P[row_P >= skipped]
             with state.lock:
                 sink.add(block.first_key + skipped, scores_KC[skipped:], numbers_C, of_rest)
 
@@ -413,18 +454,15 @@ def score_cells(
     cells = CellSample(cells.query_P[others], cells.number_P[others])
     # One array: many small ones between the blocks' tables scatter the heap.
     score_P = torch.empty(cells.query_P.size, dtype=torch.float32)
-    known_P = np.zeros(cells.query_P.size, bool)
 
     def score(block: QueryBlock) -> None:
-        of_keys = None if known is None else known.of_keys(block.first_key, block.stop_key)
         at = int(np.searchsorted(cells.query_P, block.first))
-        for query, number, _, pairs in _scored_cells(state, table, first_number, block, cells):
-            here = slice(at, at := at + query.size)
-            score_P[here] = pairs[1]
-            known_P[here] = _are_known(state, of_keys, query, number)
+        for query, _, _, pairs in _scored_cells(state, table, first_number, block, cells):
+            score_P[at : at + query.size] = pairs[1]
+            at += query.size
 
     threads.map(score, state.queries.blocks)
-    state.result.scores.add(cells.query_P, score_P, known_P)
+    state.result.scores.add(cells.query_P, score_P, _are_known(state, known, cells.query_P, cells.number_P))
 
 
 def _scored_cells(
@@ -458,9 +496,7 @@ def score_pairs(
     )
     scores_P = state.paired_scores(query_PD, candidate_PD)
     if state.certified is None:
-        bad = first_nan_of_pairs(state.comparator, query_PD, candidate_PD, scores_P)
-        if bad is not None:
-            raise state.nan_score(int(cells[0][bad]), int(cells[1][bad]))
+        refuse_nan_of_pairs(state.comparator, (query_PD, candidate_PD), scores_P, cells, state.nan_score)
     return candidate_PD, scores_P
 
 
@@ -470,16 +506,16 @@ def count_in_time(
     """Count what a time-aware filter leaves out in a range of candidates; pairs that come again are scored once."""
 
     def count(block: QueryBlock) -> None:
-        true = None
+        rows = None
         for query, number in state.in_time_cells(block, in_time, COMPARED_AT_A_TIME):
-            true = true or _BlockTrue.read(state, block, table.device)
+            rows = rows or _BlockQueries.read(state, block, table.device)
             row = state.queries.key_Q[block.first + query] - block.first_key
             _, first, at = np.unique(row * table.num_rows + number, return_index=True, return_inverse=True)
             cells = block.first + query[first], number[first]
-            pairs = score_pairs(state, table, first_number, true.query_KD[torch.from_numpy(row[first])], cells)
+            pairs = score_pairs(state, table, first_number, rows.query_KD[torch.from_numpy(row[first])], cells)
             query_P, row_P, at_P = (torch.from_numpy(of).to(table.device) for of in (query, row, at))
-            better, tied = true.compare(query_P, row_P, pairs, at_P)
-            counts = _counts(query_P, better, tied, torch.ones_like(better), block.stop - block.first)
+            better, tied = rows.compare(query_P, row_P, pairs, at_P)
+            counts = count_compared(query_P, better, tied, block.stop - block.first)
             with state.lock:
                 state.add_in_time(block, counts)
 
@@ -495,8 +531,8 @@ def rank_given(
     table: EntityTable,
     first_number: int,
     cells: CellSample,
-    known: KnownAnswers | None,
     threads: BlockThreads,
+    known: KnownAnswers | None = None,
     in_time: KnownAnswers | None = None,
 ) -> None:
     """Count a contest's queries against those of a range of candidates that their lists name.
@@ -506,8 +542,8 @@ def rank_given(
         table: the range's rows, checked.
         first_number: the number of the table's first row.
         cells: (query, number) of what the lists name in this range, arranged by query, no true entity among them.
-        known: the known answers in this range; None if nothing is filtered.
         threads: as for `score_cells`.
+        known: the known answers in this range; None if nothing is filtered.
         in_time: what a time-aware filter leaves out; None if there is none.
 
     Raises:
@@ -517,64 +553,18 @@ def rank_given(
         first, stop = np.searchsorted(cells.query_P, [block.first, block.stop])
         if first == stop:
             continue
-        true = _BlockTrue.read(state, block, table.device)
-        for query, number, row, pairs in _scored_cells(state, table, first_number, block, cells, true.query_KD):
+        rows = _BlockQueries.read(state, block, table.device)
+        for query, number, row, pairs in _scored_cells(state, table, first_number, block, cells, rows.query_KD):
             local = torch.from_numpy(query - block.first).to(table.device)
-            better, tied = true.compare(local, row, pairs, torch.arange(row.numel(), device=row.device))
+            better, tied = rows.compare(local, row, pairs, torch.arange(row.numel(), device=row.device))
             is_known = _are_known(state, known, query, number)
             counted = [np.ones(query.shape, bool), is_known]
             if in_time is not None and state.in_time_Q is not None:
                 counted.append(in_time.are_known(state.in_time_Q[query], number))
             masks = (torch.from_numpy(of).to(table.device) for of in counted)
-            state.add(block, QueryCounts(*(_counts(local, better, tied, of, block.stop - block.first) for of in masks)))
+            of_masks = ((local[of], better[of], tied[of], block.stop - block.first) for of in masks)
+            state.add(block, QueryCounts(*(count_compared(*compared) for compared in of_masks)))
             if state.sample is None:
                 state.result.scores.add(query, pairs[1], is_known)
     if state.sample is not None:
         score_cells(state, table, first_number, state.sample.cells, known, threads)
-
-
-@frozen(eq=False)
-class _BlockTrue:
-    """The prepared rows of a block's keys, and what candidates are compared with one by one."""
-
-    state: ContestState
-    query_KD: Tensor
-    scores: TrueScores | CertifiedTrue
-
-    @classmethod
-    def read(cls, state: ContestState, block: QueryBlock, device: torch.device) -> _BlockTrue:
-        query_KD = state.prepared_queries(block, device)
-        if state.certified is None:
-            return cls(state, query_KD, state.true(block.first, block.stop))
-        return cls(state, query_KD, state.certified_true(block, query_KD))
-
-    def compare(
-        self, query_P: Tensor, row_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Tell whether candidates are better than true entities, and whether they tie, bool (P,) each.
-
-        Args:
-            query_P: query in the block.
-            row_P: row of its key.
-            pairs: prepared candidates, and their scores.
-            at_P: which of these is meant.
-        """
-        candidate_UD, score_U = pairs
-        true = self.scores
-        if isinstance(true, CertifiedTrue):
-            assert self.state.certified is not None, "ranks are certified"
-            signs_P = decide(self.state.certified, (self.query_KD, row_P), (candidate_UD, at_P), true, query_P)
-            return signs_P > 0, signs_P == 0
-        true_P, score_P = true.score_Q[query_P], score_U[at_P]
-        is_twin = score_P == true.kernel_Q[query_P]
-        of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
-        is_twin[of_equal] = row_hashes(candidate_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
-        return (score_P > true_P) & ~is_twin, (score_P == true_P) | is_twin
-
-
-def _counts(query: Tensor, better: Tensor, tied: Tensor, counted: Tensor, num_queries: int) -> RankCounts:
-    return RankCounts(
-        torch.bincount(query[better & counted], minlength=num_queries),
-        torch.bincount(query[tied & counted], minlength=num_queries),
-        torch.bincount(query[counted], minlength=num_queries),
-    )

@@ -142,8 +142,7 @@ class HiddenRelations:
     place: tuple[int, Bucket]  # edge path and bucket
     row_E: np.ndarray  # int64, ascending: row in the bucket's file
     rel_E: np.ndarray  # int64: id
-    known: KnownOfEdges | None  # ids of relations; None: nothing is filtered
-    in_time: KnownOfEdges | None  # those that a time-aware filter leaves out; None: there is none
+    filters: Sequence[KnownOfEdges]  # ids of relations that each leaves out, as in `Competition`
     vectors: Callable[[EdgeScorer, Side, np.ndarray], Tensor]  # (relation, end, edges) -> the entities' vectors
     label: Callable[[int], str]  # what an error calls an edge
 
@@ -172,9 +171,9 @@ class HiddenRelations:
         device = scores_QC.device
         own_Q = torch.from_numpy(positions(competing.ids, self.rel_E[edges])).to(device)
         true_Q = scores_QC.gather(1, own_Q.unsqueeze(1)).squeeze(1)
-        cells, in_time = (self._known_cells(of, competing, edges, device) for of in (self.known, self.in_time))
-        counts = count(scores_QC, true_Q, own_Q=own_Q, known=cells)
-        if in_time is not None:
+        left_out = [self._known_cells(known, competing, edges, device) for known in self.filters]
+        counts = count(scores_QC, true_Q, own_Q=own_Q, known=left_out[0] if left_out else None)
+        for in_time in left_out[1:]:
             query, column = (of[in_time[1] != own_Q[in_time[0]]] for of in in_time)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, column], query, true_Q, true_Q))
         tally.add_queries(position_Q, counts)
@@ -191,18 +190,16 @@ class HiddenRelations:
         others = column != own_Q[query]
         query, column = query[others], column[others]
         is_known = None
-        if cells is not None:
+        if left_out:
             known_QC = torch.zeros(scores_QC.shape, dtype=torch.bool, device=device)
-            known_QC[cells] = True
+            known_QC[left_out[0]] = True
             is_known = known_QC[query, column]
         tally.add_scores(scores_QC[query, column], position_Q[query.cpu()], is_known)
 
     def _known_cells(
-        self, known: KnownOfEdges | None, competing: CompetingRelations, edges: np.ndarray, device: torch.device
-    ) -> CellIndex | None:
-        """Return (query, column) of the known answers of some edges; None: there is no filter."""
-        if known is None:
-            return None
+        self, known: KnownOfEdges, competing: CompetingRelations, edges: np.ndarray, device: torch.device
+    ) -> CellIndex:
+        """Return (query, column) of the known answers of some edges."""
         answers = known.of(edges)
         column_P = positions(competing.ids, answers.number_P)
         query_P, column_P = answers.key_P[column_P >= 0], column_P[column_P >= 0]

@@ -7,7 +7,8 @@ gathered and scored for as many chunks at a time as stay in cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,8 +22,8 @@ from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, competing_scores, count, count_cells, joined
 from pbgeval.ranking.draws import DrawStream, uniform_below
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
-from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
-from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges, concatenated_ranges
+from pbgeval.ranking.groups import Group, first_nan, refuse_nan_of_pairs
+from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.stats.keyed_sums import begins
@@ -129,19 +130,17 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     Entities are counted as `candidates = "partition"` would have them. Only meaningful where the true entity itself may
     compete.
     """
-    known = group.competition.known
     rows_Q = rows_BQ.flatten()
     list_BQ = rows_BQ[:, :1].expand_as(rows_BQ)  # a chunk's number in its unit: the row of its first edge
-    rel_Q, true_Q = group.edges.rel[rows_Q].numpy(), group.side(hidden).ids_E[rows_Q].numpy()
+    rel_Q, true_Q = group.edges.rel[rows_Q].numpy(), group.ids_E[hidden][rows_Q].numpy()
     competing = group.competing(hidden)
-    rel_or_any_Q = rel_Q if competing.by_relation else np.full_like(rel_Q, -1)
-    relations, relation_of_Q = np.unique(rel_or_any_Q, return_inverse=True)
+    relations, relation_of_Q = np.unique(competing.relation_or_any(rel_Q), return_inverse=True)
     all_Q = np.array([competing.size(relation) for relation in relations.tolist()], np.int64)[relation_of_Q] - 1
     known_Q = np.zeros_like(all_Q)
-    if known is not None:
+    for known in [of_sides[hidden] for of_sides in group.competition.filters[:1]]:
         # Each key's answers are counted once, however many queries it has; then a query's own is taken off.
-        keys, first_Q, key_of_Q = np.unique(known[hidden].key_E[rows_Q.numpy()], return_index=True, return_inverse=True)
-        answers = known[hidden].answers.select(keys)
+        keys, first_Q, key_of_Q = np.unique(known.key_E[rows_Q.numpy()], return_index=True, return_inverse=True)
+        answers = known.answers.select(keys)
         competes_P = group.may_compete(hidden, rel_Q[first_Q][answers.key_P], answers.number_P)
         num_answers = np.bincount(answers.key_P[competes_P], minlength=len(keys))
         known_Q = num_answers[key_of_Q] - answers.are_known(key_of_Q, true_Q)
@@ -169,19 +168,19 @@ def make_list(
     block: ChunkBlock,
     side: Side,
     settings: PassSettings,
-    stream: DrawStream,
     auc_words_EW: np.ndarray | None,
 ) -> CandidateList:
     """Make the lists of a block's chunks that hide one side, and find their copies and the cells of the AUC."""
-    ends = group.side(side)
+    table = group.tables[side]
     num_chunks, num_queries = block.rows_BQ.shape
-    num_draws = 0 if ends.featurized else block.num_words  # features cannot be drawn
-    true_BQ = ends.ids_E[block.rows_BQ]
+    num_draws = 0 if table.featurized else block.num_words  # features cannot be drawn
+    true_BQ = group.ids_E[side][block.rows_BQ]
     parts = [true_BQ] if block.num_batch else []
     if num_draws:
+        stream = DrawStream.of(settings.seed, *group.origin.place, side)
         words = [stream.words(word, chunks * num_draws) for word, chunks in block.runs]
         words_BN = np.concatenate(words).reshape(num_chunks, num_draws)
-        parts.append(torch.from_numpy(uniform_below(words_BN[:, : block.num_draws], ends.table.num_rows)))
+        parts.append(torch.from_numpy(uniform_below(words_BN[:, : block.num_draws], table.num_rows)))
         if block.num_degree:
             parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
@@ -214,8 +213,7 @@ class ChunkPart:
     ids_BC: Tensor
     num_copies_Q: Tensor  # copies of each query's true entity
     excluded: CellIndex  # do not compete in any figure: copies of the true entity, entities that may not compete
-    known: CellIndex  # known answers among the rest: do not compete in filtered figures
-    in_time: CellIndex | None  # what a time-aware filter leaves out, as `known`; None: there is none
+    left_out: Sequence[CellIndex]  # by filter: known answers among the rest, which do not compete in its figures
     inside_Q: Tensor | None  # whether each query's true entity may compete; None: all may
     sampled: CellIndex | None  # competitors whose scores are sampled for the AUC; None: all
     true_is_sampled_Q: Tensor  # whether each query's true score is sampled; never where it may not compete
@@ -228,13 +226,12 @@ class ChunkPart:
         """Take some chunks of a block, and find their cells."""
         rows_BQ, ids_BC = block.rows_BQ[chunks], candidates.ids_BC[chunks]
         num_queries = rows_BQ.numel()
-        length = ids_BC.shape[1]
         queries = slice(chunks.start * rows_BQ.shape[1], chunks.start * rows_BQ.shape[1] + num_queries)
         copies = _of_queries(candidates.copies, queries)
-        excluded, known, in_time = _special(group, hidden, rows_BQ, ids_BC, copies)
+        excluded, left_out = _special(group, hidden, rows_BQ, ids_BC, copies)
         inside_Q = None
         if group.competition.sets is not None:
-            ends_Q = group.edges.rel[rows_BQ], group.side(hidden).ids_E[rows_BQ]
+            ends_Q = group.edges.rel[rows_BQ], group.ids_E[hidden][rows_BQ]
             inside_Q = torch.from_numpy(group.may_compete(hidden, *(of.flatten().numpy() for of in ends_Q)))
         sampled, true_Q = None, torch.ones(num_queries, dtype=torch.bool)
         if candidates.auc is not None:
@@ -242,7 +239,7 @@ class ChunkPart:
         if inside_Q is not None:
             true_Q = true_Q & inside_Q
             if sampled is not None:
-                competes = inside_Q[sampled[0]] & ~are_among(*sampled, excluded, length)
+                competes = inside_Q[sampled[0]] & ~are_among(*sampled, excluded, ids_BC.shape[1])
                 sampled = sampled[0][competes], sampled[1][competes]
         return cls(
             group,
@@ -252,8 +249,7 @@ class ChunkPart:
             ids_BC,
             num_copies_Q=torch.bincount(copies[0], minlength=num_queries),
             excluded=excluded,
-            known=known,
-            in_time=in_time,
+            left_out=left_out,
             inside_Q=inside_Q,
             sampled=sampled,
             true_is_sampled_Q=true_Q,
@@ -261,15 +257,20 @@ class ChunkPart:
         )
 
     @property
+    def known(self) -> CellIndex:
+        """What the filter of the filtered figures leaves out."""
+        return self.left_out[0] if self.left_out else (NONE, NONE)
+
+    @property
     def read(self) -> tuple[CellIndex, Tensor]:
-        """The cells whose scores are read, by query; and where each is in `sampled` and then `in_time`."""
+        """The cells whose scores are read, by query; and where each is in `sampled` and then those in time."""
         assert self.sampled is not None, "the caller has asked"
-        return (self.sampled, NONE) if self.in_time is None else _by_query(self.sampled, self.in_time)
+        return _by_query(self.sampled, self.left_out[1]) if self.left_out[1:] else (self.sampled, NONE)
 
     @property
     def sampled_is_known(self) -> Tensor | None:
         """Which of the sampled cells are known answers; None: nothing is filtered."""
-        if self.sampled is None or not self.group.competition.filtered:
+        if self.sampled is None or not self.left_out:
             return None
         return are_among(*self.sampled, self.known, self.ids_BC.shape[1])
 
@@ -294,30 +295,24 @@ def _of_queries(cells: CellIndex, queries: slice) -> CellIndex:
 
 def _special(
     group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies: CellIndex
-) -> tuple[CellIndex, CellIndex, CellIndex | None]:
+) -> tuple[CellIndex, list[CellIndex]]:
     """Return the cells that do not compete anywhere, and among the rest what each filter leaves out."""
-    known, in_time, sets = group.competition.known, group.competition.in_time, group.competition.sets
-    list_BC = ids_BC.numpy()
+    sets, list_BC = group.competition.sets, ids_BC.numpy()
     excluded, excluded_QC = copies, None
     if sets is not None:
         excluded_BQC = ~group.may_compete(hidden, group.edges.rel[rows_BQ].numpy()[:, :, None], list_BC[:, None, :])
         excluded_QC = excluded_BQC.reshape(-1, list_BC.shape[1])
         query, candidate = map(torch.from_numpy, np.nonzero(excluded_QC))
         excluded, _ = _by_query(copies, (query, candidate))
-
-    def left_out(of_sides: Mapping[Side, KnownOfEdges] | None) -> CellIndex | None:
-        if of_sides is None:
-            return None
-        of_side = of_sides[hidden]
-        query, candidate = known_cells(
-            of_side.key_E[rows_BQ.numpy()], group.side(hidden).ids_E[rows_BQ].numpy(), list_BC, of_side.answers
-        )
+    left_out = []
+    for known in [of_sides[hidden] for of_sides in group.competition.filters]:
+        key_BQ, true_BQ = known.key_E[rows_BQ.numpy()], group.ids_E[hidden][rows_BQ].numpy()
+        special = known_cells(key_BQ, true_BQ, list_BC, known.answers)
         if excluded_QC is not None:
-            competes = ~excluded_QC[query, candidate]
-            query, candidate = query[competes], candidate[competes]
-        return torch.from_numpy(query), torch.from_numpy(candidate)
-
-    return excluded, left_out(known) or (NONE, NONE), left_out(in_time)
+            competes = ~excluded_QC[special]
+            special = special[0][competes], special[1][competes]
+        left_out.append((torch.from_numpy(special[0]), torch.from_numpy(special[1])))
+    return excluded, left_out
 
 
 # Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
@@ -342,16 +337,16 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
     if certified is None:
         true_Q, scores_QC = _scores(part, query_BQD, candidate_BCD)
         counts = count(scores_QC, true_Q, own_Q=own_Q, excluded=part.excluded, known=_to(part.known, scores_QC.device))
-        if part.in_time is not None:
-            query, candidate = _to(part.in_time, scores_QC.device)
+        for in_time in part.left_out[1:]:
+            query, candidate = _to(in_time, scores_QC.device)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
     else:
         rows = query_BQD, candidate_BCD, _true_rows(part, candidate_BCD)
         chunks = CertifiedChunks.score(certified, *rows, values=settings.loss is not None or part.sampled is None)
         true_Q, scores_QC = chunks.queries.true.value_Q, chunks.fast.scores_KC
         counts = chunks.count(own_Q, part.known, part.excluded)
-        if part.in_time is not None:
-            counts = evolve(counts, in_time=chunks.count(own_Q, part.in_time, part.excluded).known)
+        for in_time in part.left_out[1:]:
+            counts = evolve(counts, in_time=chunks.count(own_Q, in_time, part.excluded).known)
     loss_Q = None
     if settings.loss is not None:
         fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
@@ -375,9 +370,8 @@ def _true_rows(part: ChunkPart, candidate_BCD: Tensor) -> Tensor:
     """Return the prepared rows of all queries' true entities."""
     if part.block.num_batch:
         return candidate_BCD[:, : part.block.num_batch].flatten(0, 1)
-    side = part.group.side(part.hidden)
-    ids_Q = side.ids_E[part.rows_BQ.flatten()]
-    return part.group.candidates(part.hidden, side.rows(ids_Q), ids_Q)
+    ids_Q = part.group.ids_E[part.hidden][part.rows_BQ.flatten()]
+    return part.group.candidates(part.hidden, part.group.rows(part.hidden, ids_Q), ids_Q)
 
 
 def _scores(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor) -> tuple[Tensor, Tensor]:
@@ -393,10 +387,9 @@ def _scores(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor) -> tuple[
         return true_Q, scores_BQC.flatten(0, 1)
     pairs = query_BQD.flatten(0, 1), _true_rows(part, candidate_BCD)
     true_Q = comparator.paired_scores(*pairs)
-    bad = first_nan_of_pairs(comparator, *pairs, true_Q)
-    if bad is not None:
-        row = int(part.rows_BQ.flatten()[bad])
-        raise part.group.nan_score(part.hidden, row, int(part.group.side(part.hidden).ids_E[row]))
+    rows_Q = part.rows_BQ.flatten()
+    cells = rows_Q.numpy(), part.group.ids_E[part.hidden][rows_Q].numpy()
+    refuse_nan_of_pairs(comparator, pairs, true_Q, cells, partial(part.group.nan_score, part.hidden))
     return true_Q, scores_BQC.flatten(0, 1)
 
 
@@ -404,30 +397,30 @@ def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, 
     """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
     competes_QC = part.true_is_sampled_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
     competes_QC[part.with_own(part.excluded)] = False
-    return competing_scores(scores_QC, competes_QC, part.known if part.group.competition.filtered else None)
+    return competing_scores(scores_QC, competes_QC, part.left_out[0] if part.left_out else None)
 
 
 # A whole block of chunks -> what is found about its queries, by the loop that also gathers; where that serves.
 
 
-def score_block(parts: Mapping[Side, ChunkPart]) -> dict[Side, Scored] | None:
+def score_block(parts: Mapping[Side, ChunkPart]) -> dict[Side, Scored]:
     """Score every query of a block that `_serves` takes with its list, on all sides at once.
 
     Returns:
-        What was found, by hidden side; None where scores are no numbers: the general way names them.
+        What was found, by hidden side; nothing where scores are no numbers: the general way names them.
     """
     part = next(iter(parts.values()))
     group, block = part.group, part.block
     ends = {side: _end(group, block, side, parts.get(side)) for side in ENDS}
     chunks = GatheredChunks(ends, group.rel(block.rows_BQ), group.relation.scorer.operator, block.rows_BQ.shape)
     threads = BlockThreads.of_device(torch.device("cpu"))
-    if not all(threads.map(chunks.count, threads.split(block.rows_BQ.shape[0]))):
-        return None
     found: dict[Side, Scored] = {}
+    if not all(threads.map(chunks.count, threads.split(block.rows_BQ.shape[0]))):
+        return found
     for side, part in parts.items():
         assert part.sampled is not None, "`_serves` has asked"
-        (counts, true_Q, score_P), (query, _), in_time = chunks.found(side), part.sampled, part.in_time
-        if in_time is not None:
+        (counts, true_Q, score_P), (query, _) = chunks.found(side), part.sampled
+        for in_time in part.left_out[1:]:
             in_order = torch.empty_like(score_P)
             in_order[part.read[1]] = score_P
             score_P, in_time_P = torch.split(in_order, [query.numel(), in_time[0].numel()])
@@ -439,10 +432,12 @@ def score_block(parts: Mapping[Side, ChunkPart]) -> dict[Side, Scored] | None:
 def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:
     """Tell whether prepared rows are those of the tables, and nothing is asked for but counts and a few scores."""
     scorer = group.relation.scorer
-    ends = [group.side(side) for side in ENDS]
-    tensors = [end.table.embeddings_ND for end in ends]
-    tensors += [end.table.global_embedding_D for end in ends if end.table.global_embedding_D is not None]
-    tensors += [value for of_side in scorer.parameters.values() for value in of_side.values()]
+    tables = group.tables.values()
+    tensors = [
+        *(table.embeddings_ND for table in tables),
+        *(table.global_embedding_D for table in tables if table.global_embedding_D is not None),
+        *(value for of_side in scorer.parameters.values() for value in of_side.values()),
+    ]
     lengths = [candidates.ids_BC.shape[1] for candidates in lists.values()]
     return (
         (settings.loss is None and block.num_batch > 0 and group.competition.sets is None)
@@ -451,17 +446,17 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
         and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
         and not any(candidates.auc is None for candidates in lists.values())
         and max(lengths) <= MAX_CANDIDATES
-        and not any(end.featurized or end.table.max_norm is not None for end in ends)
+        and not any(table.featurized or table.max_norm is not None for table in tables)
         and group.relation.dtype is torch.float32
         and supports(block.rows_BQ.numel() * sum(lengths), tensors)
     )
 
 
 def _end(group: Group, block: ChunkBlock, side: Side, part: ChunkPart | None) -> ChunkEnd:
-    end, parameters = group.side(side), group.relation.scorer.parameters.get(side, {})
+    table, parameters = group.tables[side], group.relation.scorer.parameters.get(side, {})
     if part is None:
-        return ChunkEnd(end.table, end.ids_E[block.rows_BQ], parameters, None)
-    return ChunkEnd(end.table, part.ids_BC, parameters, (part.excluded, part.known, part.read[0]))
+        return ChunkEnd(table, group.ids_E[side][block.rows_BQ], parameters, None)
+    return ChunkEnd(table, part.ids_BC, parameters, (part.excluded, part.known, part.read[0]))
 
 
 CELLS_AT_A_TIME = 1 << 19  # of scores, so that they stay in cache; changes no number
@@ -471,19 +466,18 @@ def count_sampled(
     group: Group,
     block: ChunkBlock,
     settings: PassSettings,
-    streams: dict[Side, DrawStream],
     auc_words: dict[Side, np.ndarray | None],
     tallies: dict[Side, SideTally],
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
-    lists = {side: make_list(group, block, side, settings, streams[side], auc_words[side]) for side in settings.sides}
+    lists = {side: make_list(group, block, side, settings, auc_words[side]) for side in settings.sides}
     num_chunks, num_queries = block.rows_BQ.shape
     if _serves(group, block, lists, settings):
         parts = {side: ChunkPart.select(group, block, side, of, slice(0, num_chunks)) for side, of in lists.items()}
         found = score_block(parts)
-        if found is not None:
-            for hidden, scored in found.items():
-                _tally(parts[hidden], tallies[hidden], scored)
+        for hidden, scored in found.items():
+            _tally(parts[hidden], tallies[hidden], scored)
+        if found:
             return
     step = max(1, CELLS_AT_A_TIME // (num_queries * max(candidates.ids_BC.shape[1] for candidates in lists.values())))
     for start in range(0, num_chunks, step):
@@ -495,7 +489,7 @@ def count_sampled(
             known_BQD = (
                 rows[known][:, : block.num_batch]  # the head of that side's list
                 if known in rows and block.num_batch
-                else _rows(group, known, group.side(known).ids_E[part.rows_BQ])
+                else _rows(group, known, group.ids_E[known][part.rows_BQ])
             )
             query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
             scored = score_chunks(part, query_BQD, group.candidates(hidden, rows[hidden], part.ids_BC), settings)
@@ -504,7 +498,7 @@ def count_sampled(
 
 def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:
     """Return the vectors of the entities of some chunks, (B, K, D)."""
-    return group.side(side).rows(ids_BK.flatten()).view(*ids_BK.shape, -1)
+    return group.rows(side, ids_BK.flatten()).view(*ids_BK.shape, -1)
 
 
 def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
@@ -513,7 +507,7 @@ def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
     rows_Q = part.rows_BQ.flatten()
     kept: Tensor | slice = slice(None) if part.inside_Q is None else part.inside_Q
     num_kept = rows_Q[kept].numel()
-    tops_up = part.block.num_topped_up > 0 and not part.group.side(part.hidden).featurized
+    tops_up = part.block.num_topped_up > 0 and not part.group.tables[part.hidden].featurized
     tally.add_queries(
         rows_Q[kept],
         counts.select(kept),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from pbgeval.notation import Bucket, Side, is_among
+from pbgeval.notation import Bucket, Side, is_among, values_between
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.draws import DegreeWeights
@@ -25,12 +25,7 @@ class EdgeOrigin:
     """Where edges come from: it addresses their draws and names them in errors."""
 
     label: str  # the file
-    path_index: int
-    bucket: Bucket
-
-    @property
-    def place(self) -> tuple[int, Bucket]:
-        return self.path_index, self.bucket
+    place: tuple[int, Bucket]  # edge path and bucket
 
 
 @frozen
@@ -107,9 +102,8 @@ class CandidateSets:
         """Return the numbers that compete in queries of a relation, None for every entity of its type."""
         sets = [numbers for numbers in (self.allowed, self.of_side.get(hidden)) if numbers is not None]
         if self.observed is not None:
-            codes = self.observed[hidden]
-            first, last = np.searchsorted(codes, [relation * self.num_entities, (relation + 1) * self.num_entities])
-            sets.append(codes[first:last] - relation * self.num_entities)
+            first = relation * self.num_entities
+            sets.append(values_between(self.observed[hidden], first, first + self.num_entities) - first)
         return reduce(partial(np.intersect1d, assume_unique=True), sets) if sets else None
 
     def contains(self, hidden: Side, rel_Q: np.ndarray, number_Q: np.ndarray) -> np.ndarray:
@@ -128,19 +122,15 @@ class Competition:
     """Which edges of a unit are evaluated, and who does not compete in their queries."""
 
     rows_E: Tensor | None = None  # int64, ascending: positions of the edges that are evaluated; None: all
-    # By hidden side: the known answers, by their rows in the partition of the candidates. None: nothing is filtered.
-    known: Mapping[Side, KnownOfEdges] | None = None
-    in_time: Mapping[Side, KnownOfEdges] | None = None  # those that a time-aware filter leaves out; None: there is none
-    knows_past_alone: bool = False  # `known` differs between queries of one key, by their times
+    # By hidden side: the known answers that a filter leaves out, by their rows in the partition of the candidates. The
+    # first filter makes the filtered figures; the second, if there is one, goes by time.
+    filters: Sequence[Mapping[Side, KnownOfEdges]] = ()
+    knows_past_alone: bool = False  # the first filter tells queries of one key apart, by their times
     sets: CandidateSets | None = None  # None: every entity of the type competes
     chunks: np.ndarray | None = None  # int64, ascending: the only chunks of the window that are evaluated; None: all
     cluster_E: np.ndarray | None = None  # int64: the cluster of each edge that is evaluated, if edges are sampled
     first_number: Callable[[str, Side], int] | None = None  # (entity type, side) -> number of its partition's row 0
     degree_weights: Callable[[str, Side], DegreeWeights] | None = None  # of the same partition; None: nothing is drawn
-
-    @property
-    def filtered(self) -> bool:
-        return self.known is not None
 
 
 Tables = Mapping[tuple[str, Side], EntityTable]  # of one bucket, by entity type and side

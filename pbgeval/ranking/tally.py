@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -25,9 +26,9 @@ class SideResult:
     raw_pool: ScorePool
     filtered_pool: ScorePool  # empty where nothing is filtered
     loss_Q: Tensor | None = None  # float64, in the order of `rows_Q`
-    num_short_lists: int = 0
-    num_excluded: int = 0  # copies of true entities that were dropped
-    num_outside: int = 0  # queries that are not ranked: their true entity may not compete
+    # Columns of `StatsLayout`: num_short_lists; num_excluded, copies of true entities that were dropped; num_outside,
+    # queries that are not ranked because their true entity may not compete.
+    numbers: Mapping[str, int] = field(factory=dict)
     # Int64, in the order of `rows_Q`: queries of one number share their draws; entities of the partition that may
     # compete, without the true one; known answers among them. None: not asked for.
     drawn_3Q: Tensor | None = None
@@ -54,7 +55,7 @@ class SideTally:
         drawn_3Q: Tensor | None = None,
         **numbers: int,
     ) -> None:
-        """Add queries whose counts are complete; arguments are those of `SideResult`."""
+        """Add queries whose counts are complete; arguments are those of `SideResult`, and its numbers by name."""
         self._rows.append(rows_Q)
         self._counts.append(counts.cpu())
         self._numbers.update(numbers)
@@ -86,7 +87,7 @@ class SideTally:
             filtered_pool=ScorePool(self._raw.true, self._unknown) if filtered else ScorePool(),
             loss_Q=torch.cat(self._losses) if self._losses else None,
             drawn_3Q=torch.cat(self._drawn, dim=1) if self._drawn else None,
-            **self._numbers,
+            numbers=self._numbers,
         )
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 
-from pbgeval.notation import ENDS, EntityNumbering, Side
+from pbgeval.notation import ENDS, EntityNumbering, Side, values_between
 from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, check_codes_fit, key_codes
 from pbgeval.stats.keyed_sums import packed, unpacked
 
@@ -27,14 +27,14 @@ class SlotCounts:
     edges_SR: np.ndarray  # int64 (2, relations): edges, once by their left slots and once by their right ones
     keys_SR: np.ndarray  # int64 (2, relations): distinct (relation, entity at the side)
     # Type << 42 | frequency -> entities that have it, per side; then evaluated entity -> its frequency, 0 left out.
-    counted: tuple[CodeCounts, ...]
+    counted: list[CodeCounts]
     entity_types: tuple[str, ...]  # by number
 
     @classmethod
     def zero(cls, num_relations: int, numbering: EntityNumbering) -> SlotCounts:
         """Return the counts of no slot: adding them changes nothing."""
         edges_SR, keys_SR = (np.zeros((len(ENDS), num_relations), np.int64) for _ in range(2))
-        return cls(edges_SR, keys_SR, (CodeCounts.zero(),) * 4, _types_of(numbering))
+        return cls(edges_SR, keys_SR, [CodeCounts.zero()] * 4, _types_of(numbering))
 
     @classmethod
     def of_slot(
@@ -76,19 +76,18 @@ class SlotCounts:
                 keys.add(key_codes(inside.rel_n, inside.entity(side), numbering.num_entities))
                 # Sorted: a table of all entities for each block would cost more than counting.
                 counted = CodeCounts.of_codes(inside.entity(side) - first)
-                frequency_N[counted.codes] += counted.counts
+                frequency_N[counted.keys] += counted.counts
         keys_R = np.bincount(keys.sorted() // max(numbering.num_entities, 1), minlength=num_relations)
         histogram = CodeCounts.of_codes(
             frequency_N | _types_of(numbering).index(numbering.slots[slot][0]) << _FREQUENCY_BITS
         )
-        of_slot = evaluated[slice(*np.searchsorted(evaluated, [first, stop]))]
+        of_slot = values_between(evaluated, first, stop)
         frequency = frequency_N[of_slot - first]
-        frequencies = CodeCounts(of_slot[frequency > 0], frequency[frequency > 0])
+        frequencies = CodeCounts(of_slot, frequency[:, None]).select(frequency > 0)
         counts = cls.zero(num_relations, numbering)
         counts.edges_SR[side.value], counts.keys_SR[side.value] = edges_R, keys_R
-        nothing = CodeCounts.zero()
-        of_side = side.pick((histogram, nothing, frequencies, nothing), (nothing, histogram, nothing, frequencies))
-        return evolve(counts, counted=of_side)
+        counts.counted[side.value], counts.counted[2 + side.value] = histogram, frequencies
+        return counts
 
     def __add__(self, other: SlotCounts) -> SlotCounts:
         """Add the counts of other slots."""
@@ -97,20 +96,21 @@ class SlotCounts:
         return SlotCounts(
             self.edges_SR + other.edges_SR,
             self.keys_SR + other.keys_SR,
-            tuple(one + of_other for one, of_other in zip(self.counted, other.counted, strict=True)),
+            [one + of_other for one, of_other in zip(self.counted, other.counted, strict=True)],
             self.entity_types,
         )
 
     def pack(self) -> np.ndarray:
         """Return these counts as one int64 array that `add_packed` reads."""
-        counted = [array for of in self.counted for array in (of.codes, of.counts)]
+        counted = [array for of in self.counted for array in (of.keys, of.counts)]
         return packed([self.edges_SR.ravel(), self.keys_SR.ravel(), *counted]).numpy()
 
     def add_packed(self, counts: np.ndarray) -> SlotCounts:
         """Add the packed counts of another worker."""
         edges, keys, *rest = unpacked(torch.from_numpy(counts))
         edges_SR, keys_SR = (of_SR.reshape(self.edges_SR.shape) for of_SR in (edges, keys))
-        return self + SlotCounts(edges_SR, keys_SR, tuple(map(CodeCounts, rest[::2], rest[1::2])), self.entity_types)
+        counted = [CodeCounts(codes, of[:, None]) for codes, of in zip(rest[::2], rest[1::2], strict=True)]
+        return self + SlotCounts(edges_SR, keys_SR, counted, self.entity_types)
 
     def relation_frequency(self) -> np.ndarray:
         """Return the number of training edges of each relation, int64 (R,)."""
@@ -133,17 +133,16 @@ class SlotCounts:
 
     def degrees(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the evaluated entities from `first` to `stop` that training edges touch, and how often, int64."""
-        parts = [(of, slice(*np.searchsorted(of.codes, [first, stop]))) for of in self.counted[2:]]
-        left, right = (CodeCounts(of.codes[part], of.counts[part]) for of, part in parts)
+        left, right = (of.select(slice(*np.searchsorted(of.keys, [first, stop]))) for of in self.counted[2:])
         both = left + right
-        return both.codes, both.counts
+        return both.keys, both.counts
 
     def entity_limits(self, side: Side, entity_type: str) -> np.ndarray:
         """Return the limits of the classes of a type's entities by their frequency at a side."""
         histogram = self.counted[side.value]
         first = self.entity_types.index(entity_type) << _FREQUENCY_BITS
-        of_type = slice(*np.searchsorted(histogram.codes, [first, first + (1 << _FREQUENCY_BITS)]))
-        return class_limits(CodeCounts(histogram.codes[of_type] - first, histogram.counts[of_type]))
+        of_type = slice(*np.searchsorted(histogram.keys, [first, first + (1 << _FREQUENCY_BITS)]))
+        return class_limits(CodeCounts(histogram.keys[of_type] - first, histogram.sums[of_type]))
 
 
 # Four classes of items by how often they occur in training, and one for those that never do.
@@ -162,7 +161,7 @@ def class_limits(frequencies: CodeCounts) -> np.ndarray:
     num_below = np.cumsum(frequencies.counts) - frequencies.counts  # items that occur less often
     first = np.searchsorted(num_below, frequencies.counts.sum() * np.arange(1, 4) // 4)
     beyond = np.iinfo(np.int64).max  # of a quarter that is empty because the one before reaches over it
-    return np.asarray(np.append(frequencies.codes, beyond)[first])
+    return np.asarray(np.append(frequencies.keys, beyond)[first])
 
 
 def frequency_classes(limits: np.ndarray, frequencies: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, frozen
 from torch import Tensor
 
 from pbgeval.metrics.taxonomy import Taxonomy, TypeGain, TypePairs
@@ -38,24 +38,22 @@ def with_listed(
 class GainLevels:
     """The best levels of some keys so far."""
 
-    num_keys: int
-    k: int
-    num_gains: int  # kinds of gains, G
-    score_Kk: np.ndarray = field(init=False)  # float64, descending
-    count_Kk: np.ndarray = field(init=False)  # int64: candidates of the score; 0 where there is no level
-    gain_KkG: np.ndarray = field(init=False)  # int64: sums of their gains
+    score_Kk: np.ndarray  # float64, descending
+    count_Kk: np.ndarray  # int64: candidates of the score; 0 where there is no level
+    gain_KkG: np.ndarray  # int64: sums of their gains, of each kind
 
-    def __attrs_post_init__(self) -> None:
-        shape = self.num_keys, self.k
-        self.score_Kk = np.zeros(shape)
-        self.count_Kk = np.zeros(shape, np.int64)
-        self.gain_KkG = np.zeros((*shape, self.num_gains), np.int64)
+    @classmethod
+    def zero(cls, num_keys: int, k: int, num_gains: int) -> GainLevels:
+        """Return no levels yet."""
+        shape = num_keys, k
+        return cls(np.zeros(shape), np.zeros(shape, np.int64), np.zeros((*shape, num_gains), np.int64))
 
     def floor(self, first: int, stop: int) -> np.ndarray:
         """Return the score below which nobody counts for consecutive keys, float64; -inf where anybody may."""
         count_Kk = self.count_Kk[first:stop]
         last_K = np.maximum((count_Kk > 0).sum(1) - 1, 0)
-        return np.where(count_Kk.sum(1) >= self.k, self.score_Kk[first:stop][np.arange(stop - first), last_K], -np.inf)
+        is_full_K = count_Kk.sum(1) >= count_Kk.shape[1]
+        return np.where(is_full_K, self.score_Kk[first:stop][np.arange(stop - first), last_K], -np.inf)
 
     def merge(self, key: np.ndarray, score: np.ndarray, count: np.ndarray, gain_nG: np.ndarray) -> None:
         """Let further candidates count, or levels of them: (key, score, how many, sums of gains) each."""
@@ -73,7 +71,7 @@ class GainLevels:
         before = np.cumsum(count) - count
         first_of_key = np.searchsorted(key, key)
         place = np.arange(key.size) - first_of_key
-        kept = before - before[first_of_key] < self.k
+        kept = before - before[first_of_key] < self.count_Kk.shape[1]
         self.count_Kk[keys] = 0
         at = (key[kept], place[kept])
         self.score_Kk[at], self.count_Kk[at], self.gain_KkG[at] = score[kept], count[kept], gain_nG[kept]
@@ -86,7 +84,7 @@ class GainLevels:
 
     def merge_packed(self, packed: np.ndarray) -> None:
         """Add levels that `packed` made, one after the other."""
-        table = packed.reshape(-1, 3 + self.num_gains)
+        table = packed.reshape(-1, 3 + self.gain_KkG.shape[2])
         self.merge(table[:, 0], np.ascontiguousarray(table[:, 1]).view(np.float64), table[:, 2], table[:, 3:])
 
 
@@ -213,21 +211,22 @@ class TypeGains:
     truth: TypeTruth
     k: int  # the greatest cut-off
     filtered: bool
-    raw: GainLevels = field(init=False)
-    unknown: GainLevels = field(init=False)  # without known types; unused where nothing is filtered
-    excluded_LH: np.ndarray = field(init=False)  # int64: known types by distance, which filtering takes away
-    _gain_HG: np.ndarray = field(init=False)
+    raw: GainLevels
+    unknown: GainLevels  # without known types; unused where nothing is filtered
+    excluded_LH: np.ndarray  # int64: known types by distance, which filtering takes away
+    gain_HG: np.ndarray  # int64: at each distance; zeros in the last row, of distance -1
 
-    def __attrs_post_init__(self) -> None:
-        num_keys, depth = self.truth.num_keys, self.truth.entities.taxonomy.max_depth
-        self.raw = GainLevels(num_keys, self.k, len(GAINS))
-        self.unknown = GainLevels(num_keys if self.filtered else 0, self.k, len(GAINS))
-        self.excluded_LH = np.zeros((num_keys, depth + 1), np.int64)
-        nothing = np.zeros((1, len(GAINS)), np.int64)  # the last row, of distance -1
-        self._gain_HG = np.concatenate([self.truth.entities.gains(), nothing])
+    @classmethod
+    def zero(cls, truth: TypeTruth, k: int, *, filtered: bool) -> TypeGains:
+        """Return what keys have met before their first candidate."""
+        gain_HG = np.concatenate([truth.entities.gains(), np.zeros((1, len(GAINS)), np.int64)])
+        raw = GainLevels.zero(truth.num_keys, k, len(GAINS))
+        unknown = GainLevels.zero(truth.num_keys if filtered else 0, k, len(GAINS))
+        excluded_LH = np.zeros((truth.num_keys, truth.entities.taxonomy.max_depth + 1), np.int64)
+        return cls(truth, k, filtered, raw, unknown, excluded_LH, gain_HG)
 
     def add(
-        self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[Tensor, Tensor] | None
+        self, first_key: int, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[np.ndarray, np.ndarray]
     ) -> None:
         """Let candidates count for consecutive keys of the contest; none meets a key twice.
 
@@ -246,15 +245,13 @@ class TypeGains:
         self._offer(self.raw, first, scores_LC, numbers_C, (nobody, nobody))
         if not self.filtered:
             return
-        out = (nobody, nobody)
-        if known is not None:
-            row, column = (index.cpu().numpy() for index in known)
-            asks = is_among(row, row_l)
-            row, column = np.searchsorted(row_l, row[asks]), column[asks]
-            is_other = ~is_among((first + row) * self.truth.num_entities + numbers_C[column], self.truth.code_n)
-            out = row[is_other], column[is_other]
-            distance = self.truth.distances(first + out[0], numbers_C[out[1]])
-            np.add.at(self.excluded_LH, (first + out[0][distance >= 0], distance[distance >= 0]), 1)
+        row, column = known
+        asks = is_among(row, row_l)
+        row, column = np.searchsorted(row_l, row[asks]), column[asks]
+        is_other = ~is_among((first + row) * self.truth.num_entities + numbers_C[column], self.truth.code_n)
+        out = row[is_other], column[is_other]
+        distance = self.truth.distances(first + out[0], numbers_C[out[1]])
+        np.add.at(self.excluded_LH, (first + out[0][distance >= 0], distance[distance >= 0]), 1)
         self._offer(self.unknown, first, scores_LC, numbers_C, out)
 
     def _offer(
@@ -269,7 +266,7 @@ class TypeGains:
         row, column, score = passing_cells(scores_LC, levels.floor(first, first + scores_LC.shape[0]), self.k, out)
         distance = self.truth.distances(first + row, numbers_C[column])
         # One zero, not two.
-        levels.merge(first + row, score + 0.0, np.ones(row.size, np.int64), self._gain_HG[distance])
+        levels.merge(first + row, score + 0.0, np.ones(row.size, np.int64), self.gain_HG[distance])
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of int64 (n,), for `add_packed`."""

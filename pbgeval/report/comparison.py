@@ -68,7 +68,7 @@ class PairedRuns:
             DataError: an id in the edges is out of range.
         """
         lists = self.lists
-        cut = None if lists is None else partial(lists.rows_of_unit, num_slices=self.num_slices)
+        cut = None if lists is None else partial(lists.unit_rows, num_slices=self.num_slices)
         for rows in self.a.row_ranges(cut):
             counts = {side: self._counts(rows, side) for side in self.sides}
             at = np.flatnonzero(np.logical_or.reduce([of["num_candidates"] > 0 for of, _ in counts.values()]))

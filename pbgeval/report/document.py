@@ -161,9 +161,7 @@ class Results:
         stats = RankStats.from_queries(
             groups.layout,
             counts,
-            num_short_lists=result.num_short_lists,
-            num_excluded=result.num_excluded,
-            num_outside=result.num_outside,
+            numbers=result.numbers,
             known_Q=result.counts.known.num_competitors_Q if counts is not result.counts.raw else None,
             loss_Q=result.loss_Q if with_loss else None,
         )

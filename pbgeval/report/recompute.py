@@ -186,7 +186,7 @@ def _result_of(columns: Mapping[str, np.ndarray], num_outside: int) -> SideResul
         ),
         ScorePool(),
         ScorePool(),
-        num_outside=num_outside,
+        numbers={"num_outside": num_outside},
     )
 
 
@@ -552,7 +552,7 @@ class _Recommended:
 
     def codes(self) -> dict[tuple[str, int, Side], np.ndarray]:
         """Return all (relation, row) that are recommended."""
-        return {place: times[max(times)].codes.copy() for place, times in self.times.items() if times}
+        return {place: times[max(times)].keys.copy() for place, times in self.times.items() if times}
 
     def section(self, sides: Sequence[Side], counts: TrainingCounts | None) -> dict[str, float | None]:
         """Return the share of the candidates that is recommended to anybody, and how popular it is on average."""
@@ -562,9 +562,9 @@ class _Recommended:
             total = sum(number for (side, _), number in self.num_candidates.items() if side in among)
             for k in sorted({k for times in of_label.values() for k in times}):
                 of_k = {place: times[k] for place, times in of_label.items()}
-                found[f"{label}.coverage_at_{k}"] = ratio(sum(len(of.codes) for of in of_k.values()), total)
+                found[f"{label}.coverage_at_{k}"] = ratio(sum(len(of.keys) for of in of_k.values()), total)
                 if counts is not None:
-                    seen = [of.counts @ counts.half_links[place].of(of.codes) for place, of in of_k.items()]
+                    seen = [of.counts @ counts.half_links[place].of(of.keys) for place, of in of_k.items()]
                     found[f"{label}.average_popularity_at_{k}"] = ratio(
                         sum(map(int, seen)), sum(int(of.counts.sum()) for of in of_k.values())
                     )

@@ -354,7 +354,7 @@ class TrainingCounts:
                 codes += (found._codes(slot, side, edges)[1] for edges in blocks)
                 found.half_links[*slot, side] = CodeCounts.zeros(np.concatenate(codes))
             found.degrees[slot] = CodeCounts.zeros(
-                np.concatenate([found.half_links[*slot, side].codes % MAX_ROWS for side in ENDS])
+                np.concatenate([found.half_links[*slot, side].keys % MAX_ROWS for side in ENDS])
             )
             for file in (file for files in training for file in files.values()):
                 sides = [side for side in ENDS if slot in found._slots(side, file.bucket)]

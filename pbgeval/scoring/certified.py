@@ -143,7 +143,7 @@ def sums_in_float64(
         Two tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
     """
     takes = all(x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_NL, y_NL))
-    is_worth_it = _sums.is_loaded or row_P.numel() * y_NL.shape[-1] >= JIT_MIN_NUMBERS
+    is_worth_it = _sums.pays_for(row_P.numel() * y_NL.shape[-1], JIT_MIN_NUMBERS)
     if not (takes and is_worth_it and is_installed()):
         return None
     sums_2P = np.empty((2, row_P.numel()), np.float64)

@@ -39,7 +39,7 @@ class ColumnSums:
         sums_BQC = query_BQD.new_zeros((num_products, num_queries, num_candidates))
         if not sums_BQC.numel() or not dimension:
             return sums_BQC
-        is_worth_it = self.loop.is_loaded or query_BQD.numel() * num_candidates >= JIT_MIN_TERMS
+        is_worth_it = self.loop.pays_for(query_BQD.numel() * num_candidates, JIT_MIN_TERMS)
         is_taken = query_BQD.device.type == "cpu" and query_BQD.dtype in (torch.float32, torch.float64)
         if is_worth_it and is_taken and is_installed():
             of_column_BDC = candidate_BCD.transpose(1, 2).contiguous()  # a column's candidates next to each other

@@ -7,7 +7,7 @@ packed in one int64 tensor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property, reduce
+from functools import reduce
 from operator import add
 from typing import NamedTuple
 
@@ -96,46 +96,41 @@ class GroupStats:
     """The statistics of every group; groups without queries are rows of zeros."""
 
     layout: StatsLayout
-    keys: tuple[GroupKey, ...]
+    rows: dict[GroupKey, int]  # of the table
     table_GF: Tensor  # int64: a row of sums per group
     histograms: dict[tuple[int, Side], RankHistograms]  # by edge path and side
     pools: dict[GroupKey, ScorePool]
 
-    @cached_property
-    def _rows(self) -> dict[GroupKey, int]:
-        """The row of each group in the table."""
-        return {key: row for row, key in enumerate(self.keys)}
-
     @classmethod
     def zero(cls, layout: StatsLayout, keys: Iterable[GroupKey]) -> GroupStats:
-        keys = tuple(keys)
+        rows = {key: row for row, key in enumerate(keys)}
         return cls(
             layout=layout,
-            keys=keys,
-            table_GF=torch.zeros((len(keys), len(layout.columns)), dtype=torch.int64),
-            histograms={(key.path_index, key.side): RankHistograms.zero() for key in keys},
-            pools={key: ScorePool() for key in keys},
+            rows=rows,
+            table_GF=torch.zeros((len(rows), len(layout.columns)), dtype=torch.int64),
+            histograms={(key.path_index, key.side): RankHistograms.zero() for key in rows},
+            pools={key: ScorePool() for key in rows},
         )
 
     def add(self, key: GroupKey, stats: RankStats, counts: RankCounts, pool: ScorePool) -> None:
         """Add some of a group's queries: their statistics, the counts that these are of, and scores."""
         if stats.layout != self.layout:
             raise ValueError(f"statistics of unlike columns do not add: {self.layout} and {stats.layout}")
-        self.table_GF[self._rows[key]] += stats.sums
+        self.table_GF[self.rows[key]] += stats.sums
         self.histograms[key.path_index, key.side] += RankHistograms.from_queries(counts)
         self.pools[key] += pool
 
     def rank_stats(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> RankStats:
         """Return the sums over the groups of a side, of one edge path, of one bucket."""
-        rows = [self._rows[key] for key in self.keys_of(side, path_index, bucket)]
+        rows = [self.rows[key] for key in self.keys_of(side, path_index, bucket)]
         return RankStats(self.layout, self.table_GF[rows].sum(0))
 
     def keys_of(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> list[GroupKey]:
         """Return the groups of a side, of one edge path, of one bucket of it."""
         if path_index is not None and bucket is not None:  # at once: there may be thousands of buckets
             key = GroupKey(path_index, bucket, side)
-            return [key] if key in self._rows else []
-        return [key for key in self.keys if key.side is side and path_index in (None, key.path_index)]
+            return [key] if key in self.rows else []
+        return [key for key in self.rows if key.side is side and path_index in (None, key.path_index)]
 
     def side_histograms(self, side: Side, path_index: int | None = None) -> RankHistograms:
         """Return the histograms of a side over all edge paths, or of one."""
@@ -145,9 +140,13 @@ class GroupStats:
     def pack_sparse(self) -> Tensor:
         """Return histograms and pools as one int64 tensor (n,) that `add_sparse` reads."""
         counts = (part for histograms in self.histograms.values() for part in histograms.parts)
-        arrays = [array for part in counts for array in (part.keys, part.counts)]
-        arrays += [_joined(images) for key in self.keys for images in (self.pools[key].true, self.pools[key].competing)]
-        return packed(arrays)
+        pools = (self.pools[key] for key in self.rows)
+        return packed(
+            [
+                *(array for part in counts for array in (part.keys, part.counts)),
+                *(_joined(images) for pool in pools for images in (pool.true, pool.competing)),
+            ]
+        )
 
     def add_sparse(self, tensor: Tensor) -> None:
         """Add the histograms and pools of another worker."""
@@ -156,7 +155,7 @@ class GroupStats:
             self.histograms[path_and_side] += RankHistograms(
                 tuple(KeyedSums(next(arrays), next(arrays)[:, None]) for _ in histograms.parts)
             )
-        for key in self.keys:
+        for key in self.rows:
             self.pools[key] += ScorePool([next(arrays)], [next(arrays)])
 
 

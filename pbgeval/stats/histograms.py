@@ -74,9 +74,7 @@ class RankHistograms:
 
     @classmethod
     def from_queries(cls, counts: RankCounts) -> RankHistograms:
-        times, repeated = None, counts.repeated
-        if repeated is not None:
-            counts, times = repeated.counts, repeated.times_D
+        counts, times = counts.each_once()
         return cls(tuple(KeyedSums.from_values(values_Q, times) for values_Q in histogram_values(counts)))
 
     def __add__(self, other: RankHistograms) -> RankHistograms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 # Values are counted in a dense table first if it has at most so many places, and so many for each value.
 MAX_DENSE_VALUES = 1 << 21
-MAX_PLACES_PER_VALUE = 2
+MAX_PLACES_PER_VALUE = 8
 
 
 @frozen(eq=False)
@@ -22,11 +23,11 @@ class KeyedSums:
     sums: np.ndarray  # int64 (G, F)
 
     @classmethod
-    def zero(cls, width: int = 1) -> KeyedSums:
+    def zero(cls, width: int = 1) -> Self:
         return cls(np.empty(0, np.int64), np.empty((0, width), np.int64))
 
     @classmethod
-    def from_values(cls, values: Tensor, times: np.ndarray | None = None) -> KeyedSums:
+    def from_values(cls, values: Tensor, times: np.ndarray | None = None) -> Self:
         """Count non-negative int64 values, each as often as `times` (int64) says."""
         if not values.numel():
             return cls.zero()
@@ -40,7 +41,7 @@ class KeyedSums:
         return cls(keys, counts[:, None])
 
     @classmethod
-    def sum(cls, parts: Sequence[KeyedSums]) -> KeyedSums:
+    def sum(cls, parts: Sequence[Self]) -> Self:
         """Add any number of tables."""
         if len(parts) == 1:
             return parts[0]
@@ -48,14 +49,18 @@ class KeyedSums:
         return cls._added_up(keys, sums)
 
     @classmethod
-    def _added_up(cls, keys: np.ndarray, sums: np.ndarray) -> KeyedSums:
+    def _added_up(cls, keys: np.ndarray, sums: np.ndarray) -> Self:
         """Add the rows of equal keys, which are in any order and not negative."""
         order = np.argsort(keys, kind="stable")  # merges what is in order already, which parts of a sum are
         keys_G, starts_G = first_of_each(keys[order])
         return cls(keys_G, np.add.reduceat(sums[order], starts_G, axis=0))
 
-    def __add__(self, other: KeyedSums) -> KeyedSums:
-        return KeyedSums.sum([self, other])
+    def __add__(self, other: Self) -> Self:
+        return self.sum([self, other])
+
+    def select(self, rows: np.ndarray | slice) -> Self:
+        """Return some of the rows, in their order."""
+        return type(self)(self.keys[rows], self.sums[rows])
 
     @property
     def counts(self) -> np.ndarray:

@@ -42,22 +42,6 @@ class PairedEdges:
     sides: tuple[PairedSide, ...]  # one or two
 
 
-@frozen(eq=False)
-class KeySums:
-    """Queries of one side, added up by key."""
-
-    group_K: np.ndarray  # int64, increasing
-    num_K: np.ndarray  # int64
-    change_MK: np.ndarray  # int64
-
-    def select_group(self, group: int | None) -> KeySums:
-        """Return the keys of a group, None: of all."""
-        if group is None:
-            return self
-        here = slice(*np.searchsorted(self.group_K, [group, group + 1]))
-        return KeySums(self.group_K[here], self.num_K[here], self.change_MK[:, here])
-
-
 @define(eq=False)
 class PairedKeys:
     """Sums by key that grow; few enough keys are kept apart."""
@@ -73,28 +57,28 @@ class PairedKeys:
         init=False,
     )
     _num_pending: int = field(default=0, init=False)
-    _num_whole: int = field(default=0, init=False)
 
     def add(self, group_Q: np.ndarray, key_Q: np.ndarray, change_MQ: np.ndarray) -> None:
         """Add queries; the key determines the group."""
         self._pending.append((group_Q, key_Q, np.concatenate([np.ones((1, len(group_Q)), np.int64), change_MQ])))
         self._num_pending += len(group_Q)
-        if self._num_pending > max(_PENDING_ROWS, self._num_whole):
+        if self._num_pending > max(_PENDING_ROWS, len(self._pending[0][0])):
             self._join()
 
-    def sums(self) -> KeySums:
-        """Return what was added."""
-        group_K, _, rows = self._join()
-        return KeySums(group_K, rows[0], rows[1:])
+    def sums(self, group: int | None = None) -> np.ndarray:
+        """Return the numbers of queries and each metric's changes of the keys of a group, None: of all, (1 + M, K)."""
+        if len(self._pending) > 1:
+            self._join()
+        group_K, _, rows = self._pending[0]
+        return rows if group is None else rows[:, slice(*np.searchsorted(group_K, [group, group + 1]))]
 
-    def _join(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _join(self) -> None:
         joined = self._added_up(*(np.concatenate(parts, axis=-1) for parts in zip(*self._pending, strict=True)))
         for bits in _FEWER_BITS:
             if len(joined[0]) > MAX_KEYS and self.bits > bits:
                 self.bits = bits
                 joined = self._added_up(*joined)
-        self._pending, self._num_pending, self._num_whole = [joined], 0, len(joined[0])
-        return joined
+        self._pending, self._num_pending = [joined], 0
 
     def _added_up(
         self, group_Q: np.ndarray, key_Q: np.ndarray, rows: np.ndarray
@@ -147,12 +131,7 @@ def _columns(num_sides: int, num_metrics: int) -> np.dtype[np.void]:
 class PairedSums:
     """Sums by group. Blocks are added in the order of the files."""
 
-    num_metrics: int
-    num_sides: int
-    table: np.ndarray = field(  # (G,)
-        default=Factory(lambda self: np.zeros(0, _columns(self.num_sides, self.num_metrics)), takes_self=True),
-        init=False,
-    )
+    table: np.ndarray  # (G,): `_columns`
     # By metric: rows of group, unit, side, key, change
     _few: dict[int, list[np.ndarray]] = field(factory=lambda: defaultdict(list), init=False)
     _num_units: int = field(default=0, init=False)  # of all blocks so far
@@ -207,8 +186,6 @@ class PairedSums:
     def _add_cells(self, number: int, side: PairedSide, edges: PairedEdges) -> None:
         """Add what queries of one key within one unit add up to."""
         ranked = np.flatnonzero(side.is_ranked_E)
-        if not len(ranked):
-            return
         group_Q, unit_Q = edges.group_E[ranked], edges.unit_E[ranked]
         order, starts = runs_of(group_Q, unit_Q, ranked.view(np.uint64) if side.key_E is None else side.key_E[ranked])
         group_C = group_Q[order[starts]]
@@ -224,7 +201,7 @@ class PairedSums:
 
     def _keep_few(self, edges: PairedEdges) -> None:
         """Keep the edges that differ in a metric while a group has but few of them."""
-        for metric in range(self.num_metrics):
+        for metric in range(self.table["num_differing_M"].shape[1]):
             at = np.flatnonzero(np.logical_or.reduce([side.change_ME[metric] != 0 for side in edges.sides]))
             num_differing_G = self.table["num_differing_M"][:, metric]
             num_differing_G += np.bincount(edges.group_E[at], minlength=len(self.table))
@@ -246,7 +223,7 @@ class PairedStats:
 
     @classmethod
     def zero(cls, num_metrics: int, num_sides: int, *, with_keys: bool) -> PairedStats:
-        of_all, by_group = (PairedSums(num_metrics, num_sides) for _ in range(2))
+        of_all, by_group = (PairedSums(np.zeros(0, _columns(num_sides, num_metrics))) for _ in range(2))
         return cls(of_all, by_group, [PairedKeys(num_metrics) for _ in range(num_sides if with_keys else 0)])
 
     def add(self, edges: PairedEdges) -> None:

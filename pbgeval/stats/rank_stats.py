@@ -37,10 +37,19 @@ class StatsLayout:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        names = ["num_queries", "num_competing_queries", "num_tied_queries", "num_short_lists", "num_excluded"]
-        names += ["num_undefined_losses", "num_outside"]
-        limbs = ["num_competitors", "known", "loss", QUERY_AUC.name]
-        limbs += [f"expected_below_optimistic.{metric.name}" for metric in self.tied_metrics]
+        names = [
+            "num_queries",
+            "num_competing_queries",
+            "num_tied_queries",
+            "num_short_lists",
+            "num_excluded",
+            "num_undefined_losses",
+            "num_outside",
+        ]
+        limbs = [
+            *("num_competitors", "known", "loss", QUERY_AUC.name),
+            *(f"expected_below_optimistic.{metric.name}" for metric in self.tied_metrics),
+        ]
         for rank_type in RankType:
             for metric in self.metrics:
                 (names if metric.units == 1 else limbs).append(f"{rank_type.value}.{metric.name}")
@@ -89,9 +98,7 @@ class RankStats:
         layout: StatsLayout,
         counts: RankCounts,
         *,
-        num_short_lists: int = 0,
-        num_excluded: int = 0,
-        num_outside: int = 0,
+        numbers: Mapping[str, int] | None = None,
         known_Q: Tensor | None = None,
         loss_Q: Tensor | None = None,
     ) -> RankStats:
@@ -100,17 +107,15 @@ class RankStats:
         Args:
             layout: the columns.
             counts: competitors of each query, over all its candidates.
-            num_short_lists: how many of the queries have a list that was topped up.
-            num_excluded: candidates dropped because they are the true entity again.
-            num_outside: further queries that are not ranked, because their true entity may not compete.
+            numbers: num_short_lists, how many of the queries have a list that was topped up; num_excluded, candidates
+                dropped because they are the true entity again; num_outside, further queries that are not ranked,
+                because their true entity may not compete.
             known_Q: how many known answers were taken out of each query's competitors, int64.
             loss_Q: the loss of each query, float64.
         """
-        times, repeated = None, counts.repeated
-        if repeated is not None:
-            counts, times = repeated.counts, repeated.times_D
+        counts, times = counts.each_once()
         sums = sum_groups(layout, counts, np.zeros(min(counts.better_Q.numel(), 1), np.int64), times).sum(0)
-        further = {"num_short_lists": num_short_lists, "num_excluded": num_excluded, "num_outside": num_outside}
+        further = dict(numbers or {})
         if known_Q is not None:
             further |= {name: int(part_Q.sum()) for name, part_Q in _limbs("known", known_Q).items()}
         if loss_Q is not None:
@@ -153,9 +158,12 @@ def sum_groups(
     table_GF = np.zeros((len(starts_G), len(layout.columns)), np.int64)
     num_rows_G = np.diff(starts_G, append=counts.better_Q.numel())
     table_GF[:, layout.index["num_queries"]] = num_rows_G if times_Q is None else np.add.reduceat(times_Q, starts_G)
-    columns = {"num_competing_queries": counts.num_competitors_Q > 0, "num_tied_queries": counts.tied_Q > 0}
-    columns |= _limbs("num_competitors", counts.num_competitors_Q)
-    columns |= _limbs(QUERY_AUC.name, QUERY_AUC.numerators(counts, RankType.REALISTIC, FRACTION_BITS))
+    columns = {
+        "num_competing_queries": counts.num_competitors_Q > 0,
+        "num_tied_queries": counts.tied_Q > 0,
+        **_limbs("num_competitors", counts.num_competitors_Q),
+        **_limbs(QUERY_AUC.name, QUERY_AUC.numerators(counts, RankType.REALISTIC, FRACTION_BITS)),
+    }
     for name, values_Q in columns.items():
         table_GF[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
     # The columns of the rank types differ by the tied queries alone, of which there are few.

@@ -19,11 +19,11 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.stats.keyed_sums import KeyedSums
+
 Array = TypeVar("Array", Tensor, np.ndarray)
 MIN_REPEATED = 4096  # queries whose counts are looked through for equal ones
-CODES_PER_QUERY = (
-    8  # most numbers that a table of what occurs may have; beyond, sorting costs less, or nothing is gained
-)
+CODES_PER_QUERY = 8  # most numbers that a table of what occurs may have; beyond, nothing is gained
 IndexLists = Sequence[Sequence[int] | Tensor | np.ndarray]
 
 
@@ -110,6 +110,10 @@ class RankCounts:
         )
         return RepeatedCounts(counts, times_C[codes_D], index_C[code_Q])
 
+    def each_once(self) -> tuple[RankCounts, np.ndarray | None]:
+        """Return the counts that occur and how often each does, int64; None: each stands for itself."""
+        return (self, None) if self.repeated is None else (self.repeated.counts, self.repeated.times_D)
+
 
 @frozen(eq=False)
 class RepeatedCounts:
@@ -134,17 +138,9 @@ class RepeatedCounts:
         highest = int(group_Q.max(initial=0))
         if highest >= (1 << 62) // num_counts:
             return None
-        pair_Q = group_Q * num_counts + index_Q
-        if (highest + 1) * num_counts <= CODES_PER_QUERY * group_Q.size:
-            times_C = np.bincount(pair_Q)
-            pair_P = np.flatnonzero(times_C)
-            times_P = times_C[pair_P]
-        else:
-            pair_Q = np.sort(pair_Q)
-            first_P = np.flatnonzero(np.diff(pair_Q, prepend=-1))
-            pair_P, times_P = pair_Q[first_P], np.diff(first_P, append=pair_Q.size)
-        group_P, index_P = np.divmod(pair_P, num_counts)
-        return group_P, self.counts.select(torch.from_numpy(index_P)), times_P
+        pairs = KeyedSums.from_values(torch.from_numpy(group_Q * num_counts + index_Q))
+        group_P, index_P = np.divmod(pairs.keys, num_counts)
+        return group_P, self.counts.select(torch.from_numpy(index_P)), pairs.counts
 
 
 @frozen(eq=False)

@@ -300,7 +300,7 @@ class _UnitResults:
         else:
             columns = context.numberer.numbered(file, edges)
             competition = self._competition(unit, columns)
-        return edges, EdgeOrigin(str(file.path), unit.path_index, unit.bucket), columns, competition
+        return edges, EdgeOrigin(str(file.path), (unit.path_index, unit.bucket)), columns, competition
 
     def add(self, unit: WorkUnit, columns: EdgeColumns, found: Mapping[Side, SideResult]) -> RankStats:
         """Add what was found about the queries of a unit; return the sums of the headline over heads and tails."""
@@ -330,13 +330,10 @@ class _UnitResults:
             chunks = sampled.chunks[unit.start]
         elif sampled is not None or evaluated.restrictions.drops_edges:
             rows_E = torch.from_numpy(evaluated.positions(columns, unit.path_index, bucket, unit.start))
-        of_filters = [] if self.known is None else self.known.select_unit(bucket, columns)
-        known, in_time, *_ = *of_filters, None, None
         return Competition(
             rows_E=rows_E,
             chunks=chunks,
-            known=known,
-            in_time=in_time,
+            filters=[] if self.known is None else self.known.select_unit(bucket, columns),
             knows_past_alone=inputs.config.known_until is not None,
             sets=None if self.sets.unconstrained else self.sets,
             cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),

@@ -25,7 +25,7 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
             for column, part in zip(columns, (rows, block.lhs_n, block.rel_n, block.rhs_n, *times), strict=False):
                 column.append(part)
             num_edges += len(rows)
-        segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
+        segments.append(EdgeSegment(EdgeOrigin(str(file.path), (path_index, bucket)), first, num_edges))
     row_E, lhs_E, rel_E, rhs_E, time_E = (np.concatenate(column) for column in columns)
     return QueryEdges(
         context.numberer.numbering,

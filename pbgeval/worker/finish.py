@@ -147,7 +147,7 @@ def _ranked_edges(
             counts=QueryCounts.of_rows(counts_NE[:, start:stop][:, rows_Q]),
             raw_pool=ScorePool([true], []),
             filtered_pool=ScorePool([true], []) if context.work.protocol.filtered else ScorePool(),
-            num_outside=stop - start - len(rows_Q),
+            numbers={"num_outside": stop - start - len(rows_Q)},
         )
 
     return result
@@ -170,13 +170,11 @@ def rank_relations(
         rows = slice(start, stop)
         block = edges.columns.select(rows)
         tally = SideTally(context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[rows]))
-        known, in_time, *_ = *(KnownOfEdges(of.answers, of.key_E[rows]) for of in of_filters), None, None
         HiddenRelations(
             place=(key.path_index, key.bucket),
             row_E=edges.row_E[rows],
             rel_E=block.rel_n,
-            known=known,
-            in_time=in_time,
+            filters=[KnownOfEdges(of.answers, of.key_E[rows]) for of in of_filters],
             vectors=lambda relation, side, at: source.vectors(relation, side, block.entity(side)[at]),
             label=lambda at: edges.label(start + int(at)),
         ).rank(candidates, tally, np.arange(stop - start))
@@ -190,7 +188,7 @@ def _share(context: WorkerContext, edges: QueryEdges, side: Side) -> list[tuple[
     borders = context.team.part(edges.num_edges)
     parts = []
     for segment in edges.segments:
-        key = GroupKey(segment.origin.path_index, segment.origin.bucket, side)
+        key = GroupKey(*segment.origin.place, side)
         # Segments are cut between blocks, so that edges are scored together with the same others as ever.
         blocks = (-(-max(at - segment.start, 0) // EDGES_PER_BLOCK) for at in borders)
         low, high = (min(segment.start + block * EDGES_PER_BLOCK, segment.stop) for block in blocks)
@@ -208,7 +206,7 @@ def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdge
     for index, of_segment in enumerate(edges.segments):
         part = slice(*np.searchsorted(segment, [index, index + 1]))
         if part.start < part.stop:
-            key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.hidden)
+            key = GroupKey(*of_segment.origin.place, one.hidden)
             pooled = with_clusters(
                 image[part], context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[edge[part]])
             )
@@ -230,7 +228,7 @@ def type_gains(context: WorkerContext, edges: QueryEdges, queries: ContestQuerie
         return None
     truth = TypeTruth.of_queries(queries, types.relations, types.entities, edges.numbering.num_entities)
     filtered = context.work.protocol.filtered
-    return TypeGains(truth, max(context.settings.layout.cutoffs), filtered) if truth.num_keys else None
+    return TypeGains.zero(truth, max(context.settings.layout.cutoffs), filtered=filtered) if truth.num_keys else None
 
 
 def record_types(context: WorkerContext, record: Record, states: list[ContestState], sets: CandidateSets) -> None:

@@ -18,10 +18,10 @@ from pbgeval.ranking.known_answers import (
     KnownAnswers,
     KnownFilter,
     KnownOfEdges,
-    ObservedEntities,
     PairStore,
     SemiJoin,
     key_frequency,
+    observed_entities,
     repeated_keys,
 )
 from pbgeval.ranking.relations import RelationCandidates
@@ -95,13 +95,11 @@ def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> C
     if Side.REL in context.settings.sides:  # any relation may be a candidate
         evaluated_relations = np.arange(context.inputs.num_relations)
     if context.inputs.config.type_constraint == "observed":
-        seen = ObservedEntities(evaluated_relations, context.numberer.numbering.num_entities)
-
         with context.collectively():
-            for block in _known_blocks(context, ROWS_AT_A_TIME):
-                seen.feed(block)
-            for side in ENDS:
-                context.scratch.append(f"observed-{side.name}", seen.codes(side))
+            blocks = _known_blocks(context, ROWS_AT_A_TIME)
+            seen = observed_entities(evaluated_relations, context.numberer.numbering.num_entities, blocks)
+            for side, codes in seen.items():
+                context.scratch.append(f"observed-{side.name}", codes)
         observed = {side: distinct(context.scratch.read(f"observed-{side.name}", np.int64)) for side in ENDS}
     return CandidateSets(
         num_entities=context.numberer.numbering.num_entities,
@@ -206,7 +204,8 @@ class KeyFrequencies:
         if hidden not in self._held or self._held[hidden][0] != slots:
             self._held.pop(hidden, None)  # the last bucket's go before the next ones come
             of_slots = (self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1) for slot in slots)
-            self._held[hidden] = slots, reduce(add, (CodeCounts(*of) for of in of_slots), CodeCounts.zero())
+            tables = (CodeCounts(codes, counts[:, None]) for codes, counts in of_slots)
+            self._held[hidden] = slots, reduce(add, tables, CodeCounts.zero())
         return key_frequency(self._held[hidden][1], hidden, edges, self.context.numberer.numbering.num_entities)
 
 
@@ -216,7 +215,7 @@ def count_keys(context: WorkerContext) -> KeyFrequencies:
     with context.collectively():
         for hidden, slot in context.team.share([*product(context.settings.sides, range(len(numbering.slots)))]):
             repeated = repeated_keys(hidden, _edges_of_slot(context, hidden, slot), numbering.num_entities)
-            context.scratch.append(_name(hidden, slot), np.stack([repeated.codes, repeated.counts]))
+            context.scratch.append(_name(hidden, slot), np.stack([repeated.keys, repeated.counts]))
     return KeyFrequencies(context)
 
 

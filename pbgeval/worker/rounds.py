@@ -99,7 +99,7 @@ def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, li
             rows, rel = rows[kept], rel[kept]
         of_group = torch.from_numpy(np.zeros_like(rel) if context.settings.dynamic else rel)
         groups = group_by_relation(of_group, torch.arange(len(rel)))
-        yield start, [rows[group.rows_E.numpy()] for group in groups]
+        yield start, [rows[rows_E.numpy()] for rows_E in groups.values()]
 
 
 def _num_chunks(rows_E: np.ndarray, chunk_size: int) -> int:

@@ -206,8 +206,8 @@ def _states(
             in_time_Q=next((one.of_side[contest.hidden].index_of(asked) for one in filters[1:]), None),
         )
         if config.save_topk is not None:
-            state.result.top = TopCandidates(
-                queries.num_keys, config.save_topk, answers_of(edges, queries) if config.topk_metrics else None
+            state.result.top = TopCandidates.zero(
+                (queries.num_keys, config.save_topk), answers_of(edges, queries) if config.topk_metrics else None
             )
         state.result.gains = type_gains(context, edges, queries)
         states.append(state)
@@ -321,13 +321,13 @@ def _rank(
                 for number in asked:
                     one = states[number]
                     of_part = (pairs[one.hidden].in_rows(part.start, part.stop) for pairs in of_slot)
-                    known, in_time, *_ = *(KnownAnswers(of.key_P, of.number_P + first) for of in of_part), None, None
-                    if known is not None:
-                        known = known.select(keys_of[number])
+                    left_out = [KnownAnswers(of.key_P, of.number_P + first) for of in of_part]
+                    if left_out:
+                        left_out[0] = left_out[0].select(keys_of[number])
                     if given:
-                        rank_given(one, table, first + part.start, given[number].within(part), known, threads, in_time)
+                        rank_given(one, table, first + part.start, given[number].within(part), threads, *left_out)
                     else:
-                        rank(one, table, first + part.start, known, threads, in_time)
+                        rank(one, table, first + part.start, threads, *left_out)
                 check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 if journal.finish(range_name(part)):
                     results.write()
@@ -492,7 +492,8 @@ def _lists(
     edge = edge[position_E[edge] >= 0]
     if not edge.size:
         return
-    file = context.inputs.candidate_files[segment.origin.path_index][segment.origin.bucket]
+    path_index, bucket = segment.origin.place
+    file = context.inputs.candidate_files[path_index][bucket]
     entity_type = queries.contest.candidate_type
     partitions = range(context.inputs.config.entities[entity_type].num_partitions)
     offset_P = np.array([edges.numbering.offset(entity_type, partition) for partition in partitions])

@@ -81,7 +81,7 @@ def counted(
     kind: str, queries: CertifiedQueries, prepared: PreparedRows, block_CL: torch.Tensor, own: torch.Tensor
 ) -> RankCounts | None:
     """The counts of one block."""
-    candidates = PreparedRows(queries.comparator, block_CL, of_queries=False)
+    candidates = PreparedRows(prepared.comparator, block_CL, of_queries=False)
     if kind in ("compiled", "bfloat16"):
         operands = operands_of(prepared, candidates, in_bfloat16=kind == "bfloat16")
         return None if operands is None else certified._counted_in_parts(queries, block_CL, operands, own, None).raw
@@ -95,7 +95,7 @@ def counts_of(
     """(better, tied) of queries, candidates in two blocks, each query with a row of its own."""
     of_true = CertifiedTrue.from_pairs(comparator, query_KL, candidate_CL[true])
     prepared = PreparedRows(comparator, query_KL, of_queries=True)
-    queries = CertifiedQueries(comparator, prepared, torch.arange(len(of_true.score_Q)), of_true)
+    queries = CertifiedQueries(prepared, torch.arange(len(of_true.score_Q)), of_true)
     cut = (len(candidate_CL) + 1) // 2
     blocks = zip((0, cut), torch.split(candidate_CL, cut), strict=False)
     parts = [counted(kind, queries, prepared, block_CL, torch.tensor(true) - start) for start, block_CL in blocks]

@@ -28,9 +28,11 @@ def count_scores(scores_KC, true_Q, row_Q, cells, device):
     unit_CC = torch.eye(scores_KC.shape[1], device=device)
     row_Q = torch.tensor(row_Q, dtype=torch.int64, device=device)
     cells = torch.tensor(cells, dtype=torch.int64, device=device).reshape(-1, 2).unbind(1)
-    found = fused.count(scores_KC, unit_CC, torch.tensor(true_Q, device=device), row_Q, (cells[0], cells[1]))
+    found, cell_score_P = fused.count(
+        scores_KC, unit_CC, torch.tensor(true_Q, device=device), row_Q, (cells[0], cells[1])
+    )
     assert torch.int64 == found.better_Q.dtype == found.tied_Q.dtype
-    return found.better_Q.tolist(), found.tied_Q.tolist(), found.cell_score_P.tolist()
+    return found.better_Q.tolist(), found.tied_Q.tolist(), cell_score_P.tolist()
 
 
 @slowly
@@ -57,8 +59,8 @@ def test_a_cell_of_the_next_tile_is_read_there_though_another_row_has_one_here(f
     query_KD, true_Q = torch.tensor([[1.0], [-1.0]]), torch.zeros(2)
     rows, columns = torch.tensor([0, 1, 1, 1]), torch.tensor([border, 0, border - 1, border])
     blocks = (of.to(fused_device) for of in (query_KD, candidate_CD, true_Q, torch.arange(2)))
-    found = fused.count(*blocks, (rows, columns))
-    assert found.cell_score_P.tolist() == [border + 1, -1, -border, -border - 1]
+    _, cell_score_P = fused.count(*blocks, (rows, columns))
+    assert cell_score_P.tolist() == [border + 1, -1, -border, -border - 1]
 
 
 @pytest.mark.parametrize("dimension", [7, 100, 130])
@@ -73,7 +75,7 @@ def test_elsewhere_counts_differ_by_candidates_within_the_rounding_bound_only(fu
     gap_KC = exact_KC - true_Q.double().unsqueeze(1)
     general = counting.count(query_KD @ candidate_CD.t(), true_Q).raw
 
-    found = fused.count(*(x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)), (row_Q, own_Q))
+    found, _ = fused.count(*(x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)), (row_Q, own_Q))
 
     surely_Q, possibly_Q = (gap_KC > bound_KC).sum(1), (gap_KC >= -bound_KC).sum(1)
     doubtful = int((possibly_Q - surely_Q).sum())
@@ -92,11 +94,11 @@ def test_a_score_depends_on_its_two_vectors_alone(fused_device, dimension):
     one_Q = torch.zeros(50)
 
     def scores(queries, candidates, cells):
-        found = fused.count(
+        _, cell_score_P = fused.count(
             queries.to(fused_device), candidates.to(fused_device), one_Q[: len(queries)].to(fused_device),
             torch.arange(len(queries), device=fused_device), cells,
         )  # fmt: skip
-        return found.cell_score_P.cpu()
+        return cell_score_P.cpu()
 
     all_KC = scores(query_KD, twice_CD, (row, column)).view(50, 110)
 
@@ -115,7 +117,7 @@ def test_infinite_scores_compare_as_numbers(fused_device):
     query_KD, candidate_CD = torch.tensor([[1e30], [-1e30]]), torch.tensor([[1e30], [-1e30], [0.0]])
     true_Q, row_Q = torch.tensor([torch.inf, -torch.inf]), torch.arange(2)
 
-    found = fused.count(*(x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)), (row_Q, row_Q))
+    found, _ = fused.count(*(x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)), (row_Q, row_Q))
 
     assert (found.better_Q.tolist(), found.tied_Q.tolist()) == ([0, 2], [1, 1])
 

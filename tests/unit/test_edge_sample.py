@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pbgeval.notation import Bucket
 from pbgeval.ranking.draws import DrawStream
-from pbgeval.ranking.edge_sample import EdgeSample, RandomOrder, allocate, doubling_rounds, make_strata
+from pbgeval.ranking.edge_sample import EdgeSample, allocate, doubling_rounds, make_strata, random_positions
 
 sizes = st.lists(st.one_of(st.just(0), st.integers(0, 9), st.integers(0, 10**12)), min_size=1, max_size=12)
 offsets = st.integers(0, (1 << 64) - 1)
@@ -58,16 +58,16 @@ def test_rounds_double_until_they_are_the_population(size, first, rounds):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 16, 17, 100, 1001, 70_000])
 def test_a_random_order_has_every_number_once(size):
-    order = RandomOrder(DrawStream(size), size)
+    stream = DrawStream(size)
 
-    whole = order.positions(0, size)
+    whole = random_positions(stream, size, 0, size)
 
     assert (list(range(size)), whole[size // 3 : size // 2].tolist(), 0) == (
         sorted(whole.tolist()),
-        order.positions(size // 3, size // 2).tolist(),
-        len(order.positions(size, size)),
+        random_positions(stream, size, size // 3, size // 2).tolist(),
+        len(random_positions(stream, size, size, size)),
     )
-    huge = RandomOrder(DrawStream(size), 10**11 + 7).positions(10**10, 10**10 + 5000)  # computed where it is asked for
+    huge = random_positions(stream, 10**11 + 7, 10**10, 10**10 + 5000)  # computed where it is asked for
     assert (len(np.unique(huge)), 0 <= huge.min() < huge.max() < 10**11 + 7) == (5000, True)
     assert abs(huge.mean() / 10**11 - 0.5) < 5 * 12**-0.5 / 5000**0.5
 

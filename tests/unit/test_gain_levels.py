@@ -38,7 +38,7 @@ def slow_ndcg_over_orders(gains, scores, k, discount) -> float | None:
 
 def levels_of(of: list[tuple[float, int]], k: int, *, one_by_one: bool = False) -> GainLevels:
     """Merge (score, gain) pairs, at once, or each by itself if it is not below the floor."""
-    levels = GainLevels(1, k, 1)
+    levels = GainLevels.zero(1, k, 1)
     for some in [[pair] for pair in of] if one_by_one else [of]:
         score, gain = (np.array(column) for column in zip(*some, strict=True))
         if not one_by_one or score[0] >= levels.floor(0, 1)[0]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pbgeval.notation import ENDS, Side
 from pbgeval.ranking import known_answers as semi_join
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
-from pbgeval.ranking.known_answers import ObservedEntities, SemiJoin
+from pbgeval.ranking.known_answers import SemiJoin, observed_entities
 
 Edge = tuple[int, int, int]
 NUM_ENTITIES = 6
@@ -94,7 +94,7 @@ def test_keys_are_refused_where_codes_do_not_fit():
     with pytest.raises(ValueError, match=r"2 relations and 9223372036854775807 entities do not fit in int64"):
         QueryKeys.of_edges(Side.LHS, EdgeColumns(*columns([(0, 1, 0)])), largest)
     with pytest.raises(ValueError, match="do not fit in int64"):
-        ObservedEntities(np.array([3]), 1 << 62)
+        observed_entities(np.array([3]), 1 << 62, [])
 
 
 @pytest.mark.parametrize("edge", [(0, -1, 0), (0, 0, -1), (0, 0, NUM_ENTITIES)])
