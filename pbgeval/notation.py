@@ -14,7 +14,7 @@ of known answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Literal, NamedTuple, TypeVar
 
@@ -23,6 +23,7 @@ from attrs import Factory, field, frozen
 from numpy.typing import NDArray
 
 T = TypeVar("T")
+Key = TypeVar("Key")
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -179,3 +180,11 @@ def is_among(values: np.ndarray, sorted_set: np.ndarray) -> np.ndarray:
 def values_between(sorted_values: np.ndarray, low: int, high: int) -> np.ndarray:
     """Return the values of a sorted array from `low` up to `high`, which is left out; a view."""
     return np.asarray(sorted_values[slice(*np.searchsorted(sorted_values, [low, high]))])
+
+
+def grouped(pairs: Iterable[tuple[Key, T]]) -> dict[Key, list[T]]:
+    """Return the values of each key, all in the order in which they came."""
+    values: dict[Key, list[T]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values

@@ -18,7 +18,7 @@ from unittest import mock
 import pytest
 from hypothesis import settings
 
-from tests.examples import ALL, QUARTER, QUICK
+from tests.examples import ALL, FIFTH, QUICK
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 REFERENCE = os.environ.get("PBGEVAL_REFERENCE", "../shared")  # relative to the repository
@@ -30,7 +30,7 @@ settings.register_profile("local", deadline=None, max_examples=ALL)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if IN_CI else "local")
 # The profiles of scripts/test, with and without --all.
-settings.register_profile("quarter", settings(), max_examples=QUARTER)
+settings.register_profile("fifth", settings(), max_examples=FIFTH)
 settings.register_profile("quick", settings(), max_examples=QUICK)
 
 Counts = dict[str, int]

@@ -1,7 +1,7 @@
 """How much is tried of a law: all that it asks for, or a share where it shall be quick.
 
-Use, so that `scripts/test` tries a fifth of the random examples (hypothesis profile `quick`), and a quarter with
-`--all` (profile `quarter`):
+Use, so that `scripts/test` tries a seventh of the random examples (hypothesis profile `quick`), and a fifth with
+`--all` (profile `fifth`):
 
     @settings(max_examples=examples(60))
 
@@ -32,8 +32,8 @@ import pytest
 from hypothesis import settings
 
 ALL = 100  # of a law that names no number: hypothesis's own default
-QUARTER = 25
-QUICK = 20
+FIFTH = 20
+QUICK = 14
 
 
 def examples(number: int, *, quick: int | None = None) -> int:
@@ -43,7 +43,7 @@ def examples(number: int, *, quick: int | None = None) -> int:
 
     Args:
         number: all examples.
-        quick: examples without --all, if a fifth is too many.
+        quick: examples without --all, if a seventh is too many.
     """
     if quick is not None and is_quick():
         return quick

@@ -24,7 +24,7 @@ from pbgeval.config.loading import IN_MEMORY
 from pbgeval.errors import ConfigError, Faults, StorageError
 from pbgeval.metrics.taxonomy import Taxonomy
 from pbgeval.models.model import read_labels
-from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
+from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, grouped
 from pbgeval.ranking.type_gains import TypeEntities
 from pbgeval.storage.entities import read_entity_names, read_relation_names
 from pbgeval.storage.text import listed
@@ -49,9 +49,7 @@ class RelationNames:
         Raises:
             ConfigError: A name is unknown, several relations have it, or an index is out of range; a line for each.
         """
-        of_name: dict[str, list[int]] = defaultdict(list)
-        for index, name in enumerate(self.names or ()):
-            of_name[name].append(index)
+        of_name = grouped((name, index) for index, name in enumerate(self.names or ()))
         ids: set[int] = set()
         faults = Faults([] if names else ["empty restriction: needs at least one relation"])
         for name in names:

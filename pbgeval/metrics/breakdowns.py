@@ -5,7 +5,6 @@ All but `entity_frequency` and `time` are unions of relations, so they follow fr
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -13,7 +12,7 @@ from operator import add
 import numpy as np
 from attrs import field, frozen
 
-from pbgeval.notation import Side
+from pbgeval.notation import Side, grouped
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.rank_stats import RankStats, by_label, rank_metrics
 
@@ -119,9 +118,7 @@ def _groups(name: str, grouped: GroupedStats, classes: GroupClasses) -> dict[Gro
 
 def _unions(rows: Mapping[int, SideSums], group_of: Mapping[int, Group]) -> dict[Group, SideSums]:
     """Add up the relations of each group; groups in order."""
-    members: dict[Group, list[SideSums]] = defaultdict(list)
-    for relation, group in group_of.items():
-        members[group].append(rows[relation])
+    members = grouped((group, rows[relation]) for relation, group in group_of.items())
     return {
         group: {side: reduce(add, [of_side[side] for of_side in members[group]]) for side in Side}
         for group in sorted(members)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import lcm
 
@@ -13,7 +12,7 @@ from pbgeval.metrics.auc import AucSample, PooledAuc, pooled_auc, pooled_classif
 from pbgeval.metrics.distribution import CandidateGroups, Means, RankDistribution
 from pbgeval.metrics.names import Selection
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, known_rank_metrics
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import Bucket, Side, grouped
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, SortedPool
 from pbgeval.stats.histograms import NUM_CANDIDATES, RankHistograms, bin_middles, by_class
@@ -316,9 +315,7 @@ def _metrics(label: str, layout: StatsLayout, queries: Divided, competing: Divid
 
 def weighted_sums(layout: StatsLayout, rows: Divided) -> dict[str, int]:
     """Sum each column over its rows' divisors, times a common multiple of these."""
-    by_divisor: dict[int, list[RankStats]] = defaultdict(list)  # few: the multiple has many digits
-    for divisor, stats in rows:
-        by_divisor[divisor].append(stats)
+    by_divisor = grouped(rows)  # few: the multiple has many digits
     multiple = lcm(*by_divisor)
     sums = dict.fromkeys(layout.names, 0)
     for divisor, parts in by_divisor.items():

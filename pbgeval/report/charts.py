@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -12,6 +11,7 @@ from attrs import evolve, frozen
 
 from pbgeval.metrics.paired import Difference
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves
+from pbgeval.notation import grouped
 from pbgeval.report.figures import Z, capital, number, rounded, short_title, text_of
 from pbgeval.report.report import SIDES, Row
 from pbgeval.report.tables import DataTable, fitting, left_out
@@ -281,9 +281,7 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
         return None
     nums = [1 + max(row[name] for row in rows) for name in ("lhs_partition", "rhs_partition")]
     block = -(-max(nums) // MAX_CELLS)
-    places: dict[tuple[int, int], list[Row]] = defaultdict(list)
-    for row in rows:
-        places[row["lhs_partition"] // block, row["rhs_partition"] // block].append(row)
+    places = grouped(((row["lhs_partition"] // block, row["rhs_partition"] // block), row) for row in rows)
     means = {place: _mean(of, key) for place, of in sorted(places.items())}
     known = [mean for mean in means.values() if mean is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)

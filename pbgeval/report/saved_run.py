@@ -5,7 +5,6 @@ Everything is checked against the provenance: ranks files and edges of another r
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from attrs import frozen
 from pbgeval.errors import OVERWRITE, DataError, Faults, OutputError, StorageError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.metrics.popularity import ANSWER_DEGREE, ANSWER_HALF_LINK, QUERY_DEGREE, QUERY_HALF_LINK
-from pbgeval.notation import ENDS, Bucket, Side, WorkUnit, window_units
+from pbgeval.notation import ENDS, Bucket, Side, WorkUnit, grouped, window_units
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
@@ -191,11 +190,11 @@ class SavedRun:
 
     def blocks_by_place(self, hidden: Side) -> dict[Places, list[WorkUnit]]:
         """Return the blocks that may have edges whose known entities are in each place."""
-        blocks_of: dict[Places, list[WorkUnit]] = defaultdict(list)
-        for rows in self.row_ranges():
-            for places in dict.fromkeys(self.facts.places(hidden, rows.bucket)):
-                blocks_of[places].append(rows)
-        return blocks_of
+        return grouped(
+            (places, rows)
+            for rows in self.row_ranges()
+            for places in dict.fromkeys(self.facts.places(hidden, rows.bucket))
+        )
 
     def read_counts(self, rows: WorkUnit, side: Side) -> dict[str, np.ndarray]:
         """Return the columns of the queries that hide a side, int64 (E,), `num_candidates` 0 where not ranked.

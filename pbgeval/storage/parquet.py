@@ -22,6 +22,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError, required
+from pbgeval.notation import grouped
 from pbgeval.storage.row_slice import RowSlice
 from pbgeval.storage.text import check_regular, fingerprint, listed, one_line, unreadable
 
@@ -93,9 +94,10 @@ def check_parts(folder: Path, paths: Sequence[Path]) -> None:
             f"{folder}: expected all Parquet files in this folder itself, found also {below[0].relative_to(folder)}; "
             "move all of them into one folder"
         )
-    numbers_of: dict[tuple[str, int | None], list[int]] = {}  # by what stands before the number, and how many there are
-    for match in (match for path in paths if (match := _OF_PARTS.match(path.name))):
-        numbers_of.setdefault((match[1], int(match[3])), []).append(int(match[2]))
+    numbered = filter(None, (_OF_PARTS.match(path.name) for path in paths))
+    numbers_of: dict[tuple[str, int | None], list[int]] = grouped(  # by what stands before the number, and how many
+        ((match[1], int(match[3])), int(match[2])) for match in numbered
+    )
     pieces = [re.split("([0-9]+)", path.name) for path in paths]
     differing = [{*values} for values in zip(*pieces, strict=False) if len({*values}) > 1]
     # Spark and Ray, whose names hold a UUID, write no file for an empty partition.
