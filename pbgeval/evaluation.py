@@ -270,8 +270,9 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
 def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Report | None:
     """Do this worker's part, or start local workers and wait for them; return the report on worker 0."""
     # By default as many as the cores, the config and the work allow: units, or parts of the candidates.
-    num_parts = work.inputs.numbering.num_entities // ROWS_PER_PROCESS + 1
-    num_shares = num_parts if work.protocol.sweeps else len(work.protocol.units)
+    num_shares = (
+        work.inputs.numbering.num_entities // ROWS_PER_PROCESS + 1 if work.protocol.sweeps else len(work.protocol.units)
+    )
     num_workers = (
         1
         if is_worker_of_a_group()

@@ -50,7 +50,7 @@ class CompiledLoop:
     _compiled: Any = field(default=None, init=False)
 
     def pays_for(self, amount: int, least: int) -> bool:
-        """Tell whether it has been called before, or so much work is worth loading it: at least a limit."""
+        """Tell whether it has been called before, or so much work pays for loading it: `least` or more."""
         return self._compiled is not None or amount >= least
 
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the loop takes and returns
@@ -140,8 +140,11 @@ def _compile(loop: Callable[..., Any], *, may_reorder: bool, **options: Any) -> 
     """Compile a function with the inner loops that it names."""
     import numba
 
-    found = {name: loop.__globals__.get(name) for name in loop.__code__.co_names}
-    names = {name: value.compiled for name, value in found.items() if isinstance(value, InnerLoop)}
+    names = {
+        name: value.compiled
+        for name in loop.__code__.co_names
+        if isinstance(value := loop.__globals__.get(name), InnerLoop)
+    }
     if names:
         loop = functools.update_wrapper(FunctionType(loop.__code__, {**loop.__globals__, **names}, loop.__name__), loop)
     # Sums of ones may be reordered, so that they are done many at once; infinities stay what they are. Loops make no

@@ -86,8 +86,7 @@ def start_local_workers(
     )
     for restart in range(MAX_RESTARTS + 1):
         try:
-            run = _run_spawned if _server is None else _server.run
-            return run(function, arguments, num_workers)
+            return (_run_spawned if _server is None else _server.run)(function, arguments, num_workers)
         except _LostWorkerError as error:
             if restart == MAX_RESTARTS:
                 raise IncompleteError(f"{error}; gave up after {MAX_RESTARTS} restarts; try fewer --workers") from None

@@ -183,12 +183,15 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
         if ranks.num_rows != files[key].num_edges:
             return 0, f"{ranks.path} has {ranks.num_rows} rows, and its bucket {files[key].num_edges} edges"
     breakdowns = [name for name in config.breakdowns if name in BREAKDOWNS and name != POPULARITY]
-    query = ReportQuery(
-        breakdowns=breakdowns,
-        relation_groups=relation_groups(config, inputs.num_relations) if "groups" in breakdowns else None,
-        edge_paths=config.edge_paths,
+    recomputed = recompute(
+        report,
+        ReportQuery(
+            breakdowns=breakdowns,
+            relation_groups=relation_groups(config, inputs.num_relations) if "groups" in breakdowns else None,
+            edge_paths=config.edge_paths,
+        ),
+        evolve(saved, edges=files),
     )
-    recomputed = recompute(report, query, evolve(saved, edges=files))
     # Ranks do not tell edges that nobody may rank from those that were left out, so counts of edges may differ.
     all_ranked = config.type_constraint != "observed" and not (config.head_candidates or config.tail_candidates)
     tables = [name for name in recomputed.tables if name in report.rows and (all_ranked or name == HISTOGRAM)]
@@ -288,8 +291,10 @@ class _Again:
                     for row in np.flatnonzero(unlike_E).tolist():
                         edge = (rows.path_index, rows.bucket, rows.start + row)
                         told, true = (_text_of(of, row) for of in (claimed, found))
-                        where = f"bucket {rows.bucket.lhs}_{rows.bucket.rhs}, row {edge[2]}, {side.label}"
-                        differing[edge] = f"{where}: the result says {told}, the checkpoint gives {true}"
+                        differing[edge] = (
+                            f"bucket {rows.bucket.lhs}_{rows.bucket.rhs}, row {edge[2]}, {side.label}: the result says "
+                            f"{told}, the checkpoint gives {true}"
+                        )
         return num_edges, differing
 
     def _looked_at(self, rows: WorkUnit, drawn: EdgeSample | None) -> np.ndarray:

@@ -190,17 +190,14 @@ class _Structurer:
     def _schema(self, schema: Any, raw: Mapping[Any, Any], path: KeyPath) -> Any:  # noqa: ANN401 (one of our classes)
         """Make one of our classes; a faulty value gets its default, or a blank."""
         known = keys_of(schema)
-        unknown = sorted(raw.keys() - known.keys(), key=str)
-        values = {
-            **{
-                key: self._value(raw[key], types_of(schema)[key], (*path, key))
-                if key in raw
-                else self._refuse((*path, key), "this key is required")
-                for key, spec in known.items()
-                if key in raw or spec.default is attrs.NOTHING
-            },
-            **{key: self._refuse((*path, key), unknown_key(key, known)) for key in unknown},
-        }
+        values = {}
+        for key, spec in known.items():
+            if key in raw:
+                values[key] = self._value(raw[key], types_of(schema)[key], (*path, key))
+            elif spec.default is attrs.NOTHING:
+                values[key] = self._refuse((*path, key), "this key is required")
+        for key in sorted(raw.keys() - known.keys(), key=str):
+            values[key] = self._refuse((*path, key), unknown_key(key, known))
         faulty = [key for key, value in values.items() if value is _FAULTY]
         self.blanks += [(*path, key) for key in faulty]
         blanks = {key: _BLANKS[key] for key in faulty if key in _BLANKS and key in known}

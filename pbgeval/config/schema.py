@@ -135,7 +135,13 @@ def without_none(type_: Any) -> Any:  # noqa: ANN401 (any annotation)
 
 
 BREAKDOWNS = (  # tables, but for the last, which is a section of metrics.json
-    *("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups", "time"),
+    "relation",
+    "entity_types",
+    "cardinality",
+    "relation_frequency",
+    "entity_frequency",
+    "groups",
+    "time",
     "popularity",
 )
 TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_frequency"})  # they count train_paths
@@ -560,9 +566,7 @@ class EvalConfig:
         """
         if self.candidate_path is not None:
             return "all"
-        if self.candidates is not None:
-            return self.candidates
-        return "partition" if relation.all_negs else "sampled"
+        return self.candidates or ("partition" if relation.all_negs else "sampled")
 
     def dimension_of(self, entity_type: str) -> int:
         """Return the dimension of an entity type's embeddings.

@@ -59,8 +59,10 @@ class SkippedEdges:
 
     def lines(self) -> Iterator[str]:
         """Return the lines of `unknown.tsv`, most frequent labels first."""
-        ordered = sorted(self.occurrences.items(), key=lambda item: (-item[1], item[0]))
-        return unknown_lines((*unknown, count) for unknown, count in ordered)
+        return unknown_lines(
+            (*unknown, count)
+            for unknown, count in sorted(self.occurrences.items(), key=lambda item: (-item[1], item[0]))
+        )
 
 
 @frozen(eq=False)

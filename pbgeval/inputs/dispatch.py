@@ -71,7 +71,7 @@ def num_loads(needs: Sequence[Partitions], room: int) -> int:
     loads = 0
     held: set[Partition] = set()
     for position, needed in enumerate(needs):
-        if not (needed <= held and len(held) <= room):
+        if not needed <= held or len(held) > room:
             evict(held, needed, room, uses, position)
             loads += len(needed - held)
             held |= needed
@@ -119,14 +119,12 @@ def _triangle(existing: set[Bucket], width: int) -> list[Step]:
     """Take bands from both ends of the partitions left, in turn: each begins where the last one's steps ended."""
     left = sorted({partition for bucket in existing for partition in bucket})
     walk: list[Step] = []
-    from_end = False
     while left:
         band, left = left[:width], left[width:]
         # A partition of the band meets those before it, and itself; the others meet the whole band.
         first = (_pairs(existing, band[: place + 1], partition) for place, partition in enumerate(band))
         walk += filter(None, (*first, *(_pairs(existing, band, partition) for partition in left)))
-        from_end = not from_end
-        left.sort(reverse=from_end)
+        left.reverse()
     return walk
 
 

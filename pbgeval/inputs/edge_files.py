@@ -109,8 +109,7 @@ def _plan(
     """
     form = ColumnForm.parse(config.edge_columns, "edge_columns")
     if "time" not in form.columns and any(needs_time(config, str(path)) for path in paths):
-        given = (of for of in ("time_window", "known_until") if getattr(config, of) is not None)
-        key = next(given, "breakdowns: time")
+        key = next((of for of in ("time_window", "known_until") if getattr(config, of) is not None), "breakdowns: time")
         raise ConfigError(
             f"edge_columns: no column s (time), which {key} needs; add it, as in 'hrts', or as a fifth name"
         )

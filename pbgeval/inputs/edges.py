@@ -138,8 +138,7 @@ class EvaluatedRows:
         drawn = self.drawn(path_index, bucket)
         if drawn is None:
             return self.kept(block)
-        row_E = drawn.row_E
-        return values_between(row_E, start, start + block.num_edges) - start
+        return values_between(drawn.row_E, start, start + block.num_edges) - start
 
     def num_between(self, path_index: int, bucket: Bucket, start: int, stop: int) -> int:
         """Return how many rows from start to stop are evaluated or, where restrictions drop some, may be."""

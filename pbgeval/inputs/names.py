@@ -154,8 +154,7 @@ class TypeQueries:
     def digest(self) -> str:
         """What the files and names stand for, for the provenance."""
         taxonomy = self.entities.taxonomy
-        related = [taxonomy.related([type_]) for type_ in range(len(taxonomy.names))]
-        related_n = (array for of_type in related for array in of_type)
+        related_n = (array for type_ in range(len(taxonomy.names)) for array in taxonomy.related([type_]))
         parts = (self.relations, self.entities.number_T, self.entities.type_T, taxonomy.depth_T, *related_n)
         return _digest(parts, json.dumps(taxonomy.names).encode())
 

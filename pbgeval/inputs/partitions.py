@@ -50,8 +50,9 @@ class PartitionHolder:
             del self._tables[partition]
         self.num_loads += len(missing)
         for partition in missing:  # here, beside what is read ahead
-            loaded = self._tables[partition] = Future()
+            loaded: Future[EntityTable] = Future()
             loaded.set_result(self._load(partition))
+            self._tables[partition] = loaded
         return {
             (entity_type, side): self._tables[entity_type, number].result()
             for side in ENDS
@@ -249,9 +250,8 @@ def rows_ahead(parts: Sequence[T], read: Callable[[T], Tensor], device: torch.de
         return
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as pool:
         begun = (pool.submit(lambda part: _start_copy(read(part), device), part) for part in parts)
-        for ready, _ in pairwise(chain(begun, [None])):  # the next one is begun before one is waited for
-            if ready is not None:
-                yield ready.result()()
+        for ready, _ in pairwise(chain(begun, [Future()])):  # the next one is begun before one is waited for
+            yield ready.result()()
 
 
 def _start_copy(rows: Tensor, device: torch.device) -> Callable[[], Tensor]:

@@ -288,7 +288,7 @@ def round_level(round_number: int) -> float:
 
 
 def round_needed(interval: Interval | None, target_error: float, done: int, round_totals: Sequence[int]) -> int:
-    """Return the round that meets the target, if it is done, or the next that may; skip at most MAX_SKIPPED.
+    """Return the round that is done if it meets the target, else the next that may; skip at most MAX_SKIPPED.
 
     Each round visits every bucket again, and what the first rounds say of the variance is enough to see that the next
     ones will not do. Levels go by the numbers of rounds, so a round that is not judged can only be missed.

@@ -198,7 +198,7 @@ def _check_effects(path: Path, options: Mapping[str, Any], system: str) -> None:
         refuse_unused(path, options, {*_TABLES, *_MODULES, "similarity", *tables}, model)
         return
     kind = options.get("model")
-    if kind in OPERATORS:  # else it is refused as such
+    if kind in OPERATORS:  # another one is refused when its formula is made
         has_gamma = kind == "rotate" and "gamma" in options
         without = {"phase_unit": has_gamma, "norm": system == "pyg" and kind == "rotate"}
         keys = (key for key, kinds in _FORMULAS.items() if kind in kinds and not without.get(key))

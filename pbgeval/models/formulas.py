@@ -109,8 +109,12 @@ class Formula:
             # As DGL-KE has it, a row vector is multiplied from the left: transposed, it is a matrix times a column.
             projection = flat.view(flat.shape[0], -1, size).transpose(1, 2).contiguous()
             missing = [dimension - projection.shape[2], dimension - size]
-            square = F.pad(projection, (0, missing[0], 0, missing[1]))
-            return {Side.RHS: {"projection": square, "translation": F.pad(relation_RD, (0, missing[1]))}}
+            return {
+                Side.RHS: {
+                    "projection": F.pad(projection, (0, missing[0], 0, missing[1])),
+                    "translation": F.pad(relation_RD, (0, missing[1])),
+                }
+            }
         if self.reciprocal:
             half = relation_RD.shape[0] // 2
             return {

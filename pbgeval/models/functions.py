@@ -309,8 +309,9 @@ def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: 
     except (EvalError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        calls = traceback.extract_tb(error.__traceback__)[1:]
-        frames = [frame for frame in calls if "site-packages" not in frame.filename]
+        frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__)[1:] if "site-packages" not in frame.filename
+        ]
         where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
         asked = ", ".join(
             f"{tuple(ids.shape)} of ids {int(ids.min())} to {int(ids.max())}"

@@ -135,17 +135,20 @@ class Curves:
         """
         best, last = self.best, self.last
         if (
-            (best is None or best is last or best.after is None or last.after is None)
-            or (best.training is None or last.training is None)
+            best is None
+            or best is last
+            or best.after is None
+            or last.after is None
+            or best.training is None
+            or last.training is None
             or self._sign * (last.training - best.training) <= 0
         ):
             return False
         ends = (self.passes.index(best), self.passes.index(last))
         shared = [(of[ends[0]], of[ends[1]]) for of in self.teeth.values() if of.keys() >= set(ends)]
-        counts_B = np.array([then.num_queries for _, then in shared])
-        fall = Change.from_buckets(
-            counts_B / counts_B.sum(), [self._sign * (at_best.after - then.after) for at_best, then in shared]
-        )
+        queries_B = np.array([at_last.num_queries for _, at_last in shared])
+        falls = [self._sign * (at_best.after - at_last.after) for at_best, at_last in shared]
+        fall = Change.from_buckets(queries_B / queries_B.sum(), falls)
         level = ERROR_RATE / ends[1]
         if fall.error is None:
             since = self.passes[ends[0] : ends[1] + 1]
@@ -162,8 +165,8 @@ class Curves:
         if last.training is None or last.after is None or last.generalization_error is None:
             return False
         ends = (last.after, last.training) if self._sign > 0 else (last.training, last.after)
-        ahead = Change(ends[1] - ends[0], last.generalization_error, _MANY)
-        return ends[1] >= 2 * ends[0] and ahead.exceeds(0.0, ERROR_RATE / 2)
+        is_ahead = Change(ends[1] - ends[0], last.generalization_error, _MANY).exceeds(0.0, ERROR_RATE / 2)
+        return is_ahead and ends[1] >= 2 * ends[0]
 
     @property
     def visits_lose(self) -> bool:

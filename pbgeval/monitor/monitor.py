@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ from pbgeval.monitor.records import (
     read_history,
 )
 from pbgeval.monitor.schema import Model, ModelSchema, hash_edges, sample_of_rest, threshold_of
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import Bucket, Side, T
 from pbgeval.ranking.chunks import SampledLists
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring.loss import LOSSES
@@ -122,20 +122,18 @@ def best_pass(figures: Sequence[Values], metric: str, headline: str, relative_de
 
 # Edges as a training loop has them -> those to train on and those held out, in the same form.
 
-E = TypeVar("E")
-
 
 @frozen(eq=False)
-class Split(Generic[E]):
+class Split(Generic[T]):
     """The two sides of a bucket's edges; it unpacks to `training, held_out`."""
 
-    training: E
-    held_out: E
+    training: T
+    held_out: T
     training_rows: np.ndarray | None = field(repr=False)  # int64, ascending positions; None: all
     held_out_rows: np.ndarray = field(repr=False)
     sampled_edges: EdgeBlock = field(repr=False)  # as many training edges, for comparison
 
-    def __iter__(self) -> Iterator[E]:
+    def __iter__(self) -> Iterator[T]:
         return iter((self.training, self.held_out))
 
 
@@ -238,7 +236,7 @@ class Monitor:
         """Whether anything is held out."""
         return self.threshold > 0
 
-    def split(self, edges: E, bucket: tuple[int, int], *, edge_path: int = 0, edge_chunk: int = 0) -> Split[E]:
+    def split(self, edges: T, bucket: tuple[int, int], *, edge_path: int = 0, edge_chunk: int = 0) -> Split[T]:
         """Split a bucket's edges in those to train on and those held out, which `watch` then measures.
 
         The side of an edge depends on the seed, its relation, entities and their types and partitions alone.

@@ -85,8 +85,16 @@ class ClusterSums:
         """Make them from the values of edges; `chunk_E` tells which share their negatives, ascending."""
         if not len(chunk_E):
             return cls.zero()
-        both = [_sums(of_edges, np.arange(len(chunk_E))), _sums(of_edges, np.flatnonzero(np.diff(chunk_E, prepend=-1)))]
-        return cls(torch.from_numpy(np.concatenate(both)))
+        return cls(
+            torch.from_numpy(
+                np.concatenate(
+                    [
+                        _sums(of_edges, np.arange(len(chunk_E))),
+                        _sums(of_edges, np.flatnonzero(np.diff(chunk_E, prepend=-1))),
+                    ]
+                )
+            )
+        )
 
     def num_queries(self, metric: QueryMetric) -> int:
         """Return how many queries have a metric."""

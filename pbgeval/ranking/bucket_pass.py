@@ -74,13 +74,13 @@ def bucket_pass(
             before += num_chunks
         if relation.policy is CandidatePolicy.SAMPLED:
             to_sample[index] = rows_E
-            continue
-        if index in chosen:
-            chunks = torch.split(rows_E, settings.lists.chunk_size)
-            rows_E = torch.cat([rows_E[:0], *(chunks[at] for at in chosen[index].tolist())])
-        count_against_partition(group, rows_E, settings, auc_words, tallies)
-        if relations is not None:
-            _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
+        else:
+            if index in chosen:
+                chunks = torch.split(rows_E, settings.lists.chunk_size)
+                rows_E = torch.cat([rows_E[:0], *(chunks[at] for at in chosen[index].tolist())])
+            count_against_partition(group, rows_E, settings, auc_words, tallies)
+            if relations is not None:
+                _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
     for index, block in chunk_blocks(
         to_sample, settings.lists, edges.start, None if competition.chunks is None else chosen
     ):

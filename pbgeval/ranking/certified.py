@@ -273,8 +273,11 @@ class CertifiedChunks:
         values: bool,
     ) -> CertifiedChunks:
         """Multiply prepared rows of some chunks, whose true entities' rows are given for all queries in order."""
-        prepared = PreparedRows(comparator, query_BQL, of_queries=True)
-        fast = fast_scores(prepared, PreparedRows(comparator, candidate_BCL, of_queries=False), values=values)
+        fast = fast_scores(
+            PreparedRows(comparator, query_BQL, of_queries=True),
+            PreparedRows(comparator, candidate_BCL, of_queries=False),
+            values=values,
+        )
         query_QL = query_BQL.flatten(0, 1)
         true = CertifiedTrue.from_pairs(comparator, query_QL, true_QL)
         row_Q = torch.arange(len(query_QL), device=query_QL.device)
@@ -289,8 +292,9 @@ class CertifiedChunks:
         """Count the candidates of each query but its true entity and those excluded; cells are (query, candidate)."""
         device = self.first_Q.device
         known, excluded = ((query.to(device), column.to(device)) for query, column in (known, excluded))
-        of_queries = self.queries, self.candidates_CL, self.first_Q, self.fast
-        return count_certified(*of_queries, own_Q.to(device), known, excluded)
+        return count_certified(
+            self.queries, self.candidates_CL, self.first_Q, self.fast, own_Q.to(device), known, excluded
+        )
 
     def values_of(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Return the values of cells."""

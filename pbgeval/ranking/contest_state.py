@@ -95,8 +95,10 @@ class ScoreCollector:
         return query, sortable_int32(torch.from_numpy(score)), known
 
     def _joined(self) -> list[np.ndarray]:
-        nothing = np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, bool)
-        return [np.concatenate(column) for column in zip(nothing, *self.parts, strict=True)]
+        return [
+            np.concatenate([np.empty(0, dtype), *(part[at] for part in self.parts)])
+            for at, dtype in enumerate((np.int64, np.float32, np.bool_))
+        ]
 
 
 @frozen(eq=False)
@@ -188,10 +190,12 @@ class TopCandidates:
         known_row, known_column = known
         nobody, is_answer = np.zeros(known_row.shape, bool), self.is_answer
         is_out = nobody if is_answer is None else ~is_answer(first_key + known_row, numbers_C[known_column])
-        out = known_row[is_out], known_column[is_out]
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
         row, column, score = passing_cells(
-            scores_KC, self.score_Kk[first_key : first_key + num_keys, -1], self.score_Kk.shape[1], out
+            scores_KC,
+            self.score_Kk[first_key : first_key + num_keys, -1],
+            self.score_Kk.shape[1],
+            (known_row[is_out], known_column[is_out]),
         )
         is_known = np.isin(row * num_columns + column, known_row * num_columns + known_column)
         self.merge(row + first_key, score, numbers_C[column], is_known)

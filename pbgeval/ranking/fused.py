@@ -167,8 +167,9 @@ def _starts_of_runs(num_rows: int, num_candidates: int, device: torch.device) ->
     processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
     num_blocks, num_tiles = -(-num_rows // TILES.rows), -(-num_candidates // TILES.columns)
     num_runs = min(-(-RUNS_PER_PROCESSOR * processors // num_blocks), num_tiles)
-    length = -(-num_tiles // num_runs) * TILES.columns
-    return torch.tensor([*range(0, num_candidates, length), num_candidates], device=device)
+    return torch.tensor(
+        [*range(0, num_candidates, -(-num_tiles // num_runs) * TILES.columns), num_candidates], device=device
+    )
 
 
 def _launch(

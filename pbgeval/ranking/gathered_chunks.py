@@ -127,8 +127,11 @@ class GatheredChunks:
     def found(self, side: Side) -> tuple[QueryCounts, Tensor, Tensor]:
         """Return the counts, true and sampled scores of the queries that hide a side, once all have been counted."""
         true_Q, _, _, (_, _, sampled_score_P), counts_6Q = self._results[side]
-        counts = QueryCounts.of_rows(torch.from_numpy(counts_6Q))
-        return counts, torch.from_numpy(true_Q), torch.from_numpy(sampled_score_P)
+        return (
+            QueryCounts.of_rows(torch.from_numpy(counts_6Q)),
+            torch.from_numpy(true_Q),
+            torch.from_numpy(sampled_score_P),
+        )
 
 
 def _parameters(parameters: Mapping[str, Tensor], names: tuple[str, ...]) -> Arrays:

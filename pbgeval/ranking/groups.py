@@ -46,7 +46,7 @@ class Group:
         return self.tables[side].rows(ids, self.relation.dtype)
 
     def vectors(self, scorer: EdgeScorer, side: Side, ids: np.ndarray) -> Tensor:
-        """Do as `rows`, as every `QuerySource` does."""
+        """Return the vectors of identities, (n, D); the scorer is for other sources."""
         return self.rows(side, torch.from_numpy(ids))
 
     def rel(self, rows_E: Tensor) -> Tensor | None:
@@ -163,7 +163,7 @@ def make_group(
     """
     ids_E = {Side.LHS: edges.lhs, Side.RHS: edges.rhs}
     of_group = {side: tables[relation.scorer.entity_type(side), side] for side in ENDS}
-    for side, table in of_group.items():
+    for side, table in [*of_group.items()]:
         where = f"{origin.label}: dataset {side.pick('lhs', 'rhs')}"
         if table.featurized:
             features = side.pick(edges.lhs_features, edges.rhs_features)

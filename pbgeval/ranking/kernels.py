@@ -81,8 +81,9 @@ def load_compiled(device: torch.device, dtype: torch.dtype) -> None:
     So their memory is known before any is planned.
     """
     if device.type == "cpu" and is_installed():
-        none, nothing_20 = torch.empty(0, dtype=torch.int64), torch.empty((2, 0), dtype=dtype)
-        counting.count_compiled(nothing_20[:0], (*nothing_20, none), none, None, None)
+        none = torch.empty(0, dtype=torch.int64)
+        images = torch.empty(0, dtype=dtype), torch.empty(0, dtype=dtype), none
+        counting.count_compiled(torch.empty((0, 0), dtype=dtype), images, none, None, None)
         if blocks.product_is_callable():
             nobody = torch.empty((0, 16), dtype=torch.float32)
             blocks.count(nobody, nobody, (nobody[:, 0], nobody[:, 0]), (none, none), None)

@@ -159,7 +159,7 @@ class DistinctCodes:
 
 @frozen(eq=False)
 class CodeCounts(KeyedSums):
-    """How often each code occurs; codes that do not occur are absent."""
+    """How often each code occurs; codes that do not occur are absent, but those of `zeros`."""
 
     @classmethod
     def of_codes(cls, codes: np.ndarray) -> CodeCounts:

@@ -405,7 +405,8 @@ def _hand_over(
         skipped = int(block.continues_key)  # each key is handed over once, by the block that it begins in
         if skipped < scores_KC.shape[0]:
             row_P, column_P = (index.cpu().numpy() for index in known or (row_Q[:0], row_Q[:0]))
-            of_rest = row_P[row_P >= skipped] - skipped, column_P[row_P >= skipped]
+            first = np.searchsorted(row_P, skipped)  # rows ascend
+            of_rest = row_P[first:] - skipped, column_P[first:]
             with state.lock:
                 sink.add(block.first_key + skipped, scores_KC[skipped:], numbers_C, of_rest)
 

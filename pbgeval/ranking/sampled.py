@@ -137,7 +137,8 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
     relations, relation_of_Q = np.unique(competing.relation_or_any(rel_Q), return_inverse=True)
     all_Q = np.array([competing.size(relation) for relation in relations.tolist()], np.int64)[relation_of_Q] - 1
     known_Q = np.zeros_like(all_Q)
-    for known in [of_sides[hidden] for of_sides in group.competition.filters[:1]]:
+    if group.competition.filters:
+        known = group.competition.filters[0][hidden]
         # Each key's answers are counted once, however many queries it has; then a query's own is taken off.
         keys, first_Q, key_of_Q = np.unique(known.key_E[rows_Q.numpy()], return_index=True, return_inverse=True)
         answers = known.answers.select(keys)
@@ -270,9 +271,8 @@ class ChunkPart:
     @property
     def sampled_is_known(self) -> Tensor | None:
         """Which of the sampled cells are known answers; None: nothing is filtered."""
-        if self.sampled is None or not self.left_out:
-            return None
-        return are_among(*self.sampled, self.known, self.ids_BC.shape[1])
+        num_candidates = self.ids_BC.shape[1]
+        return are_among(*self.sampled, self.known, num_candidates) if self.sampled and self.left_out else None
 
     def with_own(self, cells: CellIndex) -> CellIndex:
         """Add to some cells each query's own, where the list holds it."""

@@ -160,8 +160,8 @@ def class_limits(frequencies: CodeCounts) -> np.ndarray:
     """
     num_below = np.cumsum(frequencies.counts) - frequencies.counts  # items that occur less often
     first = np.searchsorted(num_below, frequencies.counts.sum() * np.arange(1, 4) // 4)
-    beyond = np.iinfo(np.int64).max  # of a quarter that is empty because the one before reaches over it
-    return np.asarray(np.append(frequencies.keys, beyond)[first])
+    # The last is of a quarter that is empty because the one before reaches over it.
+    return np.asarray(np.append(frequencies.keys, np.iinfo(np.int64).max)[first])
 
 
 def frequency_classes(limits: np.ndarray, frequencies: np.ndarray) -> np.ndarray:

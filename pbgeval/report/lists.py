@@ -91,8 +91,15 @@ def _diagnosis(ranks: ListedRanks) -> dict[str, Any]:
 def topk_table(topk: TopK, report: Report) -> DataTable:
     """Return the table of the report, and below it what a reader must know about the lists, a line each."""
     table = final_table(report)
-    notes = [f"{topk.counts[name]:,} {text}" for name, text in NOTES.items() if topk.counts[name]]
-    return evolve(table, note="\n".join(filter(None, [table.note, *notes])))
+    return evolve(
+        table,
+        note="\n".join(
+            [
+                *filter(None, [table.note]),
+                *(f"{topk.counts[name]:,} {text}" for name, text in NOTES.items() if topk.counts[name]),
+            ]
+        ),
+    )
 
 
 # Lists of entity types

@@ -546,8 +546,13 @@ class OutputDirectory:
             IncompleteError: another run has taken over.
             OutputError: the list cannot be written.
         """
-        text = "".join(f"{line}\n" for line in sorted(self._files_listed() | set(names)))
-        write_atomically(self.path / FILES, text.encode("utf-8", "surrogateescape"), check=self.owner.check)
+        write_atomically(
+            self.path / FILES,
+            "".join(f"{line}\n" for line in sorted(self._files_listed() | set(names))).encode(
+                "utf-8", "surrogateescape"
+            ),
+            check=self.owner.check,
+        )
 
 
 def has_mark(path: Path, mark: str) -> bool:

@@ -327,8 +327,8 @@ def comparison_page(comparison: Comparison) -> Page:
         ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a))),
         ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b))),
     ]
-    origin = DataTable("The runs", ("run", "model", "folder", "conditions"), runs, kinds="llll")
-    sections.append(Section("origin", "Provenance", [origin], layout="wide"))
+    table = DataTable("The runs", ("run", "model", "folder", "conditions"), runs, kinds="llll")
+    sections.append(Section("origin", "Provenance", [table], layout="wide"))
     return Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
 
 
@@ -351,8 +351,11 @@ def _visits(curves: Curves) -> Section:
 
 
 def _verdict(curves: Curves) -> Notice:
-    fits_ill = curves.overfits or curves.fits_training_edges_far_better
-    return Notice(verdicts_of(curves), curves.last.verdict in ("vanished", "shrinking") and not fits_ill)
+    return Notice(
+        verdicts_of(curves),
+        curves.last.verdict in ("vanished", "shrinking")
+        and not (curves.overfits or curves.fits_training_edges_far_better),
+    )
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:
@@ -482,7 +485,9 @@ def tables_of(source: Source) -> list[DataTable]:
         for table in breakdowns_of(source.report):
             note = f"The first {MAX_ROWS} rows; the CSV file has all." if len(table.rows) > MAX_ROWS else ""
             tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), _TOO_MUCH))
-    return [*tables, *([] if source.training is None else [passes_of(source.training)])]
+    if source.training is not None:
+        tables.append(passes_of(source.training))
+    return tables
 
 
 # Files for a model's repository on the Hugging Face Hub; nothing is uploaded.

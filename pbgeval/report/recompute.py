@@ -205,8 +205,10 @@ def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -
     paths = report.document.get("edge_paths", ())
     given = query.edge_paths
     if run is None and given is not None and paths and len(given) != len(paths):
-        names = ", ".join(str(of_path["path"]) for of_path in paths)
-        raise ValueError(f"edge_paths: expected {len(paths)}, in the order of the run ({names}), got {len(given)}")
+        raise ValueError(
+            f"edge_paths: expected {len(paths)}, in the order of the run "
+            f"({', '.join(str(of_path['path']) for of_path in paths)}), got {len(given)}"
+        )
     run = run or SavedRun.open(report, given)
     query.check(run)
     return _recompute(report, query, run, run.open_training(query.train_paths or ()))

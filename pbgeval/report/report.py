@@ -79,7 +79,7 @@ def items_of(figures: Mapping[str, Value], hits_at: Sequence[int]) -> Iterator[I
     names = {
         **{metric: metric_key(metric) for metric in PYKEEN_METRICS},
         **{name: name for prefix in ("hits_at_", *OF_LAST_CUTOFF) for name in (f"{prefix}{k}" for k in hits_at)},
-        **{f"{prefix}k": f"{prefix}{k}" for prefix in OF_LAST_CUTOFF for k in hits_at[-1:]},
+        **{f"{prefix}k": f"{prefix}{k}" for prefix in OF_LAST_CUTOFF for k in hits_at[-1:]},  # the last, if any
     }
     for (name, ours), rank_type, side in product(names.items(), RankType, SIDES):
         key = f"{side}.{rank_type.value}.{ours}"
@@ -149,8 +149,8 @@ class Figures(Mapping[str, Value]):
         table = import_module("pbgeval.report.figures").headline_of(
             Report({"metrics": self.by_key, "headline": self.headline, "intervals": {}})
         )
-        num_shown = len(table.rows) * (len(table.columns) - 1)
-        return to_text(evolve(table, title=f"{self.title}: {num_shown} of {len(self)} figures, {self.headline} ranks"))
+        shown = f"{len(table.rows) * (len(table.columns) - 1)} of {len(self)} figures"
+        return to_text(evolve(table, title=f"{self.title}: {shown}, {self.headline} ranks"))
 
 
 @frozen(eq=False)
@@ -406,8 +406,9 @@ def no_result(folder: Path, expected: str = METRICS) -> str:
     if folder.suffix in CONFIG_SUFFIXES and folder.is_file():
         return "this is a config file; give the output directory of its run"
     if not folder.is_dir():
-        what = "this is not an output directory" if folder.exists() else "no such output directory"
-        return f"{what}{did_you_mean(folder, os.path.isdir) or '; give the output directory of a run'}"
+        return ("this is not an output directory" if folder.exists() else "no such output directory") + (
+            did_you_mean(folder, os.path.isdir) or "; give the output directory of a run"
+        )
     inner = [repr(str(place)) for place in sorted(folder.iterdir()) if (place / METRICS).is_file()]
     hint = f"did you mean {' or '.join(inner[:MAX_NAMED])}?" if inner else "give the output directory of a run"
     return f"no {expected} in this folder; {hint}"
@@ -528,8 +529,7 @@ def tags_of(report: Report) -> list[str]:
     candidates = candidates_of(document) or "no queries" if "diagnostics" in document else ""
     version = (document.get("provenance") or {}).get("checkpoint_version")
     told = "" if version is None else f"checkpoint version {version}"
-    tags = edges_told(document), _filter(document), f"{document['headline']} ranks", candidates, told
-    return [*filter(None, tags)]
+    return [*filter(None, (edges_told(document), _filter(document), f"{document['headline']} ranks", candidates, told))]
 
 
 def _filter(document: Mapping[str, Any]) -> str:

@@ -184,8 +184,8 @@ class SavedRun:
         """
         for (path_index, bucket), file in self.ranks.items():
             of_chunk = 1 if self.edges is None else self.edges[path_index, bucket].rows_per_chunk
-            whole_chunks = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
-            step = whole_chunks if window_rows is None else window_rows(file.num_rows)
+            quick_rows = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
+            step = quick_rows if window_rows is None else window_rows(file.num_rows)
             yield from window_units(path_index, bucket, file.num_rows, step)
 
     def blocks_by_place(self, hidden: Side) -> dict[Places, list[WorkUnit]]:

@@ -26,7 +26,9 @@ class EntityTable:
 
     entity_type: str
     partition: int
-    embeddings_ND: Tensor  # float32; rows of features, not entities, when the type is featurized
+    embeddings_ND: (
+        Tensor  # float32; rows of features when the type is featurized; in a `Group`, of the identities of its edges
+    )
     global_embedding_D: Tensor | None = None
     max_norm: float | None = None
     featurized: bool = False

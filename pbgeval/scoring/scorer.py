@@ -151,8 +151,11 @@ class SharedCandidates:
 
     def width(self, dimension: int) -> int:
         """Return D', the number of columns of prepared queries, for rows of `dimension` columns."""
-        is_certified = self.scorer.certified is not None
-        return dimension + 1 if is_certified else self.scorer.comparator.width(dimension) + int(self.has_constant)
+        return (
+            self.scorer.comparator.width(dimension) + int(self.has_constant)
+            if self.scorer.certified is None
+            else dimension + 1
+        )
 
     def true_width(self, dimension: int, dtype: torch.dtype) -> int:
         """Return the number of columns that hold a query's true score, or what it is computed from."""

@@ -33,7 +33,7 @@ class TrueScores:
         `paired` is what scores pairs with the bits of the kernel that candidates meet, where that is not the product.
         """
         kernel_Q = (paired or comparator.paired_scores)(query_QD, true_QD)
-        # A model has one kernel.
+        # A model has one kernel: no score of PBG's beside it.
         score_Q = comparator.pbg_true_scores(query_QD, true_QD) if isinstance(comparator, Comparator) else kernel_Q
         return cls(score_Q, kernel_Q, row_hashes(true_QD))
 

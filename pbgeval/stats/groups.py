@@ -67,8 +67,10 @@ class SortedPool:
 
     @classmethod
     def union(cls, pools: Sequence[SortedPool]) -> SortedPool:
-        true = [with_clusters(pool.true, pool.true_cluster) for pool in pools]
-        return ScorePool(true, [with_clusters(pool.competing, pool.competing_cluster) for pool in pools]).sort()
+        return ScorePool(
+            [with_clusters(pool.true, pool.true_cluster) for pool in pools],
+            [with_clusters(pool.competing, pool.competing_cluster) for pool in pools],
+        ).sort()
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:

@@ -64,7 +64,7 @@ class KeyedSums:
 
     @property
     def counts(self) -> np.ndarray:
-        """The only column, int64 (G,)."""
+        """The only column, int64 (G,); a view."""
         return self.sums[:, 0]
 
 

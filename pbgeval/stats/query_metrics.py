@@ -142,8 +142,10 @@ def query_metrics(cutoffs: tuple[int, ...]) -> tuple[QueryMetric, ...]:
 def keyed_metrics(cutoffs: tuple[int, ...], *, adjusted: bool = True) -> list[tuple[str, QueryMetric, RankType]]:
     """Return `<rank type>.<metric>` and `query_auc`, each with its definition; `adjusted`: also the index."""
     metrics = (*query_metrics(cutoffs), *(ADJUSTED_MEAN_RANK_INDEX,) * adjusted)
-    ranked = [(f"{kind.value}.{metric.name}", metric, kind) for kind in RankType for metric in metrics]
-    return [*ranked, (QUERY_AUC.name, QUERY_AUC, RankType.REALISTIC)]
+    return [
+        *((f"{kind.value}.{metric.name}", metric, kind) for kind in RankType for metric in metrics),
+        (QUERY_AUC.name, QUERY_AUC, RankType.REALISTIC),
+    ]
 
 
 def find_query_metric(name: str) -> QueryMetric | None:

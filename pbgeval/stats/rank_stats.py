@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import add
-from typing import TypeVar
 
 import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.notation import Side
+from pbgeval.notation import Side, T
 from pbgeval.stats.query_metrics import QUERY_AUC, QueryMetric, fixed_point, keyed_metrics, query_metrics, ratio
 from pbgeval.stats.ranks import RankCounts, RankType
 
@@ -47,7 +46,10 @@ class StatsLayout:
             "num_outside",
         ]
         limbs = [
-            *("num_competitors", "known", "loss", QUERY_AUC.name),
+            "num_competitors",
+            "known",
+            "loss",
+            QUERY_AUC.name,
             *(f"expected_below_optimistic.{metric.name}" for metric in self.tied_metrics),
         ]
         for rank_type in RankType:
@@ -255,14 +257,12 @@ def rank_metrics(sums: Sums, cutoffs: tuple[int, ...], *, adjusted: bool = False
 
 def mean_loss(stats: RankStats, num_edges: int) -> float | None:
     """Return PBG's loss: both sides' sum per edge. None if some query's loss is not a finite number below 2^28."""
-    is_undefined = stats.total("num_undefined_losses") > 0
-    return None if is_undefined else ratio(stats.total("loss"), num_edges << LOSS_FRACTION_BITS)
+    return None if stats.total("num_undefined_losses") else ratio(stats.total("loss"), num_edges << LOSS_FRACTION_BITS)
 
 
-Added = TypeVar("Added")  # statistics, histograms, lists: whatever adds
-
-
-def by_label(of_side: Mapping[Side, Added], sides: Sequence[Side]) -> dict[str, Added]:
-    """Return values by label of the enabled sides, and `both` as heads plus tails."""
-    labelled = {side.label: of_side[side] for side in sides}
-    return {**labelled, "both": reduce(add, (of_side[side] for side in sides if side.is_in("both")))}
+def by_label(of_side: Mapping[Side, T], sides: Sequence[Side]) -> dict[str, T]:
+    """Return values by label of the enabled sides, and `both` as heads plus tails: whatever adds."""
+    return {
+        **{side.label: of_side[side] for side in sides},
+        "both": reduce(add, (of_side[side] for side in sides if side.is_in("both"))),
+    }

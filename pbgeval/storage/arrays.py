@@ -31,7 +31,7 @@ from pbgeval.errors import StorageError
 from pbgeval.storage.hdf5 import ALIGNMENT_BYTES, open_hdf5
 from pbgeval.storage.parquet import ParquetRows
 from pbgeval.storage.row_slice import RowSlice
-from pbgeval.storage.text import check_regular, fingerprint, one_line, unreadable
+from pbgeval.storage.text import check_regular, fingerprint, joint_fingerprint, one_line, unreadable
 
 # What numpy raises of a damaged header, which it parses as Python; OverflowError: of a shape of many digits.
 _DAMAGED = (
@@ -98,8 +98,9 @@ class MappedRows:
             raise StorageError(f"{self.path}: the file is truncated: {size} of at least {end} bytes; copy it again")
 
     def fingerprint(self) -> str:
-        place = f"{self.offset} {self.num_rows} {self.columns} {self.dimension} {self.dtype}"
-        return hashlib.sha256(f"{fingerprint(self.path)} {place}".encode()).hexdigest()[:32]
+        return joint_fingerprint(
+            fingerprint(self.path), self.offset, self.num_rows, self.columns, self.dimension, self.dtype
+        )
 
 
 @frozen(eq=False)
@@ -173,8 +174,7 @@ class ShardedRows(RowSlice):
 
     def fingerprint(self) -> str:
         places = [(shard.row, shard.column, shard.table.fingerprint()) for shard in self.shards]
-        whole = f"{places} {self.first} {self.num_rows} {self.dimension} {self.unit_norm}"
-        return hashlib.sha256(whole.encode()).hexdigest()[:32]
+        return joint_fingerprint(places, self.first, self.num_rows, self.dimension, self.unit_norm)
 
 
 def sharded(where: str, shards: Sequence[Shard], num_rows: int, dimension: int) -> ShardedRows:

@@ -150,8 +150,7 @@ def _matrix_shape(dataset: Hdf5Dataset) -> tuple[int, int]:
         (dtype.kind not in "iu", f"integers, found {one_line(dtype)}"),
     ):
         if is_wrong:
-            where = f"{dataset.file.path}: dataset {dataset.name}"
-            raise StorageError(f"{where}: expected {fault}; write the file again")
+            raise StorageError(f"{dataset.file.path}: dataset {dataset.name}: expected {fault}; write the file again")
     return int(shape[0]), int(shape[1])
 
 

@@ -407,7 +407,8 @@ class Edges:
                 array_E3 = edges.detach().cpu().numpy() if isinstance(edges, Tensor) else np.asarray(edges)
                 if not array_E3.size:
                     array_E3 = np.empty((0, 4), np.int64)
-                named[key][name] = ArrayEdges(Path(name), len(array_E3), array_E3, _check_array(array_E3, name))
+                has_time = _check_array(array_E3, name)
+                named[key][name] = ArrayEdges(Path(name), len(array_E3), array_E3, has_time)
         return named
 
 

@@ -359,8 +359,12 @@ def open_hdf5(path: Path, depth: int = 0, stream: IO[bytes] | None = None) -> It
             status = os.stat(path)
         file = h5py.File(os.fspath(path), "r", locking=False) if stream is None else h5py.File(stream, "r")
     except _ERRORS as error:
-        other = f"found: {one_line(error)}; check the path, copy it or write it again"
-        fault = _open_fault(status, error) if stream is None else f"expected an HDF5 file that can be opened, {other}"
+        fault = (
+            _open_fault(status, error)
+            if stream is None
+            else f"expected an HDF5 file that can be opened, found: {one_line(error)}; "
+            "check the path, copy it or write it again"
+        )
         raise StorageError(f"{path}: {fault}") from error
     with file, ExitStack() as others:
         yield Hdf5File(path, status, file, others, depth)

@@ -226,7 +226,7 @@ class Hdf5Source:
     of: RemoteObject | None = field(default=None, kw_only=True)  # None: the file itself is read
 
     def fingerprint(self) -> str:
-        """Return a short text that changes when the content does: of an object that of a file of the same content."""
+        """Return a short text that changes with the content; an object has that of a file with the same content."""
         of = self.of
         return fingerprint(self.path) if of is None else fingerprint_of(of.size, read_ranges(of, blocks_of(of.size)))
 

@@ -6,7 +6,6 @@ what a small file says that it holds could be larger than memory.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from bisect import bisect_left, bisect_right
@@ -24,7 +23,7 @@ from torch import Tensor
 from pbgeval.errors import StorageError, required
 from pbgeval.notation import grouped
 from pbgeval.storage.row_slice import RowSlice
-from pbgeval.storage.text import check_regular, fingerprint, listed, one_line, unreadable
+from pbgeval.storage.text import check_regular, fingerprint, joint_fingerprint, listed, one_line, unreadable
 
 MAX_GROUP_BYTES = 512 << 20  # of the vectors of a group of rows, and of all that it holds
 MAX_FOOTER_BYTES = 64 << 20  # of what describes a file
@@ -62,8 +61,7 @@ class ParquetRows(RowSlice):
         return torch.from_numpy(rows)
 
     def fingerprint(self) -> str:
-        whole = f"{[fingerprint(path) for path in self.paths]} {self.columns} {self.first} {self.num_rows}"
-        return hashlib.sha256(whole.encode()).hexdigest()[:32]
+        return joint_fingerprint([fingerprint(path) for path in self.paths], self.columns, self.first, self.num_rows)
 
 
 def parquet_files(path: Path, pattern: str = "*.parquet") -> tuple[Path, ...]:

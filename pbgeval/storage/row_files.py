@@ -252,6 +252,5 @@ def _of_sides(sides: Sequence[Side], columns: Mapping[str, ColumnLayout]) -> dic
 
 def find_ranks(folder: Path) -> list[tuple[int, Bucket]]:
     """Return (path index, bucket) of every file of counts in an output directory, in order."""
-    found = (f"{path.parent.name}/{path.name}" for path in (folder / "ranks").glob("*/ranks_*_*.h5"))
-    matches = map(_RANKS_FILE.fullmatch, found)
+    matches = (_RANKS_FILE.fullmatch("/".join(path.parts[-2:])) for path in (folder / "ranks").glob("*/ranks_*_*.h5"))
     return sorted((int(match[1]), Bucket(int(match[2]), int(match[3]))) for match in matches if match)

@@ -284,6 +284,11 @@ def fingerprint_of(size: int, blocks: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join([size.to_bytes(8, "little"), *blocks])).hexdigest()[:32]
 
 
+def joint_fingerprint(*parts: object) -> str:
+    """Return a short text that changes when the text of any part does."""
+    return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:32]
+
+
 def fingerprint(path: Path) -> str:
     """Return 32 hex digits of the SHA-256 of a file's size and 64 evenly spread blocks of 4 KiB, both ends included.
 

@@ -203,7 +203,13 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> t
                         partitions.read_ahead()
                     found = bucket_pass(edges, origin, tables, context.settings, competition, results.relations)
                     headline = results.add(unit, columns, found)
-                    del edges, columns, competition, tables, found  # before the next unit's are read
+                    del (
+                        edges,
+                        columns,
+                        competition,
+                        tables,
+                        found,
+                    )  # before the next unit's are read: tables may be evicted
                 check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 with time_use.spent_on(WRITING):
                     if journal.finish(unit_name(unit)):
@@ -245,8 +251,11 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
         if context.evaluated.num_between(*unit) and unit_name(unit) not in done
     ]
     load_cost = EDGES_PER_ROW_LOADED * numbering.num_entities / max(len(numbering.slots), 1)
-    plan = make_dispatch_plan(units, inputs.partitions_needed, context.team.size, room=room, load_cost=load_cost)
-    return plan, room, reads_ahead
+    return (
+        make_dispatch_plan(units, inputs.partitions_needed, context.team.size, room=room, load_cost=load_cost),
+        room,
+        reads_ahead,
+    )
 
 
 @define(eq=False)
@@ -294,8 +303,9 @@ class _UnitResults:
             edges = file.read(unit.start, unit.stop)
         if context.inputs.featurized:
             nowhere = np.zeros(unit.num_edges, np.int64)
-            time_E = None if edges.time is None else edges.time.numpy()
-            columns = EdgeColumns(nowhere, edges.rel.numpy(), nowhere, time_E)
+            columns = EdgeColumns(
+                nowhere, edges.rel.numpy(), nowhere, None if edges.time is None else edges.time.numpy()
+            )
             competition = Competition()
         else:
             columns = context.numberer.numbered(file, edges)

@@ -118,7 +118,7 @@ class WorkerContext:
 
 
 @frozen(eq=False)
-class SweepSummary:
+class WorkSummary:
     """What a worker knows at the end, besides its record."""
 
     num_loads: int  # partitions, or ranges of candidates, that it read

@@ -71,8 +71,12 @@ def query_dimensions(context: WorkerContext, evaluated: np.ndarray) -> QueryDime
         side: np.array([names.index(side.pick(relation.lhs, relation.rhs)) for relation in config.relations])
         for side in ENDS
     }
-    training = _training_counts(context, evaluated) if context.work.protocol.counts_training else None
-    return QueryDimensions(config, training, types, names)
+    return QueryDimensions(
+        config,
+        _training_counts(context, evaluated) if context.work.protocol.counts_training else None,
+        types,
+        names,
+    )
 
 
 def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCounts:

@@ -227,8 +227,11 @@ def type_gains(context: WorkerContext, edges: QueryEdges, queries: ContestQuerie
     if types is None or queries.contest.hidden is not Side.RHS:
         return None
     truth = TypeTruth.of_queries(queries, types.relations, types.entities, edges.numbering.num_entities)
-    filtered = context.work.protocol.filtered
-    return TypeGains.zero(truth, max(context.settings.layout.cutoffs), filtered=filtered) if truth.num_keys else None
+    return (
+        TypeGains.zero(truth, max(context.settings.layout.cutoffs), filtered=context.work.protocol.filtered)
+        if truth.num_keys
+        else None
+    )
 
 
 def record_types(context: WorkerContext, record: Record, states: list[ContestState], sets: CandidateSets) -> None:
@@ -273,8 +276,9 @@ def _ideal(context: WorkerContext, one: ContestState, gains: TypeGains, rows: sl
     @cache
     def counts(relation: int, *types: int) -> np.ndarray:
         type_n, distance_n = entities.taxonomy.related(type_ for type_ in types if type_ >= 0)
-        competes_n = is_among(type_n, competing_types(relation))
-        return np.bincount(distance_n[competes_n], minlength=gains.excluded_LH.shape[1])
+        return np.bincount(
+            distance_n[is_among(type_n, competing_types(relation))], minlength=gains.excluded_LH.shape[1]
+        )
 
     relation_L, stop_L = queries.rel_K[truth.key_L], truth.stop_L
     return np.stack(

@@ -120,7 +120,7 @@ class RunJournal:
 
         Args:
             arrays: integers (n,).
-            at_end: the run is nearly done, so that few units are not worth an entry.
+            at_end: the run is nearly done, so that less than MIN_SECONDS_AT_END of work is not worth an entry.
 
         Raises:
             OutputError: the journal cannot be written.

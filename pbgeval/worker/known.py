@@ -96,9 +96,8 @@ def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> C
         evaluated_relations = np.arange(context.inputs.num_relations)
     if context.inputs.config.type_constraint == "observed":
         with context.collectively():
-            blocks = _known_blocks(context, ROWS_AT_A_TIME)
-            seen = observed_entities(evaluated_relations, context.numberer.numbering.num_entities, blocks)
-            for side, codes in seen.items():
+            num_entities, blocks = context.numberer.numbering.num_entities, _known_blocks(context, ROWS_AT_A_TIME)
+            for side, codes in observed_entities(evaluated_relations, num_entities, blocks).items():
                 context.scratch.append(f"observed-{side.name}", codes)
         observed = {side: distinct(context.scratch.read(f"observed-{side.name}", np.int64)) for side in ENDS}
     return CandidateSets(

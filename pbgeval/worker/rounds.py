@@ -20,7 +20,7 @@ from pbgeval.ranking.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.report.document import SampleEstimate
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.buckets import do_buckets
-from pbgeval.worker.context import SweepSummary, WorkerContext
+from pbgeval.worker.context import WorkerContext, WorkSummary
 from pbgeval.worker.diagnostics import diagnose_edges
 from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.per_edge import open_per_edge_files
@@ -130,7 +130,7 @@ def _rows_of_chunks(context: WorkerContext, file: EdgeSource, units: np.ndarray,
 FEW_CHUNKS = 30  # below, intervals of rare hits covered 86 to 92 % in simulations (decision 0009)
 
 
-def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
+def do_rounds(context: WorkerContext, record: Record) -> WorkSummary:
     """Evaluate all edges, or a sample round by round; every worker takes part."""
     sampling = plan_sampling(context)
     if sampling is None:
@@ -160,7 +160,7 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
         files.close()
     with context.collectively():
         files.write_tables(context)
-    return SweepSummary(
+    return WorkSummary(
         num_loads,
         classes,
         edges=diagnose_edges(context),

@@ -31,7 +31,7 @@ from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_atomically
 from pbgeval.version import __version__
 from pbgeval.worker.collective import collectively
-from pbgeval.worker.context import SweepSummary, TimeUse, Work, WorkerContext
+from pbgeval.worker.context import TimeUse, Work, WorkerContext, WorkSummary
 from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import do_rounds
@@ -79,6 +79,7 @@ def do_work(work: Work, team: Team) -> Report | EvalError | None:
                 raise
             record.sum_over(team)
         except EvalError as error:
+            error.__traceback__ = error.__context__ = error.__cause__ = None  # their frames hold the whole run
             return error
         finally:
             work.observer.finished()
@@ -104,8 +105,10 @@ def what_is_done(work: Work) -> str:
     journal = Journal(work.journal_path, work.journal_digest, writer="reader")
     done = {unit for units, _ in journal.readable(journal.entries()) for unit in units}
     if work.protocol.sweeps:
-        rows = sum(range_of_name(unit.partition("/")[2]).num_rows for unit in done)
-        return f"all queries are scored against {rows:,} of {work.inputs.numbering.num_entities:,} entities"
+        return (
+            f"all queries are scored against {sum(range_of_name(unit.partition('/')[2]).num_rows for unit in done):,} "
+            f"of {work.inputs.numbering.num_entities:,} entities"
+        )
     if work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
         return f"{len(done):,} units of the sample are done"
     return f"{len(done):,} of {len(work.protocol.units):,} units are done"
@@ -154,7 +157,7 @@ def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
     ]
 
 
-def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: list[dict[str, Any]]) -> Report:
+def _report(work: Work, record: Record, found: WorkSummary, facts_of_workers: list[dict[str, Any]]) -> Report:
     config, protocol = work.inputs.config, work.protocol
     # Certified ranks are the same whatever the kernels.
     certified = config.precision == "certified"

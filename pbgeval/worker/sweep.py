@@ -132,8 +132,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
     with context.collectively():
         given = [
             read_given(context, edges, one, number, ranges, plan.pairs_bytes)
-            for number, one in enumerate(states)
-            if context.inputs.candidate_files
+            for number, one in enumerate(states if context.inputs.candidate_files else ())
         ]
     _prepare(context, states)
     context.work.observer.phase("scoring")
@@ -501,6 +500,6 @@ def _lists(
     windows = edges.row_E[edge] // ROWS_AT_A_TIME
     for window in distinct(windows).tolist():
         of_window = edge[windows == window]
-        nowhere = np.zeros(of_window.shape, np.int64)
-        ids_EK, partitions_EK = file.read(queries.contest.hidden, edges.row_E[of_window], nowhere, sizes)
+        rows = edges.row_E[of_window]
+        ids_EK, partitions_EK = file.read(queries.contest.hidden, rows, np.zeros_like(rows), sizes)
         yield of_window, offset_P[partitions_EK] + ids_EK
