@@ -21,6 +21,7 @@ from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATC
 from scripts import reference_docs
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command, run_main
+from tests.kit.held_up import entries_after_each_unit
 from tests.kit.reports import rows_of
 from tests.unit.test_adapters_topk import RANKING, TEST, written
 from tests.unit.test_taxonomy import DATA
@@ -99,8 +100,9 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "sample": ("candidates=partition", "sample_edges=20"),
         "estimates": ("num_batch_negs=0", "candidates=sampled", "metrics=rank,estimates", "filter_paths=known"),
     }
-    for name, overrides in runs.items():
-        assert run_command(case, "--workers", "1", "--quiet", "--output", name, *flags(overrides)).status == 0
+    with entries_after_each_unit():
+        for name, overrides in runs.items():
+            assert run_command(case, "--workers", "1", "--quiet", "--output", name, *flags(overrides)).status == 0
     return {name: case.root / name for name in runs}
 
 
