@@ -232,6 +232,13 @@ def large_product(dimension: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return x_ND, product(x_ND[None, :1100], x_ND[None])[0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_cut_of_an_inner_dimension_is_a_single_one(dtype: torch.dtype) -> None:
+    cuts = [(dimension, kernels.longest_inner(dimension, dtype)) for dimension in range(2, 800)]
+
+    assert [dimension for dimension, cut in cuts if dimension % cut == 1] == []
+
+
 def assert_blocks_of_any_place_agree(threads: int, dtype: torch.dtype, dimension: int, num_blocks: int) -> None:
     """Blocks of sizes from one to a thousand or two, on logarithmic scales, anywhere in a large product."""
     draw = random.Random(dimension)

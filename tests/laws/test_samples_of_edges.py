@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -213,6 +214,14 @@ def test_the_interval_of_the_pooled_auc_covers_the_value_of_all_edges() -> None:
         covered += interval["low"] <= whole.value <= interval["high"]
 
     assert 184 <= covered <= 197
+    of_few = [EdgeSample.of_size([(0, Bucket(0, 0), num_edges)], size, 3) for size in (1, 2)]
+    errors = [
+        summary.pooled_auc(
+            [pool(of.draw(0, Bucket(0, 0), 1)[0])], all_true=True, all_competing=True, design=of.design()
+        ).standard_error
+        for of in of_few
+    ]
+    assert errors[0] == math.inf > errors[1] > 0  # of one edge nothing is known
 
 
 # Coverage on the ranks of a real model.
