@@ -24,7 +24,8 @@ from job import JobSize, write_job
 
 import pbgeval.worker.sweep as sweep
 from pbgeval import evaluate, load_config
-from pbgeval.ranking import blocks, counting
+from pbgeval.ranking import blocks
+from pbgeval.ranking.kernels import load_compiled
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -53,8 +54,7 @@ def main() -> None:
     if options.smoke:
         size = JobSize(num_entities=500, num_edges=20, dimension=16)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    counting.load()
-    blocks.load()
+    load_compiled(torch.device("cpu"), torch.float32)
     runs: dict[str, list[Run]] = {way: [] for way in (FLOAT32, BY_FLOAT32, CERTIFIED)}
     speeds: list[float] = []
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-") as folder:

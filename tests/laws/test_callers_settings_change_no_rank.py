@@ -60,7 +60,7 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     ("candidates", "precision", "setting"),
-    crossed(["all", "partition", "sampled"], ["float32", "certified"], list(SETTINGS), quick=2),
+    crossed(["all", "partition", "sampled"], ["float32", "certified"], list(SETTINGS), quick=2, thorough=2),
 )
 def test_products_are_not_those_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str, precision: str, setting: str

@@ -76,7 +76,11 @@ def num_calls_of(case: TinyCase, *overrides: str, module: Any = blocks, owner: A
         mock.patch.object(owner, "count", autospec=True, side_effect=owner.count) as count,
     ):
         found = evaluated(case, *overrides, "save_ranks=True", output="compiled")
-    with mock.patch.object(module, "is_installed", return_value=False), mock.patch.object(owner, "count", None):
+    with (
+        mock.patch.object(module, "is_installed", return_value=False),
+        mock.patch.object(kernels, "is_installed", return_value=False),
+        mock.patch.object(owner, "count", None),
+    ):
         expected = evaluated(case, *overrides, "save_ranks=True", output="general")  # a call of `count` is a fault
     assert (found, counts_of(case.root / "compiled")) == (expected, counts_of(case.root / "general"))
     return count.call_count
@@ -90,7 +94,7 @@ def num_gathered(case: TinyCase, *overrides: str) -> int:
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     ("settings", "num_threads", "width", "candidates"),
-    crossed(list(SETTINGS), [(1, 576), (2, 7)], ["all", "partition"], quick=4),
+    crossed(list(SETTINGS), [(1, 576), (2, 7)], ["all", "partition"], quick=4, thorough=2),
 )
 def test_the_loop_gives_the_figures_of_the_general_path(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, num_threads: int, width: int, settings: str
@@ -105,7 +109,7 @@ def test_the_loop_gives_the_figures_of_the_general_path(
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     ("settings", "in_bfloat16", "comparator", "candidates"),
-    crossed(CERTIFIED_SETTINGS, ["dot", "cos", "l2", "squared_l2"], ["all", "partition"], quick=5),
+    crossed(CERTIFIED_SETTINGS, ["dot", "cos", "l2", "squared_l2"], ["all", "partition"], quick=6, thorough=2),
 )
 def test_certified_ranks_are_those_of_the_general_path(
     case: TinyCase,
@@ -200,7 +204,7 @@ def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("name", "dynamic", "dimension"), crossed(list(SETTINGS_OF_CHUNKS), [False, True], [8, 300], quick=2)
+    ("name", "dynamic", "dimension"), crossed(list(SETTINGS_OF_CHUNKS), [False, True], [8, 300], quick=2, thorough=2)
 )
 def test_gathered_lists_give_the_figures_of_the_general_path(
     name: str, dynamic: bool, dimension: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

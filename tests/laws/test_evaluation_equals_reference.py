@@ -370,7 +370,9 @@ def test_draws_by_degree_are_those_of_exact_weights(data):
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize(("candidates", "comparator"), crossed(POLICIES, [*COMPARATORS, *OWN_COMPARATORS], quick=3))
+@pytest.mark.parametrize(
+    ("candidates", "comparator"), crossed(POLICIES, [*COMPARATORS, *OWN_COMPARATORS], quick=4, thorough=2)
+)
 @settings(quick, max_examples=examples(8, quick=2))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):

@@ -56,7 +56,7 @@ def figures_of(report: Report, part: str) -> dict[str, Any]:
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    ("candidates", "comparator"), crossed(POLICIES, ["dot", "cos", "l2", "squared_l2", "l1"], quick=7)
+    ("candidates", "comparator"), crossed(POLICIES, ["dot", "cos", "l2", "squared_l2", "l1"], quick=8, thorough=2)
 )
 @settings(quick, max_examples=examples(4, quick=2))
 @given(st.data())

@@ -10,6 +10,7 @@ import pytest
 from pbgeval import compare
 from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import Curves, PassRow, read_curves
+from pbgeval.monitor.persistence import BucketVisit
 from pbgeval.monitor.records import PassKey
 from pbgeval.report.page import Source, comparison_page, page_of, read_result
 from tests.browsers import Show, Shown
@@ -178,7 +179,7 @@ def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path,
 @pytest.mark.parametrize("num_buckets", [1, 2])
 def test_all_columns_of_a_training_run_are_in_view(num_buckets: int, tmp_path: Path, show: Show) -> None:
     rows = tuple(PassRow(PassKey(epoch), 0.25, 0.5, 0.75, 0.01, "undecided", 1, 0.02) for epoch in range(5))
-    curves = Curves("mrr", rows, {(0, bucket): ((0, 0.25, 0.5),) for bucket in range(num_buckets)})
+    curves = Curves("mrr", rows, {(0, bucket): {0: BucketVisit(10, 0.25, 0.5)} for bucket in range(num_buckets)})
     table = show(Path(page_of(Source("run", None, curves)).write(tmp_path)), width=1100).page.locator("#passes-table")
     assert table.evaluate("table => table.parentElement.scrollWidth - table.parentElement.clientWidth") == 0
     assert table.locator("thead th").count() == 6 + num_buckets
