@@ -172,11 +172,9 @@ def distinct(values: np.ndarray) -> np.ndarray:
 
 def is_among(values: np.ndarray, sorted_set: np.ndarray) -> np.ndarray:
     """Tell of each value whether it is in a sorted array, bool of the same shape."""
-    return (
-        np.asarray(sorted_set[np.minimum(np.searchsorted(sorted_set, values), sorted_set.size - 1)] == values)
-        if sorted_set.size
-        else np.zeros(values.shape, bool)
-    )
+    if not sorted_set.size:
+        return np.zeros(values.shape, bool)
+    return np.asarray(sorted_set[np.minimum(np.searchsorted(sorted_set, values), sorted_set.size - 1)] == values)
 
 
 def values_between(sorted_values: np.ndarray, low: int, high: int) -> np.ndarray:

@@ -148,11 +148,9 @@ SINKS = tuple(_KINDS)
 
 def missing_library(name: str) -> str | None:
     """Return what is wrong if a sink's package is not installed, None if it is."""
-    return (
-        f"{name} is required for the sink {name}: pip install 'pbgeval[{_KINDS[name].extra}]'"
-        if find_spec(name) is None
-        else None
-    )
+    if find_spec(name) is not None:
+        return None
+    return f"{name} is required for the sink {name}: pip install 'pbgeval[{_KINDS[name].extra}]'"
 
 
 def check_sink(name: str, folder: Path) -> None:

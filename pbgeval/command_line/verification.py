@@ -299,7 +299,7 @@ class _Again:
 
     def _looked_at(self, rows: WorkUnit, drawn: EdgeSample | None) -> np.ndarray:
         """Return which edges of a block to compare, bool (E,)."""
-        kept, num_rows = self.kept[rows[:2]], rows.stop - rows.start
+        kept, num_rows = self.kept[rows[:2]], rows.num_edges
         if drawn is None:
             return np.ones(num_rows, bool)
         units, _ = drawn.draw(*rows[:2])

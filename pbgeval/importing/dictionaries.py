@@ -151,9 +151,8 @@ def number_relations(engine: Engine, names: Sequence[str], types: RelationTypes)
     known = {name: (lhs, rhs) for name, lhs, rhs in types.listed}
     pairs = [pair for name in names if (pair := known.get(name, types.other)) is not None]
     if len(pairs) < len(names):
-        raise StorageError(
-            f"{types.path}: the types of {listed([name for name in names if name not in known])} are missing; add them"
-        )
+        missing = [name for name in names if name not in known]
+        raise StorageError(f"{types.path}: the types of {listed(missing)} are missing; add them")
     entity_types = types.entity_types
     lhs, rhs = (np.array([entity_types.index(pair[side]) for pair in pairs]) for side in (0, 1))
     engine.insert("relations", {"name": np.array(names, object), "id": np.arange(len(names)), "lhs": lhs, "rhs": rhs})

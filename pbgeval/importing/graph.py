@@ -30,8 +30,7 @@ from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine
 from pbgeval.importing.placement import UNKNOWN, ImportedEdges, KnownNames, place_edges, refuse_unknown
 from pbgeval.progress import Observer
-from pbgeval.report.report import json_text
-from pbgeval.storage.text import listed, one_line, partitions, plural
+from pbgeval.storage.text import json_text, listed, one_line, partitions, plural
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _COUNTS = "import.json"

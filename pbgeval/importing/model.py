@@ -71,7 +71,7 @@ class EdgeForm:
 
     num_entities: int
     num_relations: int
-    columns: ColumnForm = field(factory=ColumnForm)
+    column_form: ColumnForm = field(factory=ColumnForm)
     entity_ids: Mapping[str, int] | None = None  # by label; None: files have ids
     relation_ids: Mapping[str, int] | None = None
     skip_unknown: bool = True  # edges with unknown labels; else they are an error
@@ -84,7 +84,7 @@ class EdgeForm:
             StorageError: the file cannot be read.
             DataError: a line is not as it should be, an id out of range, or a label unknown; it names the row or line.
         """
-        first, places = 0, [self.columns.order.index(letter) for letter in "hrt"]
+        first, places = 0, [self.column_form.order.index(letter) for letter in "hrt"]
         for block_n3 in _array_blocks(path) if path.suffix == ".npy" else self._text_blocks(path, skipped):
             ordered_n3 = block_n3[:, places]
             entity, relation = ("entity", self.num_entities), ("relation", self.num_relations)
@@ -94,18 +94,18 @@ class EdgeForm:
                     at = int(np.flatnonzero(wrong)[0])
                     raise DataError(
                         f"{path}: edge {first + at}: the id of the {what} is {int(ordered_n3[at, column])}, but the "
-                        f"model has ids from 0 to {size - 1}; {self.columns.reading}"
+                        f"model has ids from 0 to {size - 1}; {self.column_form.reading}"
                     )
             yield ordered_n3
             first += len(block_n3)
 
     def _text_blocks(self, path: Path, skipped: SkippedEdges) -> Iterator[np.ndarray]:
-        ids = [self.relation_ids if letter == "r" else self.entity_ids for letter in self.columns.order]
+        ids = [self.relation_ids if letter == "r" else self.entity_ids for letter in self.column_form.order]
 
         def edge(number: int, line: str, columns: list[str]) -> list[int] | None:
             if len(columns) < 3:
                 raise DataError(f"{path}:{number}: expected three columns, got {one_line(line)!r}")
-            of_edge = list(zip(self.columns.order, columns, ids, strict=False))
+            of_edge = list(zip(self.column_form.order, columns, ids, strict=False))
             unknown = [(letter, label) for letter, label, known in of_edge if known is not None and label not in known]
             if unknown and self.skip_unknown:
                 skipped.num_edges += 1
@@ -126,7 +126,8 @@ class EdgeForm:
             near = difflib.get_close_matches(text, itertools.islice(ids, MAX_COMPARED), n=1)
             hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
             fault = (
-                f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; {self.columns.reading}"
+                f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; "
+                f"{self.column_form.reading}"
             )
         elif not (text.isascii() and text.isdigit()):
             fault = f"expected an id, got {one_line(text)!r}; for labels, add {self.labels}"
@@ -170,7 +171,7 @@ def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) 
         for code in np.flatnonzero(sizes).tolist()
     }
     if not files:
-        of = f"no edge has known labels; {form.columns.reading}" if skipped.num_edges else "there are no edges"
+        of = f"no edge has known labels; {form.column_form.reading}" if skipped.num_edges else "there are no edges"
         raise DataError(f"{path}: {of}; check the file")
     written = np.zeros_like(sizes)
     for block_n3 in form.blocks(path, SkippedEdges()):

@@ -63,11 +63,8 @@ def pooled_auc(
     if design is None and all_true and all_competing:
         if num_true * len(pools) > num_competing:
             pools = [SortedPool.union(pools)]
-        return PooledAuc(
-            sum(_doubled_wins(pool.true, other.competing) for pool in pools for other in pools)
-            / (2 * num_true * num_competing),
-            None,
-        )
+        doubled_wins = sum(_doubled_wins(pool.true, other.competing) for pool in pools for other in pools)
+        return PooledAuc(doubled_wins / (2 * num_true * num_competing), None)
     union = SortedPool.union(pools)
     wins_Q, wins_C = _wins_of_each(union.true, union.competing)
     beaten_Q = wins_Q / (2 * num_competing)

@@ -86,9 +86,8 @@ def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, side
 def _groups(name: str, grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
     """Return the sums of each group of a breakdown, in order."""
     if name == "time":
-        return {
-            (at * classes.time_bin, (at + 1) * classes.time_bin): of_side for at, of_side in grouped.rows(TIME).items()
-        }
+        width = classes.time_bin
+        return {(at * width, (at + 1) * width): of_side for at, of_side in grouped.rows(TIME).items()}
     if name == "entity_frequency":
         return {
             (side.pick("lhs", "rhs"), FREQUENCY_CLASSES[of_class]): of_side

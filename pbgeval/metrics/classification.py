@@ -197,7 +197,8 @@ def _best_informedness(positive_T: np.ndarray, negative_T: np.ndarray) -> float 
     """
     if not (positive_T.any() and negative_T.any()):
         return None
-    return max(0.0, float((np.cumsum(positive_T) / positive_T.sum() - np.cumsum(negative_T) / negative_T.sum()).max()))
+    informedness_T = np.cumsum(positive_T) / positive_T.sum() - np.cumsum(negative_T) / negative_T.sum()
+    return max(0.0, float(informedness_T.max()))
 
 
 NAMES = tuple(classification_metrics(np.empty(0, np.int64), np.empty(0, np.int64), 0))

@@ -126,7 +126,7 @@ class RankDistribution:
     groups: CandidateGroups  # the same queries by number of candidates
     num_queries: int  # those of weight 0 too
     is_weighted: bool = False  # whether weights were given, equal or not
-    means: Means = dict[str, float]().get  # in place of those of `ranks_R`; by default all follow from the ranks
+    means: Means = lambda _: None  # in place of those of `ranks_R`; by default all follow from the ranks
 
     @classmethod
     def from_queries(cls, rank_Q: Floats, groups: CandidateGroups, weight_Q: Floats | None = None) -> RankDistribution:

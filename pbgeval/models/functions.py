@@ -43,12 +43,12 @@ def in_parts(
 class ByFunction:
     """What gets its scores from a user's function or module."""
 
-    function: Any  # callable; of PyKEEN, a model
+    source: Any  # callable; of PyKEEN, a model
 
     @property
     def __name__(self) -> str:
         """What messages call it: as the function."""
-        return _name(self.function)
+        return _name(self.source)
 
 
 @frozen(eq=False)
@@ -78,16 +78,16 @@ class EdgeFunctionScorer(ByFunction):
         # By the hidden side; where it is the relation, `relation` are the right entities.
         edges = (candidate, relation, known), (known, relation, candidate), (known, candidate, relation)
         lhs, relation, rhs = edges[hidden.value]
-        found = _called(self.function, f"{hidden.label} scores", lhs, relation, rhs)
+        found = _called(self.source, f"{hidden.label} scores", lhs, relation, rhs)
         expected = shape if self.broadcasts else (shape[0] * shape[1],)
         if _shape(found) not in (expected, (*expected, 1)):
             shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
             hint = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
             raise ScorerError(
-                f"{_name(self.function)}: expected {expected} scores of ids {shapes}, got {_shape(found)}"
+                f"{_name(self.source)}: expected {expected} scores of ids {shapes}, got {_shape(found)}"
                 f"{hint if isinstance(found, Tensor) else '; return a torch tensor'}"
             )
-        return _real(self.function, found).reshape(shape)
+        return _real(self.source, found).reshape(shape)
 
 
 @define(eq=False)
@@ -158,13 +158,13 @@ class BatchScorer(ByFunction):
 
     def _of_side(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         expected = (batch_b3.shape[0], self.num_relations if hidden is Side.REL else self.num_entities)
-        found = _called(self.function, f"{hidden.label} scores", hidden, batch_b3)
+        found = _called(self.source, f"{hidden.label} scores", hidden, batch_b3)
         if _shape(found) != expected:
             raise ScorerError(
-                f"{_name(self.function)}: expected {hidden.label} scores of shape {expected} (batch, candidates), got"
+                f"{_name(self.source)}: expected {hidden.label} scores of shape {expected} (batch, candidates), got"
                 f" {_shape(found)}"
             )
-        return _real(self.function, found)
+        return _real(self.source, found)
 
 
 @frozen(eq=False)
@@ -175,8 +175,8 @@ class _BothSides(ByFunction):
 
     def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         expected = (batch_b3.shape[0], self.num_entities)
-        found = _called(self.function, "scores of both sides", batch_b3)
-        where = f"{_name(self.function)}: expected a tuple (head scores, tail scores), each of shape {expected}"
+        found = _called(self.source, "scores of both sides", batch_b3)
+        where = f"{_name(self.source)}: expected a tuple (head scores, tail scores), each of shape {expected}"
         shapes = [*map(_shape, found)] if isinstance(found, tuple) else []
         got = f"a tuple of {len(shapes)}" if isinstance(found, tuple) else type(found).__name__
         raise_first(

@@ -47,10 +47,10 @@ class PyKEENScores(ByFunction):
     def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         """Return the scores (b, N) of all entities on the hidden side, or of all relations."""
         if hidden is Side.REL:
-            found_bR = cast("Tensor", self.function.predict_r(batch_b3[:, [0, 2]], **self.options))
-            return found_bR[:, ::2] if getattr(self.function, "use_inverse_triples", False) else found_bR
+            found_bR = cast("Tensor", self.source.predict_r(batch_b3[:, [0, 2]], **self.options))
+            return found_bR[:, ::2] if getattr(self.source, "use_inverse_triples", False) else found_bR
         predict, known_b2 = hidden.pick(
-            (self.function.predict_h, batch_b3[:, 1:]), (self.function.predict_t, batch_b3[:, :2])
+            (self.source.predict_h, batch_b3[:, 1:]), (self.source.predict_t, batch_b3[:, :2])
         )
         return cast("Tensor", predict(known_b2, **self.options))
 

@@ -85,16 +85,8 @@ class ClusterSums:
         """Make them from the values of edges; `chunk_E` tells which share their negatives, ascending."""
         if not len(chunk_E):
             return cls.zero()
-        return cls(
-            torch.from_numpy(
-                np.concatenate(
-                    [
-                        _sums(of_edges, np.arange(len(chunk_E))),
-                        _sums(of_edges, np.flatnonzero(np.diff(chunk_E, prepend=-1))),
-                    ]
-                )
-            )
-        )
+        starts = (np.arange(len(chunk_E)), np.flatnonzero(np.diff(chunk_E, prepend=-1)))  # of edges, of chunks
+        return cls(torch.from_numpy(np.concatenate([_sums(of_edges, start) for start in starts])))
 
     def num_queries(self, metric: QueryMetric) -> int:
         """Return how many queries have a metric."""

@@ -36,11 +36,9 @@ class AucSampling:
     @classmethod
     def of_size(cls, num_cells: int, num_queries: int, longest_list: int) -> AucSampling:
         """Decide from upper bounds of the evaluation's cells and queries and of the length of a list."""
-        return (
-            cls(1.0, 1.0, 0, longest_list)
-            if num_cells + num_queries <= EXACT_CELLS
-            else cls(0.5, min(1.0, SAMPLED_TRUE / num_queries), 0).of_cells(num_cells, longest_list)
-        )
+        if num_cells + num_queries <= EXACT_CELLS:
+            return cls(1.0, 1.0, 0, longest_list)
+        return cls(0.5, min(1.0, SAMPLED_TRUE / num_queries), 0).of_cells(num_cells, longest_list)
 
     def of_cells(self, num_cells: int, longest_list: int) -> AucSampling:
         """Return what keeps as much of other lists: every cell, about SAMPLED_CELLS of so many, or nothing.

@@ -23,7 +23,7 @@ from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
 from pbgeval.report.output import differing
-from pbgeval.report.report import Report, json_text
+from pbgeval.report.report import Report
 from pbgeval.report.saved_run import SavedRun
 from pbgeval.report.tables import (
     DataTable,
@@ -38,6 +38,7 @@ from pbgeval.report.tables import (
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
+from pbgeval.storage.text import json_text
 
 # Two runs' saved ranks and their edges -> the queries of both, block by block, which must be the same.
 #

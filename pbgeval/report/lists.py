@@ -17,8 +17,9 @@ from pbgeval.models.topk import TopK, TopKFilter
 from pbgeval.notation import ENDS
 from pbgeval.report.figures import final_table
 from pbgeval.report.output import digest_of
-from pbgeval.report.report import SCHEMA_VERSION, Report, json_text
+from pbgeval.report.report import SCHEMA_VERSION, Report
 from pbgeval.report.tables import DataTable
+from pbgeval.storage.text import json_text
 from pbgeval.version import __version__
 
 NOTES = {
@@ -91,15 +92,8 @@ def _diagnosis(ranks: ListedRanks) -> dict[str, Any]:
 def topk_table(topk: TopK, report: Report) -> DataTable:
     """Return the table of the report, and below it what a reader must know about the lists, a line each."""
     table = final_table(report)
-    return evolve(
-        table,
-        note="\n".join(
-            [
-                *filter(None, [table.note]),
-                *(f"{topk.counts[name]:,} {text}" for name, text in NOTES.items() if topk.counts[name]),
-            ]
-        ),
-    )
+    notes = [f"{topk.counts[name]:,} {text}" for name, text in NOTES.items() if topk.counts[name]]
+    return evolve(table, note="\n".join(filter(None, [table.note, *notes])))
 
 
 # Lists of entity types

@@ -28,14 +28,14 @@ from attrs import define, field, frozen
 from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
 from pbgeval.errors import OVERWRITE, OutputError, StorageError, raise_first
 from pbgeval.notation import Side
-from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, Row, json_text
+from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, Row
 from pbgeval.report.tables import csv_text, to_csv
 from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.objects import names_below, put_object, read_object, remove_object
-from pbgeval.storage.text import listed, open_input, without_secrets
+from pbgeval.storage.text import json_text, listed, open_input, without_secrets
 from pbgeval.storage.writing import (
     files_below,
     move_files,
@@ -546,13 +546,8 @@ class OutputDirectory:
             IncompleteError: another run has taken over.
             OutputError: the list cannot be written.
         """
-        write_atomically(
-            self.path / FILES,
-            "".join(f"{line}\n" for line in sorted(self._files_listed() | set(names))).encode(
-                "utf-8", "surrogateescape"
-            ),
-            check=self.owner.check,
-        )
+        text = "".join(f"{line}\n" for line in sorted(self._files_listed() | set(names)))
+        write_atomically(self.path / FILES, text.encode("utf-8", "surrogateescape"), check=self.owner.check)
 
 
 def has_mark(path: Path, mark: str) -> bool:

@@ -25,7 +25,7 @@ from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.report.tables import DataTable, Table, data_frame, read_csv, to_html, to_terminal, to_text
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.text import did_you_mean, plural, read_text
+from pbgeval.storage.text import did_you_mean, json_text, plural, read_text
 
 if TYPE_CHECKING:
     import pandas
@@ -412,11 +412,6 @@ def no_result(folder: Path, expected: str = METRICS) -> str:
     inner = [repr(str(place)) for place in sorted(folder.iterdir()) if (place / METRICS).is_file()]
     hint = f"did you mean {' or '.join(inner[:MAX_NAMED])}?" if inner else "give the output directory of a run"
     return f"no {expected} in this folder; {hint}"
-
-
-def json_text(document: Mapping[str, Any]) -> str:
-    """Return JSON as all our files have it."""
-    return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
 
 
 _KINDS = {  # of a finished result

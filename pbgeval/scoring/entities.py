@@ -26,9 +26,8 @@ class EntityTable:
 
     entity_type: str
     partition: int
-    embeddings_ND: (
-        Tensor  # float32; rows of features when the type is featurized; in a `Group`, of the identities of its edges
-    )
+    # float32; rows of features when the type is featurized; in a `Group`, of the identities of its edges
+    embeddings_ND: Tensor
     global_embedding_D: Tensor | None = None
     max_norm: float | None = None
     featurized: bool = False

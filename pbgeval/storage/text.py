@@ -10,16 +10,17 @@ import errno
 import gzip
 import hashlib
 import io
+import json
 import os
 import re
 import stat
 import unicodedata
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from pbgeval.errors import ConfigError, StorageError
 
@@ -426,3 +427,8 @@ def parse_memory(text: str) -> int:
     if not 1 <= num_bytes < 2**63:
         raise ConfigError(f"expected an amount of memory from 1 byte to 2**63 - 1 bytes, got {text[:60]!r}")
     return num_bytes
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """Return JSON as all our files have it."""
+    return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"

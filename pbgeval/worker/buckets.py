@@ -203,13 +203,8 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> t
                         partitions.read_ahead()
                     found = bucket_pass(edges, origin, tables, context.settings, competition, results.relations)
                     headline = results.add(unit, columns, found)
-                    del (
-                        edges,
-                        columns,
-                        competition,
-                        tables,
-                        found,
-                    )  # before the next unit's are read: tables may be evicted
+                    # Before the next unit's are read: tables may be evicted.
+                    del edges, columns, competition, tables, found
                 check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 with time_use.spent_on(WRITING):
                     if journal.finish(unit_name(unit)):

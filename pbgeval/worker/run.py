@@ -105,10 +105,8 @@ def what_is_done(work: Work) -> str:
     journal = Journal(work.journal_path, work.journal_digest, writer="reader")
     done = {unit for units, _ in journal.readable(journal.entries()) for unit in units}
     if work.protocol.sweeps:
-        return (
-            f"all queries are scored against {sum(range_of_name(unit.partition('/')[2]).num_rows for unit in done):,} "
-            f"of {work.inputs.numbering.num_entities:,} entities"
-        )
+        rows = sum(range_of_name(unit.partition("/")[2]).num_rows for unit in done)
+        return f"all queries are scored against {rows:,} of {work.inputs.numbering.num_entities:,} entities"
     if work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
         return f"{len(done):,} units of the sample are done"
     return f"{len(done):,} of {len(work.protocol.units):,} units are done"
