@@ -33,6 +33,7 @@ from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer, contests
 from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.stats.groups import sortable_int32
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.rows import MemoryRows
@@ -183,7 +184,8 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             threads = BlockThreads.of_device(device, 1)
             rank(state, table, start, threads, known)
         found |= {f"{side.label} {name}": value for name, value in _columns(state.counts()).items()}
-        packed = np.stack([column.astype(np.int64) for column in state.result.scores.images()])
+        query, score, is_known = state.result.scores.joined()
+        packed = np.stack([query, sortable_int32(torch.from_numpy(score)), is_known])
         found[f"{side.label} sampled"] = torch.from_numpy(packed[:, np.lexsort(packed)])
         if state.result.top is not None:
             found[f"{side.label} top"] = torch.from_numpy(state.result.top.pack()[0])

@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from attrs import frozen
 
+from pbgeval.models.opening import open_model
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import machine, made_graph
 
@@ -162,13 +164,15 @@ def _write_torchrec(rank: int, port: int, folder: Path, nodes: int, dimension: i
 def _run(folder: Path, system: str, options: argparse.Namespace) -> Measured:
     """Evaluate in a process of its own, and read what it wrote."""
     begun = time.perf_counter()
-    opening = "import sys; from pathlib import Path; from pbgeval.models.opening import open_model; import json, time; "
-    opening += "b = time.perf_counter(); open_model(Path(sys.argv[1]), json.loads(sys.argv[2])); "
-    opening += "print(time.perf_counter() - b)"
-    model, of_model = str(folder / system), json.dumps(OPTIONS[system])
-    open_seconds = float(subprocess.check_output([sys.executable, "-c", opening, model, of_model], text=True))
+    open_model(folder / system, OPTIONS[system])
+    open_seconds = time.perf_counter() - begun
     config = {
-        **{"model": model, "model_options": OPTIONS[system], "candidates": "all", "max_memory": options.max_memory},
+        **{
+            "model": str(folder / system),
+            "model_options": OPTIONS[system],
+            "candidates": "all",
+            "max_memory": options.max_memory,
+        },
         **{"edge_paths": [str(folder / "edges.npy")], "train_paths": [str(folder / "known.npy")]},
     }
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-run-") as name:

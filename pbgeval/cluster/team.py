@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+import numpy as np
 import torch.distributed as dist
 from attrs import define, evolve, field
 from torch import Tensor
@@ -201,12 +202,12 @@ class Team:
         if self.size > 1:
             dist.all_reduce(table)
 
-    def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Return every worker's int64 tensor (of one dimension, any length) on worker 0, an empty list elsewhere."""
+    def gather(self, array: np.ndarray) -> list[np.ndarray]:
+        """Return every worker's array, of any length, on worker 0, an empty list elsewhere."""
         if self.size == 1:
-            return [tensor]
+            return [array]
         parts: list[Any] | None = [None] * self.size if self.rank_in_team == 0 else None
-        dist.gather_object(tensor.clone(), parts, dst=0)  # a clone: of a view, all that it views would be sent
+        dist.gather_object(array, parts, dst=0)
         return parts or []
 
     def gather_objects(self, value: T) -> list[T]:

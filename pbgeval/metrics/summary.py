@@ -17,7 +17,7 @@ from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, SortedPool
 from pbgeval.stats.histograms import NUM_CANDIDATES, RankHistograms, bin_middles, by_class
 from pbgeval.stats.keyed_sums import KeyedSums
-from pbgeval.stats.query_metrics import QUERIES, QUERY_AUC, ratio
+from pbgeval.stats.query_metrics import COMPETING_QUERIES, QUERIES, QUERY_AUC, ratio
 from pbgeval.stats.rank_stats import (
     FRACTION_BITS,
     RankStats,
@@ -272,14 +272,10 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
     rows = [(frequency, by_label(of_side, sides)) for frequency, of_side in grouped.rows(KEY_FREQUENCY).items()]
     metrics: Metrics = {}
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
-        of_label = [(frequency, of_labels[label]) for frequency, of_labels in rows]
-        metrics |= _metrics(label, grouped.layout, of_label, of_label)
-        weighted = all_weighted_metrics(
-            weighted_sums(grouped.layout, of_label).__getitem__,
-            grouped,
-            tuple(side for side in sides if side.is_in(label)),
-        )
-        metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
+        sums = weighted_sums(grouped.layout, [(frequency, of[label]) for frequency, of in rows]).__getitem__
+        found = all_weighted_metrics(sums, grouped, tuple(side for side in sides if side.is_in(label)))
+        found |= {"query_auc": query_mean(sums, QUERY_AUC, RankType.REALISTIC), "auc": None}
+        metrics |= {f"{label}.{name}": value for name, value in found.items()}
     return metrics
 
 
@@ -293,28 +289,24 @@ def macro_over_relations(grouped: GroupedStats, sides: Sequence[Side]) -> Metric
     metrics: Metrics = {}
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
         of_label = [of_labels[label] for of_labels in rows]
-        by_queries, by_competing = (
-            [(stats.total(column), stats) for stats in of_label if stats.total(column)]
-            for column in ("num_queries", "num_competing_queries")
+        sums, of_competing = (
+            weighted_sums(grouped.layout, [(stats.total(column), stats) for stats in of_label if stats.total(column)])
+            for column in (QUERIES, COMPETING_QUERIES)
         )
-        metrics |= _metrics(label, grouped.layout, by_queries, by_competing)
+        found = rank_metrics(sums.__getitem__, grouped.layout.cutoffs)
+        found |= {f"{rank_type.value}.count": sum(of.total(QUERIES) for of in of_label) for rank_type in RankType}
+        found |= {"query_auc": query_mean(of_competing.__getitem__, QUERY_AUC, RankType.REALISTIC), "auc": None}
+        metrics |= {f"{label}.{name}": value for name, value in found.items()}
     return metrics
 
 
-Divided = Sequence[tuple[int, RankStats]]  # (divisor, queries of which each weighs 1 / divisor)
+def weighted_sums(layout: StatsLayout, rows: Sequence[tuple[int, RankStats]]) -> dict[str, int]:
+    """Sum each column over its rows' divisors, times a common multiple of these.
 
-
-def _metrics(label: str, layout: StatsLayout, queries: Divided, competing: Divided) -> Metrics:
-    """Return the weighted means; those over queries with competitors have divisors of their own."""
-    sums, of_competing = weighted_sums(layout, queries), weighted_sums(layout, competing)
-    found = rank_metrics(sums.__getitem__, layout.cutoffs)
-    found["query_auc"] = query_mean(of_competing.__getitem__, QUERY_AUC, RankType.REALISTIC)
-    found |= {f"{rank_type.value}.count": sum(stats.total(QUERIES) for _, stats in queries) for rank_type in RankType}
-    return {**{f"{label}.{name}": value for name, value in found.items()}, f"{label}.auc": None}
-
-
-def weighted_sums(layout: StatsLayout, rows: Divided) -> dict[str, int]:
-    """Sum each column over its rows' divisors, times a common multiple of these."""
+    Args:
+        layout: of the columns.
+        rows: (divisor, queries of which each weighs 1 / divisor).
+    """
     by_divisor = grouped(rows)  # few: the multiple has many digits
     multiple = lcm(*by_divisor)
     sums = dict.fromkeys(layout.names, 0)

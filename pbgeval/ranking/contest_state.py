@@ -31,7 +31,6 @@ from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.fast_products import Bfloat16Use, GridProduct
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
-from pbgeval.stats.groups import sortable_int32
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.storage.rows import Rows
 
@@ -81,7 +80,7 @@ class ScoreCollector:
 
     def pack(self) -> list[np.ndarray]:
         """Return (query, bits of the score, known) of all scores added, for `add_packed`."""
-        query, score, known = self._joined()
+        query, score, known = self.joined()
         return [query, score.view(np.int32), known]
 
     def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
@@ -89,12 +88,8 @@ class ScoreCollector:
         query, bits, known = (next(arrays) for _ in range(3))
         self.parts.append((query.astype(np.int64), bits.astype(np.int32).view(np.float32), known.astype(bool)))
 
-    def images(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (query, order image, known) of all scores added, int64, int32 and bool."""
-        query, score, known = self._joined()
-        return query, sortable_int32(torch.from_numpy(score)), known
-
-    def _joined(self) -> list[np.ndarray]:
+    def joined(self) -> list[np.ndarray]:
+        """Return (query, score, known) of all scores added, int64, float32 and bool."""
         return [
             np.concatenate([np.empty(0, dtype), *(part[at] for part in self.parts)])
             for at, dtype in enumerate((np.int64, np.float32, np.bool_))
@@ -188,8 +183,9 @@ class TopCandidates:
         """
         num_keys, num_columns = scores_KC.shape
         known_row, known_column = known
-        nobody, is_answer = np.zeros(known_row.shape, bool), self.is_answer
-        is_out = nobody if is_answer is None else ~is_answer(first_key + known_row, numbers_C[known_column])
+        is_out = np.zeros(known_row.shape, bool)
+        if self.is_answer is not None:
+            is_out = ~self.is_answer(first_key + known_row, numbers_C[known_column])
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
         row, column, score = passing_cells(
             scores_KC,

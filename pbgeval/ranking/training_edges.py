@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import torch
 from attrs import frozen
 
 from pbgeval.notation import ENDS, EntityNumbering, Side, values_between
 from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, check_codes_fit, key_codes
-from pbgeval.stats.keyed_sums import packed, unpacked
 
 _FREQUENCY_BITS = 42  # a frequency and its entity type in one code: 2^42 edges, 2^21 types
 
@@ -99,18 +97,6 @@ class SlotCounts:
             [one + of_other for one, of_other in zip(self.counted, other.counted, strict=True)],
             self.entity_types,
         )
-
-    def pack(self) -> np.ndarray:
-        """Return these counts as one int64 array that `add_packed` reads."""
-        counted = [array for of in self.counted for array in (of.keys, of.counts)]
-        return packed([self.edges_SR.ravel(), self.keys_SR.ravel(), *counted]).numpy()
-
-    def add_packed(self, counts: np.ndarray) -> SlotCounts:
-        """Add the packed counts of another worker."""
-        edges, keys, *rest = unpacked(torch.from_numpy(counts))
-        edges_SR, keys_SR = (of_SR.reshape(self.edges_SR.shape) for of_SR in (edges, keys))
-        counted = [CodeCounts(codes, of[:, None]) for codes, of in zip(rest[::2], rest[1::2], strict=True)]
-        return self + SlotCounts(edges_SR, keys_SR, counted, self.entity_types)
 
     def relation_frequency(self) -> np.ndarray:
         """Return the number of training edges of each relation, int64 (R,)."""

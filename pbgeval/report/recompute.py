@@ -355,8 +355,7 @@ def _key_frequencies(tables: KeyTables, of_schemas: Sequence[Places], hidden: Si
     frequency_E = np.zeros(edges.num_edges, np.int64)
     for places in dict.fromkeys(of_schemas):
         at = np.flatnonzero(in_places(of_schemas, places, edges.rel_n))
-        if at.size:
-            frequency_E[at] = key_frequency(tables[hidden, places], hidden, edges.select(at), _num_rows(hidden))
+        frequency_E[at] = key_frequency(tables[hidden, places], hidden, edges.select(at), _num_rows(hidden))
     return frequency_E
 
 

@@ -20,7 +20,7 @@ from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
 from pbgeval.storage.edges import EdgeFiles, EdgeSource, find_buckets, fingerprints_of
-from pbgeval.storage.row_files import QueryFile, find_ranks, open_query_file
+from pbgeval.storage.row_files import RANK_COLUMNS, QueryFile, find_ranks, open_query_file
 from pbgeval.storage.text import fingerprint, listed
 
 ROWS_AT_A_TIME = 1 << 17
@@ -204,8 +204,7 @@ class SavedRun:
         """
         file = self.ranks[rows.path_index, rows.bucket]
         columns = file.read_side(side, rows.start, rows.stop)
-        better, tied, candidates = columns["better"], columns["tied"], columns["num_candidates"]
-        known_better, known_tied, known = columns["excluded_better"], columns["excluded_tied"], columns["num_excluded"]
+        better, tied, candidates, known_better, known_tied, known = (columns[name] for name in RANK_COLUMNS)
         competing = np.maximum(candidates, 1) - 1  # all counts of a query that was not ranked are 0
         parts = (
             (better, competing),
@@ -251,12 +250,15 @@ class SavedRun:
         block = file.read(start, stop)
         edges = EdgeColumns(block.lhs.numpy(), block.rel.numpy(), block.rhs.numpy())
         lowest = -1 if self.facts.featurized else 0
-        sizes = {"rel": self.facts.num_relations or MAX_RELATIONS, "lhs": MAX_ROWS, "rhs": MAX_ROWS}
-        for name, id_E in (("rel", edges.rel_n), ("lhs", edges.lhs_n), ("rhs", edges.rhs_n)):
-            wrong = np.flatnonzero((id_E < (0 if name == "rel" else lowest)) | (id_E >= sizes[name]))
+        for name, id_E, first, stop_id in (
+            ("rel", edges.rel_n, 0, self.facts.num_relations or MAX_RELATIONS),
+            ("lhs", edges.lhs_n, lowest, MAX_ROWS),
+            ("rhs", edges.rhs_n, lowest, MAX_ROWS),
+        ):
+            wrong = np.flatnonzero((id_E < first) | (id_E >= stop_id))
             if len(wrong):
                 raise DataError(
-                    f"{file.path}: dataset {name}, row {start + wrong[0]}: expected an id in 0..{sizes[name] - 1}, "
+                    f"{file.path}: dataset {name}, row {start + wrong[0]}: expected an id in 0..{stop_id - 1}, "
                     f"found {id_E[wrong[0]]}; give the edges that were evaluated"
                 )
         return edges

@@ -81,8 +81,8 @@ class GroupedStats:
         """Return one of `class_histograms` of the queries by KEY_FREQUENCY, for `by_class`."""
         return self._table(f"{KEY_FREQUENCY}.{name}", side, 1)
 
-    def pack(self) -> Tensor:
-        """Return everything as one int64 tensor (n,) that `add_packed` reads; equal sums have equal tensors."""
+    def pack(self) -> np.ndarray:
+        """Return everything as one int64 array (n,) that `add_packed` reads; equal sums have equal arrays."""
         arrays = []
         for name, side in sorted(self._parts, key=lambda of: (of[0], of[1].value)):
             table = self._table(name, side)
@@ -90,13 +90,13 @@ class GroupedStats:
             arrays += [np.frombuffer(name.encode(), np.uint8), head, table.keys, table.sums.ravel()]
         return packed(arrays)
 
-    def add_packed(self, tensor: Tensor) -> None:
+    def add_packed(self, numbers: np.ndarray) -> None:
         """Add what another worker packed.
 
         Raises:
             ValueError: it has another number of columns.
         """
-        arrays = unpacked(tensor)
+        arrays = unpacked(numbers)
         for name in arrays:
             (side, width), keys, sums = (next(arrays) for _ in range(3))
             self._append(bytes(name).decode(), Side(int(side)), KeyedSums(keys, sums.reshape(-1, width)))

@@ -139,8 +139,8 @@ class GroupStats:
         chosen = [of for (path, its), of in self.histograms.items() if its is side and path_index in (None, path)]
         return reduce(add, chosen, RankHistograms.zero())
 
-    def pack_sparse(self) -> Tensor:
-        """Return histograms and pools as one int64 tensor (n,) that `add_sparse` reads."""
+    def pack_sparse(self) -> np.ndarray:
+        """Return histograms and pools as one int64 array (n,) that `add_sparse` reads."""
         counts = (part for histograms in self.histograms.values() for part in histograms.parts)
         pools = (self.pools[key] for key in self.rows)
         return packed(
@@ -150,9 +150,9 @@ class GroupStats:
             ]
         )
 
-    def add_sparse(self, tensor: Tensor) -> None:
+    def add_sparse(self, sparse: np.ndarray) -> None:
         """Add the histograms and pools of another worker."""
-        arrays = unpacked(tensor)
+        arrays = unpacked(sparse)
         for path_and_side, histograms in self.histograms.items():
             self.histograms[path_and_side] += RankHistograms(
                 tuple(KeyedSums(next(arrays), next(arrays)[:, None]) for _ in histograms.parts)

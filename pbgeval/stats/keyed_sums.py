@@ -1,4 +1,4 @@
-"""Rows of int64 columns by int64 key, which add in any order; and arrays in one int64 tensor for other workers."""
+"""Rows of int64 columns by int64 key, which add in any order; and arrays in one, for other workers and the journal."""
 
 from __future__ import annotations
 
@@ -82,18 +82,18 @@ def first_of_each(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 _TYPES = {1: np.uint8, 4: np.int32, 8: np.int64}  # by bytes of a number
 
 
-def packed(arrays: Iterable[np.ndarray]) -> Tensor:
-    """Return arrays (n,) of uint8, int32 and int64 as one int64 tensor that `unpacked` reads."""
+def packed(arrays: Iterable[np.ndarray]) -> np.ndarray:
+    """Return arrays (n,) of uint8, int32 and int64 as one of int64 that `unpacked` reads."""
     parts = [np.empty(0, np.int64)]
     for array in arrays:
         padded = np.concatenate([array, np.zeros(-array.nbytes % 8 // array.itemsize, array.dtype)])
         parts += [np.array([array.itemsize, len(array)]), padded.view(np.int64)]
-    return torch.from_numpy(np.concatenate(parts))
+    return np.concatenate(parts)
 
 
-def unpacked(tensor: Tensor) -> Iterator[np.ndarray]:
+def unpacked(numbers: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the arrays that `packed` took."""
-    numbers, at = tensor.numpy(), 0
+    at = 0
     while at < len(numbers):
         itemsize, length = numbers[at : at + 2].tolist()
         start, at = at + 2, at + 2 - (-itemsize * length // 8)

@@ -88,16 +88,18 @@ class Hdf5File:
             item, file = self._follow(name)
             if not isinstance(item, h5py.Dataset):
                 return None
-            is_one_piece = file is self and item.chunks is None and not item.is_virtual and not item.external
+            properties = item.id.get_create_plist()
+            layout = properties.get_layout()
+            is_here = file is self and layout == h5py.h5d.CONTIGUOUS and not properties.get_external_count()
             dataset = Hdf5Dataset(
                 file,
                 name,
                 item.shape,
                 item.dtype,
-                rows_per_chunk=None if item.chunks is None else int(item.chunks[0]),
-                num_filters=int(item.id.get_create_plist().get_nfilters()),
+                rows_per_chunk=int(properties.get_chunk()[0]) if layout == h5py.h5d.CHUNKED else None,
+                num_filters=int(properties.get_nfilters()),
                 compression=item.compression,
-                offset=item.id.get_offset() if is_one_piece else None,
+                offset=item.id.get_offset() if is_here else None,
                 dataset=item,
             )
         dataset.check()

@@ -20,7 +20,7 @@ from pbgeval.errors import StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing
 from pbgeval.storage.hdf5 import FORMAT_VERSION, ColumnLayout, Hdf5File, open_hdf5, write_hdf5
-from pbgeval.storage.text import one_line
+from pbgeval.storage.text import one_line, unreadable
 from pbgeval.storage.writing import MAKE_ROOM, Check, opened, output_faults, write_all
 
 
@@ -61,17 +61,20 @@ class RowFile:
             writing.system.sync(descriptor)
 
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray]:
-        """Return rows start to stop (exclusive) of some datasets.
+        """Return rows start to stop (exclusive) of some datasets, from where they lie.
 
         Raises:
-            StorageError: the file is gone, damaged, or no longer what it was.
+            StorageError: the file is gone or has become shorter.
         """
         rows = {}
-        with open_hdf5(self.path) as file:
+        with unreadable(self.path, "cannot read this file", "; evaluate again"):
             for name in names:
                 layout = self.layouts[name]
-                rows[name] = np.empty((stop - start, *(layout.row_shape or ())), layout.dtype)
-                file.require(name).read_into(rows[name], start)
+                shape, place = (stop - start, *(layout.row_shape or ())), layout.offset + start * layout.row_size
+                values = np.fromfile(self.path, layout.dtype, math.prod(shape), offset=place)
+                if len(values) < math.prod(shape):
+                    raise StorageError(f"{self.path}: the file is shorter than it was; evaluate again")
+                rows[name] = values.reshape(shape)
         return rows
 
     def _runs(self, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> list[tuple[int, int, int]]:

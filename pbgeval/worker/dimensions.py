@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from itertools import product
+from operator import add
 
 import numpy as np
 import torch
@@ -81,10 +82,9 @@ def query_dimensions(context: WorkerContext, evaluated: np.ndarray) -> QueryDime
 
 def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCounts:
     numbering = context.numberer.numbering
-    total = SlotCounts.zero(context.inputs.num_relations, numbering)
+    own = SlotCounts.zero(context.inputs.num_relations, numbering)
 
     with context.collectively():
-        own = total
         for side, slot in context.team.share([*product(ENDS, range(len(numbering.slots)))]):
             entity_type, partition = numbering.slots[slot]
             files = [
@@ -101,7 +101,7 @@ def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCount
                 num_relations=context.inputs.num_relations,
                 evaluated=evaluated,
             )
-    return reduce(SlotCounts.add_packed, context.team.gather_objects(own.pack()), total)
+    return reduce(add, context.team.gather_objects(own))
 
 
 def degree_weights(context: WorkerContext, training: SlotCounts | None) -> dict[tuple[str, int], DegreeWeights]:

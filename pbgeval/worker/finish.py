@@ -198,7 +198,8 @@ def _share(context: WorkerContext, edges: QueryEdges, side: Side) -> list[tuple[
 
 def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdges, one: ContestState) -> None:
     """Record the scores of competitors that this worker has collected for the pooled AUC."""
-    query, image, known = one.result.scores.images()
+    query, score, known = one.result.scores.joined()
+    image = sortable_int32(torch.from_numpy(score))
     edge = one.queries.edge_Q[query]
     segment = edges.segment_of(edge)
     order = np.argsort(segment, kind="stable")

@@ -36,7 +36,7 @@ class RowTable:
 
     def gather(self, team: Team) -> None:
         """Move what all workers have added to worker 0."""
-        self._rows = [part.numpy().reshape(-1, self.NUM_COLUMNS) for part in team.gather(torch.from_numpy(self.pack()))]
+        self._rows = team.gather(self._table())
 
     def pack(self) -> np.ndarray:
         """Return all rows as one array of int64 (n,)."""
@@ -135,17 +135,17 @@ class Record(Results):
         for groups in self._group_stats:
             table_GF = groups.table_GF.numpy()
             rows = np.flatnonzero(table_GF.any(axis=1))
-            parts += [rows, table_GF[rows].reshape(-1), groups.pack_sparse().numpy()]
-        return [*parts, self.grouped.pack().numpy(), self.sample.pack(), self.draws.pack()]
+            parts += [rows, table_GF[rows].reshape(-1), groups.pack_sparse()]
+        return [*parts, self.grouped.pack(), self.sample.pack(), self.draws.pack()]
 
     def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
         """Add what another record packed."""
         for number, groups in enumerate(self._group_stats):
             rows, sums, sparse = arrays[3 * number : 3 * number + 3]
             groups.table_GF[torch.from_numpy(rows)] += torch.from_numpy(sums).view(len(rows), groups.table_GF.shape[1])
-            groups.add_sparse(torch.from_numpy(sparse))
+            groups.add_sparse(sparse)
         grouped, sample, draws = arrays[-3:]
-        self.grouped.add_packed(torch.from_numpy(grouped))
+        self.grouped.add_packed(grouped)
         self.sample.add_packed(sample)
         self.draws.add_packed(draws)
 

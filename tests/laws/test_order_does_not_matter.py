@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from attrs import define, field
@@ -100,8 +101,8 @@ class ThreadTeam(Team):
     def sum_(self, table: torch.Tensor) -> None:
         table.copy_(sum(self.gather_objects(table.clone())))
 
-    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        parts = self.gather_objects(tensor)  # which all of them take part in
+    def gather(self, array: np.ndarray) -> list[np.ndarray]:
+        parts = self.gather_objects(array)  # which all of them take part in
         return parts if self.rank_in_team == 0 else []
 
     def gather_objects(self, value: Any) -> list[Any]:

@@ -6,6 +6,7 @@ Which module may import which: .importlinter, by scripts/test.
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,6 @@ import pytest
 from tests.kit.commands import REPOSITORY, start
 
 PACKAGE = REPOSITORY / "pbgeval"
-MODULES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 600
@@ -39,6 +39,12 @@ LIBRARIES = {
 }
 
 
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    """Every module by its path in the package."""
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
 def room_of(name: str) -> str:
     return name.partition("/")[0].removesuffix(".py")
 
@@ -53,7 +59,7 @@ def imports_of(module: ast.Module) -> Iterator[str]:
 
 
 def test_every_room_is_described_and_there_are_few() -> None:
-    rooms = {room_of(name) for name in MODULES} - {"__init__"}
+    rooms = {room_of(name) for name in modules()} - {"__init__"}
     document = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
 
     assert {room for room in rooms if f"`{room}/`" not in document and f"`{room}.py`" not in document} == set()
@@ -63,7 +69,7 @@ def test_every_room_is_described_and_there_are_few() -> None:
 def test_a_room_imports_only_the_libraries_it_may() -> None:
     standard = sys.stdlib_module_names | {"pbgeval"}
     outside = {
-        name: {found.partition(".")[0] for found in imports_of(module)} - standard for name, module in MODULES.items()
+        name: {found.partition(".")[0] for found in imports_of(module)} - standard for name, module in modules().items()
     }
     forbidden = {name: used - LIBRARIES.get(room_of(name), NUMERICS) for name, used in outside.items()}
 
@@ -73,7 +79,7 @@ def test_a_room_imports_only_the_libraries_it_may() -> None:
 @pytest.mark.parametrize(("library", "users"), [("h5py", "storage/hdf5.py"), ("torch.distributed", "cluster/")])
 def test_a_library_that_one_place_makes_safe_is_imported_there_alone(library: str, users: str) -> None:
     found = [
-        name for name, of in MODULES.items() if any(f"{used}.".startswith(f"{library}.") for used in imports_of(of))
+        name for name, of in modules().items() if any(f"{used}.".startswith(f"{library}.") for used in imports_of(of))
     ]
 
     assert found
@@ -81,22 +87,22 @@ def test_a_library_that_one_place_makes_safe_is_imported_there_alone(library: st
 
 
 def test_no_module_and_no_function_grows_too_long_to_read() -> None:
-    modules = {name: len((PACKAGE / name).read_text(encoding="utf-8").splitlines()) for name in MODULES}
+    lengths = {name: len((PACKAGE / name).read_text(encoding="utf-8").splitlines()) for name in modules()}
     functions = {
         f"{name}: {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
-        for name, module in MODULES.items()
+        for name, module in modules().items()
         for node in ast.walk(module)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
 
-    assert {name: lines for name, lines in modules.items() if lines > MAX_MODULE_LINES} == {}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_MODULE_LINES} == {}
     assert {name: lines for name, lines in functions.items() if lines > MAX_FUNCTION_LINES} == {}
 
 
 def test_no_module_is_named_after_nothing_in_particular() -> None:
     shapeless = {"util", "utils", "common", "helper", "helpers", "misc"}
 
-    assert [name for name in MODULES if shapeless & {Path(name).stem, *Path(name).parent.parts}] == []
+    assert [name for name in modules() if shapeless & {Path(name).stem, *Path(name).parent.parts}] == []
 
 
 @pytest.mark.parametrize("module", ["pbgeval", "pbgeval.cli"])

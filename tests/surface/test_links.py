@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,18 +10,25 @@ from pathlib import Path
 from scripts import reference_docs
 from tests.kit.commands import REPOSITORY
 
-GENERATED = {REPOSITORY / "docs" / "reference" / name for name in reference_docs.pages()}
-PAGES = [
-    REPOSITORY / "README.md",
-    REPOSITORY / "CONTRIBUTING.md",
-    *sorted({*(REPOSITORY / "docs").rglob("*.md")} - GENERATED),
-]
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _OUTSIDE = re.compile(r"[a-z]+:")  # https:, mailto:
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 _PATH = re.compile(r"`((?:docs|scripts|configs|benchmarks|tests|pbgeval)/[\w./-]+)`")
+
+
+@functools.cache
+def generated() -> set[Path]:
+    """The pages that are made of the code, when the site is built."""
+    return {REPOSITORY / "docs" / "reference" / name for name in reference_docs.pages()}
+
+
+@functools.cache
+def written() -> list[Path]:
+    """All other pages."""
+    pages = sorted({*(REPOSITORY / "docs").rglob("*.md")} - generated())
+    return [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *pages]
 
 
 def named(page: Path) -> str:
@@ -51,7 +59,7 @@ def faults_of(page: Path, text: str) -> Iterator[str]:
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        if target in GENERATED:  # when the site is built
+        if target in generated():
             continue
         if not target.exists():
             yield f"{link}: no such file"
@@ -60,11 +68,13 @@ def faults_of(page: Path, text: str) -> Iterator[str]:
 
 
 def test_every_relative_link_leads_to_a_file_and_a_heading() -> None:
-    assert [f"{named(page)}: {of}" for page in PAGES for of in faults_of(page, page.read_text(encoding="utf-8"))] == []
+    assert [
+        f"{named(page)}: {of}" for page in written() for of in faults_of(page, page.read_text(encoding="utf-8"))
+    ] == []
 
 
 def test_every_path_of_the_repository_that_is_named_exists() -> None:
-    texts = {named(page): page.read_text(encoding="utf-8") for page in PAGES if page.name != "log.md"}
+    texts = {named(page): page.read_text(encoding="utf-8") for page in written() if page.name != "log.md"}
     paths = [(page, path) for page, text in texts.items() for path in _PATH.findall(_FENCED.sub("", text))]
 
     # A module may be named without its ending, a decision by its number.
@@ -83,4 +93,4 @@ def test_every_page_is_reached_from_the_front_page_or_the_readme() -> None:
                 waiting.append(target)
 
     pages = {path for path in (REPOSITORY / "docs").rglob("*.md") if path.parent.name != "decisions"}
-    assert pages - reached - GENERATED == set()
+    assert pages - reached - generated() == set()
