@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.errors import OutputError
+from pbgeval.errors import OutputError, StorageError
 from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage.row_files import (
     RANK_COLUMNS,
@@ -155,6 +155,20 @@ def test_a_file_that_cannot_be_written_is_the_users_fault_in_one_line(tmp_path: 
     assert "ranks_1_20.h5: cannot write this file: " in fault_of(lambda: create(tmp_path), OutputError)
     for action in (lambda: file.write_side(Side.LHS, 0, columns_of(np.arange(3), Side.LHS)), file.sync):
         assert ": No such file or directory; make room" in fault_of(action, OutputError)
+
+
+def test_a_file_that_has_become_shorter_or_has_gone_since_it_was_opened_is_one_line(tmp_path: Path) -> None:
+    create(tmp_path)
+    file = open_query_file(tmp_path, "ranks", 2, BUCKET)
+    last = max(file.layouts, key=lambda name: file.layouts[name].offset)
+    os.truncate(file.path, file.layouts[last].offset + 9 * 8)
+
+    assert file.read([last], 0, 9)[last].tolist() == [0] * 9
+    fault = fault_of(lambda: file.read([last], 0, 10), StorageError)
+    assert fault == f"{file.path}: the file is shorter than it was; evaluate again"
+    file.path.unlink()
+    fault = fault_of(lambda: file.read([last], 0, 9), StorageError)
+    assert fault == f"{file.path}: cannot read this file: No such file or directory; evaluate again"
 
 
 def test_a_full_disk_is_found_and_leaves_no_half_made_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
