@@ -10,6 +10,7 @@ from pbgeval.metrics.auc import pooled_auc
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import auc_sampling
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
+from pbgeval.ranking.contest_state import CellSample
 from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
 
 NUM_SEEDS = 200
@@ -103,3 +104,21 @@ def test_the_estimate_is_unbiased_its_interval_covers_and_its_standard_error_is_
     covered = [of.interval()["low"] <= exact.value <= of.interval()["high"] for of in samples]
     assert 0.90 <= sum(covered) / NUM_SEEDS <= 0.99
     assert 0.85 < np.mean([of.standard_error for of in samples]) / spread < 1.3
+
+
+@pytest.mark.parametrize(
+    ("candidates", "expected"),
+    [
+        ([3, 4, 5], [(0, 5), (1, 3), (2, 3)]),
+        ([3], [(1, 3), (2, 3)]),
+        ([4], []),
+        ([4, 9], [(0, 5), (3, 9)]),
+        ([10, 11], []),
+    ],
+)
+def test_cells_of_a_range_of_candidates_are_found_from_its_first_to_its_last(
+    candidates: list[int], expected: list[tuple[int, int]]
+) -> None:
+    cells = CellSample.by_number(np.array([0, 3, 2, 1]), np.array([5, 9, 3, 3])).within(np.array(candidates))
+
+    assert list(zip(cells.query_P.tolist(), cells.number_P.tolist(), strict=True)) == expected

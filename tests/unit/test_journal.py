@@ -14,6 +14,7 @@ from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journa
 from pbgeval.errors import IncompleteError, OutputError
 from pbgeval.storage import writing as files
 from pbgeval.storage.writing import System
+from pbgeval.worker.sweep import share_rows
 
 LIMITS = [0, -1, 127, 128, -128, -129, 2**15, 2**31 - 1, 2**31, -(2**63), 2**63 - 1]
 ARRAYS = st.lists(st.lists(st.sampled_from(LIMITS), max_size=5), max_size=4)
@@ -33,6 +34,17 @@ def test_what_is_written_is_read(tmp_path_factory, arrays):
     units, found = ours.read(ours.write(["a", "b ü"], written))
     assert (["a", "b ü"], [*arrays, [1, 0]]) == (units, [array.tolist() for array in found])
     assert {np.dtype(np.int64)} == {array.dtype for array in found}
+
+
+@pytest.mark.parametrize(
+    ("unit", "shares"),
+    [
+        *((unit, True) for unit in ("1:10-20", "1:0-11", "1:19-30", "1:12-13", "1:0-30")),
+        *((unit, False) for unit in ("1:0-10", "1:20-30", "0:10-20", "2:10-20")),
+    ],
+)
+def test_ranges_of_candidates_are_done_already_if_they_share_a_row(unit, shares):
+    assert share_rows(["1:10-20"], ["1:50-60", unit]) == share_rows(["1:70-80", "1:10-20"], [unit]) == shares
 
 
 def test_writers_do_not_meet(tmp_path):

@@ -198,6 +198,15 @@ def corrected_by_holm(p_values: list[float | None]) -> list[float | None]:
     return [of.p_holm for of in holm([Difference("mrr", 0, 0, 0, None, None, None, p, 1) for p in p_values])]
 
 
+def test_a_difference_is_significant_where_its_corrected_p_value_is_small():
+    differences = holm([Difference("mrr", 0, 0, 0, None, None, None, p, 1) for p in (0.02, 0.03, None, 0.0)])
+
+    assert [of.p_holm for of in differences] == [0.04, 0.04, None, 0.0]
+    assert [of.is_significant for of in differences] == [True, True, False, True]
+    [alone] = holm([Difference("mrr", 0, 0, 0, None, None, None, 0.05, 1)])
+    assert alone.is_significant is False
+
+
 @given(st.lists(st.floats(0, 1) | st.sampled_from([0.0, 0.01, 0.05, 1.0]), max_size=7), st.floats(0.0001, 0.9999))
 def test_holm_rejects_what_the_procedure_rejects(p_values: list[float], alpha: float):
     corrected = corrected_by_holm([*p_values])
