@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pbgeval.notation import ENDS, Bucket
-from pbgeval.ranking import auc_sampling, kernels
+from pbgeval.ranking import kernels
 from pbgeval.storage.row_files import open_query_file
 from tests import reference
 from tests.kit.graphs import Relation, TinyGraph
@@ -79,22 +79,3 @@ def test_the_best_candidates_are_those_of_a_sort(
                 assert {(of, math.isnan(score)) for _, of, score, _ in found[len(ordered) :]} <= {(-1, True)}
         table = (tmp_path / "topk" / "0" / f"topk_{bucket[0]}_{bucket[1]}.tsv").read_text(encoding="utf-8")
         assert leaves_out_known or 2 * len(edges) * min(k, sum(SIZES)) == len(table.splitlines()) - 1
-
-
-@pytest.mark.parametrize("filtered", [False, True])
-def test_lists_of_the_best_change_no_sampled_auc(
-    filtered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The scores of sampled cells come from whole blocks where lists are kept, else from pairs of vectors."""
-    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
-    graph = graph_with_ties()
-    aucs = []
-    for k in (None, 3):
-        data, output = tmp_path / f"data-{k}", tmp_path / f"output-{k}"
-        keys = {"candidates": "all", "save_topk": k, "filter_edges": [graph.buckets] if filtered else []}
-        metrics = result_in(write_graph(graph, data, **keys), 1, output).to_dict()["metrics"]
-        aucs.append({name: value for name, value in metrics.items() if name.endswith(".auc")})
-
-    assert aucs[0] == aucs[1]
-    assert len(aucs[0]) == 3
-    assert all(0.0 < value < 1.0 and value != 0.5 for value in aucs[0].values())

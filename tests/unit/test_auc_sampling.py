@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pbgeval import edge_scorer, evaluate_triples
 from pbgeval.metrics.auc import pooled_auc
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import auc_sampling
@@ -122,3 +123,21 @@ def test_cells_of_a_range_of_candidates_are_found_from_its_first_to_its_last(
     cells = CellSample.by_number(np.array([0, 3, 2, 1]), np.array([5, 9, 3, 3])).within(np.array(candidates))
 
     assert list(zip(cells.query_P.tolist(), cells.number_P.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_no_true_entity_competes_with_itself_where_a_model_scores_by_number(
+    candidates: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """True scores are above all others, so the AUC of any sample is 1."""
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
+    heads = torch.arange(40)
+    tails = (7 * heads + 3) % 40
+    scorer = edge_scorer(lambda lhs, rel, rhs: (rhs == tails[lhs]).float() + 0 * rel, num_entities=40, num_relations=1)
+
+    report = evaluate_triples(scorer, torch.stack([heads, 0 * heads, tails], 1), candidates=candidates)
+
+    metrics = report.to_dict()["metrics"]
+    assert {name: 1.0 for name in ("head.auc", "tail.auc", "both.auc")} == {
+        name: value for name, value in metrics.items() if name.endswith(".auc")
+    }
