@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.draws import DrawStream, uniform_below
+from pbgeval.ranking.draws import FRACTION, DegreeWeights, DrawStream, uniform_below
 
 # Frozen: these numbers may never change, or results of different versions do not compare.
 FROZEN = [
@@ -83,3 +83,11 @@ words_64 = st.sampled_from([0, 1, (1 << 32) - 1, 1 << 32, (1 << 64) - 1]) | st.i
 @given(st.lists(words_64, min_size=1), st.integers(1, (1 << 63) - 1))
 def test_words_are_scaled_by_an_exact_multiply_shift(words, size):
     assert uniform_below(np.array(words, np.uint64), size).tolist() == [word * size >> 64 for word in words]
+
+
+@pytest.mark.parametrize(("power", "unit"), [(1.0, 1), (2.0, 1), (0.5, FRACTION), (0.75, FRACTION)])
+def test_entities_weigh_their_degree_to_a_power_and_an_integral_one_is_exact(power: float, unit: int) -> None:
+    degrees = np.array([4, 1, 9, 4, 1_000_000])
+    weights = DegreeWeights.of_degrees(np.arange(5), degrees, power, "all")
+
+    assert np.diff(weights.cumulative_P, prepend=0).tolist() == [round(int(of) ** power * unit) for of in degrees]
