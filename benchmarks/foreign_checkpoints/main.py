@@ -167,13 +167,12 @@ def _run(folder: Path, system: str, options: argparse.Namespace) -> Measured:
     open_model(folder / system, OPTIONS[system])
     open_seconds = time.perf_counter() - begun
     config = {
-        **{
-            "model": str(folder / system),
-            "model_options": OPTIONS[system],
-            "candidates": "all",
-            "max_memory": options.max_memory,
-        },
-        **{"edge_paths": [str(folder / "edges.npy")], "train_paths": [str(folder / "known.npy")]},
+        "model": str(folder / system),
+        "model_options": OPTIONS[system],
+        "candidates": "all",
+        "max_memory": options.max_memory,
+        "edge_paths": [str(folder / "edges.npy")],
+        "train_paths": [str(folder / "known.npy")],
     }
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-run-") as name:
         path, output, notes = (Path(name) / of for of in ("eval.json", "output", "notes"))

@@ -218,5 +218,6 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
     tally.add_queries(rows_Q[order], counts.select(order), num_outside=num_outside, loss_Q=loss_Q)
     kept_Q = slice(None) if state.sample is None else torch.from_numpy(state.sample.true_kept_Q)
     tally.add_true_scores(true_Q[kept_Q], rows_Q[kept_Q])
-    query, score, known = map(torch.from_numpy, state.result.scores.joined())
-    tally.add_scores(score, rows_Q[query], known if group.competition.filters else None)
+    for query_P, score_P, known_P in state.result.scores.parts:  # not joined: there may be millions
+        known = torch.from_numpy(known_P) if group.competition.filters else None
+        tally.add_scores(torch.from_numpy(score_P), rows_Q[query_P], known)

@@ -183,9 +183,8 @@ class TopCandidates:
         """
         num_keys, num_columns = scores_KC.shape
         known_row, known_column = known
-        is_out = np.zeros(known_row.shape, bool)
-        if self.is_answer is not None:
-            is_out = ~self.is_answer(first_key + known_row, numbers_C[known_column])
+        known_key, nobody = first_key + known_row, np.zeros(known_row.shape, bool)
+        is_out = nobody if self.is_answer is None else ~self.is_answer(known_key, numbers_C[known_column])
         # Whoever is below the k-th of the list so far, or of this block, is not among the best of both.
         row, column, score = passing_cells(
             scores_KC,

@@ -250,15 +250,15 @@ class SavedRun:
         block = file.read(start, stop)
         edges = EdgeColumns(block.lhs.numpy(), block.rel.numpy(), block.rhs.numpy())
         lowest = -1 if self.facts.featurized else 0
-        for name, id_E, first, stop_id in (
+        for name, id_E, low, high in (
             ("rel", edges.rel_n, 0, self.facts.num_relations or MAX_RELATIONS),
             ("lhs", edges.lhs_n, lowest, MAX_ROWS),
             ("rhs", edges.rhs_n, lowest, MAX_ROWS),
         ):
-            wrong = np.flatnonzero((id_E < first) | (id_E >= stop_id))
+            wrong = np.flatnonzero((id_E < low) | (id_E >= high))
             if len(wrong):
                 raise DataError(
-                    f"{file.path}: dataset {name}, row {start + wrong[0]}: expected an id in 0..{stop_id - 1}, "
+                    f"{file.path}: dataset {name}, row {start + wrong[0]}: expected an id in 0..{high - 1}, "
                     f"found {id_E[wrong[0]]}; give the edges that were evaluated"
                 )
         return edges

@@ -90,7 +90,7 @@ class Hdf5File:
                 return None
             properties = item.id.get_create_plist()
             layout = properties.get_layout()
-            is_here = file is self and layout == h5py.h5d.CONTIGUOUS and not properties.get_external_count()
+            is_one_piece = file is self and layout == h5py.h5d.CONTIGUOUS and not properties.get_external_count()
             dataset = Hdf5Dataset(
                 file,
                 name,
@@ -99,7 +99,7 @@ class Hdf5File:
                 rows_per_chunk=int(properties.get_chunk()[0]) if layout == h5py.h5d.CHUNKED else None,
                 num_filters=int(properties.get_nfilters()),
                 compression=item.compression,
-                offset=item.id.get_offset() if is_here else None,
+                offset=item.id.get_offset() if is_one_piece else None,
                 dataset=item,
             )
         dataset.check()

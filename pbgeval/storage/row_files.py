@@ -2,7 +2,7 @@
 
 HDF5 lets one process write. So one process makes the file with every dataset allocated and laid out in one piece,
 closes it, and from then on any process writes its own rows where they lie, past the library: a dataset's offset in
-the file, plus the row times its size. Whoever reads the file reads plain HDF5.
+the file, plus the row times its size. We read rows the same way; to others the file is plain HDF5.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RowFile:
                 shape, place = (stop - start, *(layout.row_shape or ())), layout.offset + start * layout.row_size
                 values = np.fromfile(self.path, layout.dtype, math.prod(shape), offset=place)
                 if len(values) < math.prod(shape):
-                    raise StorageError(f"{self.path}: the file is shorter than it was; evaluate again")
+                    raise StorageError(f"{self.path}: the file is truncated; evaluate again")
                 rows[name] = values.reshape(shape)
         return rows
 

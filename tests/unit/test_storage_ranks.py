@@ -165,7 +165,7 @@ def test_a_file_that_has_become_shorter_or_has_gone_since_it_was_opened_is_one_l
 
     assert file.read([last], 0, 9)[last].tolist() == [0] * 9
     fault = fault_of(lambda: file.read([last], 0, 10), StorageError)
-    assert fault == f"{file.path}: the file is shorter than it was; evaluate again"
+    assert fault == f"{file.path}: the file is truncated; evaluate again"
     file.path.unlink()
     fault = fault_of(lambda: file.read([last], 0, 9), StorageError)
     assert fault == f"{file.path}: cannot read this file: No such file or directory; evaluate again"
