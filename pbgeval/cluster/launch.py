@@ -294,8 +294,7 @@ def _answer(function: Function, arguments: tuple[Any, ...], worker: str) -> tupl
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+    if (parent := multiprocessing.parent_process()) is not None:
         connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGKILL)
 

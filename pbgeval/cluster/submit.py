@@ -47,8 +47,7 @@ class SubmittedRun:
         """
         if self.num_threads is not None:
             os.environ.setdefault("OMP_NUM_THREADS", str(self.num_threads))
-        status = self.run()
-        if status != 0:
+        if status := self.run():
             raise IncompleteError(f"the run ended early, with status {status}; submit it again to resume")
 
     def checkpoint(self) -> object:

@@ -258,8 +258,7 @@ def read_dictionaries(
             )
         (only,) = found
         types = RelationTypes(other=(only, only))
-    missing = [name for name in types.entity_types if name not in found]
-    if missing:
+    if missing := [name for name in types.entity_types if name not in found]:
         raise StorageError(f"{folder} has no names of entities of type {listed(missing)}, only of {listed([*found])}")
     names = read_relation_names(folder) if relations is None else relations
     if names is None:
@@ -291,8 +290,7 @@ def _named_partitions(folder: Path) -> dict[str, int]:
     if not parts:
         raise StorageError(f"{folder}: no file entity_names_<type>_<partition>.json, only {listed(names)}")
     for entity_type, numbers in parts.items():
-        absent = min(set(range(max(numbers) + 2)) - numbers)
-        if absent < len(numbers):
+        if (absent := min(set(range(max(numbers) + 2)) - numbers)) < len(numbers):
             raise StorageError(f"{entity_names_path(folder, entity_type, absent)}: no such file")
     return {entity_type: len(numbers) for entity_type, numbers in parts.items()}
 

@@ -343,8 +343,7 @@ class _Entities:
 
     def _number(self, name: str, places: Sequence[int], nearest: Mapping[str, str], has_names: bool) -> int | str:
         """Return the number of the entity that a name means, or what is wrong with it."""
-        address = self._address(name)
-        if address is not None:
+        if (address := self._address(name)) is not None:
             entity_type, partition, row = address
             if (entity_type, partition) not in self._slots:
                 return f"partition out of range in {name!r}: expected 0 to {self._num_partitions[entity_type] - 1}"

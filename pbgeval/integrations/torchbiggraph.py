@@ -309,8 +309,7 @@ def main() -> None:
         monitor = train(config, arguments.monitor, subprocess_init=initializer, sinks=[PassLines()])
     except EvalError as error:
         sys.exit(str(error))
-    best = monitor.best_epoch("mrr")
-    if best is not None:
+    if (best := monitor.best_epoch("mrr")) is not None:
         print(f"best epoch by held-out MRR: {best}")
     print(f"records: {arguments.monitor}; plot them with kgeval-dist monitor {arguments.monitor}")
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import fsum, inf
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.notation import Floats, Integers
@@ -31,6 +31,9 @@ from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power
 # (2022).
 
 
+Level = Callable[["CandidateGroups"], float]  # what a metric, or its variance, is by chance
+
+
 @frozen(eq=False)
 class CandidateGroups:
     """Queries by number of candidates and weight; each pair of these occurs once, in increasing order."""
@@ -38,6 +41,7 @@ class CandidateGroups:
     candidates_G: Floats  # whole numbers, the true entity included
     weight_G: Floats  # of one query, positive; 1 without weights
     num_queries_G: Integers  # positive
+    _levels: dict[Level, float] = field(factory=dict, init=False)
 
     @classmethod
     def from_queries(cls, num_candidates_Q: NDArray[np.generic], weight_Q: Floats | None = None) -> CandidateGroups:
@@ -66,6 +70,14 @@ class CandidateGroups:
     def total_weight(self) -> float:
         """The sum of the weights of all queries."""
         return fsum((self.weight_G * self.num_queries_G).tolist())
+
+    def by_chance(self, level: Level | None) -> float | None:
+        """Return a level, which is computed once; None without a closed form or without queries that weigh."""
+        if level is None or not self.total_weight:
+            return None
+        if level not in self._levels:
+            self._levels[level] = level(self)
+        return self._levels[level]
 
     def mean(self, value_G: Floats) -> float:
         """Return the weighted mean of a value that each query of a group has; 1 exactly if all values are 1."""

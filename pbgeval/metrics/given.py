@@ -277,8 +277,7 @@ class ListedMetrics:
             UnknownMetricError: no such metric.
         """
         first, last = self._first[name], self._last[name]
-        reason = self.refusal(name)
-        if reason is not None:
+        if (reason := self.refusal(name)) is not None:
             raise UnknowableMetricError(f"'{name}' {reason}")
         if self.absent is Absent.ZERO and self._num_queries:
             first = last = first or 0.0

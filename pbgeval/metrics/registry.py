@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from math import exp, expm1, sqrt
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -17,6 +17,8 @@ import numpy as np
 from attrs import frozen
 
 from pbgeval.metrics.distribution import (
+    CandidateGroups,
+    Level,
     RankDistribution,
     expected_mean_reciprocal_rank,
     variance_of_hits_at,
@@ -58,8 +60,8 @@ class Metric(Definition):
     """A rank metric. `value`, `expectation` and `variance` are None where no query has a positive weight."""
 
     compute: Compute
-    compute_expectation: Compute | None = None
-    compute_variance: Compute | None = None
+    compute_expectation: Level | None = None
+    compute_variance: Level | None = None
     is_linear: bool = False  # it follows from mean rank, mean reciprocal rank, or hits, and the numbers of candidates
     needs_weight: bool = True  # a mean of nothing is None, a count of nothing 0
 
@@ -71,18 +73,16 @@ class Metric(Definition):
         """Return whether the metric exists for a rank type; `expected` has linear ones."""
         return rank_type != EXPECTED or self.is_linear or not self.needs_weight
 
-    def expectation(self, distribution: RankDistribution) -> Value:
+    def expectation(self, distribution: RankDistribution) -> float | None:
         """Return the expectation by chance, for queries of the same weights and numbers of candidates.
 
         None if there is no closed form.
         """
-        compute = self.compute_expectation
-        return compute(distribution) if compute is not None and distribution.total_weight else None
+        return distribution.groups.by_chance(self.compute_expectation)
 
-    def variance(self, distribution: RankDistribution) -> Value:
+    def variance(self, distribution: RankDistribution) -> float | None:
         """Return the variance by chance; None as for `expectation`."""
-        compute = self.compute_variance
-        return compute(distribution) if compute is not None and distribution.total_weight else None
+        return distribution.groups.by_chance(self.compute_variance)
 
 
 def quotient_or_zero(numerator: float, denominator: float) -> float:
@@ -123,6 +123,7 @@ def base_metric(
     return Metric(name, synonyms, direction, value_range, "no closed form", formula, PYKEEN, compute)
 
 
+@cache
 def hits_at(cutoff: int) -> Metric:
     """Return the share of ranks at most K."""
     return Metric(
@@ -134,8 +135,8 @@ def hits_at(cutoff: int) -> Metric:
         formula="Σ p [r ≤ K]; half ranks compare as they are (1.5 misses K = 1)",
         source=f"{PYKEEN} hits_at_k; PBG r1, r10, r50; OGB hits@k",
         compute=lambda distribution: distribution.hits_at(cutoff),
-        compute_expectation=lambda ranks: ranks.groups.mean(np.minimum(cutoff / ranks.groups.candidates_G, 1.0)),
-        compute_variance=lambda distribution: variance_of_hits_at(distribution.groups, cutoff),
+        compute_expectation=lambda groups: groups.mean(np.minimum(cutoff / groups.candidates_G, 1.0)),
+        compute_variance=lambda groups: variance_of_hits_at(groups, cutoff),
         is_linear=True,
     )
 
@@ -151,8 +152,8 @@ def mean_reciprocal_rank_at(cutoff: int) -> Metric:
         formula="Σ p [r ≤ K] / r: what is known of the reciprocal rank from lists of K",
         source="OGB's WikiKG90Mv2, with K = 10",
         compute=lambda distribution: distribution.mean_reciprocal_rank_at(cutoff),
-        compute_expectation=lambda distribution: expected_mean_reciprocal_rank(distribution.groups, cutoff),
-        compute_variance=lambda distribution: variance_of_mean_reciprocal_rank(distribution.groups, cutoff),
+        compute_expectation=lambda groups: expected_mean_reciprocal_rank(groups, cutoff),
+        compute_variance=lambda groups: variance_of_mean_reciprocal_rank(groups, cutoff),
     )
 
 
@@ -165,9 +166,9 @@ MEAN_RANK = Metric(
     formula="Σ p r",
     source=f"{PYKEEN} arithmetic_mean_rank; PBG pos_rank",
     compute=RankDistribution.mean_rank,
-    compute_expectation=lambda ranks: ranks.groups.mean((ranks.groups.candidates_G + 1.0) / 2.0),
-    compute_variance=lambda ranks: ranks.groups.variance_of_mean(  # (C^2 - 1) / 12 of one query
-        (ranks.groups.candidates_G - 1.0) * (ranks.groups.candidates_G + 1.0) / 12.0
+    compute_expectation=lambda groups: groups.mean((groups.candidates_G + 1.0) / 2.0),
+    compute_variance=lambda groups: groups.variance_of_mean(  # (C^2 - 1) / 12 of one query
+        (groups.candidates_G - 1.0) * (groups.candidates_G + 1.0) / 12.0
     ),
     is_linear=True,
 )
@@ -180,8 +181,8 @@ MEAN_RECIPROCAL_RANK = Metric(
     formula="Σ p / r",
     source=f"{PYKEEN} inverse_harmonic_mean_rank; PBG mrr; OGB mrr_list, of which it is the mean",
     compute=RankDistribution.mean_reciprocal_rank,
-    compute_expectation=lambda ranks: expected_mean_reciprocal_rank(ranks.groups),
-    compute_variance=lambda ranks: variance_of_mean_reciprocal_rank(ranks.groups),
+    compute_expectation=expected_mean_reciprocal_rank,
+    compute_variance=variance_of_mean_reciprocal_rank,
     is_linear=True,
 )
 GEOMETRIC_MEAN_RANK = Metric(
@@ -193,10 +194,9 @@ GEOMETRIC_MEAN_RANK = Metric(
     formula="exp(Σ p ln r)",
     source=f"{PYKEEN}; {HOYT}",
     compute=lambda ranks: exp(ranks.mean_log_rank),
-    compute_expectation=lambda ranks: exp(ranks.groups.log_geometric_mean),
-    compute_variance=lambda ranks: (  # exp(2 sum L(p)) (exp(sum L(2p) - 2 sum L(p)) - 1)
-        exp(2.0 * ranks.groups.log_geometric_mean)
-        * expm1(ranks.groups.sum(log_power_spread(ranks.groups.candidates_G, ranks.groups.share_G)))
+    compute_expectation=lambda groups: exp(groups.log_geometric_mean),
+    compute_variance=lambda groups: (  # exp(2 sum L(p)) (exp(sum L(2p) - 2 sum L(p)) - 1)
+        exp(2.0 * groups.log_geometric_mean) * expm1(groups.sum(log_power_spread(groups.candidates_G, groups.share_G)))
     ),
 )
 METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
@@ -273,10 +273,9 @@ def adjusted_index(
         expected = _known(base.expectation(distribution))
         return quotient_or_zero(_known(base.value(distribution)) - expected, 1.0 - expected)
 
-    def variance(distribution: RankDistribution) -> float:
-        return quotient_or_zero(
-            _known(base.variance(distribution)), (1.0 - _known(base.expectation(distribution))) ** 2
-        )
+    def variance(groups: CandidateGroups) -> float:
+        expected, spread = (_known(groups.by_chance(of)) for of in (base.compute_expectation, base.compute_variance))
+        return quotient_or_zero(spread, (1.0 - expected) ** 2)
 
     formula = f"(M - E) / (1 - E), M = {base.name}"
     return Metric(name, synonyms, 1, value_range, "0", formula, source, value, lambda _: 0.0, variance, base.is_linear)
@@ -290,8 +289,8 @@ def z_score(base: Metric, name: str, synonyms: tuple[str, ...]) -> Metric:
         above = _known(base.value(distribution)) - _known(base.expectation(distribution))
         return quotient_or_zero(sign * above, sqrt(_known(base.variance(distribution))))
 
-    def variance(distribution: RankDistribution) -> float:
-        return 1.0 if base.variance(distribution) else 0.0
+    def variance(groups: CandidateGroups) -> float:
+        return 1.0 if groups.by_chance(base.compute_variance) else 0.0
 
     formula = f"{'' if sign == 1 else '-'}(M - E) / sd, M = {base.name}"
     return Metric(name, synonyms, 1, ANY_REAL, "0", formula, HOYT, value, lambda _: 0.0, variance, base.is_linear)
@@ -312,7 +311,10 @@ ADJUSTED_MEAN_RANK = Metric(
     source=f"{PYKEEN}; {BERRENDORF}",
     compute=lambda ranks: _known(MEAN_RANK.value(ranks)) / _known(MEAN_RANK.expectation(ranks)),  # at least 1
     compute_expectation=lambda _: 1.0,
-    compute_variance=lambda ranks: _known(MEAN_RANK.variance(ranks)) / _known(MEAN_RANK.expectation(ranks)) ** 2,
+    compute_variance=lambda groups: (
+        _known(groups.by_chance(MEAN_RANK.compute_variance))
+        / _known(groups.by_chance(MEAN_RANK.compute_expectation)) ** 2
+    ),
     is_linear=True,
 )
 ADJUSTED_METRICS = (
@@ -440,8 +442,7 @@ def known_rank_metrics(cutoffs: Iterable[int]) -> tuple[Metric, ...]:
 def metric_key(name: str) -> str:
     """Return the key of a lower-case name without side and rank type, or the name."""
     for family in ALL_FAMILIES if name not in SYNONYMS else ():
-        cutoff = family.cutoff_of(name)
-        if cutoff is not None:
+        if (cutoff := family.cutoff_of(name)) is not None:
             return f"{family.prefix}{cutoff}"
     return SYNONYMS.get(name, name)
 

@@ -289,8 +289,7 @@ class RawIds:
                     f"{folder}: expected each raw id (nid) once, found {one_line(name)} again; {_ADVICE}"
                 )
         raw = _raw_ids(self.maps, self.num_rows)
-        unknown = row_of.keys() - raw
-        if unknown:
+        if unknown := row_of.keys() - raw:
             raise StorageError(
                 f"{self.maps}: no node has the raw id {one_line(min(unknown))} of {folder}; check id_maps"
             )

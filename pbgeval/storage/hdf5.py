@@ -440,10 +440,11 @@ def write_hdf5(
         for start, data in image.pieces:
             write_all(descriptor, data[: max(image.size - start, 0)], start)
         for name, layout in layouts.items():
-            stop = offsets[name] + (num_rows * layout.row_size if layout.fill != 0 else 0)
-            block = np.full(_FILL_BYTES // layout.dtype.itemsize, layout.fill, layout.dtype).tobytes()
-            for start in range(offsets[name], stop, len(block)):
-                write_all(descriptor, block[: stop - start], start)
+            if layout.fill != 0:
+                stop = offsets[name] + num_rows * layout.row_size
+                block = np.full(_FILL_BYTES // layout.dtype.itemsize, layout.fill, layout.dtype).tobytes()
+                for start in range(offsets[name], stop, len(block)):
+                    write_all(descriptor, block[: stop - start], start)
     return offsets
 
 

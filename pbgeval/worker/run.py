@@ -119,8 +119,7 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
     if inputs.scorer is not None and work.device == "auto":
         device = device_of(inputs.scorer)  # where its scores are, they are counted
     kernels = check_kernels(device, torch.float64 if config.precision == "float64" else torch.float32)
-    counting = fused.self_check(device)
-    if counting is not None:
+    if (counting := fused.self_check(device)) is not None:
         kernels.fingerprint["counting"] = counting
     relations, global_embeddings = inputs.read_relations(device)
     scorer = relations[0].scorer
