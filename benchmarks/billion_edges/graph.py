@@ -45,7 +45,7 @@ def make_graph(folder: Path, size: GraphSize, num_processes: int) -> None:
     if made_graph.is_made(folder, size):
         return
     made_graph.begin(folder, size.bytes_on_disk, ("entity", "checkpoint", "edges"))
-    with multiprocessing.get_context("spawn").Pool(num_processes) as pool:
+    with multiprocessing.get_context("forkserver").Pool(num_processes) as pool:
         pool.map(partial(_write_partition, folder, size), range(size.num_partitions))
         pool.map(partial(_write_bucket, folder, size), range(size.num_partitions**2), chunksize=1)
     with h5py.File(folder / "checkpoint" / "model.v1.h5", "w") as file:

@@ -105,7 +105,7 @@ def _make(folder: Path, options: argparse.Namespace) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     arguments = [(rank, port, folder / "torchrec", options.nodes, options.dimension, relations) for rank in range(2)]
-    with get_context("spawn").Pool(2) as pool:
+    with get_context("forkserver").Pool(2) as pool:
         pool.starmap(_write_torchrec, arguments, chunksize=1)
     random = np.random.default_rng(2)
     for name, number in (("edges", options.edges), ("known", options.known)):

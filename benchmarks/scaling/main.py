@@ -138,7 +138,7 @@ def _inputs(config: Path) -> Inputs:
 
 def _products_per_second(num_processes: int, seconds: float) -> float:
     """Return how many matrix products processes of one thread each do per second, all together, at the same time."""
-    with multiprocessing.get_context("spawn").Pool(num_processes) as pool:
+    with multiprocessing.get_context("forkserver").Pool(num_processes) as pool:
         pool.map(_multiply, [0.01] * num_processes)  # so that torch is there
         return sum(pool.map(_multiply, [seconds] * num_processes, chunksize=1))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from pbgeval.inputs.dispatch import Partition, make_dispatch_plan
 from pbgeval.notation import Bucket, WorkUnit, window_units
@@ -63,11 +63,12 @@ def main() -> None:
     if options.smoke:
         options.partitions, options.workers, options.seeds, options.load_seconds = [8], [1, 4], 1, [0.05]
         options.room = [2]
+    graph = evolve(PAPER, num_edges=1e7) if options.smoke else PAPER
     for load_seconds in [] if options.only_paper else options.load_seconds:
         print(f"\nGrid; a partition takes {load_seconds:g} s to load:\n")
         _print_grid(options.partitions, options.room, options.workers, options.seeds, load_seconds)
     print("\nOn paper:\n")
-    _print_paper(options.partitions, options.room, options.workers[-2:])
+    _print_paper(graph, options.partitions, options.room, options.workers[-2:])
 
 
 def on_the_grid(num_partitions: int, room: int, num_workers: int, seed: int, load_seconds: float) -> Simulation:
@@ -127,8 +128,7 @@ def _print_grid(
                 )
 
 
-def _print_paper(partitions: Sequence[int], rooms: Sequence[int], workers: Sequence[int]) -> None:
-    graph = PAPER
+def _print_paper(graph: Graph, partitions: Sequence[int], rooms: Sequence[int], workers: Sequence[int]) -> None:
     print(
         f"{graph.num_entities:,.0f} entities, {graph.num_edges:,.0f} edges, D={graph.dimension}; a worker does "
         f"{graph.edges_per_second:,.0f} edges/s and reads {graph.bytes_per_second / 1e9:g} GB/s, a shared file system "

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -242,6 +243,7 @@ def _variance_of_rounding(means_H: np.ndarray, errors_H: np.ndarray, design: Sam
     return max(0.0, variance - float((fraction_H * (1.0 - fraction_H) * errors_H).sum()))
 
 
+@lru_cache(maxsize=1024)
 def student_quantile(level: float, degrees_of_freedom: int) -> float:
     """Return t such that Student's variable lies within -t..t with probability `level`.
 

@@ -5,10 +5,14 @@ The environment is the one that torchrun sets, so the workers take the path of a
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import runpy
 import socket
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -59,6 +63,23 @@ def start_workers(workers: int, threads: int, work: Callable[..., object], *argu
 def _work(environment: dict[str, str], work: Callable[..., object], *arguments: object) -> None:
     os.environ |= environment
     work(*arguments)
+
+
+def run_script(script: Path, *words: object, cwd: Path) -> str:
+    """Run a Python script to its good end, in a process that has imported everything; return what it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        printed = Path(folder, "printed")
+        join(start_workers(1, 1, _be_script, str(script), [*map(str, words)], cwd, printed))
+        return printed.read_text(encoding="utf-8")
+
+
+def _be_script(script: str, words: list[str], cwd: Path, printed: Path) -> None:
+    os.chdir(cwd)
+    sys.argv = [script, *words]
+    sys.path.insert(0, os.path.dirname(script))
+    with printed.open("w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+        os.dup2(file.fileno(), 1)  # of processes that it starts, too
+        runpy.run_path(script, run_name="__main__")
 
 
 def join(processes: Sequence[BaseProcess]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import REPOSITORY, run_main
+from tests.kit.groups import run_script
 from tests.pykeen_models import ENTITIES, NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal
 from tests.systems_reference import write_labels
 
@@ -44,8 +43,7 @@ def write_demo(folder: Path) -> None:
     partitions = [word for name in ("function", "class") for word in ("--partitions", f"{name}=4")]
     types = ["--types", str(source / "types.tsv")]
     assert run_main("import-graph", "--output=demo", *edges, *partitions, *types, "--quiet", cwd=folder).printed == ""
-    train = [sys.executable, str(REPOSITORY / "scripts" / "train_demo.py"), "--graph", "demo", "--epochs", "0"]
-    subprocess.run([*train, *types], cwd=folder, check=True, capture_output=True)
+    run_script(REPOSITORY / "scripts" / "train_demo.py", "--graph", "demo", "--epochs", 0, *types, cwd=folder)
 
 
 def write_labelled_edges(path: Path, num_edges: int, num_entities: int, num_relations: int, seed: int) -> np.ndarray:

@@ -10,6 +10,13 @@ from tests.kit.commands import metrics_of, run_main
 from tests.kit.projects import write_demo
 
 
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    write_demo(folder)
+    return folder / "demo"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "setting"),
@@ -19,11 +26,11 @@ from tests.kit.projects import write_demo
         ("torchbiggraph.py", "pbg_semantics=True"),
     ],
 )
-def test_an_example_config_runs(config: str, setting: str, tmp_path: Path) -> None:
-    write_demo(tmp_path)
-    run = ("run", f"../configs/demo/{config}", "--output", "output", "-p", setting, "--workers", "1")
+def test_an_example_config_runs(config: str, setting: str, demo: Path, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    run = ("run", f"../configs/demo/{config}", "--output", str(output), "-p", setting, "--workers", "1")
 
-    assert run_main(*run, cwd=tmp_path / "demo").status == 0
-    document = metrics_of(tmp_path / "demo" / "output")
+    assert run_main(*run, cwd=demo).status == 0
+    document = metrics_of(output)
     assert document["complete"]
     assert 0 < document["metrics"]["both.realistic.mean_reciprocal_rank"] <= 1

@@ -11,7 +11,8 @@ import h5py
 import pytest
 
 from pbgeval.monitor.records import read_history
-from tests.kit.commands import run_main, run_program
+from tests.kit.commands import run_main
+from tests.kit.groups import run_script
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
@@ -39,7 +40,7 @@ def trained(folder):
 
 def train(folder: Path, *flags) -> None:
     graph = ("--graph", folder, "--types", folder.parent / "types.tsv")
-    run_program(sys.executable, SCRIPTS / "train_demo.py", *graph, "--epochs", 2, *flags)
+    run_script(SCRIPTS / "train_demo.py", *graph, "--epochs", 2, *flags, cwd=folder)
 
 
 def load(folder: Path):

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.integrations.metric_objects import RankMetric, TopKMetric
+from tests.kit.groups import join, start_workers
 from tests.kit.refusals import fault_of
 from tests.reference import rank_by_sorting
 from tests.unit.test_topk_metrics import of_order
@@ -145,11 +145,11 @@ def test_recommendations_are_judged_as_by_hand_in_any_batches(
         assert found[name] == (None if value is None else pytest.approx(value, rel=1e-12)), name
 
 
-def _of_a_process(process: int, folder: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=process, world_size=2)
+def _of_a_process(folder: Path) -> None:
+    dist.init_process_group("gloo")
     metric, top = RankMetric(), TopKMetric(2, 9)
-    _add_part(metric, top, slice(process, None, 2))
-    torch.save((dict(metric.compute()), top.compute()), Path(folder) / f"{process}.pt")
+    _add_part(metric, top, slice(dist.get_rank(), None, 2))
+    torch.save((dict(metric.compute()), top.compute()), folder / f"{dist.get_rank()}.pt")
     dist.destroy_process_group()
 
 
@@ -166,7 +166,7 @@ def test_processes_add_up_to_the_same_bits(tmp_path: Path) -> None:
     metric, top = RankMetric(), TopKMetric(2, 9)
     _add_part(metric, top, slice(None))
 
-    mp.spawn(_of_a_process, (str(tmp_path),), nprocs=2)
+    join(start_workers(2, 1, _of_a_process, tmp_path))
 
     for process in range(2):
         assert (dict(metric.compute()), top.compute()) == torch.load(tmp_path / f"{process}.pt", weights_only=True)

@@ -40,9 +40,10 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.tags: Counter[str] = Counter()
         self.attributes: list[tuple[str, str, str]] = []
-        self.text = ""
+        self.texts: list[str] = []
         self.feed(text)
         self.close()
+        self.text = "".join(self.texts)
         self.rows = {unescape(name): rows_of_table(table) for name, table in _TABLE.findall(text)}
         self.verbatim = dict(re.findall("<(style|script)>(.*?)</", text, re.DOTALL))
 
@@ -57,7 +58,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if not {"style", "script"} & {*self.open}:
-            self.text += data
+            self.texts.append(data)
 
     def values(self, name: str) -> list[str]:
         return [value for _, attribute, value in self.attributes if attribute == name]
