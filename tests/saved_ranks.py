@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import h5py
 import numpy as np
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.row_files import find_ranks, open_query_file
+from pbgeval.storage.row_files import find_ranks, query_path
 
 
 class Ranks(NamedTuple):
@@ -19,8 +20,11 @@ class Ranks(NamedTuple):
 
 
 def read_ranks(folder: Path, path_index: int, bucket: Bucket) -> Ranks:
-    file = open_query_file(folder, "ranks", path_index, bucket)
-    return Ranks(file.num_rows, file.digest, {side: file.read_side(side, 0, file.num_rows) for side in file.sides})
+    with h5py.File(query_path(folder, "ranks", path_index, bucket)) as file:
+        columns = {
+            side: {name: column[:] for name, column in file[side.label].items()} for side in Side if side.label in file
+        }
+        return Ranks(int(file.attrs["num_rows"]), str(file.attrs["digest"]), columns)
 
 
 def counts_of(output: Path) -> dict[str, list[int]]:

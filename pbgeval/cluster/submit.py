@@ -79,8 +79,7 @@ class SubmittedJob:
         until = time.monotonic() + _SECONDS_FOR_FILES
         while not (results := self._results()) and time.monotonic() < until:
             time.sleep(1.0)
-        errors = [result for outcome, result in results.values() if outcome == "error"]
-        if errors:
+        if errors := [result for outcome, result in results.values() if outcome == "error"]:
             raise _fault_in(errors[0])
         return 0 in results
 

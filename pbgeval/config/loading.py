@@ -214,8 +214,7 @@ class _Structurer:
             return _FAULTY if any(item is _FAULTY for item in items) else items
         if kind is dict and isinstance(value, dict):
             named = {name: self._value(item, arguments[1], (*path, name)) for name, item in value.items()}
-            wrong = [name for name in named if not isinstance(name, str)]
-            if wrong:
+            if wrong := [name for name in named if not isinstance(name, str)]:
                 return self._refuse((*path, wrong[0]), wrong_type("a string", wrong[0]))
             return _FAULTY if any(item is _FAULTY for item in named.values()) else named
         if attrs.has(kind) and isinstance(value, dict):

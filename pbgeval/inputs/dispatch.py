@@ -363,8 +363,7 @@ class PartitionCache:
         if self.ahead is not None or not upcoming:
             return None
         for later in range(max(upcoming.start, self._complete_until), upcoming.stop):
-            missing = self.queue.plan.needs[later] - self.held
-            if missing:
+            if missing := self.queue.plan.needs[later] - self.held:
                 self.ahead = min(missing, key=repr)
                 return self.ahead
         self._complete_until = upcoming.stop

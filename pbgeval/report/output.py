@@ -215,8 +215,7 @@ def refuse_another_result(url: str, digest: str, *, overwrite: bool) -> None:
     """
     shown, found = without_secrets(url, url), read_object(f"{url.rstrip('/')}/{METRICS}")
     if found is None:
-        in_the_way = names_below(url) & {*_FILES, "ranks", "topk"}
-        if in_the_way:
+        if in_the_way := names_below(url) & {*_FILES, "ranks", "topk"}:
             raise OutputError(
                 f"{shown}: found {listed(sorted(in_the_way))}, which a run writes, and no result; move them away, or "
                 "choose another output"
@@ -342,8 +341,7 @@ class OutputDirectory:
         its_digest: str = "" if found is None else found.document["provenance"]["digest"]
         if found is not None and its_digest == digest and not overwrite:
             return found if found.document.get("complete") else None
-        not_ours = self._in_the_way(found)
-        if not_ours:
+        if not_ours := self._in_the_way(found):
             raise OutputError(
                 f"{self.path}: found {listed(not_ours)}, which a run writes and no result here lists as its own; "
                 "move them away, or choose another output"

@@ -214,9 +214,10 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None, *, w
     """
     with open_hdf5_at(path, of) as file:
         file.check_format_version()
-        num_edges = _column(file, "rel", _INTEGERS).num_rows
-        times = ("time",) if with_time else ()
-        columns = [_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs", *times)]
+        rel, times = _column(file, "rel", _INTEGERS), ("time",) if with_time else ()
+        num_edges = rel.num_rows
+        lhs, *others = (_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rhs", *times))
+        columns = [lhs, rel, *others]
         has_weight = file.find("weight") is not None
         if has_weight:
             _column(file, "weight", _NUMBERS, num_edges)

@@ -98,11 +98,10 @@ class Hdf5File:
                 item.dtype,
                 rows_per_chunk=int(properties.get_chunk()[0]) if layout == h5py.h5d.CHUNKED else None,
                 num_filters=int(properties.get_nfilters()),
-                compression=item.compression,
                 offset=item.id.get_offset() if is_one_piece else None,
                 dataset=item,
             )
-        dataset.check()
+        dataset.check(properties)
         return dataset
 
     def require(self, name: str) -> Hdf5Dataset:
@@ -163,7 +162,7 @@ class Hdf5File:
                     raise StorageError(f"{self.path}: {name}: expected a link to a dataset, found one to nothing")
                 return None, self
             if isinstance(link, h5py.HardLink):
-                item = item[step]
+                item = _opened(item, step)
                 continue
             links += 1
             if links > _MAX_LINKS:
@@ -195,6 +194,14 @@ class Hdf5File:
             )
 
 
+def _opened(group: h5py.Group, step: str) -> object:
+    """Return what a hard link leads to, as `group[step]` does; that asks for the file, too, which takes longer."""
+    found = h5py.h5o.open(group.id, step.encode())
+    if isinstance(found, h5py.h5d.DatasetID):
+        return h5py.Dataset(found, readonly=True)
+    return h5py.Group(found) if isinstance(found, h5py.h5g.GroupID) else found
+
+
 @attrs.frozen(eq=False)
 class Hdf5Dataset:
     """A dataset of an open file, all of whose rows are stored."""
@@ -205,7 +212,6 @@ class Hdf5Dataset:
     dtype: np.dtype
     rows_per_chunk: int | None  # rows that are stored together, None if all are
     num_filters: int  # that rows pass when they are read, compression for instance
-    compression: str | None
     offset: int | None  # byte at which all rows lie as they are; None if not in one piece, or not in the file asked
     _dataset: h5py.Dataset
 
@@ -213,6 +219,11 @@ class Hdf5Dataset:
     def num_rows(self) -> int:
         """Length of the first dimension."""
         return self.shape[0] if self.shape else 0
+
+    @property
+    def compression(self) -> str | None:
+        """The name of the filter that unpacks rows, if they are packed."""
+        return self._dataset.compression  # type: ignore[no-any-return]
 
     def attribute(self, name: str) -> object:
         """Return an attribute, None where there is none."""
@@ -237,34 +248,37 @@ class Hdf5Dataset:
             pieces = [self._dataset.id.get_chunk_info(number) for number in range(num_pieces)]
         return tuple(piece.byte_offset for piece in sorted(pieces, key=lambda piece: int(piece.chunk_offset[0])))
 
-    def check(self) -> None:
+    def check(self, properties: h5py.h5p.PropDCID) -> None:
         """Refuse what HDF5 would read as fill values, and sizes that the file cannot have.
+
+        Args:
+            properties: with which the dataset was made.
 
         Raises:
             StorageError: see above.
         """
         with _faults(self._where):
-            kind, properties = self._dataset.id.get_type(), self._dataset.id.get_create_plist()
+            kind, layout = self._dataset.id.get_type(), properties.get_layout()
             is_plain = self.dtype.kind in "iuf" and kind.get_size() > 2  # bfloat16, for example, is converted
             if is_plain and kind != h5py.h5t.py_create(self.dtype, logical=True):
                 raise StorageError(f"{self._where}: a type of numbers that numpy does not have; write the file again")
             num_bytes = kind.get_size() * math.prod(self.shape or ())
-            if self.shape is None or not num_bytes or properties.get_layout() == h5py.h5d.COMPACT:
+            if self.shape is None or not num_bytes or layout == h5py.h5d.COMPACT:
                 return
-            if self._dataset.is_virtual:
+            if layout == h5py.h5d.VIRTUAL:
                 self._check_sources()
-            elif self._dataset.external:
+            elif properties.get_external_count():
                 self._check_external(num_bytes)
-            elif self._dataset.chunks is None:
+            elif layout == h5py.h5d.CONTIGUOUS:
                 self._check_stored(num_bytes, self._dataset.id.get_storage_size(), "bytes")
                 self._check_size(num_bytes, self._dataset.id.get_offset() + num_bytes)
             else:
-                chunks = self._dataset.chunks
+                chunks = properties.get_chunk()
                 num_chunks = math.prod(-(-length // rows) for length, rows in zip(self.shape, chunks, strict=True))
                 self._check_stored(num_chunks, self._dataset.id.get_num_chunks(), "chunks")
                 num_bytes = num_chunks * math.prod(chunks) * kind.get_size()
                 stored = self._dataset.id.get_storage_size()
-                self._check_size(num_bytes, stored if properties.get_nfilters() else max(stored, num_bytes))
+                self._check_size(num_bytes, stored if self.num_filters else max(stored, num_bytes))
 
     def _check_stored(self, expected: int, found: int, unit: str) -> None:
         if found < expected:

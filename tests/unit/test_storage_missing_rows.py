@@ -19,10 +19,9 @@ from pbgeval.storage.candidates import find_candidate_files
 from pbgeval.storage.checkpoint import open_embeddings
 from pbgeval.storage.edges import find_buckets
 from pbgeval.storage.model import read_model_parameters
-from pbgeval.storage.row_files import create_query_file
+from pbgeval.storage.row_files import create_query_file, open_query_file
 from tests.kit.pbg_files import write_edges, write_embeddings, write_model
 from tests.kit.refusals import fault_of
-from tests.saved_ranks import read_ranks
 
 NUM_ROWS = 24
 IDS = np.arange(NUM_ROWS)
@@ -67,7 +66,7 @@ READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
     ),
     "head": ("candidates_0_0.h5", "head", read_candidates),
     "head_partition": ("candidates_0_0.h5", "head_partition", read_candidates),
-    "ranks": ("ranks/0/ranks_0_0.h5", "head/better", lambda folder: read_ranks(folder, 0, Bucket(0, 0))),
+    "ranks": ("ranks/0/ranks_0_0.h5", "head/better", lambda folder: open_query_file(folder, "ranks", 0, Bucket(0, 0))),
 }
 
 

@@ -200,4 +200,4 @@ def test_a_file_that_is_not_as_it_should_be_is_refused_with_its_name(
     with h5py.File(create(tmp_path).path, "r+") as file:
         damage(file)
 
-    assert fault in fault_of(lambda: read_ranks(tmp_path, 2, BUCKET))
+    assert fault in fault_of(lambda: open_query_file(tmp_path, "ranks", 2, BUCKET))
