@@ -84,9 +84,9 @@ def bounds(ours: Mapping[str, float], key: str) -> tuple[float, float]:
 # Each takes seconds. Comparators and losses see vectors and scores, whatever the case; a bias differs by operator,
 # which changes the entry that a bias takes, and relations may have operators, types and parts of the loss of their own.
 SETTINGS = {
-    "fb237_4p_complex": ("allnegs", "allnegs_two_paths", "allnegs_no_lhs", "allnegs_no_rhs"),
+    "fb237_4p_complex": ("allnegs_no_lhs", "allnegs_no_rhs", "allnegs_two_paths"),  # allnegs is the first of two paths
     "fb237_4p_transe": (
-        *(f"allnegs{of}" for of in ("", "_l2", "_squared_l2", "_dot", "_bias", "_bias_cos")),
+        *(f"allnegs{of}" for of in ("", "_l2", "_squared_l2", "_dot", "_bias")),
         *("allnegs_loss_logistic", "allnegs_loss_softmax"),  # its own loss is ranking, its comparator cos
         *("batch100", "batch1000", "batch64_bs640", "batch100_workers1", "default", "uniform1000"),
     ),
