@@ -16,7 +16,7 @@ from pbgeval import evaluation as driver
 from pbgeval.storage import writing as files
 from pbgeval.storage.writing import System
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, snapshot
+from tests.kit.commands import Done, contents_and_times
 from tests.kit.held_up import (
     CANDIDATES,
     SHARES,
@@ -60,12 +60,6 @@ def run(case: TinyCase, output: Path, candidates: str, host: str, system: System
         return evaluate(case, output, candidates)
 
 
-def contents_and_times(found: dict[str, tuple[bytes, int]]) -> dict[str, tuple[bytes, int]]:
-    """Return what must not change: of files per edge the time may, since all runs write the same in their places."""
-    per_edge = ("ranks", "topk")
-    return {name: (content, 0 if name.startswith(per_edge) else time) for name, (content, time) in found.items()}
-
-
 @pytest.mark.one_case
 @SHARES
 @pytest.mark.parametrize("candidates", CANDIDATES)
@@ -83,12 +77,14 @@ def test_what_others_have_finished_stays_as_it_is(candidates: str, share: str, c
             second = run(case, output, candidates, "second", System())
             assert (second.status, second.err) == (0, "")
             # What the first one was about to write it removes itself.
-            finished |= {name: of for name, of in snapshot(output).items() if not Path(name).name.startswith(".")}
+            finished |= {
+                name: of for name, of in contents_and_times(output).items() if not Path(name).name.startswith(".")
+            }
 
         first = run(case, output, candidates, "first", HeldUp(k, take_over))
         assert first.status in (0, 1, 75), (k, first)
         assert finished, k
-        left, expected = contents_and_times(snapshot(output)), contents_and_times(finished)
-        assert [name for name, content in left.items() if content != expected.get(name)] == [], k
+        left = contents_and_times(output)
+        assert [name for name, content in left.items() if content != finished.get(name)] == [], k
         # Who is held up when the result is complete comes to its end, and tidies up.
-        assert [name for name in expected.keys() - left.keys() if not name.startswith(HOUSEKEEPING)] == [], k
+        assert [name for name in finished.keys() - left.keys() if not name.startswith(HOUSEKEEPING)] == [], k

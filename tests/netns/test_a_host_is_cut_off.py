@@ -13,7 +13,7 @@ import pytest
 from pbgeval.cluster.liveness import STALL_VARIABLE
 from tests.clusters import Host, stop, wait_until, wait_until_begun, writers
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, metrics_of, numbers_of, run_of, snapshot
+from tests.kit.commands import COMMAND, contents_and_times, metrics_of, numbers_of, run_of
 from tests.kit.groups import has_ended
 from tests.patience import PATIENCE
 
@@ -88,11 +88,11 @@ def test_the_rest_finishes_without_a_host_that_is_cut_off(
     out, err = first.communicate(timeout=PATIENCE)
     assert first.returncode == 0, out + err
     assert (undisturbed, 1) == (numbers_of(output), run_of(output)["num_workers"])
-    after = snapshot(output)
+    after = contents_and_times(output)
     wait_until(lambda: all(map(has_ended, both)), "the worker that was cut off did not end")
     two_hosts[1].end()
     second.communicate(timeout=PATIENCE)
-    assert after == snapshot(output)
+    assert after == contents_and_times(output)
 
 
 def test_an_owner_that_was_cut_off_spoils_nothing(
@@ -109,12 +109,12 @@ def test_an_owner_that_was_cut_off_spoils_nothing(
     out, err = second.communicate(timeout=PATIENCE)
     assert second.returncode == 0, out + err
     assert undisturbed == numbers_of(output)
-    after = snapshot(output)
+    after = contents_and_times(output)
     go_on(owner)
     wait_until(lambda: has_ended(owner), "the owner did not end")
     two_hosts[0].end()
     _, err = first.communicate(timeout=PATIENCE)
-    assert after == snapshot(output)
+    assert after == contents_and_times(output)
 
 
 def test_without_the_host_of_the_store_the_run_ends_and_goes_on(
