@@ -311,7 +311,7 @@ def weighted_sums(layout: StatsLayout, rows: Sequence[tuple[int, RankStats]]) ->
     multiple = lcm(*by_divisor)
     sums = dict.fromkeys(layout.names, 0)
     for divisor, parts in by_divisor.items():
-        total = sum(parts[1:], parts[0])
+        total, weight = sum(parts[1:], parts[0]), multiple // divisor
         for name in sums:
-            sums[name] += multiple // divisor * total.total(name)
+            sums[name] += weight * total.total(name)
     return sums

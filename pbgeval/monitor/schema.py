@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Protocol, TypeAlias
 
@@ -33,10 +33,6 @@ class MonitoredRelation:
     all_negs: bool = False  # its edges are ranked among all entities of the bucket's partition, as in PBG
 
 
-def _as_tuple(relations: Iterable[MonitoredRelation]) -> tuple[MonitoredRelation, ...]:
-    return tuple(relations)
-
-
 # What an edge's two rows mean: the left type and its partition, the right type and its partition (0 where it has one)
 EndTypes: TypeAlias = tuple[str, int, str, int]
 
@@ -55,7 +51,7 @@ class ModelSchema:
         max_norm: the same.
     """
 
-    relations: tuple[MonitoredRelation, ...] = field(converter=_as_tuple)  # one, if they are dynamic
+    relations: tuple[MonitoredRelation, ...] = field(converter=tuple[MonitoredRelation, ...])  # one if dynamic
     num_partitions: Mapping[str, int]  # of each entity type
     comparator: str
     num_dynamic_relations: int | None = None  # None: relations are not dynamic

@@ -99,8 +99,9 @@ def count(
     high_and_low_Q: tuple[Tensor, Tensor],
     row_and_own_Q: tuple[Tensor, Tensor],
     known: CellIndex | None,
+    sampled: CellIndex | None = None,
     room_for_open: int = 0,
-) -> tuple[QueryCounts, CellIndex | None]:
+) -> tuple[QueryCounts, CellIndex | None, Tensor]:
     """Count every candidate for every query.
 
     Args:
@@ -112,10 +113,12 @@ def count(
             not compete, out of range where it is none of these.
         known: (row, candidate) of known answers, each once; the true entity may be among them and is left out. None:
             nothing is filtered.
+        sampled: (row, column) of cells whose scores are returned, by row, then column; they may come again.
         room_for_open: so many cells that tie are listed, if there are no more.
 
     Returns:
-        The counts, and (query, candidate) of the cells that were counted as tied; None: there is no room for them.
+        The counts; (query, candidate) of the cells that were counted as tied, None: there is no room for them; and the
+        scores of the sampled cells, float32.
     """
     row_Q, own_Q = (of_query.contiguous().numpy() for of_query in row_and_own_Q)
     routine, inner, query_RD, candidate_CD = _factors(padded_rows(query_KD), candidate_CD)
@@ -123,7 +126,10 @@ def count(
     counts_6Q = np.zeros((6, num_queries), np.int64)
     listed = tuple(np.empty((2, room_for_open), np.int64))
     tail_SD = padded_in_chunks(candidate_CD[num_candidates // COLUMNS_AT_A_TIME * COLUMNS_AT_A_TIME :])
-    known_start_R, known_P = by_row(known, query_KD.shape[0], num_candidates)
+    known_cells, sampled_cells = (
+        (start_R.copy(), start_R, column_P, np.empty(column_P.size, np.float32))
+        for start_R, column_P in (by_row(of, query_KD.shape[0], num_candidates) for of in (known, sampled))
+    )
     # By torch, whose arrays begin at a cache line; large ones of numpy need not.
     scores_P = torch.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), dtype=torch.float32)
     with routine.one_thread():
@@ -134,13 +140,15 @@ def count(
             _numbers(tail_SD),
             np.searchsorted(row_Q, np.arange(query_KD.shape[0] + 1)),
             (*(limit_Q.contiguous().numpy() for limit_Q in high_and_low_Q), own_Q),
-            (known_start_R.copy(), known_start_R, known_P, np.empty(known_P.size, np.float32)),
+            known_cells,
+            sampled_cells,
             listed,
             scores_P.numpy(),
             counts_6Q,
         )
     query_P, column_P = (torch.from_numpy(index[:num_open]) for index in listed)
-    return QueryCounts.of_rows(torch.from_numpy(counts_6Q)), (query_P, column_P) if num_open <= room_for_open else None
+    open_cells = (query_P, column_P) if num_open <= room_for_open else None
+    return QueryCounts.of_rows(torch.from_numpy(counts_6Q)), open_cells, torch.from_numpy(sampled_cells[-1])
 
 
 def _numbers(x_ND: Tensor) -> np.ndarray:

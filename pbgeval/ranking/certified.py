@@ -190,7 +190,7 @@ def _counted(
     most_open: int,
 ) -> QueryCounts | None:
     """Count a block; None if its product leaves more than so many cells open."""
-    counts, cells = blocks.count(
+    counts, cells, _ = blocks.count(
         operands.queries.rows_NW,
         operands.candidates.rows_NW,
         _limits(

@@ -166,11 +166,13 @@ def count_rows(
 
 
 @inner_loop()
-def next_cells(column_P: Compiled, stop: Compiled, row: Compiled, at_R: Compiled, start_R: Compiled) -> Compiled:
-    """Go on in the cells of a row up to a column; return the range of those that were passed."""
+def read_cells(scores_C: Compiled, start: Compiled, row: Compiled, cells: Compiled) -> Compiled:
+    """Copy the scores of those cells of a row that are in these columns; return the range of them."""
+    at_R, start_R, column_P, score_P = cells
     first = at_R[row]
-    while at_R[row] < start_R[row + 1] and column_P[at_R[row]] < stop:
+    while at_R[row] < start_R[row + 1] and column_P[at_R[row]] < start + scores_C.size:
         at_R[row] += 1
+    gather_scores(scores_C, start, column_P[first : at_R[row]], score_P[first : at_R[row]])
     return first, at_R[row]
 
 
@@ -197,13 +199,14 @@ def count_block(
     first_R: Compiled,
     queries: Compiled,
     known: Compiled,
+    sampled: Compiled,
     open_cells: Compiled,
     scores: Compiled,
     counts_6Q: Compiled,
 ) -> Compiled:
     """Count all candidates for all queries; return how many cells are open. `blocks.count` says what the arrays are."""
     high_Q, low_Q, own_Q = queries
-    known_at_R, known_start_R, known_P, known_score_P = known
+    _, _, known_P, known_score_P = known
     arguments, num_candidates, num_open = multiplication[1], candidate_CD.shape[0], 0
     for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
         num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
@@ -217,9 +220,9 @@ def count_block(
             product_of_chunk(multiplication, rows, candidates, query_RD.shape[1], scores.ctypes.data)
             for row in range(first_row, min(first_row + ROWS_AT_A_TIME, first_R.size - 1)):
                 scores_C = scores[(row - first_row) * stride : (row - first_row) * stride + num_columns]
-                here = next_cells(known_P, start + num_columns, row, known_at_R, known_start_R)
+                read_cells(scores_C, start, row, sampled)
+                here = read_cells(scores_C, start, row, known)
                 known_here_P, known_score_here_P = known_P[here[0] : here[1]], known_score_P[here[0] : here[1]]
-                gather_scores(scores_C, start, known_here_P, known_score_here_P)
                 for query in range(first_R[row], first_R[row + 1]):
                     limits, own = (high_Q[query], low_Q[query]), own_Q[query]
                     tied, _ = count_row(

@@ -56,10 +56,11 @@ class CellSample:
 
     def within(self, numbers_C: np.ndarray) -> CellSample:
         """Return the cells of a range of candidates (sorted numbers), arranged by query."""
-        low, high = np.searchsorted(self.number_P, [int(numbers_C[0]), int(numbers_C[-1]) + 1])
-        query, number = self.query_P[low:high], self.number_P[low:high]
-        order = np.argsort(query)
-        return CellSample(query[order], number[order])
+        first, last = int(numbers_C[0]), int(numbers_C[-1])
+        low, high = np.searchsorted(self.number_P, [first, last + 1])
+        bits = (last - first).bit_length()  # both in one number: sorting these is faster than finding their order
+        code = np.sort((self.query_P[low:high] << bits) + self.number_P[low:high] - first)
+        return CellSample(code >> bits, (code & (1 << bits) - 1) + first)
 
     def of_queries(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (query, number) of the cells of consecutive queries, once arranged by query."""
@@ -74,7 +75,10 @@ class ScoreCollector:
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(factory=list)  # query, float32 score, is known
 
     def add(self, query_P: np.ndarray, score_P: Tensor, known_P: np.ndarray | None) -> None:
-        """Add scores of competitors; `known_P` tells which of them are known answers (None: nothing is filtered)."""
+        """Add scores of competitors, from any thread.
+
+        `known_P` tells which of them are known answers (None: nothing is filtered).
+        """
         known_P = np.zeros(query_P.shape, bool) if known_P is None else known_P
         self.parts.append((query_P, score_P.float().cpu().numpy(), known_P))
 

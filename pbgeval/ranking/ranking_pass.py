@@ -1,8 +1,8 @@
 """A range of candidates -> counts of every query of a contest against them, for every policy but sampled lists.
 
-Queries stream past the range block by block. A kernel returns counts; what else is wanted of a few cells (duplicates
-of true entities, what the pooled AUC samples) is made outside it, from pairs, whose scores have the same bits. Where
-all scores are wanted, and of a user's model, they are read from the blocks that were counted.
+Queries stream past the range block by block. A kernel returns counts. The scores that the pooled AUC samples are read
+from the blocks that were counted; a kernel on a GPU and certified ranks have none, so there they are made from pairs,
+whose scores have the same bits, as are those of duplicates of true entities.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ TASKS_PER_THREAD = 4  # so that none waits long for the last
 ROWS_AT_A_TIME = 2048  # candidates for certified ranks prepared together; changes no number
 CELLS_AT_A_TIME = 1 << 11  # scored together; changes no number
 COMPARED_AT_A_TIME = 1 << 14  # where pairs come again
+NO_CELLS = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def rank(
@@ -80,6 +81,9 @@ def rank(
     if not prepared_rows.size:
         return
     prepared_CD = _prepared(state, table, prepared_rows, first_number + prepared_rows)
+    reads_scores = state.certified is None and state.kernel is not Kernel.FUSED
+    sample = state.sample.cells if state.sample is not None and reads_scores else NO_CELLS
+    cells = sample.within(np.arange(first_number, stop))
     for relation, rows in rows_of.items():
         if not rows.size:
             continue
@@ -87,13 +91,13 @@ def rank(
         if rows.size < prepared_rows.size:
             of_relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
         width = _width(state, of_relation_CD, len(queries), threads)
-        work = RangeWork.cut(state, queries, first_number + rows, of_relation_CD, width, known, in_time)
+        work = RangeWork.cut(state, queries, first_number + rows, of_relation_CD, width, known, in_time, cells)
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
-    if state.sample is not None and not _reads_cells(state):
+    if state.sample is not None and not reads_scores:
         score_cells(state, table, first_number, state.sample.cells, known, threads)
-    if in_time is not None and not _reads_cells(state):
+    if in_time is not None and not isinstance(state.comparator, ScorerComparator):
         count_in_time(state, table, first_number, in_time, threads)
 
 
@@ -142,7 +146,7 @@ class RangeWork:
     certified: tuple[PreparedRows, ...]  # the runs, if ranks are certified
     duplicates: DuplicateRows | None  # None: ranks are certified
     known_of: Sequence[KnownAnswers] | None  # in each run, by columns
-    cells: CellSample | None  # that are read from blocks of scores, by query
+    cells: CellSample  # whose scores are read from blocks, by query; some may not compete here
 
     @classmethod
     def cut(
@@ -154,6 +158,7 @@ class RangeWork:
         width: int,
         known: KnownAnswers | None,
         in_time: KnownAnswers | None,
+        cells: CellSample,
     ) -> RangeWork:
         """Cut candidates in runs, and make what blocks share while the candidates are in cache."""
         comparator, runs = state.certified, torch.split(prepared_CD, width)
@@ -173,7 +178,7 @@ class RangeWork:
             else tuple(PreparedRows(comparator, run, of_queries=False) for run in runs),
             duplicates=DuplicateRows.from_rows(prepared_CD) if comparator is None else None,
             known_of=None if of_keys is None else known_by_run(of_keys, numbers_C, width),
-            cells=state.sample.cells.within(numbers_C) if state.sample is not None and _reads_cells(state) else None,
+            cells=cells,
         )
 
     @property
@@ -187,6 +192,20 @@ class RangeWork:
         known = self.known_of[run].of_keys(block.first_key, block.stop_key)
         row_P, column_P = torch.from_numpy(known.key_P - block.first_key), torch.from_numpy(known.number_P)
         return row_P.to(self.device), column_P.to(self.device)
+
+    def sampled_in(self, run: int, block: QueryBlock) -> tuple[np.ndarray, np.ndarray, CellIndex]:
+        """Return the sampled cells of a block in a run of columns: query, is known, and (row, column), which ascend.
+
+        No cell is of a true entity.
+        """
+        queries, numbers_C = self.state.queries, self.numbers_C[run * self.width : (run + 1) * self.width]
+        query, number = self.cells.of_queries(block.first, block.stop)
+        row, column = queries.key_Q[query] - block.first_key, positions(numbers_C, number)
+        order = np.argsort(row * self.width + column)
+        order = order[((column >= 0) & (number != queries.true_Q[query]))[order]]
+        row_P, column_P = (torch.from_numpy(index[order]).to(self.device) for index in (row, column))
+        known = self.known and self.known.of_keys(block.first_key, block.stop_key)
+        return query[order], _are_known(self.state, known, query[order], number[order]), (row_P, column_P)
 
     def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
         """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
@@ -257,7 +276,12 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
         own_Q = column_Q - run * work.width
         known = work.known_in(run, block)
         if kernel is Kernel.COMPILED and not may_overflow:
-            total += blocks.count(rows.query_KD, work.runs[run], (true_Q, true_Q), (rows.row_Q, own_Q), known)[0]
+            query, is_known_P, cells = work.sampled_in(run, block)
+            counts, _, score_P = blocks.count(
+                rows.query_KD, work.runs[run], (true_Q, true_Q), (rows.row_Q, own_Q), known, cells
+            )
+            total += counts
+            work.state.result.scores.add(query, score_P, is_known_P)
             continue
         if kernel is not Kernel.FUSED or may_overflow:
             scores_KC = _scores(work, rows, run, may_overflow=may_overflow)
@@ -357,11 +381,6 @@ def _count_exactly(
 # Blocks of scores, and single cells -> those who ask for more than counts.
 
 
-def _reads_cells(state: ContestState) -> bool:
-    """Whether sampled scores are read from blocks: a model that is asked for pairs may take as long as for blocks."""
-    return isinstance(state.comparator, ScorerComparator)
-
-
 def _hand_over(
     work: RangeWork,
     rows: _BlockQueries,
@@ -374,33 +393,23 @@ def _hand_over(
     """Give a block's scores to those who ask for them; `own_Q` are columns of this run."""
     state, block, row_Q = work.state, rows.block, rows.row_Q
     numbers_C = work.numbers_C[run * work.width : (run + 1) * work.width]
-
-    def scores_of(query_P: np.ndarray, column_P: np.ndarray) -> Tensor:
-        query, column = (torch.from_numpy(index).to(scores_KC.device) for index in (query_P, column_P))
-        return scores_KC[row_Q[query], column]
-
     if state.loss is not None:
         fold = state.losses.setdefault(block.first, LossFold(state.loss, state.comparator, true_Q))
         own = own_cells(own_Q, scores_KC.shape[1])
         fold.fold(scores_KC[row_Q], own if known is None else joined(own, _by_query(row_Q, known)))
-    if work.in_time is not None and _reads_cells(state):
+    if work.in_time is not None and isinstance(state.comparator, ScorerComparator):
+        # A model that is asked for pairs may take as long as for blocks.
         for query_P, number in state.in_time_cells(block, work.in_time, CELLS_AT_A_TIME):
             column = positions(numbers_C, number)
-            score_P = scores_of(query_P[column >= 0], column[column >= 0])
-            of_query = torch.from_numpy(query_P[column >= 0]).to(scores_KC.device)
+            of_query, of_column = (torch.from_numpy(of[column >= 0]).to(scores_KC.device) for of in (query_P, column))
             with state.lock:
-                state.add_in_time(block, count_cells(score_P, of_query, true_Q, true_Q))
+                state.add_in_time(block, count_cells(scores_KC[row_Q[of_query], of_column], of_query, true_Q, true_Q))
     if state.sample is None:
         with state.lock:
             _add_all(state, block, scores_KC[row_Q], own_Q, None if known is None else _by_query(row_Q, known))
-    elif work.cells is not None:
-        query, number = work.cells.of_queries(block.first, block.stop)
-        column = positions(numbers_C, number)
-        here = (column >= 0) & (number != state.queries.true_Q[query])
-        query, number = query[here], number[here]
-        scores_P = scores_of(query - block.first, column[here])
-        with state.lock:
-            state.result.scores.add(query, scores_P, _are_known(state, work.known, query, number))
+    else:
+        query, is_known_P, cells = work.sampled_in(run, block)
+        state.result.scores.add(query, scores_KC[cells], is_known_P)
     for sink in state.result.sinks:
         skipped = int(block.continues_key)  # each key is handed over once, by the block that it begins in
         if skipped < scores_KC.shape[0]:

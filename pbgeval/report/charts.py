@@ -285,7 +285,13 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
     means = {place: _mean(of, key) for place, of in sorted(places.items())}
     known = [mean for mean in means.values() if mean is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    left, right = ([_span(first, block, num) for first in range(0, num, block)] for num in nums)
+    left, right = (  # what a cell is called: a partition, or from which to which
+        [
+            str(first) if block == 1 or first == num - 1 else f"{first} to {min(first + block, num) - 1}"
+            for first in range(0, num, block)
+        ]
+        for num in nums
+    )
     num_cells = max(len(left), len(right))
     size = min(_LARGEST, _EXTENT / num_cells)
     boxes = [
@@ -320,11 +326,6 @@ def _mean(rows: Sequence[Row], key: str) -> float | None:
     known = [row for row in rows if row[key] is not None and row["num_edges"]]
     weight = sum(row["num_edges"] for row in known)
     return sum(row["num_edges"] * row[key] for row in known) / weight if weight else None
-
-
-def _span(first: int, block: int, num: int) -> str:
-    """Return what a cell is called: a partition, or from which to which of `num`."""
-    return str(first) if block == 1 or first == num - 1 else f"{first} to {min(first + block, num) - 1}"
 
 
 def level_of(value: float, low: float, high: float) -> int:

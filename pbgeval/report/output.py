@@ -18,7 +18,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
 from pbgeval.errors import OVERWRITE, OutputError, StorageError, raise_first
 from pbgeval.notation import Side
 from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, Row
-from pbgeval.report.tables import csv_text, to_csv
+from pbgeval.report.tables import to_csv
 from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
@@ -105,21 +104,30 @@ class HistogramRows(Sequence[Row]):
         return sum(len(bins_B) for _, _, bins_B, _ in self.parts)
 
     def __iter__(self) -> Iterator[Row]:
-        return (dict(zip(_HISTOGRAM_COLUMNS, values, strict=True)) for values in self.values())
+        return (
+            dict(zip(_HISTOGRAM_COLUMNS, (side, kind, *values), strict=True))
+            for side, kind, *columns in self._columns()
+            for values in zip(*columns, strict=True)
+        )
 
     def to_csv(self) -> str:
-        """Return what `to_csv` of tables gives of these rows, faster: no text in them needs a mark."""
-        return csv_text(_HISTOGRAM_COLUMNS if len(self) else (), self.values())
+        """Return what `to_csv` of tables gives of these rows, sooner: none of them needs marks or quotes."""
+        lines = [
+            f"{side},{kind},{low},{high},{count}\n"
+            for side, kind, lows, highs, counts in self._columns()
+            for low, high, count in zip(map(str, lows), map(str, highs), counts, strict=True)
+        ]
+        return "".join([",".join(_HISTOGRAM_COLUMNS if lines else ()), "\n", *lines])
 
-    def values(self) -> Iterator[tuple[str, str, float, float, int]]:
-        """Yield the values of each row."""
+    def _columns(self) -> Iterator[tuple[str, str, list[float], list[float], list[int]]]:
+        """Yield each side and rank type, and the other columns of its rows."""
         for side, kind, bins_B, counts_B in self.parts:
             halves = 2 if kind is RankType.REALISTIC else 1  # what a bin's rank is divided by
             exact = int(np.searchsorted(bins_B, EXACT_BINS))  # bins of one rank; the others are wide
             ranks = (bins_B[:exact] / halves).tolist()
             wide = [bin_edges(of) for of in bins_B[exact:].tolist()]
             low, high = ([*ranks, *(edges[end] / halves for edges in wide)] for end in (0, 1))
-            yield from zip(repeat(side), repeat(kind.value), low, high, counts_B.tolist(), strict=False)
+            yield side, kind.value, low, high, counts_B.tolist()
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a row or rows, as of a list
         return list(self)[index]

@@ -269,17 +269,14 @@ def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
     """
     rows = iter(rows)
     first = next(rows, {})
-    of_rows = (map(row.get, first) for row in chain([first] if first else [], rows))
-    return csv_text(first, ([cell_of(value) if isinstance(value, str) else value for value in row] for row in of_rows))
-
-
-def csv_text(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Return rows of values as CSV, below the names of their columns; no text in them needs `cell_of`."""
     lines: list[str] = []
     # Python 3.11 quotes the characters of the line end alone: "\r" needs quotes, too.
     writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
-    writer.writerow(names)
-    writer.writerows(rows)
+    writer.writerow(first)
+    writer.writerows(
+        [cell_of(value) if isinstance(value, str) else value for value in map(row.get, first)]
+        for row in chain([first] if first else [], rows)
+    )
     return "".join(f"{line[:-2]}\n" for line in lines)
 
 

@@ -18,7 +18,15 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side, T
-from pbgeval.stats.query_metrics import QUERY_AUC, QueryMetric, fixed_point, keyed_metrics, query_metrics, ratio
+from pbgeval.stats.query_metrics import (
+    MEAN_RANK,
+    QUERY_AUC,
+    QueryMetric,
+    fixed_point,
+    keyed_metrics,
+    query_metrics,
+    ratio,
+)
 from pbgeval.stats.ranks import RankCounts, RankType
 
 FRACTION_BITS = 58  # of 1/rank and of shares: values up to 1
@@ -136,14 +144,14 @@ class RankStats:
 
     def total(self, name: str) -> int:
         """Return the sum of a column, of one kept in two limbs as a Python integer of any size."""
-        if name in self.layout.index:
-            return self._integers[self.layout.index[name]]
-        low, high = self.layout.limbs[name]
-        return self._integers[low] + (self._integers[high] << LIMB_BITS)
+        return self._totals[name]
 
     @cached_property
-    def _integers(self) -> list[int]:
-        return list(self.sums.tolist())  # at once: an element of a tensor costs microseconds
+    def _totals(self) -> dict[str, int]:
+        integers: list[int] = self.sums.tolist()  # at once: an element of a tensor costs microseconds
+        return dict(zip(self.layout.columns, integers, strict=True)) | {
+            name: integers[low] + (integers[high] << LIMB_BITS) for name, (low, high) in self.layout.limbs.items()
+        }
 
 
 def sum_groups(
@@ -249,8 +257,8 @@ def rank_metrics(sums: Sums, cutoffs: tuple[int, ...], *, adjusted: bool = False
     """
     metrics: dict[str, float | int | None] = {}
     for key, metric, rank_type in keyed_metrics(cutoffs, adjusted=adjusted):
-        if "." in key:
-            metrics.setdefault(f"{rank_type.value}.count", sums("num_queries"))
+        if metric is MEAN_RANK:  # the first of each type
+            metrics[f"{rank_type.value}.count"] = sums("num_queries")
         metrics[key] = query_mean(sums, metric, rank_type)
     return metrics
 

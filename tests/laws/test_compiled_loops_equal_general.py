@@ -17,6 +17,8 @@ import torch
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import auc_sampling, blocks, certified, fused, gathered_chunks, kernels, ranking_pass, sampled
 from pbgeval.ranking.block_threads import BlockThreads
+from pbgeval.ranking.contest_state import ScoreCollector
+from pbgeval.ranking.query_edges import QueryBlock
 from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
@@ -174,16 +176,35 @@ def test_candidates_with_a_true_entitys_vector_tie_with_it(
             assert columns[side]["tied"][file[name][:] % 3 == 0].min() >= 120 / 3 - 1
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("candidates", ["all", "partition"])
-def test_sampled_scores_have_the_bits_of_the_blocks_that_hold_them(
-    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
+def test_sampled_scores_have_the_bits_of_pairs(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, is_compiled: bool
 ) -> None:
-    """As pairs they are scored again, or else read from blocks."""
-    monkeypatch.setattr(blocks, "is_installed", lambda: False)
-    expected = evaluated(case, f"candidates={candidates}", *FILTERED, output="pairs")
-    monkeypatch.setattr(ranking_pass, "_reads_cells", lambda state: True)
+    """Read from blocks by whoever counts them, and made again from each query and its candidate."""
+    monkeypatch.setattr(blocks, "is_installed", lambda: is_compiled)
+    monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(1)))  # one after the other
+    sampled_in, add = ranking_pass.RangeWork.sampled_in, ScoreCollector.add
+    read: list[torch.Tensor] = []
+    of_pairs: list[torch.Tensor] = []
 
-    assert evaluated(case, f"candidates={candidates}", *FILTERED, output="blocks") == expected
+    def cells_in(work: ranking_pass.RangeWork, run: int, block: QueryBlock) -> Any:
+        found = sampled_in(work, run, block)
+        row_P, column_P = found[-1]
+        queries_KD = work.state.prepared_queries(block, work.device)
+        of_pairs.append(work.state.paired_scores(queries_KD[row_P], work.runs[run][column_P]))
+        return found
+
+    def added(scores: ScoreCollector, query_P: np.ndarray, score_P: torch.Tensor, known_P: np.ndarray | None) -> None:
+        read.append(score_P)
+        add(scores, query_P, score_P, known_P)
+
+    monkeypatch.setattr(ranking_pass.RangeWork, "sampled_in", cells_in)
+    monkeypatch.setattr(ScoreCollector, "add", added)
+    evaluated(case, f"candidates={candidates}", *FILTERED)
+
+    assert sum(map(len, of_pairs)) > 100
+    assert list(map(torch.equal, read, of_pairs)) == [True] * len(of_pairs)
 
 
 def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,7 @@ def drawn_block(
         "high_Q": true_Q + np.float32(width),
         "low_Q": true_Q - np.float32(width),
         "known": np.stack(np.divmod(random.permutation(codes), max(num_candidates, 1))),  # (row, candidate) in no order
+        "sampled": np.stack(np.divmod(np.sort(np.tile(codes[::3], 2)), max(num_candidates, 1))),  # in order, twice each
     }
 
 
@@ -88,9 +89,14 @@ def test_counts_and_open_cells_are_those_of_the_general_path(shape: dict[str, An
     row_and_own_Q = torch.from_numpy(drawn["row_Q"]), torch.from_numpy(drawn["own_Q"])
     limits = torch.from_numpy(drawn["high_Q"]), torch.from_numpy(drawn["low_Q"])
 
-    found, open_cells = blocks.count(drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, room)
+    sampled = tuple(map(torch.from_numpy, drawn["sampled"]))
+
+    found, open_cells, score_P = blocks.count(
+        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, sampled, room
+    )
 
     scores_KC = torch.from_numpy(drawn["scores_KC"])
+    assert torch.equal(score_P, scores_KC[sampled])
     in_order = tuple(torch.from_numpy(of) for of in drawn["known"][:, np.lexsort(drawn["known"][::-1])])
     expected = counting.count(scores_KC, *limits, row_Q=row_and_own_Q[0], own_Q=row_and_own_Q[1], known=in_order)
     for counts, expected_counts in ((found.raw, expected.raw), (found.known, expected.known)):
@@ -108,7 +114,7 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
     true_Q = torch.tensor([torch.inf, -torch.inf])
     none = torch.empty(0, dtype=torch.int64)
 
-    found, _ = blocks.count(
+    found, _, none_sampled = blocks.count(
         block["query_KD"],
         block["candidate_CD"],
         (true_Q, true_Q),
@@ -117,6 +123,7 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
     )
 
     assert (found.raw.better_Q.tolist(), found.raw.tied_Q.tolist()) == ([0, 30], [0, 0])
+    assert not none_sampled.numel()
 
 
 def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
