@@ -130,8 +130,7 @@ def count(
         (start_R.copy(), start_R, column_P, np.empty(column_P.size, np.float32))
         for start_R, column_P in (by_row(of, query_KD.shape[0], num_candidates) for of in (known, sampled))
     )
-    # By torch, whose arrays begin at a cache line; large ones of numpy need not.
-    scores_P = torch.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), dtype=torch.float32)
+    (scores_P,) = blas.aligned_zeros([(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]),)])
     with routine.one_thread():
         num_open = count_block(
             routine.multiplication(query_RD.shape[0], COLUMNS_AT_A_TIME, query_RD.shape[1], inner),
@@ -143,12 +142,16 @@ def count(
             known_cells,
             sampled_cells,
             listed,
-            scores_P.numpy(),
+            scores_P,
             counts_6Q,
         )
-    query_P, column_P = (torch.from_numpy(index[:num_open]) for index in listed)
-    open_cells = (query_P, column_P) if num_open <= room_for_open else None
-    return QueryCounts.of_rows(torch.from_numpy(counts_6Q)), open_cells, torch.from_numpy(sampled_cells[-1])
+    return (
+        QueryCounts.of_rows(torch.from_numpy(counts_6Q)),
+        (torch.from_numpy(listed[0][:num_open]), torch.from_numpy(listed[1][:num_open]))
+        if num_open <= room_for_open
+        else None,
+        torch.from_numpy(sampled_cells[-1]),
+    )
 
 
 def _numbers(x_ND: Tensor) -> np.ndarray:

@@ -14,6 +14,7 @@ from pbgeval.jit import CompiledLoop, InnerLoop, compiled_call, compiled_prefetc
 from pbgeval.scoring.blas import (
     COLUMN_STRIDE,
     COLUMNS,
+    FLOATS_OF_LINE,
     INNER,
     NUM_ARGUMENTS,
     ONE,
@@ -26,7 +27,6 @@ from pbgeval.scoring.blas import (
 )
 
 IDENTITY, DIAGONAL, TRANSLATION, COMPLEX = range(4)  # operators that `count_gathered` knows
-CACHE_LINE = 64
 # Of a large block, what is multiplied and compared at a time, so that its scores stay in a core's cache. Multiples of
 # what `product` pads to by any rule; they change no number.
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 192, 576
@@ -277,7 +277,7 @@ def gather_rows(
         row_D, copied_D = table_ND[ids_K[at]], rows_KD[at]
         if at < following_K.size:
             address = table_ND.ctypes.data + 4 * dimension * following_K[at]
-            for line in range(0, 4 * dimension, CACHE_LINE):
+            for line in range(0, 4 * dimension, 4 * FLOATS_OF_LINE):
                 prefetch(address + line)
         if global_D.size:
             for column in range(dimension):

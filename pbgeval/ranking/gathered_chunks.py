@@ -99,28 +99,26 @@ class GatheredChunks:
         lengths = [end.ids_BK.shape[1] if end.cells else 0 for end in ends]
         rows = size_in_chunks(self.shape[1], table_ND)
         columns = [size_in_chunks(length, table_ND) if length else 0 for length in lengths]
-        global_embeddings = (end.table.global_embedding_D for end in ends)
         rel_BQ = torch.empty((self.shape[0], 0), dtype=torch.int64) if self.rel_BQ is None else self.rel_BQ
-        # Rows beyond the lists pad products. By torch, whose arrays begin at a cache line; large ones of numpy do not.
-        rows_KD = tuple(
-            torch.zeros(max(of, rows, end.ids_BK.shape[1]), dimension, dtype=torch.float32).numpy()
-            for end, of in zip(ends, columns, strict=True)
-        )
-        scores = tuple(torch.empty(rows, of, dtype=torch.float32).numpy() for of in columns)
-        of_rhs_KD, query_RD = (
-            torch.zeros(of, dimension, dtype=torch.float32).numpy() for of in (len(rows_KD[1]), rows)
+        lhs, rhs = (max(of, rows, end.ids_BK.shape[1]) for end, of in zip(ends, columns, strict=True))
+        # Rows beyond the lists pad products.
+        *scores, lhs_KD, rhs_KD, of_rhs_KD, query_RD = blas.aligned_zeros(
+            [*((rows, of) for of in columns), *((of, dimension) for of in (lhs, rhs, rhs, rows))]
         )
         with routine.one_thread():
             total = count_gathered(
                 tuple(routine.multiplication(rows, of, dimension, longest_inner(dimension)) for of in columns),
                 tuple(end.table.embeddings_ND.numpy() for end in ends),
-                tuple(np.zeros(0, np.float32) if of_D is None else of_D.numpy() for of_D in global_embeddings),
+                tuple(
+                    np.zeros(0, np.float32) if (of_D := end.table.global_embedding_D) is None else of_D.numpy()
+                    for end in ends
+                ),
                 tuple(end.ids_BK.contiguous().numpy() for end in ends),
                 (code, self.rel_BQ is not None, rel_BQ.contiguous().numpy()),
                 tuple(_parameters(end.parameters, names) for end in ends),
                 chunks,
                 tuple(((self.shape[1], of), *self._results[side]) for side, of in zip(ENDS, lengths, strict=True)),
-                (rows_KD, of_rhs_KD, query_RD, scores),
+                ((lhs_KD, rhs_KD), of_rhs_KD, query_RD, tuple(scores)),
             )
         return isfinite(total)
 

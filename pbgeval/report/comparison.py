@@ -585,7 +585,7 @@ def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {
     "text": lambda comparison: unbroken(comparison_tables(comparison)),
     "json": lambda comparison: json_text(comparison.to_dict()),  # what is undefined is null
-    "csv": lambda comparison: to_csv(_csv_rows(comparison)),
+    "csv": lambda comparison: to_csv([*_csv_rows(comparison)]),
     "md": lambda comparison: "\n".join(
         f"{escape_markdown(table.title)}\n\n{to_markdown(table, left='---')}\n"
         for table in comparison_tables(comparison)

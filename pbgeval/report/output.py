@@ -112,12 +112,15 @@ class HistogramRows(Sequence[Row]):
 
     def to_csv(self) -> str:
         """Return what `to_csv` of tables gives of these rows, sooner: none of them needs marks or quotes."""
-        lines = [
-            f"{side},{kind},{low},{high},{count}\n"
-            for side, kind, lows, highs, counts in self._columns()
-            for low, high, count in zip(map(str, lows), map(str, highs), counts, strict=True)
-        ]
-        return "".join([",".join(_HISTOGRAM_COLUMNS if lines else ()), "\n", *lines])
+        return (
+            ",".join(_HISTOGRAM_COLUMNS if len(self) else ())
+            + "\n"
+            + "".join(
+                f"{side},{kind},{low},{high},{count}\n"
+                for side, kind, lows, highs, counts in self._columns()
+                for low, high, count in zip(map(str, lows), map(str, highs), counts, strict=True)
+            )
+        )
 
     def _columns(self) -> Iterator[tuple[str, str, list[float], list[float], list[int]]]:
         """Yield each side and rank type, and the other columns of its rows."""

@@ -262,20 +262,18 @@ _TEXT_COLUMNS = {"edge_path", "side", "rank_type", *chain.from_iterable(GROUP_CO
 }
 
 
-def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as CSV; an undefined value is an empty cell, floats are written shortest round-trip.
 
     Texts are written so that no spreadsheet runs them (`cell_of`).
     """
-    rows = iter(rows)
-    first = next(rows, {})
+    first = rows[0] if rows else {}
     lines: list[str] = []
     # Python 3.11 quotes the characters of the line end alone: "\r" needs quotes, too.
     writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
     writer.writerow(first)
     writer.writerows(
-        [cell_of(value) if isinstance(value, str) else value for value in map(row.get, first)]
-        for row in chain([first] if first else [], rows)
+        [cell_of(value) if isinstance(value, str) else value for value in map(row.get, first)] for row in rows
     )
     return "".join(f"{line[:-2]}\n" for line in lines)
 
