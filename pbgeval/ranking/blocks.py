@@ -113,7 +113,7 @@ def count(
             not compete, out of range where it is none of these.
         known: (row, candidate) of known answers, each once; the true entity may be among them and is left out. None:
             nothing is filtered.
-        sampled: (row, column) of cells whose scores are returned, by row, then column; they may come again.
+        sampled: (row, candidate) of cells whose scores are returned, by row, then candidate; cells may repeat.
         room_for_open: so many cells that tie are listed, if there are no more.
 
     Returns:

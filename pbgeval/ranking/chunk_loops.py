@@ -14,7 +14,7 @@ from pbgeval.jit import CompiledLoop, InnerLoop, compiled_call, compiled_prefetc
 from pbgeval.scoring.blas import (
     COLUMN_STRIDE,
     COLUMNS,
-    FLOATS_OF_LINE,
+    FLOATS_PER_LINE,
     INNER,
     NUM_ARGUMENTS,
     ONE,
@@ -277,7 +277,7 @@ def gather_rows(
         row_D, copied_D = table_ND[ids_K[at]], rows_KD[at]
         if at < following_K.size:
             address = table_ND.ctypes.data + 4 * dimension * following_K[at]
-            for line in range(0, 4 * dimension, 4 * FLOATS_OF_LINE):
+            for line in range(0, 4 * dimension, 4 * FLOATS_PER_LINE):
                 prefetch(address + line)
         if global_D.size:
             for column in range(dimension):

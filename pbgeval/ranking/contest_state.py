@@ -54,11 +54,10 @@ class CellSample:
         order = np.argsort(number_P)
         return cls(query_P[order], number_P[order])
 
-    def within(self, numbers_C: np.ndarray) -> CellSample:
-        """Return the cells of a range of candidates (sorted numbers), arranged by query."""
-        first, last = int(numbers_C[0]), int(numbers_C[-1])
-        low, high = np.searchsorted(self.number_P, [first, last + 1])
-        bits = (last - first).bit_length()  # both in one number: sorting these is faster than finding their order
+    def within(self, first: int, stop: int) -> CellSample:
+        """Return the cells of the candidates from `first` up to `stop`, by query, then candidate."""
+        low, high = np.searchsorted(self.number_P, [first, stop])
+        bits = (stop - first).bit_length()  # both in one number: sorting these is faster than finding their order
         code = np.sort((self.query_P[low:high] << bits) + self.number_P[low:high] - first)
         return CellSample(code >> bits, (code & (1 << bits) - 1) + first)
 

@@ -1,8 +1,8 @@
 """A range of candidates -> counts of every query of a contest against them, for every policy but sampled lists.
 
 Queries stream past the range block by block. A kernel returns counts. The scores that the pooled AUC samples are read
-from the blocks that were counted; a kernel on a GPU and certified ranks have none, so there they are made from pairs,
-whose scores have the same bits, as are those of duplicates of true entities.
+from the blocks as they are counted. The fused kernel and certified ranks leave none to read, so there they are made
+from pairs, whose scores have the same bits; so are the scores of duplicates of true entities.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ def rank(
         return
     prepared_CD = _prepared(state, table, prepared_rows, first_number + prepared_rows)
     reads_scores = state.certified is None and state.kernel is not Kernel.FUSED
-    sample = state.sample.cells if state.sample is not None and reads_scores else NO_CELLS
-    cells = sample.within(np.arange(first_number, stop))
+    cells = (state.sample.cells if state.sample and reads_scores else NO_CELLS).within(first_number, stop)
+    # A model that is asked for pairs may take as long as for blocks.
+    in_time_of_blocks = in_time if isinstance(state.comparator, ScorerComparator) else None
     for relation, rows in rows_of.items():
         if not rows.size:
             continue
@@ -91,13 +92,15 @@ def rank(
         if rows.size < prepared_rows.size:
             of_relation_CD = prepared_CD[torch.from_numpy(np.searchsorted(prepared_rows, rows)).to(prepared_CD.device)]
         width = _width(state, of_relation_CD, len(queries), threads)
-        work = RangeWork.cut(state, queries, first_number + rows, of_relation_CD, width, known, in_time, cells)
+        work = RangeWork.cut(
+            state, queries, first_number + rows, of_relation_CD, width, known, in_time_of_blocks, cells
+        )
         tasks = work.tasks(threads.num_threads if state.loss is None else 1)
         for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
             state.add(block, counts)
     if state.sample is not None and not reads_scores:
         score_cells(state, table, first_number, state.sample.cells, known, threads)
-    if in_time is not None and not isinstance(state.comparator, ScorerComparator):
+    if in_time is not None and in_time_of_blocks is None:
         count_in_time(state, table, first_number, in_time, threads)
 
 
@@ -140,7 +143,7 @@ class RangeWork:
     prepared_CD: Tensor
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
-    in_time: KnownAnswers | None  # what a time-aware filter leaves out; None: there is none
+    in_time: KnownAnswers | None  # what a time-aware filter leaves out, if it is read from blocks
     runs: Sequence[Tensor]  # prepared rows of each
     largest: tuple[float, ...]  # magnitude in each run
     certified: tuple[PreparedRows, ...]  # the runs, if ranks are certified
@@ -203,9 +206,10 @@ class RangeWork:
         row, column = queries.key_Q[query] - block.first_key, positions(numbers_C, number)
         order = np.argsort(row * self.width + column)
         order = order[((column >= 0) & (number != queries.true_Q[query]))[order]]
+        query, number = query[order], number[order]
         row_P, column_P = (torch.from_numpy(index[order]).to(self.device) for index in (row, column))
         known = self.known and self.known.of_keys(block.first_key, block.stop_key)
-        return query[order], _are_known(self.state, known, query[order], number[order]), (row_P, column_P)
+        return query, _are_known(self.state, known, query, number), (row_P, column_P)
 
     def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
         """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
@@ -397,8 +401,7 @@ def _hand_over(
         fold = state.losses.setdefault(block.first, LossFold(state.loss, state.comparator, true_Q))
         own = own_cells(own_Q, scores_KC.shape[1])
         fold.fold(scores_KC[row_Q], own if known is None else joined(own, _by_query(row_Q, known)))
-    if work.in_time is not None and isinstance(state.comparator, ScorerComparator):
-        # A model that is asked for pairs may take as long as for blocks.
+    if work.in_time is not None:
         for query_P, number in state.in_time_cells(block, work.in_time, CELLS_AT_A_TIME):
             column = positions(numbers_C, number)
             of_query, of_column = (torch.from_numpy(of[column >= 0]).to(scores_KC.device) for of in (query_P, column))
@@ -459,7 +462,7 @@ def score_cells(
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
     """
-    cells = sample.within(np.arange(first_number, first_number + table.num_rows))
+    cells = sample.within(first_number, first_number + table.num_rows)
     others = cells.number_P != state.queries.true_Q[cells.query_P]
     cells = CellSample(cells.query_P[others], cells.number_P[others])
     # One array: many small ones between the blocks' tables scatter the heap.

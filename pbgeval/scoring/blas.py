@@ -21,7 +21,7 @@ from attrs import frozen
 NUM_ARGUMENTS = 13  # of the routine, each an address
 # Some by their place in an array of int64: a library with integers of 32 bits reads the lower half of each.
 TRANSPOSED, PLAIN, COLUMNS, ROWS, INNER, COLUMN_STRIDE, ROW_STRIDE, SCORE_STRIDE = range(8)
-FLOATS_OF_LINE = 16  # of a cache
+FLOATS_PER_LINE = 16  # float32 numbers in a cache line
 ONE, ZERO = 0, 1  # places of the factors, of the product and of what was there before
 
 
@@ -56,13 +56,13 @@ class Gemm:
 def aligned_zeros(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
     """Return arrays of zeros, float32, that begin at cache lines, in one piece of memory.
 
-    Torch's begin there, too. But glibc cuts what is asked for aligned out of more, and what is left over is given to
-    others: the heap of a thread that multiplies block after block grew to three times what it needs.
+    Torch aligns its arrays, too. But glibc cuts an aligned block out of a larger one and hands the rest to small
+    arrays, so the next block does not fit there: the heap of a thread that multiplied block after block tripled.
     """
     sizes = [math.prod(of) for of in shapes]
-    starts = np.cumsum([0, *(-(-size // FLOATS_OF_LINE) * FLOATS_OF_LINE for size in sizes)]).tolist()
-    piece = np.zeros(starts[-1] + FLOATS_OF_LINE, np.float32)
-    piece = piece[-piece.ctypes.data // 4 % FLOATS_OF_LINE :]
+    starts = np.cumsum([0, *(-(-size // FLOATS_PER_LINE) * FLOATS_PER_LINE for size in sizes)]).tolist()
+    piece = np.zeros(starts[-1] + FLOATS_PER_LINE, np.float32)
+    piece = piece[-piece.ctypes.data // 4 % FLOATS_PER_LINE :]
     return [piece[start:][:size].reshape(of) for start, size, of in zip(starts, sizes, shapes, strict=False)]
 
 

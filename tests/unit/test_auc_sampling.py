@@ -120,7 +120,9 @@ def test_the_estimate_is_unbiased_its_interval_covers_and_its_standard_error_is_
 def test_cells_of_a_range_of_candidates_are_found_from_its_first_to_its_last(
     candidates: list[int], expected: list[tuple[int, int]]
 ) -> None:
-    cells = CellSample.by_number(np.array([0, 3, 2, 1]), np.array([5, 9, 3, 3])).within(np.array(candidates))
+    cells = CellSample.by_number(np.array([0, 3, 2, 1]), np.array([5, 9, 3, 3])).within(
+        candidates[0], candidates[-1] + 1
+    )
 
     assert list(zip(cells.query_P.tolist(), cells.number_P.tolist(), strict=True)) == expected
 
