@@ -1,6 +1,6 @@
 """Record what the program answers, or compare it with a record: a refactoring must leave every byte equal.
 
-    .venv/bin/python -m tests.freeze record FILE.json                    # the answers of this checkout
+    .venv/bin/python -m tests.freeze record FILE.json                    # the answers of this checkout; 1 if a job fails
     .venv/bin/python -m tests.freeze compare FILE.json                   # status 1 and a line per difference
     .venv/bin/python -m tests.freeze compare FILE.json --only het --keep FOLDER   # keep the files of some jobs
 
@@ -410,15 +410,17 @@ def freeze() -> int:
     import pbgeval.evaluation  # noqa: F401 - once, before the forks
 
     answers = run_jobs(asked.only, asked.keep)
+    # Jobs that failed in the same way before and after would be equal.
+    failed = [f"{name}: failed: {of['traceback']}" for name, of in answers.items() if "traceback" in of]
     if asked.what == "record":
         document = {"machine": _machine(), "jobs": answers}
         asked.file.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
-        print(f"{asked.file}: {len(answers)} jobs, {sum('traceback' in of for of in answers.values())} tracebacks")
-        return 0
+        print("\n".join([*failed, f"{asked.file}: {len(answers)} jobs, {len(failed)} failed"]))
+        return 1 if failed else 0
     document = json.loads(asked.file.read_text())
     if document["machine"] != _machine():
         print(f"recorded on {document['machine']}, this is {_machine()}: sums of floats may differ")
-    lines = list(differences(document["jobs"], answers, asked.only))
+    lines = [*failed, *differences(document["jobs"], answers, asked.only)]
     print("\n".join([*lines, f"{len(answers)} jobs, {len(lines)} differences"]))
     return 1 if lines else 0
 

@@ -80,7 +80,7 @@ class Nations:
 
     def write_negatives(self, folder: Path) -> str:
         negatives = {side: np.load(self.source / f"negatives_{side}.npy") for side in ("head", "tail")}
-        folder.mkdir()
+        folder.mkdir(parents=True)
         for bucket, of_bucket in self.rows("test").items():
             with h5py.File(folder / f"candidates_{bucket.lhs}_{bucket.rhs}.h5", "w") as file:
                 for side, of_side in negatives.items():
