@@ -33,6 +33,7 @@ from pbgeval.models.triple_lines import triple_columns, triples_of
 from pbgeval.notation import ENDS, EntityNumbering, Side
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KnownAnswers, PairStore, SemiJoin
+from pbgeval.scoring.block_scorer import checked_scores
 from pbgeval.stats.ranks import RankCounts, from_scores
 from pbgeval.storage.edges import Edges
 from pbgeval.storage.text import text_lines
@@ -69,29 +70,15 @@ def batch_scores(
     if names is None:
         got = f"a tuple of {len(found)}" if is_tuple else type(found).__name__
         raise ScorerError(f"{where}: expected (head scores, tail scores) or four of them, got {got}")
-    parts = {
-        name: _checked(part, (size,) if name.startswith("true") else (size, num_entities), f"{where}: {name}")
-        for name, part in zip(names, found, strict=True)
-    }
+    parts = {}
+    for name, part in zip(names, found, strict=True):
+        shape = (size,) if name.startswith("true") else (size, num_entities)
+        # Exact in float64, so that true scores of another type compare as they are.
+        parts[name] = checked_scores(part, f"{where}: {name} of a batch of {size}", shape).double()
     return {
         side: _with_true_scores(parts[f"{side.label} scores"], parts.get(f"true scores of {side.label}s"), true_b)
         for side, true_b in ((Side.LHS, batch_b3[:, 0]), (Side.RHS, batch_b3[:, 2]))
     }
-
-
-def _checked(part: Any, shape: tuple[int, ...], where: str) -> Tensor:  # noqa: ANN401 - whatever a user returns
-    """Return numbers as a tensor that can be compared."""
-    if isinstance(part, np.ndarray):
-        part = torch.from_numpy(part)
-    if not isinstance(part, Tensor):
-        fault = f"a tensor of shape {shape}, got {type(part).__name__}"
-    elif tuple(part.shape) != shape:
-        fault = f"shape {shape} for a batch of {shape[0]}, got {tuple(part.shape)}"
-    elif part.dtype is torch.bool or part.is_complex():
-        fault = f"real numbers, got {part.dtype}"
-    else:
-        return part.detach().double()  # exact, so that true scores of another type compare as they are
-    raise ScorerError(f"{where}: expected {fault}")
 
 
 def _with_true_scores(scores_bN: Tensor, given_b: Tensor | None, true_b: Tensor) -> tuple[Tensor, int]:

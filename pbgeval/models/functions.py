@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pbgeval.errors import EvalError, ScorerError, raise_first
 from pbgeval.notation import Side, T
+from pbgeval.scoring.block_scorer import checked_scores
 from pbgeval.storage.text import one_line
 
 CELLS_PER_CALL = 1 << 17  # scores asked for at a time: a function of vectors makes an array of so many times D numbers
@@ -87,7 +88,7 @@ class EdgeFunctionScorer(ByFunction):
                 f"{_name(self.source)}: expected {expected} scores of ids {shapes}, got {_shape(found)}"
                 f"{hint if isinstance(found, Tensor) else '; return a torch tensor'}"
             )
-        return _real(self.source, found).reshape(shape)
+        return checked_scores(found.reshape(shape), _name(self.source), shape)
 
 
 @define(eq=False)
@@ -159,12 +160,7 @@ class BatchScorer(ByFunction):
     def _of_side(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         expected = (batch_b3.shape[0], self.num_relations if hidden is Side.REL else self.num_entities)
         found = _called(self.source, f"{hidden.label} scores", hidden, batch_b3)
-        if _shape(found) != expected:
-            raise ScorerError(
-                f"{_name(self.source)}: expected {hidden.label} scores of shape {expected} (batch, candidates), got"
-                f" {_shape(found)}"
-            )
-        return _real(self.source, found)
+        return checked_scores(found, f"{_name(self.source)}: {hidden.label} scores (batch, candidates)", expected)
 
 
 @frozen(eq=False)
@@ -290,12 +286,6 @@ def _name(score: Any) -> str:  # noqa: ANN401 - any callable
 
 def _shape(found: object) -> tuple[int, ...] | str:
     return tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-
-
-def _real(score: object, found: Tensor) -> Tensor:
-    if found.dtype is torch.bool or found.is_complex():
-        raise ScorerError(f"{_name(score)}: expected real numbers as scores, got {found.dtype}")
-    return found
 
 
 def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: ANN401 - what the function takes

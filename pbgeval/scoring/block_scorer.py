@@ -14,14 +14,14 @@ of its competitors are read from one row, so they need no padding, and the self-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from attrs import Factory, define, field, frozen
 from torch import Tensor
 
-from pbgeval.errors import ScorerError, UnrankableError
+from pbgeval.errors import ScorerError, UnrankableError, raise_first
 from pbgeval.notation import Side
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import Parameters
@@ -190,19 +190,26 @@ class ScorerComparator:
         device = device_of(self.scorer)
         with torch.no_grad(), settings_of_caller():
             found = self.scorer.scores(hidden, known_Q.to(device), relation_Q.to(device), candidate_C.to(device))
-        shape = (known_Q.numel(), candidate_C.numel())
-        if isinstance(found, np.ndarray):
-            found = torch.from_numpy(found)
-        fault = None
-        if not isinstance(found, Tensor):
-            fault = f"a tensor of shape {shape}, got {type(found).__name__}"
-        elif tuple(found.shape) != shape:
-            fault = f"shape {shape} (queries, candidates), got {tuple(found.shape)} for {hidden.label} queries"
-        elif found.dtype is torch.bool or found.is_complex():
-            fault = f"real numbers, got {found.dtype}"
-        if fault is not None:
-            raise ScorerError(f"{name_of(self.scorer)}: expected {fault}")
-        return found.detach()
+        where = f"{name_of(self.scorer)}: {hidden.label} scores (queries, candidates)"
+        return checked_scores(found, where, (known_Q.numel(), candidate_C.numel()))
+
+
+def checked_scores(found: Any, where: str, shape: tuple[int, ...]) -> Tensor:  # noqa: ANN401 - whatever a model returns
+    """Return the scores of somebody's model as a tensor.
+
+    Raises:
+        ScorerError: they are no real numbers, or have another shape.
+    """
+    if isinstance(found, np.ndarray):
+        found = torch.from_numpy(found)
+    if not isinstance(found, Tensor):
+        raise ScorerError(f"{where}: expected a tensor of shape {shape}, got {type(found).__name__}")
+    raise_first(
+        ScorerError,
+        (tuple(found.shape) != shape, f"{where}: expected shape {shape}, got {tuple(found.shape)}"),
+        (found.dtype is torch.bool or found.is_complex(), f"{where}: expected real numbers, got {found.dtype}"),
+    )
+    return found.detach()
 
 
 RowComparator = Comparator | ScorerComparator  # what scores prepared rows

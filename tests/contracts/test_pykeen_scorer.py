@@ -43,6 +43,6 @@ def test_scores_of_another_number_of_entities_are_refused():
     scorer = pykeen_scorer(Diagonal(), num_entities=NUM_ENTITIES + 1)
 
     with pytest.raises(
-        ScorerError, match=r"expected tail scores of shape \(1, 24\) \(batch, candidates\), got \(1, 23\)"
+        ScorerError, match=r"tail scores \(batch, candidates\): expected shape \(1, 24\), got \(1, 23\)"
     ):
         scorer.scores(Side.RHS, torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))

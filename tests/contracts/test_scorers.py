@@ -186,8 +186,8 @@ REFUSED = [
                 lambda lhs, rel, rhs: zeros(lhs, rel, rhs).numpy(),
                 "got ndarray; return a torch tensor$",
             ),
-            (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) > 0, r"expected real numbers as scores, got torch.bool"),
-            (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) + 1j, r"expected real numbers as scores, got torch.complex64"),
+            (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) > 0, r"expected real numbers, got torch.bool"),
+            (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) + 1j, r"expected real numbers, got torch.complex64"),
             (
                 lambda lhs, rel, rhs: torch.rand_like(zeros(lhs, rel, rhs)),
                 r"the same score .* each time.*model.eval\(\)",
