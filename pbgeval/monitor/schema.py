@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Protocol, TypeAlias
 
@@ -33,6 +33,10 @@ class MonitoredRelation:
     all_negs: bool = False  # its edges are ranked among all entities of the bucket's partition, as in PBG
 
 
+def _as_tuple(relations: Iterable[MonitoredRelation]) -> tuple[MonitoredRelation, ...]:
+    return tuple(relations)
+
+
 # What an edge's two rows mean: the left type and its partition, the right type and its partition (0 where it has one)
 EndTypes: TypeAlias = tuple[str, int, str, int]
 
@@ -42,16 +46,15 @@ class ModelSchema:
     """What does not change in training.
 
     Args:
-        relations: one per relation id; a single one if relations are dynamic. Operators: none, diagonal, translation,
-            linear, affine, complex_diagonal, rotate, swapped_diagonal, projected_translation.
+        relations: one per relation id; a single one if relations are dynamic. Operators: as in a config.
         num_partitions: of each entity type, for example `{"all": 1}`.
-        comparator: dot, cos, l2, squared_l2, l1, complex_l1 or clamped_dot. Distances are negated: higher is better.
+        comparator: as in a config (`kgeval-dist --help-config`). Distances are negated: higher is better.
         num_dynamic_relations: their number; None if relations are not dynamic.
         bias: as in PyTorch-BigGraph's config, like `max_norm`.
         max_norm: the same.
     """
 
-    relations: tuple[MonitoredRelation, ...] = field(converter=tuple[MonitoredRelation, ...])  # one if dynamic
+    relations: tuple[MonitoredRelation, ...] = field(converter=_as_tuple)  # one if dynamic
     num_partitions: Mapping[str, int]  # of each entity type
     comparator: str
     num_dynamic_relations: int | None = None  # None: relations are not dynamic
