@@ -21,6 +21,7 @@ from pbgeval.ranking import blocks, certified, chunk_loops, counting, fused, gat
 from pbgeval.ranking import known_answers as semi_join
 from pbgeval.scoring import certified as exact
 from pbgeval.scoring import distances, fast_products
+from pbgeval.scoring.comparators import COMPARATORS, L1
 from pbgeval.scoring.scorer import SharedCandidates, contests
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats import ranks as ranking
@@ -74,6 +75,9 @@ def watch_calls(
         return function(*arguments, **named)
 
     patch.setattr(owner, name, watched)
+
+
+COLUMN_DISTANCES = tuple(of.distance for of in COMPARATORS.values() if isinstance(of, L1))
 
 
 # Products in bfloat16 for certified ranks. Where no routine multiplies them, float32's takes the rounded rows.
@@ -142,7 +146,7 @@ PATHS: Mapping[str, FastPath] = {
     "compiled": by_loops(counting, WORTH_COMPILING, chunk_loops.count_rows),
     "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block, chunk_loops.multiply),
     "gathered_chunks": by_loops(gathered_chunks, WORTH_COMPILING, chunk_loops.count_gathered),
-    "distances": by_loops(distances, "JIT_MIN_TERMS", distances._absolute, distances._modulus),
+    "distances": by_loops(distances, "JIT_MIN_TERMS", *(of.loop for of in COLUMN_DISTANCES)),
     "pairs": by_loops(exact, "JIT_MIN_NUMBERS", exact._sums),
     "semi_join": by_loops(semi_join, "JIT_MIN_ROWS", semi_join._passes),
     "bfloat16": FastPath(

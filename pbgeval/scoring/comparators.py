@@ -10,7 +10,7 @@ Other systems' models need three that PBG lacks (decision 0015): l1 and complex_
 Distances are ranked by their squares: -sqrt(d2) is monotone in -d2, and rounding it would only add ties.
 `real_scores` gives the values that PBG's loss is defined on. Source: PBG.md section 2, torchbiggraph/model.py.
 
-A new comparator is a class here, a function in `tests/reference.py`, and a line in the documentation.
+What else a new comparator takes: docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from attrs import Factory, define, field, frozen
 from torch import Tensor
 
-from pbgeval.scoring.distances import ABSOLUTE, MODULUS, ColumnSums
+from pbgeval.scoring.distances import ABSOLUTE, MODULUS, ColumnDistance
 from pbgeval.scoring.product import paired_product, product
 
 SMALLEST_SQUARE = 1e-30  # PBG's floor under the square root
@@ -96,9 +96,9 @@ def _row_sums(x_ND: Tensor) -> Tensor:
 class Dot:
     """x . y; also the base of other comparators without bias."""
 
-    is_inner_product = True  # `scores` are inner products of prepared rows and nothing else
-    multiplies = True  # `scores` are made of inner products, whose terms can overflow both ways
-    is_distance = False  # a translation of one side can be one of the other
+    is_inner_product = True  # `scores` are inner products of prepared rows and nothing else: kernels may multiply
+    multiplies = True  # `scores` are made of inner products, whose terms can overflow both ways: NaN is possible
+    is_distance = False  # x - y alone decides: a translation of one side can be one of the other
     of_complex_numbers = False  # rows are taken apart in two halves
 
     def prepare_queries(self, x_ND: Tensor) -> list[Tensor]:
@@ -187,18 +187,18 @@ class ClampedDot(Dot):
 
 
 class L1(Dot):
-    """-sum |x - y|."""
+    """-sum |x - y|; also the base of other distances that no product gives."""
 
     is_inner_product = False
     multiplies = False
     is_distance = True
-    sums: ColumnSums = ABSOLUTE
+    distance: ColumnDistance = ABSOLUTE
 
     def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         return self.paired_scores(query_QD, candidate_QD)
 
     def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
-        return self.sums(query_BQD, candidate_BCD)
+        return self.distance(query_BQD, candidate_BCD)
 
     def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         return self.scores(query_QD.unsqueeze(1), candidate_QD.unsqueeze(1)).flatten()
@@ -208,7 +208,7 @@ class ComplexL1(L1):
     """-sum |x - y| of complex numbers, whose real parts are the first half of a row (RotatE by moduli)."""
 
     of_complex_numbers = True
-    sums = MODULUS
+    distance = MODULUS
 
 
 COMPARATORS: dict[str, Dot] = {

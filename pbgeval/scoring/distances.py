@@ -25,7 +25,7 @@ JIT_MIN_TERMS = 1 << 22  # of the first block for which numba is imported
 
 
 @frozen(eq=False)
-class ColumnSums:
+class ColumnDistance:
     """A distance that is a sum of terms, each of a column or of a pair of them."""
 
     term: Callable[[list[Tensor]], Tensor]  # differences in the columns of a term, which it may overwrite -> the term
@@ -96,5 +96,5 @@ def _modulus(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def
                         sum_C[at] += np.sqrt(real * real + imag * imag)
 
 
-ABSOLUTE = ColumnSums(lambda parts: parts[0].abs_(), 1, _absolute)
-MODULUS = ColumnSums(_modulus_of, 2, _modulus)
+ABSOLUTE = ColumnDistance(lambda parts: parts[0].abs_(), 1, _absolute)
+MODULUS = ColumnDistance(_modulus_of, 2, _modulus)

@@ -20,7 +20,7 @@ from pbgeval import evaluate
 from pbgeval.notation import ENDS, Side
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.storage.row_files import RANK_COLUMNS
-from tests.kit.graphs import Bucket, Edge, Relation, RowSource, TinyGraph, user_relations
+from tests.kit.graphs import OWN_COMPARATORS, Bucket, Edge, Relation, RowSource, TinyGraph, user_relations
 from tests.kit.on_disk import write_graph
 from tests.saved_ranks import read_ranks
 
@@ -165,6 +165,8 @@ OWN_MODELS = [  # not for certified ranks
     ("l2", ["rotate", "projected_translation", "translation"], False),
     ("complex_l1", ["rotate", "translation"], False),
 ]
+HAVE_ONE = {comparator for comparator, *_ in OWN_MODELS}
+OWN_MODELS += [(name, ["translation"] * 3, True) for name in OWN_COMPARATORS if name not in HAVE_ONE]
 # Entities, the dimension and whether there is a bias, by turns: few of them, and such as leave no block full.
 SIZES = [(203, 100, False), (20, 50, True), (103, 34, False)]
 

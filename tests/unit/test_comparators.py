@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 import torch
 
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
+from tests import reference
 from tests.kit.graphs import OWN_COMPARATORS
 
 X, Y = [1.0, 2.0], [3.0, 4.0]
@@ -26,9 +28,9 @@ BY_HAND = [
 ]
 
 
-def real_scores(comparator: Comparator, queries: list[list[float]], candidates: list[list[float]]) -> torch.Tensor:
-    query_QD = comparator.prepare_queries(torch.tensor(queries))
-    candidate_CD = comparator.prepare_candidates(torch.tensor(candidates))
+def real_scores(comparator: Comparator, queries, candidates) -> torch.Tensor:
+    query_QD = comparator.prepare_queries(torch.as_tensor(queries))
+    candidate_CD = comparator.prepare_candidates(torch.as_tensor(candidates))
     return comparator.real_scores(comparator.scores(query_QD[None], candidate_CD[None])[0])
 
 
@@ -42,6 +44,22 @@ def test_scores_of_pairs_and_blocks_by_hand(name, bias, expected):
 
     assert torch.equal(comparator.scores(queries_QD[None], candidates_QD[None])[0].diagonal(), paired_Q)
     assert comparator.real_scores(paired_Q)[0].item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", COMPARATORS)
+def test_scores_are_the_references(name, bias, seed):
+    generator = random.Random(seed)
+    rows = [[generator.gauss(0, 2) for _ in range(4 + bias)] for _ in range(9)] + [[0.25] * (4 + bias)] * 2
+    expected = [[reference.score(name, x, y, bias) for y in rows] for x in rows]
+    rows_ND = torch.tensor(rows, dtype=torch.float64)
+
+    torch.testing.assert_close(
+        torch.tensor(expected, dtype=torch.float64),
+        real_scores(Comparator(name, bias), rows_ND, rows_ND),
+        rtol=1e-9,
+        atol=1e-6,
+    )
 
 
 def test_l2_has_the_floor_of_pbg_and_keeps_infinity():
