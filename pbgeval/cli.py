@@ -120,7 +120,7 @@ def _evaluate(
     quiet: bool = False,
 ) -> int:
     """Load the config, evaluate, print the table; return the exit status. Tasks of a submitted job begin here too."""
-    from pbgeval.cluster.environment import check_workers
+    from pbgeval.cluster.environment import check_workers, variables_of_torch
     from pbgeval.cluster.signals import ended_at_once, ended_by_signals, left_to_the_system
     from pbgeval.report.console import ConsoleObserver
 
@@ -129,7 +129,6 @@ def _evaluate(
     observer = ConsoleObserver(quiet=quiet)
     observer.phase("starting")  # importing torch takes seconds
     with ended_at_once():
-        from pbgeval.cluster.environment import variables_of_torch
         from pbgeval.cluster.launch import is_worker_of_a_group, worker_server
 
         in_group = is_worker_of_a_group()

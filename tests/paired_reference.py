@@ -8,6 +8,8 @@ from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
 
+from tests import rank_metrics_reference
+
 
 class Query(NamedTuple):
     """A query of both runs."""
@@ -24,14 +26,10 @@ class Query(NamedTuple):
         return self.b - self.a
 
 
-def value_of(metric: str, better: int, tied: int, rank_type: str) -> Fraction:
-    """Return the value of one query."""
+def value_of(metric: str, better: int, tied: int, num_candidates: int, rank_type: str) -> Fraction:
+    """Return the value of one query, rounded so that equal sums are equal."""
     rank = 1 + better + {"optimistic": Fraction(0), "realistic": Fraction(tied, 2), "pessimistic": tied}[rank_type]
-    if metric == "mean_rank":
-        return Fraction(rank)
-    if metric == "mean_reciprocal_rank":
-        return Fraction(round(2**32 / Fraction(rank)), 2**32)  # rounded, so that equal sums are equal
-    return Fraction(int(rank <= int(metric.removeprefix("hits_at_"))))
+    return Fraction(round(2**32 * rank_metrics_reference.of_query(metric, rank, num_candidates)), 2**32)
 
 
 def mean(values: Sequence[Fraction]) -> Fraction:

@@ -21,6 +21,7 @@ from pbgeval.metrics.names import (
     Selection,
     UnknownMetricError,
     check_name,
+    interval_keys,
 )
 from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.sinks import SINKS, missing_library
@@ -42,11 +43,11 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
     try:
         _ = config.target_key
     except UnknownMetricError:
-        names = ["query_auc", *(f"hits_at_{k}" for k in config.hits_at[:5])]
+        names = dict.fromkeys(key.rpartition(".")[2] for key in interval_keys(["both"], config.hits_at[:5]))
         yield Fault(
             ("target_metric",),
-            f"unknown metric {show(config.target_metric)}; use mean_rank, mean_reciprocal_rank, {' or '.join(names)}"
-            " (hits_at), optionally with an enabled side and a rank type in front",
+            f"unknown metric {show(config.target_metric)}; use one of {', '.join(names)} (k of hits_at), optionally"
+            " with an enabled side and a rank type in front",
             (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
         )
 

@@ -542,15 +542,9 @@ class EvalConfig:
         Raises:
             pbgeval.metrics.names.UnknownMetricError: If it means none of these.
         """
-        from pbgeval.metrics.names import resolve  # here: see `headline`
-        from pbgeval.stats.ranks import RankType
+        from pbgeval.metrics.names import interval_keys, resolve  # here: see `headline`
 
-        sides = [*(side.label for side in self.sides), "both"]
-        metrics = ["mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in self.hits_at)]
-        known = {
-            *(f"{side}.{rank_type.value}.{name}" for side in sides for rank_type in RankType for name in metrics),
-            *(f"{side}.query_auc" for side in sides),
-        }
+        known = interval_keys([*(side.label for side in self.sides), "both"], self.hits_at)
         return resolve(self.target_metric or "mean_reciprocal_rank", self.headline, known)
 
     @property

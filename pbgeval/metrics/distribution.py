@@ -1,24 +1,26 @@
 """Queries -> what rank metrics are computed from: how much weight each rank has, and the numbers of candidates.
 
-A metric sees nothing else, so it cannot depend on the order of the queries. The three means that add up over queries
-(of the rank, its reciprocal, hits) may be given from elsewhere: from exact integer sums, or as means over all orders
-of tied candidates.
+A metric sees nothing else, so it cannot depend on the order of the queries. Means over queries may be given from
+elsewhere: from exact integer sums, or as means over all orders of tied candidates. What follows only from a rank
+together with its own query's candidates is always given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from math import fsum, inf
 
 import numpy as np
+import torch
 from attrs import field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.notation import Floats, Integers
 from pbgeval.stats.histograms import bin_middles
 from pbgeval.stats.keyed_sums import KeyedSums, begins, first_of_each
+from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power
 
 # Numbers of candidates -> what rank metrics are by chance: their expectations and variances in closed form.
@@ -120,13 +122,26 @@ def variance_of_hits_at(groups: CandidateGroups, cutoff: int) -> float:
     return groups.variance_of_mean(share_hit_G * (1.0 - share_hit_G))
 
 
+_BITS = 52  # of fractions in a sum over queries: all that a float64 below 1 has
 _SUM_ROWS = 64  # added one after the other; ten times as fast as an exact sum of every value
 SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each sum by rank, is rounded once
 
 
 # From the name of a `QueryMetric` to its mean over the queries, which a caller knows better than from the ranks: from
-# exact sums, or over all orders of ties. None: it does not know it.
+# exact sums, over all orders of ties, or from pairs of a rank and a number of candidates. None: it does not know it.
 Means = Callable[[str], float | None]
+
+
+def _mean_of_pairs(rank_Q: Floats, num_candidates_Q: Integers, weight_Q: Floats, name: str) -> float | None:
+    """Return the weighted mean of a metric that needs pairs; None for others."""
+    metric = find_query_metric(name)
+    if metric is None or not metric.needs_pairs:
+        return None
+    competitors_Q = torch.from_numpy(num_candidates_Q - 1)
+    numerator_Q = metric.numerators_of_doubled(torch.from_numpy(2.0 * rank_Q).long(), competitors_Q, _BITS)
+    columns = numerator_Q, metric.counted(competitors_Q)
+    numerator, counted = (fsum((weight_Q * of_Q.numpy()).tolist()) for of_Q in columns)
+    return metric.mean(numerator, counted, _BITS)
 
 
 @frozen(eq=False)
@@ -141,17 +156,22 @@ class RankDistribution:
     means: Means = lambda _: None  # in place of those of `ranks_R`; by default all follow from the ranks
 
     @classmethod
-    def from_queries(cls, rank_Q: Floats, groups: CandidateGroups, weight_Q: Floats | None = None) -> RankDistribution:
+    def from_queries(
+        cls, rank_Q: Floats, num_candidates_Q: Integers, groups: CandidateGroups, weight_Q: Floats | None = None
+    ) -> RankDistribution:
         """Gather queries.
 
         Args:
             rank_Q: the rank of each query, from 1; whole or half.
+            num_candidates_Q: the number of its candidates, the true entity included.
             groups: the same queries by number of candidates.
             weight_Q: its weight, as `comparable_weights` returns them; default: all alike. Only ratios matter.
         """
+        weights_Q = np.ones(len(rank_Q)) if weight_Q is None else weight_Q
+        means = partial(_mean_of_pairs, rank_Q, num_candidates_Q, weights_Q)
         if weight_Q is None:
             ranks_R, num_queries_R = np.unique(rank_Q, return_counts=True)
-            return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank_Q))
+            return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank_Q), means=means)
         kept = np.flatnonzero(weight_Q)
         order = kept[np.argsort(rank_Q[kept])]
         ranks_R, first_R = first_of_each(rank_Q[order])
@@ -164,6 +184,7 @@ class RankDistribution:
             groups,
             len(rank_Q),
             is_weighted=True,
+            means=means,
         )
 
     @classmethod
@@ -207,27 +228,16 @@ class RankDistribution:
         """The weighted mean of the squared distance from the mean: two metrics follow from it."""
         return self.mean((self.ranks_R - self.mean(self.ranks_R)) ** 2)
 
-    def mean_rank(self) -> float:
-        """Return the weighted mean of the ranks."""
-        given = self.means("mean_rank")
-        return self.mean(self.ranks_R) if given is None else given
-
-    def mean_reciprocal_rank(self) -> float:
-        """Return the weighted mean of 1 / rank."""
-        given = self.means("mean_reciprocal_rank")
-        return _sum(self.weight_R / self.ranks_R) / self.total_weight if given is None else given
-
     def hits_at(self, cutoff: int) -> float:
         """Return the weighted share of ranks at most the cut-off; half ranks compare as they are."""
-        given = self.means(f"hits_at_{cutoff}")
-        return _sum(self.weight_R[self._within(cutoff)]) / self.total_weight if given is None else given
+        return _sum(self.weight_R[self._within(cutoff)]) / self.total_weight
 
-    def mean_reciprocal_rank_at(self, cutoff: int) -> float:
+    def mean_reciprocal_rank(self, cutoff: float = inf) -> float:
         """Return the weighted mean of 1 / rank of ranks at most the cut-off, and of 0 for others."""
         within = self._within(cutoff)
         return _sum(self.weight_R[within] / self.ranks_R[within]) / self.total_weight
 
-    def _within(self, cutoff: int) -> slice:
+    def _within(self, cutoff: float) -> slice:
         return slice(0, int(np.searchsorted(self.ranks_R, cutoff, "right")))
 
 

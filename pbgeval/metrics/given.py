@@ -120,11 +120,13 @@ def from_ranks(
             at = int(np.argmax(value_Q < least_Q))
             raise ValueError(f"{name}[{at}]: expected at least the {other} rank ({least_Q[at]}), got {value_Q[at]}")
     weight_Q = None if weights is None else _weights(weights, len(num_candidates_Q))
-    best_Q, worst_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q))
+    best_Q, worst_Q, competitors_Q = (
+        of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q, num_candidates_Q - 1)
+    )
     shares_Q = np.ones(len(best_Q)) if weight_Q is None else weight_Q
     groups = CandidateGroups.from_queries(num_candidates_Q, weight_Q)
     distributions = {
-        rank_type.value: RankDistribution.from_queries(rank_Q, groups, weight_Q)
+        rank_type.value: RankDistribution.from_queries(rank_Q, num_candidates_Q, groups, weight_Q)
         for rank_type, rank_Q in zip(RankType, (best_Q, (best_Q + worst_Q) / 2.0, worst_Q), strict=True)
     }
 
@@ -139,7 +141,7 @@ def from_ranks(
         metric = find_query_metric(name)
         if metric is None or metric.over_ties is None:
             return None
-        return fsum((shares_Q * metric.over_ties(best_Q, worst_Q)).tolist()) / fsum(shares_Q.tolist())
+        return fsum((shares_Q * metric.over_ties(best_Q, worst_Q, competitors_Q)).tolist()) / fsum(shares_Q.tolist())
 
     distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=over_ties)
     return RankMetrics(distributions)

@@ -149,7 +149,9 @@ class _Clusters:
     def _mean(self, metric: QueryMetric, rank_type: RankType) -> tuple[float, float, int]:
         """Return a ratio of sums over clusters, its variance and degrees of freedom."""
         numerator_U = self._cluster_sums(metric.numerators(self.counts, rank_type, VALUE_BITS))
-        denominator_U = self._cluster_sums(metric.counted(self.counts) * metric.denominator(VALUE_BITS))
+        denominator_U = self._cluster_sums(
+            metric.counted(self.counts.num_competitors_Q) * metric.denominator(VALUE_BITS)
+        )
         total = int(denominator_U.sum())
         value = int(numerator_U.sum()) / total
         return (

@@ -33,6 +33,7 @@ from pbgeval.metrics.registry import (
     metric_key,
 )
 from pbgeval.notation import T
+from pbgeval.stats.query_metrics import keyed_metrics
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 
 SIDES = {"lhs": "head", "rhs": "tail"} | {label: label for label in ("head", "tail", "relation", "both")}
@@ -86,6 +87,11 @@ def parse(name: str, headline: str) -> MetricName:
     """Take a name apart as `split` does; without a side it means both, without a rank type the headline."""
     parts = split(name)
     return MetricName(parts.side or "both", parts.rank_type or headline, parts.metric)
+
+
+def interval_keys(sides: Iterable[str], cutoffs: Iterable[int]) -> list[str]:
+    """Return the keys of some sides' means over queries: metrics that have an interval where edges are sampled."""
+    return [f"{side}.{key}" for side in sides for key, *_ in keyed_metrics(tuple(cutoffs), adjusted=False)]
 
 
 def resolve(name: str, headline: str, keys: Collection[str]) -> str:

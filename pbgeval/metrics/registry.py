@@ -59,15 +59,18 @@ class Definition:
 class Metric(Definition):
     """A rank metric. `value`, `expectation` and `variance` are None where no query has a positive weight."""
 
-    compute: Compute
+    compute: Compute | None  # None: ranks do not tell it (`QueryMetric.needs_pairs`)
     compute_expectation: Level | None = None
     compute_variance: Level | None = None
     is_linear: bool = False  # it follows from mean rank, mean reciprocal rank, or hits, and the numbers of candidates
     needs_weight: bool = True  # a mean of nothing is None, a count of nothing 0
 
     def value(self, distribution: RankDistribution) -> Value:
-        """Return the metric of some ranks."""
-        return self.compute(distribution) if distribution.total_weight or not self.needs_weight else None
+        """Return the metric of some ranks; a mean as it is given, if it is."""
+        if not distribution.total_weight and self.needs_weight:
+            return None
+        given = distribution.means(self.name)
+        return self.compute(distribution) if given is None and self.compute is not None else given
 
     def has_rank_type(self, rank_type: str) -> bool:
         """Return whether the metric exists for a rank type; `expected` has linear ones."""
@@ -151,7 +154,7 @@ def mean_reciprocal_rank_at(cutoff: int) -> Metric:
         chance="Σ p H₁(min(K, C)) / C",
         formula="Σ p [r ≤ K] / r: what is known of the reciprocal rank from lists of K",
         source="OGB's WikiKG90Mv2, with K = 10",
-        compute=lambda distribution: distribution.mean_reciprocal_rank_at(cutoff),
+        compute=lambda distribution: distribution.mean_reciprocal_rank(cutoff),
         compute_expectation=lambda groups: expected_mean_reciprocal_rank(groups, cutoff),
         compute_variance=lambda groups: variance_of_mean_reciprocal_rank(groups, cutoff),
     )
@@ -165,7 +168,7 @@ MEAN_RANK = Metric(
     chance="Σ p (C + 1) / 2",
     formula="Σ p r",
     source=f"{PYKEEN} arithmetic_mean_rank; PBG pos_rank",
-    compute=RankDistribution.mean_rank,
+    compute=lambda ranks: ranks.mean(ranks.ranks_R),
     compute_expectation=lambda groups: groups.mean((groups.candidates_G + 1.0) / 2.0),
     compute_variance=lambda groups: groups.variance_of_mean(  # (C^2 - 1) / 12 of one query
         (groups.candidates_G - 1.0) * (groups.candidates_G + 1.0) / 12.0
@@ -209,7 +212,12 @@ METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
         lambda ranks: ranks.median,
     ),
     base_metric(
-        "inverse_arithmetic_mean_rank", ("iamr",), 1, ABOVE_ZERO, "1 / mean_rank", lambda ranks: 1.0 / ranks.mean_rank()
+        "inverse_arithmetic_mean_rank",
+        ("iamr",),
+        1,
+        ABOVE_ZERO,
+        "1 / mean_rank",
+        lambda ranks: 1.0 / _known(MEAN_RANK.value(ranks)),
     ),
     base_metric(
         "inverse_geometric_mean_rank",
@@ -220,7 +228,12 @@ METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
         lambda ranks: 1.0 / exp(ranks.mean_log_rank),
     ),
     base_metric(
-        "harmonic_mean_rank", ("hmr",), -1, FROM_ONE, "1 / Σ p / r", lambda ranks: 1.0 / ranks.mean_reciprocal_rank()
+        "harmonic_mean_rank",
+        ("hmr",),
+        -1,
+        FROM_ONE,
+        "1 / Σ p / r",
+        lambda ranks: 1.0 / _known(MEAN_RECIPROCAL_RANK.value(ranks)),
     ),
     base_metric("inverse_median_rank", (), 1, ABOVE_ZERO, "1 / median_rank", lambda ranks: 1.0 / ranks.median),
     base_metric(

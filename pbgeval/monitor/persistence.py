@@ -53,7 +53,7 @@ class QueryValues:
     def from_counts(cls, counts: list[RankCounts], rank_type: RankType, order: np.ndarray) -> QueryValues:
         """Make them from the counts of each side, each in the order of the edges; `order` is the one wanted."""
         values = [[metric.numerators(of, rank_type, VALUE_BITS) for metric in METRICS] for of in counts]
-        queries = [[metric.counted(of) for metric in METRICS] for of in counts]
+        queries = [[metric.counted(of.num_competitors_Q) for metric in METRICS] for of in counts]
         return cls(*(np.sum([torch.stack(of, 1).numpy()[order] for of in sides], 0) for sides in (values, queries)))
 
     def with_reciprocal_ranks(self, values_E: np.ndarray) -> QueryValues:

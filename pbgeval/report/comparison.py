@@ -420,8 +420,8 @@ def _metric(name: str) -> QueryMetric:
     nearest = "" if metric or parts.side or parts.rank_type else nearest_names(name, parts, known)
     nearest = nearest if nearest.startswith("; nearest") else ""  # the list has others, too
     raise ConfigError(
-        f"metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got {name!r}{nearest}; side and rank_type "
-        "are arguments of their own"
+        f"metrics: expected {', '.join(of.name for of in query_metrics(()))} or hits_at_k, got {name!r}{nearest}; side "
+        "and rank_type are arguments of their own"
     )
 
 

@@ -38,8 +38,9 @@ class QueryMetric:
     rank_type: RankType | None = None  # that it is always of; None: of any
     rest_of: QueryMetric | None = None  # whose numerators and its own add up to what is counted: no sum of its own
     is_share: bool = True  # the ratio of the sums lies in [0, 1]
-    # (best rank, worst rank) -> the mean over all orders of the ties, float64 (Q,)
-    over_ties: Callable[[Floats, Floats], Floats] | None = None
+    needs_pairs: bool = False  # ranks and numbers of candidates, apart from each other, do not tell it
+    # (best rank, worst rank, competitors) -> the mean over all orders of the ties, float64 (Q,)
+    over_ties: Callable[[Floats, Floats, Floats], Floats] | None = None
 
     def denominator(self, bits: int) -> int:
         """Return what the denominator of one counted query (or competitor) is, where fractions have some bits."""
@@ -62,13 +63,13 @@ class QueryMetric:
             return (self.units or 0) * sums(self.per) - self.rest_of.numerator(sums, rank_type)
         return sums(self.name if self.rank_type is not None else f"{rank_type.value}.{self.name}")
 
-    def counted(self, counts: RankCounts) -> Tensor:
+    def counted(self, num_competitors_Q: Tensor) -> Tensor:
         """Return what each query counts for in the denominator, int64 (Q,)."""
         if self.per == QUERIES:
-            return torch.ones_like(counts.num_competitors_Q)
-        return counts.num_competitors_Q if self.per == COMPETITORS else (counts.num_competitors_Q > 0).long()
+            return torch.ones_like(num_competitors_Q)
+        return num_competitors_Q if self.per == COMPETITORS else (num_competitors_Q > 0).long()
 
-    def mean(self, numerator: int, counted: int, bits: int) -> float | None:
+    def mean(self, numerator: float, counted: float, bits: int) -> float | None:
         """Return the metric from sums of `numerators` and `counted`, rounded once; None where nothing was counted."""
         denominator = counted * self.denominator(bits)
         return ratio(self.start * denominator + self.slope * numerator, denominator)
@@ -91,13 +92,13 @@ MEAN_RANK = QueryMetric(
     units=2,
     start=1,
     is_share=False,
-    over_ties=lambda best_Q, worst_Q: (best_Q + worst_Q) / 2.0,
+    over_ties=lambda best_Q, worst_Q, _: (best_Q + worst_Q) / 2.0,
 )
 MEAN_RECIPROCAL_RANK = QueryMetric(
     "mean_reciprocal_rank",
     1,
     lambda doubled_Q, _: 2.0 / doubled_Q.double(),
-    over_ties=mean_reciprocal,
+    over_ties=lambda best_Q, worst_Q, _: mean_reciprocal(best_Q, worst_Q),
 )
 ADJUSTED_MEAN_RANK_INDEX = QueryMetric(  # twice the share of all competitors that are beaten, less 1
     "adjusted_mean_rank_index",
@@ -117,6 +118,7 @@ QUERY_AUC = QueryMetric(  # the mean share of competitors that are beaten, ties 
     ).masked_fill_(num_competitors_Q == 0, 0.0),
     per=COMPETING_QUERIES,
     rank_type=RankType.REALISTIC,
+    needs_pairs=True,
 )
 
 
@@ -128,7 +130,7 @@ def hits_at(cutoff: int) -> QueryMetric:
         1,
         lambda doubled_Q, _: doubled_Q <= 2 * cutoff,
         units=1,
-        over_ties=lambda best_Q, worst_Q: np.clip((cutoff - best_Q + 1.0) / (worst_Q - best_Q + 1.0), 0.0, 1.0),
+        over_ties=lambda best_Q, worst_Q, _: np.clip((cutoff - best_Q + 1.0) / (worst_Q - best_Q + 1.0), 0.0, 1.0),
     )
 
 

@@ -203,12 +203,14 @@ def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[st
 
     Each is the difference of two rounded values, so that sums of both add up.
     """
-    best_T, tied_T = (of.double().numpy() for of in (tied.better_Q + 1, tied.tied_Q))
+    best_T, tied_T, competitors_T = (
+        of.double().numpy() for of in (tied.better_Q + 1, tied.tied_Q, tied.num_competitors_Q)
+    )
     below = {}
     for metric in layout.tied_metrics:
         assert metric.over_ties is not None, "it is one of those that have it"
         units = (1 << FRACTION_BITS) // metric.denominator(FRACTION_BITS)
-        mean_T = torch.from_numpy(metric.over_ties(best_T, best_T + tied_T))
+        mean_T = torch.from_numpy(metric.over_ties(best_T, best_T + tied_T, competitors_T))
         optimistic_T = metric.numerators(tied, RankType.OPTIMISTIC, FRACTION_BITS) * units
         below[metric.name] = optimistic_T - fixed_point(mean_T, FRACTION_BITS)
     return below

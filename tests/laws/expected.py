@@ -1,7 +1,7 @@
 """The settings that decide who competes, what is drawn, and how far rounded scores may be from a query's.
 
 Only the random words are the package's: they are an input. Their addresses are computed here, from the rule that
-`candidates/chunks.py` documents.
+`ranking/chunks.py` documents.
 """
 
 from __future__ import annotations

@@ -56,6 +56,10 @@ def command(folder: Path, *arguments: str) -> Done:
     return run_main("compare", *arguments, cwd=folder)
 
 
+# Columns of ranks files, and what the filter takes from them.
+COUNTS = {"better": "excluded_better", "tied": "excluded_tied", "num_candidates": "num_excluded"}
+
+
 def expected_queries(
     folders: Sequence[Path], edges: Path, difference: Difference, comparison: Comparison, *, dynamic: bool = False
 ) -> list[tuple[int, Query]]:
@@ -78,11 +82,11 @@ def expected_queries(
                 if columns[0]["num_candidates"][row] and comparison.side in ("both", hidden.label):
                     values = []
                     for of in columns:
-                        better, tied = (
-                            int(of[name][row]) - (comparison.filter == "filtered") * int(of[f"excluded_{name}"][row])
-                            for name in ("better", "tied")
+                        counts = (
+                            int(of[name][row]) - (comparison.filter == "filtered") * int(of[excluded][row])
+                            for name, excluded in COUNTS.items()
                         )
-                        values.append(value_of(difference.metric, better, tied, comparison.rank_type))
+                        values.append(value_of(difference.metric, *counts, comparison.rank_type))
                     is_user = dynamic or rel[row] != (3 if hidden is Side.RHS else 2)  # tags are in one partition
                     known = (hidden.other.pick(lhs, rhs)[row], hidden.other.pick(*bucket) if is_user else 0)
                     its_unit = units.setdefault(chunk, unit + len(units))

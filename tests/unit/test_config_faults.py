@@ -15,6 +15,7 @@ from pbgeval.config import EvalConfig, load_config, read_relation_groups
 from pbgeval.config.schema import BREAKDOWNS
 from pbgeval.errors import TRAIN_PATHS, ConfigError
 from pbgeval.scoring.comparators import COMPARATORS
+from pbgeval.stats.query_metrics import QUERY_AUC, query_metrics
 from tests.examples import examples
 from tests.fuzz.hostile_values import ODD_JSON
 from tests.kit import refusals
@@ -377,8 +378,9 @@ ACCEPTED |= {
 EMPTY = "empty restriction: give the name of {}, or remove the key"
 MEMORY = "max_memory: expected an amount of memory such as '800MB', '1.5GB' or '2GiB', got "
 METRICS = (
-    "target_metric: unknown metric {}; use mean_rank, mean_reciprocal_rank, query_auc or hits_at_1 or hits_at_3 or "
-    "hits_at_5 or hits_at_10 or hits_at_50 (hits_at), optionally with an enabled side and a rank type in front"
+    "target_metric: unknown metric {}; use one of "
+    + ", ".join(metric.name for metric in (*query_metrics((1, 3, 5, 10, 50)), QUERY_AUC))
+    + " (k of hits_at), optionally with an enabled side and a rank type in front"
 )
 COMPETITION = {
     "an unknown type constraint": (

@@ -19,8 +19,9 @@ WEIGHTS = st.one_of(st.integers(0, 4).map(lambda quarters: quarters / 4), st.flo
 
 def distribution_of(ranks, weights) -> RankDistribution:
     weight_Q = comparable_weights(np.array(weights, float))
-    groups = CandidateGroups.from_queries(np.full(len(weight_Q), 10), weight_Q)
-    return RankDistribution.from_queries(np.array(ranks, float), groups, weight_Q)
+    num_candidates_Q = np.full(len(weight_Q), 10)
+    groups = CandidateGroups.from_queries(num_candidates_Q, weight_Q)
+    return RankDistribution.from_queries(np.array(ranks, float), num_candidates_Q, groups, weight_Q)
 
 
 @given(

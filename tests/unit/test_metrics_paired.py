@@ -16,13 +16,14 @@ from pbgeval.metrics.paired import Difference, differences, holm
 from pbgeval.metrics.paired import values_of as paired_values
 from pbgeval.stats import paired
 from pbgeval.stats.paired import PairedEdges, PairedKeys, PairedSide, PairedStats
-from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
+from pbgeval.stats.query_metrics import query_metrics
 from pbgeval.stats.ranks import RankType
 from tests import paired_reference
 from tests.examples import examples
 from tests.paired_reference import Query, value_of
 
-METRICS = (MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at(1), hits_at(3))
+METRICS = query_metrics((1, 3))
+NUM_CANDIDATES = 10**7 + 1  # of every query, the true entity included
 Counts = tuple[int, int]  # better, tied
 
 
@@ -59,7 +60,7 @@ def edges_of_two_runs(draw: st.DrawFn, most: int = 9, num_groups: int = 2) -> li
 
 def values_of(edges: Sequence[Edge], number: int, run: str, rank_type: RankType) -> np.ndarray:
     better, tied = np.array([getattr(edge, run)[number] for edge in edges]).T
-    counts = (better.copy(), tied.copy(), np.full(len(edges), 10**7))
+    counts = (better.copy(), tied.copy(), np.full(len(edges), NUM_CANDIDATES - 1))
     ranked_E = np.array([edge.ranked[number] for edge in edges])
     return paired_values(METRICS, counts, rank_type) * ranked_E
 
@@ -93,7 +94,7 @@ def queries_of(
             place,
             edge.unit,
             (edge.group, edge.keys[number]) if with_keys else None,
-            *(value_of(metric, *getattr(edge, run)[number], rank_type.value) for run in "ab"),
+            *(value_of(metric, *getattr(edge, run)[number], NUM_CANDIDATES, rank_type.value) for run in "ab"),
         )
         for place, edge in enumerate(edges)
         for number in sides

@@ -1,4 +1,4 @@
-"""MKL's vector library must know its processor before two threads ask it at once: see pbgeval/vector_math.py."""
+"""MKL's vector library must know its processor before two threads ask it at once: see pbgeval/scoring/self_check.py."""
 
 from __future__ import annotations
 
