@@ -1,6 +1,6 @@
 """Record what the program answers, or compare it with a record: a refactoring must leave every byte equal.
 
-    .venv/bin/python -m tests.freeze record FILE.json                    # the answers of this checkout; 1 if a job fails
+    .venv/bin/python -m tests.freeze record FILE.json                    # what this checkout answers; 1 if a job fails
     .venv/bin/python -m tests.freeze compare FILE.json                   # status 1 and a line per difference
     .venv/bin/python -m tests.freeze compare FILE.json --only het --keep FOLDER   # keep the files of some jobs
 

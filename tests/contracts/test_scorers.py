@@ -168,6 +168,18 @@ def of_batches(score_batch, **more):
     return batch_scorer(score_batch, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, **more)
 
 
+class Returning:
+    """A scorer that returns what a function makes of a block of zeros."""
+
+    num_entities, num_relations = NUM_ENTITIES, NUM_RELATIONS
+
+    def __init__(self, make) -> None:
+        self.make = make
+
+    def scores(self, hidden, known_Q, relation_Q, candidate_C):
+        return self.make(torch.zeros(len(known_Q), len(candidate_C)))
+
+
 NO_TUPLE = r"the scoring function: expected a tuple \(head scores, tail scores\).*"
 REFUSED = [
     *(
@@ -216,6 +228,17 @@ REFUSED = [
     (
         lambda: edge_scorer(TransE(), num_entities=31, num_relations=2),
         r"TransE: the module is in training mode; call model.eval",
+    ),
+    *(
+        (
+            lambda make=make: evaluation(Returning(make)),
+            rf"^Returning.scores: head scores \(queries, candidates\): {fault}",
+        )
+        for make, fault in (
+            (lambda block: block[:, 1:], r"expected shape \(\d+, \d+\), got \(\d+, \d+\)"),
+            (lambda block: block.numpy() > 0, "expected real numbers, got torch.bool"),
+            (lambda block: block.tolist(), r"expected a tensor of shape \(\d+, \d+\), got list"),
+        )
     ),
     (lambda: evaluation(zeros), r"expected a path, or an object with num_entities.*got function without"),
     *(
