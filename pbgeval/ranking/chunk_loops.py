@@ -296,11 +296,12 @@ def count_side(
     rel_Q: Compiled,
     parameters: Compiled,
     query_RD: Compiled,
-    scores_RS: Compiled,
+    scores_P: Compiled,
     chunk: Compiled,
     side: Compiled,
 ) -> Compiled:
     """Make a chunk's queries of the rows of their known ends, multiply and compare; return the sum of the scores."""
+    num_columns = multiplication[1][2]  # of a row of scores, padded
     sizes, true_Q, excluded, known, sampled, counts_6Q = side
     num_queries, num_candidates = sizes
     excluded_start_Q, excluded_P = excluded
@@ -310,10 +311,10 @@ def count_side(
     if operator != IDENTITY:
         transform_rows(operator, known_KD, num_queries, rel_Q, parameters, query_RD)
         queries = query_RD.ctypes.data
-    product_of_chunk(multiplication, queries, candidate_KD.ctypes.data, known_KD.shape[1], scores_RS.ctypes.data)
+    product_of_chunk(multiplication, queries, candidate_KD.ctypes.data, known_KD.shape[1], scores_P.ctypes.data)
     total = np.float64(0)
     for row in range(num_queries):
-        query, scores_C = chunk * num_queries + row, scores_RS[row, :num_candidates]
+        query, scores_C = chunk * num_queries + row, scores_P[row * num_columns :][:num_candidates]
         true_Q[query] = scores_C[row]  # lists begin with the true entities of their queries
         first, stop = sampled_start_Q[query], sampled_start_Q[query + 1]
         gather_scores(scores_C, 0, sampled_P[first:stop], sampled_score_P[first:stop])
@@ -342,7 +343,7 @@ def count_gathered(
     """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden."""
     operator, is_dynamic, rel_BQ = relation
     lhs_BK, rhs_BK = ids
-    (lhs_KD, rhs_KD), of_rhs_KD, query_RD, (lhs_scores_RS, rhs_scores_RS) = room
+    (lhs_KD, rhs_KD), of_rhs_KD, query_RD, scores_P = room
     of_queries = operator if is_dynamic else IDENTITY
     gathered_KD = rhs_KD if operator == of_queries else of_rhs_KD
     total = np.float64(0)
@@ -354,12 +355,12 @@ def count_gathered(
             transform_rows(operator, gathered_KD, rhs_BK.shape[1], rel_BQ[chunk, :0], parameters[1], rhs_KD)
         if sides[0][0][1]:
             total += count_side(
-                multiplications[0], of_queries, rhs_KD, lhs_KD, rel_BQ[chunk], parameters[1], query_RD, lhs_scores_RS,
+                multiplications[0], of_queries, rhs_KD, lhs_KD, rel_BQ[chunk], parameters[1], query_RD, scores_P,
                 chunk, sides[0],
             )  # fmt: skip
         if sides[1][0][1]:
             total += count_side(
-                multiplications[1], of_queries, lhs_KD, rhs_KD, rel_BQ[chunk], parameters[0], query_RD, rhs_scores_RS,
+                multiplications[1], of_queries, lhs_KD, rhs_KD, rel_BQ[chunk], parameters[0], query_RD, scores_P,
                 chunk, sides[1],
             )  # fmt: skip
     return total

@@ -102,8 +102,8 @@ class GatheredChunks:
         rel_BQ = torch.empty((self.shape[0], 0), dtype=torch.int64) if self.rel_BQ is None else self.rel_BQ
         lhs, rhs = (max(of, rows, end.ids_BK.shape[1]) for end, of in zip(ends, columns, strict=True))
         # Rows beyond the lists pad products.
-        *scores, lhs_KD, rhs_KD, of_rhs_KD, query_RD = blas.aligned_zeros(
-            [*((rows, of) for of in columns), *((of, dimension) for of in (lhs, rhs, rhs, rows))]
+        scores_P, lhs_KD, rhs_KD, of_rhs_KD, query_RD = blas.aligned_zeros(
+            [(rows * max(columns),), *((of, dimension) for of in (lhs, rhs, rhs, rows))]
         )
         with routine.one_thread():
             total = count_gathered(
@@ -118,7 +118,7 @@ class GatheredChunks:
                 tuple(_parameters(end.parameters, names) for end in ends),
                 chunks,
                 tuple(((self.shape[1], of), *self._results[side]) for side, of in zip(ENDS, lengths, strict=True)),
-                ((lhs_KD, rhs_KD), of_rhs_KD, query_RD, tuple(scores)),
+                ((lhs_KD, rhs_KD), of_rhs_KD, query_RD, scores_P),
             )
         return isfinite(total)
 
