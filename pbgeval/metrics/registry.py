@@ -62,7 +62,7 @@ class Metric(Definition):
     compute: Compute | None  # None: ranks do not tell it (`QueryMetric.needs_pairs`)
     compute_expectation: Level | None = None
     compute_variance: Level | None = None
-    is_linear: bool = False  # it follows from mean rank, mean reciprocal rank, or hits, and the numbers of candidates
+    is_linear: bool = False  # it follows from means that have `QueryMetric.over_ties`, and the numbers of candidates
     needs_weight: bool = True  # a mean of nothing is None, a count of nothing 0
 
     def value(self, distribution: RankDistribution) -> Value:

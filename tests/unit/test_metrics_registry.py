@@ -36,6 +36,7 @@ CASES = {
     "all within the cut-off": Queries([1, 2, 2.5, 1], [2, 3, 3, 1]),
     "worst": Queries([9, 30, 200], [9, 30, 200]),
     "many": Queries([1 + 7 * i % (i + 3) for i in range(60)], [i + 3 for i in range(60)]),
+    "a percent is more than one": Queries([2, 9, 1.5, 30, 4], [250, 900, 120, 3000, 399], [0.5, 2, 1, 0.25, 1]),
     "half of the weight": Queries([4, 1, 9, 2], [9, 9, 20, 5], [0.5, 0.25, 0.5, 0.75]),
     "weights": Queries([3, 1.5, 8, 8, 2], [9, 40, 8, 30, 2], [0.125, 1, 7.5, 0.3, 2]),
     "weight zero": Queries([9, 4, 8, 8], [9, 9, 9, 1000], [0, 0.5, 1, 0]),
@@ -128,13 +129,14 @@ def test_a_rank_that_improves_makes_a_metric_no_worse(name):
 
 
 @pytest.mark.parametrize("name", WITH_EXPECTATION)
-@pytest.mark.parametrize("weights", [None, [2, 1, 1], [1, 0, 2]], ids=str)
-def test_a_level_by_chance_is_that_over_all_combinations_of_ranks(name, weights):
-    num_candidates = [3, 12, 5]
+@pytest.mark.parametrize(
+    ("num_candidates", "weights"), [*(([3, 12, 5], of) for of in (None, [2, 1, 1], [1, 0, 2])), ([250], None)], ids=str
+)
+def test_a_level_by_chance_is_that_over_all_combinations_of_ranks(name, num_candidates, weights):
     mean, variance = reference.moments_by_enumeration(
         lambda ranks: reference.value(name, Queries(ranks, num_candidates, weights)), num_candidates
     )
-    distribution = distribution_of(Queries([1, 1, 1], num_candidates, weights))
+    distribution = distribution_of(Queries([1] * len(num_candidates), num_candidates, weights))
 
     found = ALL[name].expectation(distribution), ALL[name].variance(distribution)
     assert found == pytest.approx((mean, variance), rel=RELATIVE, abs=ABSOLUTE)
