@@ -36,7 +36,7 @@ from tests.laws.test_evaluation_equals_reference import (
     timed,
 )
 from tests.laws.test_hidden_relations import KNOWN, SCORERS, TEST
-from tests.laws.test_order_does_not_matter import with_constants
+from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, with_constants
 from tests.unit.test_storage_candidates import write as write_candidates
 
 
@@ -135,7 +135,9 @@ def test_given_candidates_are_filtered_by_time(precision: str, tmp_path: Path) -
     asked = {"time_window": 2, "known_until": "query", "precision": precision, "metrics": ["rank"]}
     config = evolve(load_config(case.config), candidates="all", **asked)
     whole = evaluate(config, output=tmp_path / "all", workers=1)
-    given = evaluate(evolve(config, candidate_path=str(tmp_path / "given")), output=tmp_path / "lists", workers=1)
+    with ExitStack() as stack:
+        with_constants(stack, SMALL_BLOCKS)
+        given = evaluate(evolve(config, candidate_path=str(tmp_path / "given")), output=tmp_path / "lists", workers=1)
 
     for part in ("metrics", "raw_metrics", "time_filtered_metrics"):
         for side in ("head", "tail"):

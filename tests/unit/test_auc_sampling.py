@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,9 +128,20 @@ def test_cells_of_a_range_of_candidates_are_found_from_its_first_to_its_last(
     assert list(zip(cells.query_P.tolist(), cells.number_P.tolist(), strict=True)) == expected
 
 
-@pytest.mark.parametrize("candidates", ["all", "partition"])
+SAMPLED = {"candidates": "sampled", "num_batch_negs": 20, "num_uniform_negs": 9}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"candidates": "all"},
+        {"candidates": "partition"},
+        SAMPLED,
+        SAMPLED | {"pbg_semantics": True, "workers": 1, "num_uniform_negs": 0},  # no copies, which would compete
+    ],
+)
 def test_no_true_entity_competes_with_itself_where_a_model_scores_by_number(
-    candidates: str, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """True scores are above all others, so the AUC of any sample is 1."""
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
@@ -137,7 +149,7 @@ def test_no_true_entity_competes_with_itself_where_a_model_scores_by_number(
     tails = (7 * heads + 3) % 40
     scorer = edge_scorer(lambda lhs, rel, rhs: (rhs == tails[lhs]).float() + 0 * rel, num_entities=40, num_relations=1)
 
-    report = evaluate_triples(scorer, torch.stack([heads, 0 * heads, tails], 1), candidates=candidates)
+    report = evaluate_triples(scorer, torch.stack([heads, 0 * heads, tails], 1), **settings)
 
     metrics = report.to_dict()["metrics"]
     assert {name: 1.0 for name in ("head.auc", "tail.auc", "both.auc")} == {

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pbgeval.scoring.loss import LOSSES
@@ -69,12 +69,14 @@ scores = st.one_of(st.sampled_from([-2.0, 0.0, 0.5]), st.floats(-20, 20))
     st.lists(st.tuples(scores, st.booleans()), min_size=1, max_size=9),
     st.integers(0, 9),
     st.sampled_from([0.0, 0.1, 3.0]),
+    st.sampled_from([0, 2]),
 )
-def test_any_cut_into_blocks_gives_the_references_loss(name, true, cells, cut, margin):
+@example("logistic", 0.5, [(0.25, True)], 0, 0.0, 0)
+def test_any_cut_into_blocks_gives_the_references_loss(name, true, cells, cut, margin, more):
     scores_QC = torch.tensor([[score if competes else OUT for score, competes in cells]], dtype=torch.float64)
     blocks = [scores_QC[:, :cut], scores_QC[:, cut:]]
     competitors = [score for score, competes in cells if competes]
-    length = len(cells) + 2
+    length = len(cells) + more
 
     true_Q = torch.tensor([true], dtype=torch.float64)
     found = loss_of(name, true_Q, blocks, torch.tensor([float(length)], dtype=torch.float64), margin)
