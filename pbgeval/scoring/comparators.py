@@ -1,16 +1,16 @@
-"""Pairs of transformed vectors -> scores, higher is better: PyTorch-BigGraph's comparators, and three of our own.
+"""Pairs of transformed vectors -> scores, higher is better: PyTorch-BigGraph's comparators and those of other systems.
 
 PBG's are inner products of *prepared* rows, so one kernel serves all: cos normalises the rows, and
 -|x-y|^2 = 2xy - |x|^2 - |y|^2 appends columns. PBG's bias (column 0 is withheld and added to the score) appends
 columns too. Queries and candidates are prepared differently.
 
-Other systems' models need three that PBG lacks (decision 0015): l1 and complex_l1 are distances that no product gives
+PBG lacks what other systems' models need (decision 0015): l1 and complex_l1 are distances that no product gives
 (`distances`), clamped_dot is DGL-KE's SimplE, whose scores end at -20 and 20.
 
 Distances are ranked by their squares: -sqrt(d2) is monotone in -d2, and rounding it would only add ties.
 `real_scores` gives the values that PBG's loss is defined on. Source: PBG.md section 2, torchbiggraph/model.py.
 
-What else a new comparator takes: docs/architecture.md.
+What a new comparator takes: docs/architecture.md. The rest of the code asks for nothing but the four facts of `Dot`.
 """
 
 from __future__ import annotations
