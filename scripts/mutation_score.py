@@ -233,7 +233,10 @@ class Reached:
 
 
 def callers_in(tree: Path) -> dict[Function, set[Function]]:
-    """Return for each function of the package those that mention its name."""
+    """Return for each function of the package those that mention its name: in its own file, if some do.
+
+    Elsewhere the same name is mostly another function's, and a compiled loop's inner functions lie in its file.
+    """
     named, mentioned = defaultdict(set), defaultdict(set)
     for path in (tree / "pbgeval").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -243,7 +246,12 @@ def callers_in(tree: Path) -> dict[Function, set[Function]]:
                 for inner in ast.walk(node):
                     if isinstance(inner, (ast.Name, ast.Attribute)):
                         mentioned[inner.id if isinstance(inner, ast.Name) else inner.attr].add(function)
-    return {function: mentioned[name] for name, functions in named.items() for function in functions}
+    found = {}
+    for name, functions in named.items():
+        for function in functions:
+            beside = {other for other in mentioned[name] if other[0] == function[0]}
+            found[function] = beside or mentioned[name]
+    return found
 
 
 # Trying

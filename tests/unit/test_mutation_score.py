@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.mutation_score import callers_in
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODULE = '''BLOCK = 1 << 10
 
@@ -55,3 +57,13 @@ def test_what_a_test_notices_is_killed_and_the_rest_is_listed(tree: Path, tmp_pa
     }
     assert "killed 4 of 8 (50.0%), 3 reached by no test, seed 0, " in done.stdout
     assert (tree / "pbgeval/ranking/ranks.py").read_text() == MODULE
+
+
+def test_a_compiled_function_is_reached_by_those_of_its_own_file_that_name_it(tree: Path) -> None:
+    (tree / "pbgeval/ranking/loops.py").write_text("def rank():\n    pass\n\ndef loop():\n    rank()\n")
+
+    found = callers_in(tree)
+
+    assert found["pbgeval/ranking/loops.py", 1] == {("pbgeval/ranking/loops.py", 4)}
+    assert found["pbgeval/ranking/ranks.py", 3] == {("pbgeval/ranking/ranks.py", 8)}
+    assert found["pbgeval/ranking/loops.py", 4] == set()
