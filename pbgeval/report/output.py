@@ -118,7 +118,8 @@ class HistogramRows(Sequence[Row]):
             + "".join(
                 f"{side},{kind},{low},{high},{count}\n"
                 for side, kind, lows, highs, counts in self._columns()
-                for low, high, count in zip(map(str, lows), map(str, highs), counts, strict=True)
+                for texts in [[*map(str, lows)]]  # most bins hold one rank
+                for low, high, count in zip(texts, texts if lows == highs else map(str, highs), counts, strict=True)
             )
         )
 

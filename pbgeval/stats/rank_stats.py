@@ -142,16 +142,14 @@ class RankStats:
             raise ValueError(f"statistics of unlike columns do not add: {self.layout} and {other.layout}")
         return RankStats(self.layout, self.sums + other.sums)
 
-    def total(self, name: str) -> int:
-        """Return the sum of a column, of one kept in two limbs as a Python integer of any size."""
-        return self._totals[name]
-
     @cached_property
-    def _totals(self) -> dict[str, int]:
+    def total(self) -> Sums:
+        """The sum of a column by its name, of one kept in two limbs as a Python integer of any size."""
         integers: list[int] = self.sums.tolist()  # at once: an element of a tensor costs microseconds
-        return dict(zip(self.layout.columns, integers, strict=True)) | {
+        totals = dict(zip(self.layout.columns, integers, strict=True)) | {
             name: integers[low] + (integers[high] << LIMB_BITS) for name, (low, high) in self.layout.limbs.items()
         }
+        return totals.__getitem__
 
 
 def sum_groups(
