@@ -301,7 +301,7 @@ def count_side(
     side: Compiled,
 ) -> Compiled:
     """Make a chunk's queries of the rows of their known ends, multiply and compare; return the sum of the scores."""
-    num_columns = multiplication[1][2]  # of a row of scores, padded
+    stride = multiplication[1][SCORE_STRIDE]  # from row to row
     sizes, true_Q, excluded, known, sampled, counts_6Q = side
     num_queries, num_candidates = sizes
     excluded_start_Q, excluded_P = excluded
@@ -314,7 +314,7 @@ def count_side(
     product_of_chunk(multiplication, queries, candidate_KD.ctypes.data, known_KD.shape[1], scores_P.ctypes.data)
     total = np.float64(0)
     for row in range(num_queries):
-        query, scores_C = chunk * num_queries + row, scores_P[row * num_columns :][:num_candidates]
+        query, scores_C = chunk * num_queries + row, scores_P[row * stride :][:num_candidates]
         true_Q[query] = scores_C[row]  # lists begin with the true entities of their queries
         first, stop = sampled_start_Q[query], sampled_start_Q[query + 1]
         gather_scores(scores_C, 0, sampled_P[first:stop], sampled_score_P[first:stop])
