@@ -249,7 +249,7 @@ def callers_in(tree: Path) -> dict[Function, set[Function]]:
     found = {}
     for name, functions in named.items():
         for function in functions:
-            beside = {other for other in mentioned[name] if other[0] == function[0]}
+            beside = {other for other in mentioned[name] if other[0] == function[0] and other != function}
             found[function] = beside or mentioned[name]
     return found
 

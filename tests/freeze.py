@@ -1,6 +1,6 @@
 """Record what the program answers, or compare it with a record: a refactoring must leave every byte equal.
 
-    .venv/bin/python -m tests.freeze record FILE.json                    # what this checkout answers; 1 if a job fails
+    .venv/bin/python -m tests.freeze record FILE.json                    # status 1 if a job fails
     .venv/bin/python -m tests.freeze compare FILE.json                   # status 1 and a line per difference
     .venv/bin/python -m tests.freeze compare FILE.json --only het --keep FOLDER   # keep the files of some jobs
 
@@ -420,9 +420,9 @@ def freeze() -> int:
     document = json.loads(asked.file.read_text())
     if document["machine"] != _machine():
         print(f"recorded on {document['machine']}, this is {_machine()}: sums of floats may differ")
-    lines = [*failed, *differences(document["jobs"], answers, asked.only)]
-    print("\n".join([*lines, f"{len(answers)} jobs, {len(lines)} differences"]))
-    return 1 if lines else 0
+    lines = list(differences(document["jobs"], answers, asked.only))
+    print("\n".join([*failed, *lines, f"{len(answers)} jobs, {len(failed)} failed, {len(lines)} differences"]))
+    return 1 if failed or lines else 0
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pbgeval.metrics.names import (
     Selection,
     UnknownMetricError,
     check_name,
-    interval_keys,
+    target_keys,
 )
 from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.sinks import SINKS, missing_library
@@ -43,7 +43,7 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
     try:
         _ = config.target_key
     except UnknownMetricError:
-        names = dict.fromkeys(key.rpartition(".")[2] for key in interval_keys(["both"], config.hits_at[:5]))
+        names = dict.fromkeys(key.rpartition(".")[2] for key in target_keys(["both"], config.hits_at[:5]))
         yield Fault(
             ("target_metric",),
             f"unknown metric {show(config.target_metric)}; use one of {', '.join(names)} (k of hits_at), optionally"

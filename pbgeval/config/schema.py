@@ -542,9 +542,9 @@ class EvalConfig:
         Raises:
             pbgeval.metrics.names.UnknownMetricError: If it means none of these.
         """
-        from pbgeval.metrics.names import interval_keys, resolve  # here: see `headline`
+        from pbgeval.metrics.names import resolve, target_keys  # here: see `headline`
 
-        known = interval_keys([*(side.label for side in self.sides), "both"], self.hits_at)
+        known = target_keys([*(side.label for side in self.sides), "both"], self.hits_at)
         return resolve(self.target_metric or "mean_reciprocal_rank", self.headline, known)
 
     @property

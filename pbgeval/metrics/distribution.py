@@ -122,7 +122,6 @@ def variance_of_hits_at(groups: CandidateGroups, cutoff: int) -> float:
     return groups.variance_of_mean(share_hit_G * (1.0 - share_hit_G))
 
 
-_BITS = 52  # of fractions in a sum over queries: all that a float64 below 1 has
 _SUM_ROWS = 64  # added one after the other; ten times as fast as an exact sum of every value
 SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each sum by rank, is rounded once
 
@@ -132,16 +131,16 @@ SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each su
 Means = Callable[[str], float | None]
 
 
-def _mean_of_pairs(rank_Q: Floats, num_candidates_Q: Integers, weight_Q: Floats, name: str) -> float | None:
+def _mean_of_pairs(rank_Q: Floats, num_candidates_Q: Integers, weight_Q: Floats | None, name: str) -> float | None:
     """Return the weighted mean of a metric that needs pairs; None for others."""
     metric = find_query_metric(name)
     if metric is None or not metric.needs_pairs:
         return None
     competitors_Q = torch.from_numpy(num_candidates_Q - 1)
-    numerator_Q = metric.numerators_of_doubled(torch.from_numpy(2.0 * rank_Q).long(), competitors_Q, _BITS)
-    columns = numerator_Q, metric.counted(competitors_Q)
-    numerator, counted = (fsum((weight_Q * of_Q.numpy()).tolist()) for of_Q in columns)
-    return metric.mean(numerator, counted, _BITS)
+    columns = metric.of_query(torch.from_numpy(2.0 * rank_Q).long(), competitors_Q), metric.counted(competitors_Q)
+    weights = 1.0 if weight_Q is None else weight_Q
+    numerator, counted = (fsum((of_Q.double().numpy() * weights).tolist()) for of_Q in columns)
+    return metric.mean(numerator, counted, bits=0)  # fractions as they are
 
 
 @frozen(eq=False)
@@ -167,8 +166,7 @@ class RankDistribution:
             groups: the same queries by number of candidates.
             weight_Q: its weight, as `comparable_weights` returns them; default: all alike. Only ratios matter.
         """
-        weights_Q = np.ones(len(rank_Q)) if weight_Q is None else weight_Q
-        means = partial(_mean_of_pairs, rank_Q, num_candidates_Q, weights_Q)
+        means = partial(_mean_of_pairs, rank_Q, num_candidates_Q, weight_Q)
         if weight_Q is None:
             ranks_R, num_queries_R = np.unique(rank_Q, return_counts=True)
             return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank_Q), means=means)

@@ -120,9 +120,7 @@ def from_ranks(
             at = int(np.argmax(value_Q < least_Q))
             raise ValueError(f"{name}[{at}]: expected at least the {other} rank ({least_Q[at]}), got {value_Q[at]}")
     weight_Q = None if weights is None else _weights(weights, len(num_candidates_Q))
-    best_Q, worst_Q, competitors_Q = (
-        of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q, num_candidates_Q - 1)
-    )
+    best_Q, worst_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q))
     shares_Q = np.ones(len(best_Q)) if weight_Q is None else weight_Q
     groups = CandidateGroups.from_queries(num_candidates_Q, weight_Q)
     distributions = {
@@ -141,7 +139,8 @@ def from_ranks(
         metric = find_query_metric(name)
         if metric is None or metric.over_ties is None:
             return None
-        return fsum((shares_Q * metric.over_ties(best_Q, worst_Q, competitors_Q)).tolist()) / fsum(shares_Q.tolist())
+        value_Q = metric.over_ties(best_Q, worst_Q, (num_candidates_Q - 1).astype(np.float64))
+        return fsum((shares_Q * value_Q).tolist()) / fsum(shares_Q.tolist())
 
     distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=over_ties)
     return RankMetrics(distributions)

@@ -89,8 +89,8 @@ def parse(name: str, headline: str) -> MetricName:
     return MetricName(parts.side or "both", parts.rank_type or headline, parts.metric)
 
 
-def interval_keys(sides: Iterable[str], cutoffs: Iterable[int]) -> list[str]:
-    """Return the keys of some sides' means over queries: metrics that have an interval where edges are sampled."""
+def target_keys(sides: Iterable[str], cutoffs: Iterable[int]) -> list[str]:
+    """Return what `target_metric` may mean: the keys of some sides' means over queries."""
     return [f"{side}.{key}" for side in sides for key, *_ in keyed_metrics(tuple(cutoffs), adjusted=False)]
 
 

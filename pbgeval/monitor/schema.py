@@ -46,9 +46,10 @@ class ModelSchema:
     """What does not change in training.
 
     Args:
-        relations: one per relation id; a single one if relations are dynamic. Operators: as in a config.
+        relations: one per relation id; a single one if relations are dynamic. Operators and comparator: as in a
+            config (`kgeval-dist --help-config`).
         num_partitions: of each entity type, for example `{"all": 1}`.
-        comparator: as in a config (`kgeval-dist --help-config`). Distances are negated: higher is better.
+        comparator: a distance is negated, so that higher is better.
         num_dynamic_relations: their number; None if relations are not dynamic.
         bias: as in PyTorch-BigGraph's config, like `max_norm`.
         max_norm: the same.

@@ -416,11 +416,11 @@ def _metric(name: str) -> QueryMetric:
     metric = find_query_metric(parts.metric) if find_metric(parts.metric) is not None else None
     if not parts.side and not parts.rank_type and metric is not None and metric.per == QUERIES:
         return metric
-    known = [of.name for of in query_metrics((1, 3, 10)) if of.per == QUERIES]
+    known, listed = ([of.name for of in query_metrics(of_k) if of.per == QUERIES] for of_k in ((1, 3, 10), ()))
     nearest = "" if metric or parts.side or parts.rank_type else nearest_names(name, parts, known)
     nearest = nearest if nearest.startswith("; nearest") else ""  # the list has others, too
     raise ConfigError(
-        f"metrics: expected {', '.join(of.name for of in query_metrics(()))} or hits_at_k, got {name!r}{nearest}; side "
+        f"metrics: expected {', '.join(listed)} or hits_at_k, got {name!r}{nearest}; side "
         "and rank_type are arguments of their own"
     )
 

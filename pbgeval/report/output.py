@@ -118,7 +118,7 @@ class HistogramRows(Sequence[Row]):
             + "".join(
                 f"{side},{kind},{low},{high},{count}\n"
                 for side, kind, lows, highs, counts in self._columns()
-                for texts in [[*map(str, lows)]]  # most bins hold one rank
+                for texts in [[*map(str, lows)]]  # bins hold one rank each, but for large ranks
                 for low, high, count in zip(texts, texts if lows == highs else map(str, highs), counts, strict=True)
             )
         )

@@ -146,7 +146,8 @@ class ScorerComparator:
             real_KD, candidate_K = query_QD[real_K].long().to(device), candidate_QD[real_K, 0].long().to(device) - 1
             hidden, known_K, relation_K = Side(int(real_KD[0, 2])), real_KD[:, 0] - 1, real_KD[:, 1]
             with torch.no_grad(), settings_of_caller():
-                found_K = self.by_rows.paired_scores(hidden, known_K, relation_K, candidate_K)
+                found = self.by_rows.paired_scores(hidden, known_K, relation_K, candidate_K)
+            found_K = checked_scores(found, f"{name_of(self.scorer)}: {hidden.label} scores of pairs", tuple(known_K.shape))
             if bool(torch.isnan(found_K).any()):
                 first = int(torch.isnan(found_K).nonzero()[0])
                 raise _nan_score(hidden, int(known_K[first]), int(relation_K[first]), int(candidate_K[first]))
@@ -201,9 +202,12 @@ def checked_scores(found: Any, where: str, shape: tuple[int, ...]) -> Tensor:  #
         ScorerError: they are no real numbers, or have another shape.
     """
     if isinstance(found, np.ndarray):
-        found = torch.from_numpy(found)
+        try:  # torch takes no other order of bytes, nor an axis that runs backwards
+            found = torch.from_numpy(np.require(found, found.dtype.newbyteorder("="), ["C", "W"]))
+        except TypeError:
+            raise ScorerError(f"{where}: expected real numbers, got {found.dtype}") from None
     if not isinstance(found, Tensor):
-        raise ScorerError(f"{where}: expected a tensor of shape {shape}, got {type(found).__name__}")
+        raise ScorerError(f"{where}: expected a tensor or array of shape {shape}, got {type(found).__name__}")
     raise_first(
         ScorerError,
         (tuple(found.shape) != shape, f"{where}: expected shape {shape}, got {tuple(found.shape)}"),

@@ -10,7 +10,7 @@ PBG lacks what other systems' models need (decision 0015): l1 and complex_l1 are
 Distances are ranked by their squares: -sqrt(d2) is monotone in -d2, and rounding it would only add ties.
 `real_scores` gives the values that PBG's loss is defined on. Source: PBG.md section 2, torchbiggraph/model.py.
 
-What a new comparator takes: docs/architecture.md. The rest of the code asks for nothing but the four facts of `Dot`.
+What a new comparator takes: docs/architecture.md.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ JIT_MIN_TERMS = 1 << 22  # of the first block for which numba is imported
 
 @frozen(eq=False)
 class ColumnDistance:
-    """A distance that is a sum of terms, each of a column or of a pair of them."""
+    """A distance that is a sum of terms, each of a column or of a pair of them; its negative is the score."""
 
     term: Callable[[list[Tensor]], Tensor]  # differences in the columns of a term, which it may overwrite -> the term
     columns_per_term: int  # a term's columns lie in as many parts of a row, of equal lengths

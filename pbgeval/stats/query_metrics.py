@@ -39,7 +39,7 @@ class QueryMetric:
     rest_of: QueryMetric | None = None  # whose numerators and its own add up to what is counted: no sum of its own
     is_share: bool = True  # the ratio of the sums lies in [0, 1]
     needs_pairs: bool = False  # ranks and numbers of candidates, apart from each other, do not tell it
-    # (best rank, worst rank, competitors) -> the mean over all orders of the ties, float64 (Q,)
+    # (best rank, worst rank, competitors) -> the mean over all orders of the ties, float64 (Q,); per query alone
     over_ties: Callable[[Floats, Floats, Floats], Floats] | None = None
 
     def denominator(self, bits: int) -> int:

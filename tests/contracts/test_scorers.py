@@ -180,6 +180,18 @@ class Returning:
         return self.make(torch.zeros(len(known_Q), len(candidate_C)))
 
 
+class ReturningPairs(Returning):
+    """The same of pairs, of a scorer that keeps rows."""
+
+    queries_per_block = 1
+
+    def paired_scores(self, hidden, known_Q, relation_Q, candidate_Q):
+        return self.make(torch.zeros(len(known_Q), 1))
+
+    def forget(self) -> None:
+        pass
+
+
 NO_TUPLE = r"the scoring function: expected a tuple \(head scores, tail scores\).*"
 REFUSED = [
     *(
@@ -237,9 +249,11 @@ REFUSED = [
         for make, fault in (
             (lambda block: block[:, 1:], r"expected shape \(\d+, \d+\), got \(\d+, \d+\)"),
             (lambda block: block.numpy() > 0, "expected real numbers, got torch.bool"),
-            (lambda block: block.tolist(), r"expected a tensor of shape \(\d+, \d+\), got list"),
+            (lambda block: block.numpy().astype(object), "expected real numbers, got object"),
+            (lambda block: block.tolist(), r"expected a tensor or array of shape \(\d+, \d+\), got list"),
         )
     ),
+    (lambda: evaluation(ReturningPairs(lambda block: block)), r"head scores of pairs: expected shape \(\d+,\), got "),
     (lambda: evaluation(zeros), r"expected a path, or an object with num_entities.*got function without"),
     *(
         (lambda edges=edges: evaluation(scorer_of(zeros), edges), fault)

@@ -52,14 +52,14 @@ def test_scores_are_the_references(name, bias, seed):
     generator = random.Random(seed)
     rows = [[generator.gauss(0, 2) for _ in range(4 + bias)] for _ in range(9)] + [[0.25] * (4 + bias)] * 2
     expected = [[reference.score(name, x, y, bias) for y in rows] for x in rows]
-    rows_ND = torch.tensor(rows, dtype=torch.float64)
+    expected, rows_ND = (torch.tensor(of, dtype=torch.float64) for of in (expected, rows))
+    comparator = Comparator(name, bias)
+    prepared = comparator.prepare_queries(rows_ND), comparator.prepare_candidates(rows_ND)
+    of_pairs = comparator.real_scores(comparator.paired_scores(*prepared))
 
-    torch.testing.assert_close(
-        torch.tensor(expected, dtype=torch.float64),
-        real_scores(Comparator(name, bias), rows_ND, rows_ND),
-        rtol=1e-9,
-        atol=1e-6,
-    )
+    close = {"rtol": 1e-9, "atol": 1e-6}
+    torch.testing.assert_close(real_scores(comparator, rows_ND, rows_ND), expected, **close)
+    torch.testing.assert_close(of_pairs, expected.diagonal(), **close)
 
 
 def test_l2_has_the_floor_of_pbg_and_keeps_infinity():

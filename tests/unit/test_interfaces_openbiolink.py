@@ -175,7 +175,10 @@ def zeros(*shape):
         ),
         (lambda b: zeros(b, 13), r"expected \(head scores, tail scores\) or four of them, got Tensor"),
         (lambda b: (zeros(b, 13),) * 3, "or four of them, got a tuple of 3"),
-        (lambda b: (zeros(b, 13), None), r"tail scores .*: expected a tensor of shape \(5, 13\), got NoneType"),
+        (
+            lambda b: (zeros(b, 13), None),
+            r"tail scores .*: expected a tensor or array of shape \(5, 13\), got NoneType",
+        ),
         (lambda b: (zeros(b, 13) > 0, zeros(b, 13)), "head scores .*: expected real numbers, got torch.bool"),
     ],
 )

@@ -185,7 +185,7 @@ def test_a_mean_that_needs_pairs_follows_from_queries_and_the_others_from_ranks(
     means = distribution_of(queries).means
 
     assert expected == (pytest.approx(means("query_auc"), rel=RELATIVE, abs=ABSOLUTE) if shares else means("query_auc"))
-    assert [means(name) for name in ("mean_rank", "hits_at_3", "amri", "median_rank")] == [None] * 4
+    assert [means(name) for name in ("mean_rank", "hits_at_3", "adjusted_mean_rank_index", "median_rank")] == [None] * 4
 
 
 @pytest.mark.parametrize("metric", [*query_metrics((1, 3)), ADJUSTED_MEAN_RANK_INDEX, QUERY_AUC])
