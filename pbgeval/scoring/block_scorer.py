@@ -147,7 +147,9 @@ class ScorerComparator:
             hidden, known_K, relation_K = Side(int(real_KD[0, 2])), real_KD[:, 0] - 1, real_KD[:, 1]
             with torch.no_grad(), settings_of_caller():
                 found = self.by_rows.paired_scores(hidden, known_K, relation_K, candidate_K)
-            found_K = checked_scores(found, f"{name_of(self.scorer)}: {hidden.label} scores of pairs", tuple(known_K.shape))
+            found_K = checked_scores(
+                found, f"{name_of(self.scorer)}: {hidden.label} scores of pairs", tuple(known_K.shape)
+            )
             if bool(torch.isnan(found_K).any()):
                 first = int(torch.isnan(found_K).nonzero()[0])
                 raise _nan_score(hidden, int(known_K[first]), int(relation_K[first]), int(candidate_K[first]))

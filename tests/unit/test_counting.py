@@ -41,17 +41,20 @@ def by_sorting(true: float, scores: list[float]) -> tuple[int, ...]:
 
 @given(blocks(), st.sampled_from([torch.float32, torch.float64]))
 def test_candidates_and_known_answers_of_a_row_count_for_each_of_its_queries_but_as_its_own(block, dtype):
-    """Beside columns that do not belong to the block."""
+    """Beside columns that do not belong to the block, or with the rows of a column next to each other."""
     scores, queries, cells = block
     wider = torch.full((len(scores), len(scores[0]) + 3), 9.0, dtype=dtype)
     wider[:, 1:-2] = torch.tensor(scores, dtype=dtype)
     row_Q, own_Q = indices([(row, own) for row, _, own in queries])
     true_Q = torch.tensor([true for _, true, _ in queries], dtype=dtype)
 
-    found = count(wider[:, 1:-2], true_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells))
-
     every = [(row, column) for row, of in enumerate(scores) for column in range(len(of))]
-    for counts, among in ((found.raw, every), (found.known, cells)):
+    by_column = wider[:, 1:-2].T.contiguous().T
+    found, turned = (
+        count(of, true_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells)) for of in (wider[:, 1:-2], by_column)
+    )
+
+    for counts, among in ((found.raw, every), (found.known, cells), (turned.raw, every), (turned.known, cells)):
         assert as_tuples(counts) == [
             by_sorting(true, [scores[row][column] for of, column in among if of == row and column != own])
             for row, true, own in queries
