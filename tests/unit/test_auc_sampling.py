@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from pbgeval.ranking import auc_sampling
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.contest_state import CellSample
 from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
 
 NUM_SEEDS = 200
 NUM_QUERIES = 1500  # of each length
@@ -154,4 +157,21 @@ def test_no_true_entity_competes_with_itself_where_a_model_scores_by_number(
     metrics = report.to_dict()["metrics"]
     assert {name: 1.0 for name in ("head.auc", "tail.auc", "both.auc")} == {
         name: value for name, value in metrics.items() if name.endswith(".auc")
+    }
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_certified_ranks_sample_the_scores_that_float32_samples(
+    candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are made from pairs, not read from blocks."""
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
+    case = TinyCase.write(tmp_path, candidates=candidates)
+    of_float32, certified = (
+        evaluated(case, f"precision={of}", output=of)["metrics"] for of in ("float32", "certified")
+    )
+
+    names = ("head.auc", "tail.auc", "both.auc")
+    assert {name: pytest.approx(of_float32[name], abs=1e-4) for name in names} == {
+        name: certified[name] for name in names
     }

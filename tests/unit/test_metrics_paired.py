@@ -236,3 +236,14 @@ def test_a_difference_that_all_queries_share_has_no_error_and_the_p_value_of_fli
 
     figures = (found.a, found.b, found.difference, found.standard_error, found.low, found.high, found.p_value)
     assert figures == (4.0, 3.0, -1.0, 0.0, -1.0, -1.0, p_value)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 2)), max_size=12))
+def test_runs_of_keys_are_in_lexicographic_order(pairs):
+    keys = [np.array([pair[at] for pair in pairs], np.int64) for at in (0, 1)]
+
+    order, starts = paired.runs_of(*keys)
+
+    in_order = [pairs[at] for at in order.tolist()]
+    assert in_order == sorted(pairs)
+    assert starts.tolist() == [at for at, pair in enumerate(in_order) if at == 0 or pair != in_order[at - 1]]

@@ -258,3 +258,10 @@ def test_training_edges_of_another_run_are_refused(tmp_path: Path) -> None:
 
     fault = fault_of(lambda: case.report.recompute(**paths, breakdowns=["popularity"]))
     assert "expected the training edges of the run, found others" in fault
+
+
+def test_strata_follow_each_other_without_gaps() -> None:
+    strata = [popularity.limits_of(stratum) for stratum in range(len(popularity.LIMITS) + 1)]
+
+    assert (strata[0]["at_least"], strata[-1]["at_most"]) == (0, None)
+    assert [of["at_most"] + 1 for of in strata[:-1]] == [of["at_least"] for of in strata[1:]] == [*popularity.LIMITS]

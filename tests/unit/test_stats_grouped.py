@@ -65,3 +65,11 @@ def rows_of(grouped: GroupedStats, dimension: str) -> list[tuple[int, dict[Side,
         (group, {side: of_side[side].sums.tolist() for side in ENDS})
         for group, of_side in grouped.rows(dimension).items()
     ]
+
+
+def test_queries_are_counted_in_one_column_of_their_groups():
+    grouped = GroupedStats(LAYOUT)
+    grouped.count("relation", Side.LHS, torch.tensor([2, 0, -1, 0]), "num_outside")
+
+    found = {group: of_side[Side.LHS].total("num_outside") for group, of_side in grouped.rows("relation").items()}
+    assert found == {0: 2, 2: 1}
