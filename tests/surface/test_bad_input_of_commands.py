@@ -356,7 +356,7 @@ COMMANDS = [
         fault(f"{message}…", args=arguments.split(), world=COMPARE)
         for arguments, message in (
             ("--metric hit@10", "metrics: expected mean_rank, …, got 'hit@10'; nearest: hits@10, …"),
-            ("--metric gmr", "metrics: expected mean_rank, … or hits_at_k, got 'gmr'"),
+            ("--metric gmr", "metrics: expected mean_rank, mean_reciprocal_rank… or hits_at_k, got 'gmr'"),
             ("--metric tail.mrr", "metrics: expected mean_rank"),
         )
     ),

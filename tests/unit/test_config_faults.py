@@ -382,6 +382,10 @@ METRICS = (
     + ", ".join(metric.name for metric in (*query_metrics((1, 3, 5, 10, 50)), QUERY_AUC))
     + " (k of hits_at), optionally with an enabled side and a rank type in front"
 )
+HAVE_BEEN_TARGETS = (  # none is lost; a new metric may come between them
+    *("mean_rank", "mean_reciprocal_rank", "hits_at_1", "hits_at_3", "hits_at_5", "hits_at_10", "hits_at_50"),
+    "query_auc",
+)
 COMPETITION = {
     "an unknown type constraint": (
         competing(type_constraint="seen"),
@@ -592,6 +596,12 @@ def test_what_makes_no_sense_is_one_line(folder: Path, raw: dict[str, Any], faul
 @pytest.mark.parametrize("raw", ACCEPTED.values(), ids=ACCEPTED)
 def test_what_makes_sense_is_accepted(folder: Path, raw: dict[str, Any]) -> None:
     assert faults_of(folder, raw) == []
+
+
+def test_no_metric_that_could_be_a_target_is_lost() -> None:
+    listed = METRICS.partition("use one of ")[2].partition(" (k of")[0].split(", ")
+
+    assert [name for name in listed if name in HAVE_BEEN_TARGETS] == [*HAVE_BEEN_TARGETS]
 
 
 def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:

@@ -24,7 +24,7 @@ def random_rows(seed: int, num_lists: int) -> Rows:
     generator = np.random.default_rng(seed)
     rows = []
     for number in np.repeat(np.arange(num_lists), 7).tolist():
-        num_competitors = int(generator.choice([0, 1, 2, 5, 10**6]))
+        num_competitors = int(generator.choice([0, 1, 2, generator.integers(3, 3 * 10**6)]))
         better, tied, beaten = generator.integers(0, 9, 3).tolist() if num_competitors else (0, 0, 0)
         rows.append((better, tied, better + tied + beaten + (num_competitors > 0), num_competitors, number))
     return rows
