@@ -183,7 +183,8 @@ TINY: Mapping[str, tuple[str, ...]] = {
         )
         for candidates in ("partition", "all")
     },
-    "by degree": ("num_degree_negs=4", "train_paths=edges", "known_until=query", "breakdowns=time", "time_bin=2"),
+    "by degree": ("num_degree_negs=4", "train_paths=edges", "breakdowns=time", "time_bin=2"),
+    "the past alone": ("train_paths=edges", "known_until=query", "breakdowns=time", "time_bin=2"),
 }
 PATH_SETTINGS = {
     "all": ("candidates=all", "filter_paths=edges", "comparator=dot"),

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, refuse, rule, show
 from pbgeval.config.output_checks import OUTPUT_CHECKS
 from pbgeval.config.schema import (
+    TRAINING_BREAKDOWNS,
     EvalConfig,
     default_of,
     keys_of,
 )
 from pbgeval.errors import TRAIN_PATHS
+from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.notation import MAX_PARTITIONS, Side
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
@@ -251,6 +253,29 @@ def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
     )
 
 
+def _known_until(config: EvalConfig) -> Iterator[Fault]:
+    """Refuse what is observed in known edges of all times, or counted from them, where the future is unknown."""
+    if config.known_until is None:
+        return
+    counts = "counts training edges of all times, also of those later than a query; remove {}, or remove known_until"
+    yield from refuse(
+        ("type_constraint",),
+        (
+            config.type_constraint == "observed",
+            "'observed' takes entities from known edges of all times, also of those later than a query; use 'schema',"
+            " or remove known_until",
+            "known_until",
+        ),
+    )
+    yield from refuse(
+        ("num_degree_negs",), (config.num_degree_negs > 0, counts.format("num_degree_negs"), "known_until")
+    )
+    for index, name in enumerate(config.breakdowns):
+        is_counted = name in (*TRAINING_BREAKDOWNS, POPULARITY)
+        message = f"{show(name)} {counts.format(show(name))}"
+        yield from refuse(("breakdowns", index), (is_counted, message, "known_until"))
+
+
 def _lists_of_names(config: EvalConfig) -> Iterator[Fault]:
     for key, element in _NAME_LISTS.items():
         names: list[str] | None = getattr(config, key)
@@ -404,6 +429,7 @@ CHECKS: tuple[Check, ...] = (
         "does not work with taxonomy_path, because a query for types has the answers of all times; remove one of them",
         "taxonomy_path",
     ),
+    _known_until,
     rule(
         "degree_power",
         lambda c: not 0 < c.degree_power <= 16,  # beyond, degrees of millions overflow anyway

@@ -340,8 +340,8 @@ class EvalConfig:
     known_until: str | None = key(
         None,
         EVALUATION,
-        "query: known edges later than the query are not left out of its candidates. Edges need times. Unset: known "
-        "edges of any time are.",
+        "query: known edges later than the query are not left out of its candidates, and settings that observe or "
+        "count known edges of all times are refused. Edges need times. Unset: known edges of any time are left out.",
     )
     restrict_entities: list[str] | None = key(
         None,

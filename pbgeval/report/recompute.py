@@ -157,6 +157,11 @@ class ReportQuery:
                 f"{run.folder}: topk_metrics needs a filtered run of all edges, without known_until, against candidates"
                 " all or partition, or against given ones with topk_metrics = True; evaluate again",
             ),
+            (
+                POPULARITY in self.breakdowns and run.facts.knows_past_alone,
+                f"{run.folder}: {POPULARITY!r} counts training edges of all times, but this run has known_until, so no"
+                " edge later than a query may count; leave it out",
+            ),
         )
         if POPULARITY in self.breakdowns and run.facts.featurized:
             raise ValueError(f"breakdowns: {POPULARITY!r} needs entities with ids, but some of this run are featurized")

@@ -51,6 +51,7 @@ class RunFacts:
     featurized: bool  # a type that relations touch has features instead of rows
     schemas: tuple[tuple[str, str], ...]  # types at both sides of each relation of the config
     candidates: tuple[str, ...]  # of each relation of the config: all, partition, given or sampled
+    knows_past_alone: bool  # `known_until`: of each query
     has_whole_lists: bool  # the ranks of a key's answers are places in one list
     num_partitions: Mapping[str, int]  # by entity type
     edge_paths: tuple[str, ...]  # last components
@@ -62,6 +63,7 @@ class RunFacts:
         provenance, settings = document["provenance"], document["provenance"]["settings"]
         schemas = tuple((relation["lhs"], relation["rhs"]) for relation in settings["relations"])
         candidates = [relation["candidates"] for relation in settings["relations"]]
+        knows_past_alone = settings.get("known_until") is not None
         is_partial = "sample" in document or settings["pbg_semantics"]
         disabled = {
             Side.LHS: settings["disable_lhs_negs"],
@@ -78,11 +80,12 @@ class RunFacts:
             featurized=any(settings["entities"][name]["featurized"] for schema in schemas for name in schema),
             schemas=schemas,
             candidates=tuple(candidates),
+            knows_past_alone=knows_past_alone,
             has_whole_lists=settings.get("topk_metrics", False)
             or (
                 document["filter"] == "filtered"
                 and not is_partial
-                and settings.get("known_until") is None
+                and not knows_past_alone
                 and {*candidates} <= {"all", "partition"}
             ),
             num_partitions={name: entity["num_partitions"] for name, entity in settings["entities"].items()},

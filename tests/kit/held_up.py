@@ -36,9 +36,9 @@ def write_case(folder: Path) -> TinyCase:
 def evaluate(case: TinyCase, output: Path, candidates: str) -> Done:
     by_time = ["time_window=1", "time_bin=2"]
     more = {
-        "all": ["breakdowns=relation,time", "save_topk=2", *by_time],
+        "all": ["breakdowns=relation,time", "save_topk=2", "known_until=query", *by_time],
         "partition": ["topk_metrics=True"],
-        "sampled": ["num_degree_negs=2", "breakdowns=time", "known_until=query", *by_time],
+        "sampled": ["num_degree_negs=2", "breakdowns=time", *by_time],
     }
     train = [f"train_paths={case.root / 'edges'}", *more[candidates]]
     hidden = f"relation_prediction={candidates != 'sampled'}"

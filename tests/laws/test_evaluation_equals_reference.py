@@ -123,7 +123,9 @@ def timed(draw: st.DrawFn, graphs: list[TinyGraph], rules: Rules, latest: int | 
         for path in paths
     ]
     window = draw(st.sampled_from([*WINDOWS, None]))
-    return dataclasses.replace(rules, times=times, window=window, until_query=window is None or draw(st.booleans()))
+    until_query = window is None or draw(st.booleans())
+    observed = rules.observed and not until_query  # what is observed is of all times, so together they are refused
+    return dataclasses.replace(rules, times=times, window=window, until_query=until_query, observed=observed)
 
 
 @st.composite

@@ -15,13 +15,13 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval import Report, evaluate, evaluate_triples, load_config
+from pbgeval import Report, edge_scorer, evaluate, evaluate_triples, load_config
 from pbgeval.notation import Bucket
 from pbgeval.report.figures import breakdowns_of
 from tests.examples import among, crossed, examples
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command, run_main
-from tests.kit.graphs import tiny_graphs
+from tests.kit.graphs import TinyGraph, edge_lists, tiny_graphs
 from tests.kit.on_disk import write_graph
 from tests.kit.refusals import fault_of
 from tests.laws.competition import expected_cases, of_label, rank_figures
@@ -82,7 +82,7 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
                 [
                     any_times,
                     evolve(any_times, time_window=LONG),
-                    evolve(one_time, time_window=0, known_until="query"),
+                    evolve(one_time, time_window=0, known_until=None if rules.observed else "query"),
                 ]
             )
         ]
@@ -115,6 +115,66 @@ def test_rows_by_time_are_the_references(candidates, data):
         for label in [*(LABELS[side] for side in protocol.sides), "both"]:
             of_bin = [case for case in cases if rules.times[0][case.bucket][case.row] // width == start // width]
             assert_equal(rank_figures([case.judged(filtered=True) for case in of_label(of_bin, label)]), row, label)
+
+
+@pytest.mark.parametrize("candidates", POLICIES)
+@settings(quick, max_examples=examples(10, quick=2))
+@given(st.data())
+def test_edges_of_the_future_change_no_figure(candidates, data):
+    """Known edges later than every query: of all sections, only what tells of training alone may count them."""
+    graph = data.draw(tiny_graphs(exact=True, max_edges=16, max_partitions=2))
+    rules = data.draw(all_rules(graph, restricted=True))
+    rules = dataclasses.replace(data.draw(timed([graph], rules, latest=9)), until_query=True, observed=False)
+    protocol = data.draw(protocols(candidates, pbg=False))
+    later = {bucket: data.draw(edge_lists_of(graph, bucket)) for bucket in graph.buckets}
+    times = {bucket: [10] * len(edges) for bucket, edges in later.items()}
+    num_evaluated_and_filter = 1 + len(rules.filter_edges)
+    both = dataclasses.replace(
+        rules,
+        filter_edges=[*rules.filter_edges, later],
+        train_edges=[*rules.train_edges, later],
+        times=[*rules.times[:num_evaluated_and_filter], times, *rules.times[num_evaluated_and_filter:], times],
+    )
+    more = {"breakdowns": ["relation", "entity_types", "time"], "time_bin": 3, "compute_loss": candidates != "all"}
+    more |= {"save_topk": 2} if candidates == "all" else {}
+    figures = []
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
+        for number, of in enumerate((rules, both)):
+            keys = protocol.settings() | of.settings(graph) | more
+            config = write_graph(graph, Path(folder) / str(number), **keys)
+            report = evaluate(config, output=Path(folder) / f"out{number}", workers=1, device="cpu")
+            document = {key: value for key, value in report.document.items() if key not in ABOUT_TRAINING}
+            figures.append((document, {name: [*map(dict, rows)] for name, rows in report.rows.items()}))
+    assert figures[0] == figures[1]
+
+
+ABOUT_TRAINING = ("provenance", "edge_diagnostics", "run")
+
+
+def edge_lists_of(graph: TinyGraph, bucket: tuple[int, int]) -> st.SearchStrategy[list[Any]]:
+    sizes = {entity_type: [len(table) for table in tables] for entity_type, tables in graph.embeddings.items()}
+    return edge_lists(bucket, graph.relations, sizes, 40)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"type_constraint": "observed"}, "type_constraint: 'observed' takes entities from known edges of all times"),
+        ({"breakdowns": ["popularity"]}, "breakdowns[0]: 'popularity' counts training edges of all times"),
+    ],
+)
+def test_what_would_leak_the_future_is_refused(settings: dict[str, Any], fault: str) -> None:
+    """Of (0, 0, ?) at time 0, entity 4 is observed at time 9 only: rank 3 of 3 with it, 2 of 2 without it."""
+    scorer = edge_scorer(lambda lhs, rel, rhs: (lhs * 0 + rhs).float(), num_entities=5, num_relations=1)
+    test, known = [[0, 0, 2, 0]], [[1, 0, 3, 0], [3, 0, 4, 9]]
+
+    def rank(**keys: Any) -> tuple[Any, Any]:
+        report = evaluate_triples(scorer, test, train=[known], disable_lhs_negs=True, **keys)
+        return report["mean_rank"], report.document["diagnostics"]["both"]["num_candidates"]["max"]
+
+    assert (rank(type_constraint="observed"), rank(known_until="query")) == ((3, 3), (3, 5))
+    assert fault_of(lambda: rank(known_until="query", **settings)).startswith(fault)
 
 
 def timed_case(root: Path, **more: Any) -> TinyCase:

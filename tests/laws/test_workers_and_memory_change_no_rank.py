@@ -5,6 +5,7 @@ Filtered, restricted and constrained, with every candidate policy; workers are t
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import tempfile
@@ -62,15 +63,17 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
     rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         more: dict[str, Any] = {"breakdowns": ["relation", "entity_types"]}
-        if data.draw(st.booleans()):
+        draws_by_degree, by_time = data.draw(st.booleans()), data.draw(st.booleans())
+        if draws_by_degree:
             rules, protocol = data.draw(by_degree(graph, rules, protocol))
         elif candidates == "sampled" and not protocol.num_negs[0] and not protocol.pbg:
             more["metrics"] = ["rank", "auc", "estimates"]
-        if rules.train_edges:
-            more["breakdowns"] += ["cardinality", "relation_frequency", "entity_frequency"]
-        if data.draw(st.booleans()):
+        if by_time:
             rules = data.draw(timed([graph], rules, latest=9))
+            rules = dataclasses.replace(rules, until_query=rules.until_query and not draws_by_degree)
             more |= {"breakdowns": [*more["breakdowns"], "time"], "time_bin": 3}
+        if rules.train_edges and not rules.until_query:
+            more["breakdowns"] += ["cardinality", "relation_frequency", "entity_frequency"]
         keys = protocol.settings() | rules.settings(graph) | more
         with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         config = write_graph(graph, Path(folder), save_ranks=True, **keys)

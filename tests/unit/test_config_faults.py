@@ -354,8 +354,19 @@ ACCEPTED |= {
         breakdowns=list(BREAKDOWNS),
         relation_groups="groups.json",
         time_window=0,
+        time_bin=1,
+    ),
+    "all, of the past alone": competing(
+        candidates="all",
+        filter_paths=["known"],
+        train_paths=["known"],
+        time_window=0,
         known_until="query",
         time_bin=1,
+        breakdowns=["relation", "entity_types", "groups", "time"],
+        relation_groups="groups.json",
+        save_topk=3,
+        relation_prediction=True,
     ),
     "no breakdowns": competing(breakdowns=[]),
     "draws by degree alone": competing(num_batch_negs=0, num_uniform_negs=0, num_degree_negs=5, train_paths=["known"]),
@@ -534,6 +545,24 @@ COMPETITION = {
                 "needs pbg_semantics = False, because in PBG the true entity competes with itself",
             ),
         )
+    },
+    "entities observed in the future": (
+        competing(filter_paths=["known"], known_until="query", type_constraint="observed"),
+        "type_constraint: 'observed' takes entities from known edges of all times, also of those later than a query; "
+        "use 'schema', or remove known_until",
+    ),
+    "draws by degrees of the future": (
+        competing(train_paths=["known"], known_until="query", num_degree_negs=2),
+        "num_degree_negs: counts training edges of all times, also of those later than a query; remove "
+        "num_degree_negs, or remove known_until",
+    ),
+    **{
+        f"{name} of the future": (
+            competing(train_paths=["known"], known_until="query", breakdowns=["relation", name]),
+            f"breakdowns[1]: '{name}' counts training edges of all times, also of those later than a query; remove "
+            f"'{name}', or remove known_until",
+        )
+        for name in ("cardinality", "relation_frequency", "entity_frequency", "popularity")
     },
     "groups without a file": (
         competing(breakdowns=["groups"]),

@@ -335,13 +335,16 @@ def test_lists_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert message in fault_of(lambda: report_of(tmp_path / "unlike", ANSWERS, [[2, 0], [2, 2], [3, 1]]))
 
 
-def test_lists_of_each_time_have_no_section(tmp_path: Path) -> None:
+def test_what_is_known_at_each_time_has_no_section(tmp_path: Path) -> None:
     case = write_case(tmp_path / "case")
     keys = [f"train_paths={case.root / 'edges'}", "candidates=all", "known_until=query", "save_ranks=True"]
     report = evaluate(case.config, overrides=keys, output=tmp_path / "out", workers=1)
 
     with pytest.raises(OutputError, match="without known_until"):
         report.recompute(edge_paths=[case.root / "edges"], topk_metrics=True)
+    paths = {"edge_paths": [case.root / "edges"], "train_paths": [case.root / "edges"]}
+    with pytest.raises(OutputError, match="'popularity' counts training edges of all times, but this run has known_un"):
+        report.recompute(**paths, breakdowns=["popularity"])
 
 
 def test_edges_in_memory_have_the_section_too() -> None:
