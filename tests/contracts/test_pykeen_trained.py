@@ -26,7 +26,7 @@ MODELS = (*WITH_VECTORS, "tucker")
 # As in pykeen_trained.py, which says why these.
 MORE_SETTINGS = [(of, how) for of in ("distmult", "complex_with_inverses", "tucker") for how in ("macro", "restricted")]
 LAST_CUTOFF = {"adjusted_hits_at_k": "adjusted_hits_at_10", "z_hits_at_k": "z_hits_at_10"}  # its key for all of them
-# In 1.11.1 macro averages ignore the weights of the first two, and leave the last unscaled (docs/metrics.md).
+# In 1.11.1 macro averages ignore the weights of the first two, and leave the last unscaled (guides/from_pykeen.md).
 WRONG_IN_MACRO = ("standard_deviation", "variance", "median_absolute_deviation")
 NUM_PARTITIONS = 3
 

@@ -20,6 +20,7 @@ from pbgeval.cli import app
 from pbgeval.config.explain import explained_keys
 from pbgeval.config.overrides import apply_override
 from pbgeval.errors import ConfigError, EvalError
+from tests.contracts.test_pykeen_trained import WRONG_IN_MACRO
 from tests.kit.commands import REPOSITORY
 from tests.pages import LANGUAGES, Block, blocks_of, pages
 
@@ -180,3 +181,11 @@ def test_the_tutorial_lists_every_extra() -> None:
     listed = [name for row in table.splitlines() for name in re.findall(r"`([a-z0-9]+)`", row.partition(" | ")[0])]
 
     assert sorted(listed) == sorted(extras())
+
+
+@pytest.mark.parametrize("metric", WRONG_IN_MACRO)
+def test_the_page_of_pykeen_names_every_macro_metric_that_differs(metric: str) -> None:
+    page = (REPOSITORY / "docs" / "guides" / "from_pykeen.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|") and "macro" in line]
+
+    assert any(f"`{metric}`" in row for row in rows)
