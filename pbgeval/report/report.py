@@ -23,6 +23,7 @@ from pbgeval.metrics.names import resolve
 from pbgeval.metrics.registry import Value, metric_key
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.report.pbg_ties import note_on_pbg_ties
 from pbgeval.report.tables import DataTable, Table, data_frame, read_csv, to_html, to_terminal, to_text
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.text import did_you_mean, json_text, plural, read_text
@@ -562,8 +563,8 @@ def _range(diagnosis: Mapping[str, Any]) -> str:
 
 
 def notes_of(document: Mapping[str, Any]) -> list[str]:
-    """Return whether a sample reached its target, and how many relation queries have no competitor, a line each."""
-    notes, sample = [], document.get("sample")
+    """Return where PBG's figure lies, whether a sample reached its target, and relation queries alone, a line each."""
+    notes, sample = note_on_pbg_ties(document), document.get("sample")
     target = _settings(document).get("target_error")
     if sample and target is not None:
         reached = f"reached after {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s"

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import h5py
 import pytest
 
-from pbgeval.report.report import warnings_of
-from tests.kit.commands import lacking
+from pbgeval.report.report import notes_of, warnings_of
+from tests.kit.case import TinyCase
+from tests.kit.commands import lacking, run_command, run_main
 
 SOUND = {"num_edges": 10, "num_repeated": 0, "num_in_training": 0, "num_entities": 7, "num_entities_unseen": 0}
 
@@ -52,3 +57,57 @@ def test_what_edges_share_is_said_in_a_line(name, words):
 
     assert words in warning
     assert "\n" not in warning
+
+
+def as_pbg(candidates: str = "sampled", **more: Any) -> dict[str, Any]:
+    found = document(0.5, SOUND)
+    found["diagnostics"]["both"]["tied_share"] = 0.21
+    relations = [{"candidates": candidates}, {"candidates": "partition"}]
+    settings = {"pbg_semantics": True, "relations": relations, "num_uniform_negs": 0}
+    return found | {"filter": "raw", "provenance": {"settings": settings}} | more
+
+
+WHY = "torchbiggraph_eval lets rounding decide ties with copies of the true entity"
+RANGE = "MRR should lie between 0.1000 and 0.9000"
+
+
+def test_where_pbg_lets_rounding_decide_the_range_of_its_figure_is_said():
+    raw = {f"both.{of}.mean_reciprocal_rank": value for of, value in (("optimistic", 0.6), ("pessimistic", 0.2))}
+    drawn = as_pbg()
+    drawn["provenance"]["settings"]["num_uniform_negs"] = 5
+
+    assert notes_of(as_pbg()) == [f"{WHY} (21% of queries have ties): its {RANGE}."]
+    assert notes_of(drawn) == [f"{WHY} (21% of queries have ties): its {RANGE}, but for its own random draws."]
+    filtered = as_pbg(filter="filtered", raw_metrics=raw)
+    assert notes_of(filtered) == [f"{WHY}: its unfiltered MRR should lie between 0.2000 and 0.6000."]
+    unnamed = "its figures should lie between the pessimistic and the optimistic ones"
+    assert notes_of(as_pbg(metrics={})) == [f"{WHY} (21% of queries have ties): {unnamed}."]
+    rare = as_pbg()
+    rare["diagnostics"]["both"]["tied_share"] = 0.001
+    assert notes_of(rare) == [f"{WHY} (less than 1% of queries have ties): its {RANGE}."]
+
+
+@pytest.mark.parametrize("share", [0.0, None])
+def test_where_nothing_is_sampled_or_ties_no_range_is_said(share):
+    others, untied, ours = as_pbg("partition"), as_pbg(), as_pbg()
+    untied["diagnostics"]["both"]["tied_share"] = share
+    ours["provenance"]["settings"]["pbg_semantics"] = False
+
+    assert [notes_of(of) for of in (others, untied, ours, {}, document(1.0, SOUND))] == [[]] * 5
+
+
+def test_the_range_stands_under_the_table_and_on_the_page(tmp_path):
+    case = TinyCase.write(tmp_path / "case", num_batch_negs=5, num_uniform_negs=5)
+    for file in sorted((case.root / "edges").glob("*.h5")):
+        with h5py.File(file, "r+") as edges:
+            edges["rhs"][:] = edges["rhs"][:] % 3  # so that batches hold true entities again
+    done = run_command(case, "--workers", "1", "--output", "out", "-p", "pbg_semantics=True")
+    document = json.loads((case.root / "out" / "metrics.json").read_text())
+    low, high = (document["metrics"][f"both.{of}.mean_reciprocal_rank"] for of in ("pessimistic", "optimistic"))
+    expected = f"its MRR should lie between {low:.4f} and {high:.4f}, but for its own random draws."
+
+    assert low < high
+    assert done.status == 0
+    assert " ".join(done.out.split()).count(expected) == 1
+    assert run_main("report", "out", "-o", "page.html", cwd=case.root).status == 0
+    assert expected in (case.root / "page.html").read_text(encoding="utf-8")

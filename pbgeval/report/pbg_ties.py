@@ -1,0 +1,43 @@
+"""A report in PyTorch-BigGraph's protocol -> between which figures that of `torchbiggraph_eval` should lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pbgeval.ranking.chunks import CandidatePolicy
+
+_BOUNDS = ("pessimistic", "optimistic")
+
+
+def note_on_pbg_ties(document: Mapping[str, Any]) -> list[str]:
+    """Return the range of PBG's mean reciprocal rank and why it is one; nothing where ties cannot move it.
+
+    Drawn lists can hold the true entity again. It ties here, and in PBG rounding decides whether it wins. PBG does not
+    filter sampled lists, so the range is that of the unfiltered figures.
+    """
+    settings = (document.get("provenance") or {}).get("settings") or {}
+    policies = {relation["candidates"] for relation in settings.get("relations") or ()}
+    if not settings.get("pbg_semantics") or CandidatePolicy.SAMPLED.value not in policies:
+        return []
+    diagnosis = (document.get("diagnostics") or {}).get("both") or {}
+    is_filtered = document.get("filter") == "filtered"
+    share = diagnosis.get("tied_share")
+    if share is None or not (share or is_filtered):
+        return []
+    figures = document.get("raw_metrics" if is_filtered else "metrics") or {}
+    low, high = (figures.get(f"both.{of_type}.mean_reciprocal_rank") for of_type in _BOUNDS)
+    if low is not None and low == high:
+        return []
+    many = "" if is_filtered else f" ({_percent(share)} of queries have ties)"
+    expected = "its figures should lie between the pessimistic and the optimistic ones"
+    if low is not None and high is not None:
+        expected = f"its {'unfiltered ' * is_filtered}MRR should lie between {low:.4f} and {high:.4f}"
+    draws = ", but for its own random draws" if settings.get("num_uniform_negs") else ""
+    return [
+        f"torchbiggraph_eval lets rounding decide ties with copies of the true entity{many}: {expected}{draws}.",
+    ]
+
+
+def _percent(share: float) -> str:
+    return "less than 1%" if share < 0.01 else f"{share:.0%}"
