@@ -276,7 +276,7 @@ def topk(
     ] = None,
     entities: Annotated[
         Path | None,
-        typer.Option("--entities", metavar="FILE", help="All entities, one per line [default: those in the files]."),
+        typer.Option("--entities", metavar="FILE", help="Labels of all entities [default: those in the files]."),
     ] = None,
     filtering: Annotated[
         Literal["producer", "known", "none"],

@@ -4,6 +4,7 @@ It unpickles the checkpoint, which runs what the file says: only for files of yo
 for kgeval-dist (its config key, or `kgeval-dist import-model`).
 """
 
+import csv
 import json
 import sys
 from pathlib import Path
@@ -32,9 +33,13 @@ def main(checkpoint_path: str, folder: str) -> None:
         ends = tuple(f"_{table}_embedder.{weight}" for weight in ("_embeddings.weight", "embeddings.weight"))
         vectors = next(value for key, value in parameters.items() if key.endswith(ends))
         np.save(out / f"{table}.npy", vectors.detach().float().numpy())
-    for source, target in (("entity_ids.del", "entities.tsv"), ("relation_ids.del", "relations.tsv")):
-        labels = Path(checkpoint_path).parent / source
-        if labels.is_file():
+    for table, target in (("entity", "entities.tsv"), ("relation", "relations.tsv")):
+        labels = Path(checkpoint_path).parent / f"{table}_ids.del"
+        packaged = ((checkpoint.get("dataset") or {}).get("meta") or {}).get(f"{table}_ids")
+        if packaged is not None:
+            with (out / target).open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file, delimiter="\t", lineterminator="\n").writerows([("id", "label"), *enumerate(packaged)])
+        elif labels.is_file():
             (out / target).write_bytes(labels.read_bytes())
 
 

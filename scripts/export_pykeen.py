@@ -17,6 +17,7 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # where pbgeval is not installed
 
 from pbgeval.models.formulas import Formula
+from pbgeval.models.labels import OF_ENTITIES, OF_RELATIONS, read_labels
 from pbgeval.models.pykeen import KINDS, pykeen_vectors
 
 
@@ -38,11 +39,16 @@ def main(model_path: str, folder: str) -> None:
     (out / "model.json").write_text(json.dumps(description, indent=4) + "\n", encoding="utf-8")
     np.save(out / "entity.npy", found.entities.load().numpy())
     np.save(out / "relation.npy", found.parameter_tables["relations"].load().numpy())
-    for source, target in (("entity_to_id", "entities.tsv"), ("relation_to_id", "relations.tsv")):
-        labels = Path(model_path).parent / "training_triples" / f"{source}.tsv.gz"
+    write_labels(Path(model_path).parent / "training_triples", out)
+
+
+def write_labels(triples: Path, out: Path) -> None:
+    """Copy the labels that PyKEEN saved: with their header, which says that they follow the rules of CSV."""
+    for source, target in (("entity_to_id", OF_ENTITIES[0]), ("relation_to_id", OF_RELATIONS[0])):
+        labels = triples / f"{source}.tsv.gz"
         if labels.is_file():
-            lines = gzip.decompress(labels.read_bytes()).decode("utf-8").splitlines(keepends=True)[1:]  # a header
-            (out / target).write_text("".join(lines), encoding="utf-8")
+            read_labels(labels)  # a damaged file is refused here
+            (out / target).write_bytes(gzip.decompress(labels.read_bytes()))
 
 
 if __name__ == "__main__":

@@ -49,16 +49,14 @@ def import_model(
     ] = "hrt",
     entities: Annotated[
         Path | None,
-        typer.Option(
-            "--entities", metavar="FILE", help="Entity labels, one id<TAB>label per line [default: edges contain ids]."
-        ),
+        typer.Option("--entities", metavar="FILE", help="File of labels of the entities [default: edges contain ids]."),
     ] = None,
     relations: Annotated[
         Path | None,
         typer.Option(
             "--relations",
             metavar="FILE",
-            help="Relation labels, one id<TAB>label per line [default: edges contain ids].",
+            help="File of labels of the relations [default: edges contain ids].",
         ),
     ] = None,
     unknown: Unknown = "skip",
@@ -99,7 +97,7 @@ def import_graph(
         typer.Option(
             "--dictionary",
             metavar="DIR",
-            help="Entity folder whose ids to reuse [default: assign new ids].",
+            help="Entity folder, or folder of files of labels, whose ids to reuse [default: assign new ids].",
         ),
     ] = None,
     dictionary_of: Annotated[

@@ -217,7 +217,7 @@ class EvalConfig:
         None,
         GRAPH,
         "Directory with entity names (entity_names_TYPE_PARTITION.json) and relation names "
-        "(dynamic_rel_names.json). Required for text or Parquet edges. Unset: `entity_path`.",
+        "(dynamic_rel_names.json), or with files of labels. Required for text or Parquet edges. Unset: `entity_path`.",
     )
     edge_columns: str | None = key(
         None,

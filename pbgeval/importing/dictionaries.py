@@ -8,7 +8,7 @@ k mod P at random, and to and fro by degree; its row is k div P. So partitions a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -17,6 +17,14 @@ from attrs import frozen
 
 from pbgeval.errors import ConfigError, DataError, StorageError, raise_first
 from pbgeval.importing.engine import Engine, quoted
+from pbgeval.models.labels import (
+    OF_RELATIONS,
+    check_distinct,
+    labels_beside,
+    labels_by_type,
+    labels_in_order,
+    read_labels,
+)
 from pbgeval.notation import ENTITY_TYPE, MAX_PARTITIONS
 from pbgeval.storage import checkpoint_files
 from pbgeval.storage.entities import entity_names_path, read_entity_count, read_entity_names, read_relation_names
@@ -237,6 +245,7 @@ def read_dictionaries(
     types: RelationTypes | None,
     relations: Sequence[str] | None = None,
     made_of: Path | None = None,
+    label_files: Sequence[Path] = (),
 ) -> tuple[RelationTypes, Sizes]:
     """Read what an earlier import, or PyTorch-BigGraph's, wrote into its folder of entities.
 
@@ -246,6 +255,7 @@ def read_dictionaries(
         types: of relations; None where there is one type.
         relations: their names, in the order of their ids; None: those of the folder.
         made_of: the model whose labels the folder has, for errors.
+        label_files: of which the folder was made, for errors.
 
     Raises:
         StorageError: a file is missing, damaged, or does not fit the others.
@@ -272,12 +282,53 @@ def read_dictionaries(
     for table, key in (("entities", "type, name"), ("relations", "name")):
         again = engine.run(f"SELECT name FROM {table} GROUP BY {key} HAVING count(*) > 1 ORDER BY name LIMIT 7")
         if again:
+            for path in label_files:
+                check_distinct(path)
             raise StorageError(
                 f"{made_of or folder}: these names of {table} occur more than once: "
                 f"{listed([str(row[0]) for row in again])}"
             )
     Partitioning(of_type=tuple((name, len(parts)) for name, parts in sizes.items())).check(types.entity_types)
     return types, sizes
+
+
+def is_of_labels(folder: Path) -> bool:
+    """Tell whether a folder has files of labels in place of an entity folder's dictionaries."""
+    return not any(folder.glob("entity_names_*.json")) and labels_beside(folder, OF_RELATIONS) is not None
+
+
+def write_labels(
+    folder: Path, target: Path, sizes: Mapping[str, Sequence[int] | None], num_relations: int | None
+) -> tuple[Path, ...]:
+    """Write the dictionaries that a folder's files of labels stand for.
+
+    Args:
+        folder: with a file of labels for each entity type, and of relations.
+        target: the folder to be written.
+        sizes: entities of each partition, by type; None: one partition of as many as have a label.
+        num_relations: how many relations there are; None: as many as have a label.
+
+    Returns:
+        The files of labels.
+
+    Raises:
+        StorageError: a file is missing or not as it should be.
+    """
+    files, relations = labels_by_type(folder, [*sizes]), labels_beside(folder, OF_RELATIONS)
+    if missing := [name for name in sizes if name not in files]:
+        raise StorageError(f"{folder} has no file of labels for the entities of type {listed(missing)}; add it")
+    for name, of_parts in sizes.items():
+        if of_parts is None:
+            read = read_labels(files[name])
+            names, of_parts = iter(read), [len(read)]
+        else:
+            names = labels_in_order(files[name], sum(of_parts))
+        for part, size in enumerate(of_parts):
+            checkpoint_files.write_entities(target, name, part, size, islice(names, size))
+    if relations is not None:
+        labels = read_labels(relations, num_relations)
+        checkpoint_files.write_relations(target, len(labels), labels)
+    return (*files.values(), *([] if relations is None else [relations]))
 
 
 def _named_partitions(folder: Path) -> dict[str, int]:

@@ -21,10 +21,12 @@ from pbgeval.importing.dictionaries import (
     Partitioning,
     RelationTypes,
     Sizes,
+    is_of_labels,
     make_entities,
     make_relations,
     read_dictionaries,
     write_dictionaries,
+    write_labels,
 )
 from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine
@@ -122,7 +124,7 @@ def _import(
     types = files.types or RelationTypes()
     if files.dictionary is not None:  # before hours of reading
         observer.step(f"reading the dictionary {files.dictionary}")
-        types, sizes = read_dictionaries(engine, files.dictionary, files.types)
+        types, sizes = _read_dictionary(engine, files.dictionary, files.types)
     for name, paths in files.edges.items():
         for path in paths:
             observer.step(f"reading {path}")
@@ -144,6 +146,15 @@ def _import(
         if not files.skip_unknown:
             refuse_unknown(f"--edges {name}", counts, target / name, known, engine)
     return sizes, imported
+
+
+def _read_dictionary(engine: Engine, folder: Path, types: RelationTypes | None) -> tuple[RelationTypes, Sizes]:
+    if not is_of_labels(folder):
+        return read_dictionaries(engine, folder, types)
+    names = (types or RelationTypes()).entity_types
+    written = engine.folder / "labels"
+    label_files = write_labels(folder, written, dict.fromkeys(names), None)
+    return read_dictionaries(engine, written, types, made_of=folder, label_files=label_files)
 
 
 def _lines(
@@ -184,6 +195,7 @@ class Dictionary:
     relations: tuple[str, ...]  # their names, in the order of their ids
     sizes: Sizes  # how many entities of each partition must have a name
     rows: Mapping[str, str] = {}  # of `KnownNames`
+    label_files: tuple[Path, ...] = ()  # of which `files` was made
 
 
 @frozen
@@ -221,7 +233,12 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
         with Engine(scratch, memory_bytes, observer) as engine:
             observer.step(f"reading the dictionary {dictionary.folder}")
             types, sizes = read_dictionaries(
-                engine, dictionary.files, dictionary.types, dictionary.relations, dictionary.folder
+                engine,
+                dictionary.files,
+                dictionary.types,
+                dictionary.relations,
+                dictionary.folder,
+                dictionary.label_files,
             )
             raise_first(  # the rows of another graph would be those of other vectors
                 StorageError,

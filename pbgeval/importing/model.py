@@ -21,7 +21,8 @@ from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.placement import UNKNOWN, unknown_lines, unknown_names
 from pbgeval.models.formulas import TwoOperators
-from pbgeval.models.model import MAX_DIGITS, EmbeddingModel, part_of, read_labels
+from pbgeval.models.labels import MAX_DIGITS, read_labels
+from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.notation import ENTITY_TYPE, Bucket, Side, distinct
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.checkpoint_files import (
@@ -214,22 +215,19 @@ class EdgeFiles:
             StorageError: a file of labels is not as it should be, or has not one for each.
         """
         sizes = model.num_entities, model.num_relations
+        found = model.entity_labels.get(ENTITY_TYPE), model.relation_labels
         entity_ids, relation_ids = (
-            None if path is None else _ids(path, size)
-            for path, size in zip((self.entities, self.relations), sizes, strict=True)
+            None if path is None else _ids(own if isinstance(own, tuple) and str(path) == model.label else path, size)
+            for path, own, size in zip((self.entities, self.relations), found, sizes, strict=True)
         )
         form = EdgeForm(*sizes, ColumnForm(self.order), entity_ids, relation_ids, self.skip_unknown)
-        found = model.entity_labels.get(ENTITY_TYPE), model.relation_labels
-        has_files = all(isinstance(of, Path) for of in found)
-        return evolve(form, labels="--entities {} --relations {}".format(*found)) if has_files else form
+        places = [model.label if isinstance(of, tuple) else of for of in found]
+        return evolve(form, labels="--entities {} --relations {}".format(*places)) if all(found) else form
 
 
-def _ids(path: Path, size: int) -> dict[str, int]:
-    labels = read_labels(path, size)
-    ids = {label: index for index, label in enumerate(labels)}
-    if len(ids) != len(labels):
-        raise ConfigError(f"{path}: {len(labels) - len(ids)} labels occur more than once; edges need unique labels")
-    return ids
+def _ids(labels: Path | tuple[str, ...], size: int) -> dict[str, int]:
+    names = read_labels(labels, size) if isinstance(labels, Path) else labels
+    return {label: index for index, label in enumerate(names)}
 
 
 def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> Sequence[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
-from pbgeval.importing.dictionaries import RelationTypes
+from pbgeval.importing.dictionaries import RelationTypes, Sizes, is_of_labels, write_labels
 from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.graph import Dictionary, NamedFiles, counts_of, is_made, split_files
 from pbgeval.importing.model import write_dictionary
@@ -141,19 +141,11 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
         ConfigError: a type or a relation cannot be found by name.
         StorageError: names are missing, or there are too many or too few.
     """
-    folder = Path(config.dictionary_path or config.entity_path)
-    files, model = folder, inputs.model
-    rows: Mapping[str, str] = {}
-    if isinstance(model, EmbeddingModel) and config.dictionary_path is None and not any(folder.glob("entity_names_*")):
-        if len(model.entity_labels) < len(model.tables) or model.relation_names() is None:
-            raise StorageError(
-                f"{model.label}: edges given by name need the model's entities.tsv and relations.tsv, which are not"
-                " there; add them (one label per line, in the order of the rows), set dictionary_path, or give the"
-                " edges as row numbers in an array (.npy) of shape (edges, 3)"
-            )
-        for name in config.used_entity_types:
-            write_dictionary(model, labels, config.entities[name].num_partitions, name)
-        folder, files, rows = Path(model.label), labels, _rows(model, config.used_entity_types)
+    sizes = {
+        name: [inputs.embeddings[name, part].num_rows for part in range(config.entities[name].num_partitions)]
+        for name in config.used_entity_types
+    }
+    folder, files, rows, label_files = _named(config, inputs, sizes, labels)
     featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
     if featurized:
         raise ConfigError(
@@ -161,10 +153,6 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
             "an entity that is a set of features has no name to be found by"
         )
     types = {relation.name: (relation.lhs, relation.rhs) for relation in config.relations}
-    sizes = {
-        name: [inputs.embeddings[name, part].num_rows for part in range(config.entities[name].num_partitions)]
-        for name in config.used_entity_types
-    }
     if config.dynamic_relations:
         (pair,) = types.values()
         named = read_relation_names(files)
@@ -174,7 +162,7 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
                 f"{files / 'dynamic_rel_names.json'}: {found}; edges by name need the names of all "
                 f"{inputs.num_relations} relations: set dictionary_path to their folder"
             )
-        return Dictionary(folder, files, RelationTypes(other=pair), tuple(named), sizes, rows)
+        return Dictionary(folder, files, RelationTypes(other=pair), tuple(named), sizes, rows, label_files)
     if len(types) < len(config.relations):
         names = [relation.name for relation in config.relations]
         again = sorted({name for name in names if names.count(name) > 1})
@@ -183,7 +171,39 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
             "edges with kgeval-dist import-graph --types"
         )
     listed_types = RelationTypes(tuple((name, *pair) for name, pair in types.items()), None)
-    return Dictionary(folder, files, listed_types, tuple(types), sizes, rows)
+    return Dictionary(folder, files, listed_types, tuple(types), sizes, rows, label_files)
+
+
+def _named(
+    config: EvalConfig, inputs: Inputs, sizes: Sizes, labels: Path
+) -> tuple[Path, Path, Mapping[str, str], tuple[Path, ...]]:
+    """Find the names; of files of labels, write dictionaries.
+
+    Returns:
+        `folder`, `files`, `rows` and `label_files` of `Dictionary`.
+    """
+    folder, model = Path(config.dictionary_path or config.entity_path), inputs.model
+    if isinstance(model, EmbeddingModel) and config.dictionary_path is None and not any(folder.glob("entity_names_*")):
+        if len(model.entity_labels) < len(model.tables) or model.relation_names() is None:
+            raise StorageError(
+                f"{model.label}: edges given by name need the model's entities.tsv and relations.tsv, which are not"
+                " there; add them (one label per line, in the order of the rows), set dictionary_path, or give the"
+                " edges as row numbers in an array (.npy) of shape (edges, 3)"
+            )
+        for name in config.used_entity_types:
+            write_dictionary(model, labels, config.entities[name].num_partitions, name)
+        given = (*model.entity_labels.values(), model.relation_labels)
+        label_files = tuple(path for path in given if isinstance(path, Path))
+        return Path(model.label), labels, _rows(model, config.used_entity_types), label_files
+    if not is_of_labels(folder):
+        return folder, folder, {}, ()
+    if model is None and any(len(parts) > 1 for parts in sizes.values()):
+        raise ConfigError(
+            f"{folder}: files of labels say nothing of partitions; set dictionary_path to the folder with the "
+            "checkpoint's entity_names_<type>_<partition>.json"
+        )
+    num_relations = inputs.num_relations if config.dynamic_relations else None
+    return folder, labels, {}, write_labels(folder, labels, sizes, num_relations)
 
 
 def _rows(model: EmbeddingModel, entity_types: list[str]) -> dict[str, str]:
@@ -193,7 +213,7 @@ def _rows(model: EmbeddingModel, entity_types: list[str]) -> dict[str, str]:
         for name, table in model.tables_of(entity_types).items()
         if all(isinstance(labels, range) for labels in model.entity_labels.values())
     }
-    if isinstance(model.relation_labels, tuple) and not model.relation_types and "relations" in model.parameter_tables:
+    if model.relation_labels == tuple(map(str, range(model.num_relations))) and "relations" in model.parameter_tables:
         table = model.parameter_tables["relations"]
         each = "" if table.num_rows == model.num_relations else ", two of each relation"
         said["relation"] = f"{path_of(table)} has {table.num_rows:,} rows{each}: ids 0 to {model.num_relations - 1}"

@@ -23,7 +23,7 @@ from pbgeval.config import EvalConfig, read_relation_groups
 from pbgeval.config.loading import IN_MEMORY
 from pbgeval.errors import ConfigError, Faults, StorageError
 from pbgeval.metrics.taxonomy import Taxonomy
-from pbgeval.models.model import read_labels
+from pbgeval.models.labels import OF_RELATIONS, labels_beside, read_labels
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, grouped
 from pbgeval.ranking.type_gains import TypeEntities
 from pbgeval.storage.entities import read_entity_names, read_relation_names
@@ -98,9 +98,10 @@ def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> Relation
     """
     if not config.dynamic_relations:
         return RelationNames(num_relations, [relation.name for relation in config.relations])
-    names, labels = read_relation_names(Path(config.entity_path)), Path(config.entity_path) / "relations.tsv"
+    folder = Path(config.entity_path)
+    names, labels = read_relation_names(folder), labels_beside(folder, OF_RELATIONS)
     is_in_folder = not config.checkpoint_path and not os.path.isfile(config.model or "")  # a model of tables
-    if names is None and is_in_folder and labels.is_file():
+    if names is None and is_in_folder and labels is not None:
         names = read_labels(labels, num_relations)
     if names is not None and len(names) != num_relations:
         raise StorageError(

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from pbgeval.errors import DataError, ScorerError, StorageError, raise_first
 from pbgeval.metrics.given import RankMetrics, from_ranks
-from pbgeval.models.model import read_labels
+from pbgeval.models.labels import read_labels
 from pbgeval.models.triple_lines import triple_columns, triples_of
 from pbgeval.notation import ENDS, EntityNumbering, Side
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
@@ -36,7 +36,6 @@ from pbgeval.ranking.known_answers import KnownAnswers, PairStore, SemiJoin
 from pbgeval.scoring.block_scorer import checked_scores
 from pbgeval.stats.ranks import RankCounts, from_scores
 from pbgeval.storage.edges import Edges
-from pbgeval.storage.text import text_lines
 
 # What `score_batch` returns, by either of OpenBioLink's contracts -> scores of each side, checked.
 
@@ -309,12 +308,7 @@ def _numbered_by_training(path: Path) -> tuple[dict[str, int], ...]:
 
 
 def _numbered_by_file(path: Path) -> dict[str, int]:
-    labels = read_labels(path, sum(1 for _ in text_lines(path)))
-    ids = {label: index for index, label in enumerate(labels)}
-    if len(ids) != len(labels):
-        again = next(label for index, label in enumerate(labels) if ids[label] != index)
-        raise StorageError(f"{path}: expected each label once, found {again!r} again")
-    return ids
+    return {label: index for index, label in enumerate(read_labels(path))}
 
 
 def _edges(path: Path, entities: Mapping[str, int], relations: Mapping[str, int]) -> tuple[Tensor, int]:

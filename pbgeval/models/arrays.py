@@ -25,7 +25,9 @@ from typing import Any
 
 from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.formulas import OPERATORS, SIDE_OPERATORS, SIMILARITIES, Formula, TwoOperators
-from pbgeval.models.model import EmbeddingModel, TypedRelations, existing_file, read_object
+from pbgeval.models.json_files import read_object
+from pbgeval.models.labels import OF_RELATIONS, labels_beside, labels_by_type
+from pbgeval.models.model import EmbeddingModel, TypedRelations
 from pbgeval.models.tensors import SHARDS, Tensors, is_checkpoint, table_at, tensors_of
 from pbgeval.notation import ENTITY_TYPE
 from pbgeval.storage.arrays import Shard, ShardedRows, Table, sharded
@@ -33,7 +35,10 @@ from pbgeval.storage.text import listed, one_line
 
 DESCRIPTION = "model.json"
 RELATIONS = "relation.npy"
-_PLACES = ("entities", "relations", "source_relations", "destination_relations", "id_maps")  # keys that name files
+_PLACES = (  # keys that name files
+    *("entities", "relations", "source_relations", "destination_relations", "id_maps"),
+    *("entity_labels", "relation_labels"),
+)
 EXAMPLE = '{"model": "complex"}'
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "model": str,
@@ -51,10 +56,19 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "similarity": str,
     "source_relations": str,  # the tables of their parameters
     "destination_relations": str,
+    "entity_labels": (str, dict),  # a file of labels, or one by type
+    "relation_labels": str,
     "id_maps": str,  # GraphStorm's folder raw_id_mappings
     "num_files": int,  # shards of safetensors
 }
-_TABLES = {"entities", "relation_types", "unit_norm", "num_files"}  # keys of all tables of vectors
+_TABLES = {
+    "entities",
+    "entity_labels",
+    "relation_labels",
+    "relation_types",
+    "unit_norm",
+    "num_files",
+}  # keys of all tables of vectors
 _RELATIONAL = OPERATORS.keys() - {"dot"}
 _FORMULAS: Mapping[str, Collection[str]] = {  # keys of some formulas
     "norm": {"transe", "rotate"},
@@ -163,7 +177,8 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         operators.check(where, dimension, {side: table.dimension for side, table in parameters.items()})
         types = types or untyped_relations(where, parameters, list(tables))
         _check_relations(where, types, parameters)
-        return EmbeddingModel(str(path), "gigl", operators, tables, parameters, numbers, None, types)
+        names = numbers | _labels(path, options, list(tables))[0]
+        return EmbeddingModel(str(path), "gigl", operators, tables, parameters, names, None, types)
     formula = formula_of(where, options, dimension)
     parameters = {}
     if formula.kind != "dot":
@@ -177,14 +192,42 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     _check_relations(where, types, parameters)
     if types and formula.reciprocal:
         raise StorageError(f"{where}: reciprocal relations have one entity type; remove relation_types")
-    entity_labels, relation_labels = (existing_file(path, name) for name in ("entities.tsv", "relations.tsv"))
+    entity_labels, relation_labels = _labels(path, options, list(tables))
     has_no_names = tensors is not None or bool(options.get("entities"))  # then edges by name have the numbers of rows
     num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
     relation_names = relation_labels or (tuple(map(str, range(num_relations))) if has_no_names else None)
-    entity_names = numbers if has_no_names else {}
-    if entity_labels is not None and len(tables) == 1:
-        entity_names = dict.fromkeys(tables, entity_labels)
+    entity_names = (numbers if has_no_names else {}) | entity_labels
     return EmbeddingModel(str(path), system, formula, tables, parameters, entity_names, relation_names, types)
+
+
+def _labels(path: Path, options: Mapping[str, Any], types: Sequence[str]) -> tuple[dict[str, Path], Path | None]:
+    """Return the files of labels that a description names or the folder has: by entity type, and of relations.
+
+    Raises:
+        StorageError: one that is named is not there, or its type is not.
+    """
+    folder = path if path.is_dir() else path.parent
+    named = options.get("entity_labels", {})
+    named = named if isinstance(named, dict) else dict.fromkeys(types, named)
+    relations = options.get("relation_labels")
+    for key, name, of_type in (
+        *(("entity_labels", file, name) for name, file in named.items()),
+        ("relation_labels", relations, types[0]),
+    ):
+        raise_first(
+            StorageError,
+            (
+                of_type not in types,
+                f"{path}: {key}: {one_line(of_type)} is none of the entity types {listed(list(types))}",
+            ),
+            (name is not None and not isinstance(name, str), f"{path}: {key}: expected a file, found {one_line(name)}"),
+            (
+                isinstance(name, str) and not os.path.isfile(folder / name),
+                f"{folder / str(name)}: no such file, which {key} names",
+            ),
+        )
+    entities = labels_by_type(folder, types) | {name: folder / file for name, file in named.items()}
+    return entities, labels_beside(folder, OF_RELATIONS) if relations is None else folder / relations
 
 
 def _check_effects(path: Path, options: Mapping[str, Any], system: str) -> None:

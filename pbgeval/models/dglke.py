@@ -18,7 +18,9 @@ from attrs import evolve
 
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula
-from pbgeval.models.model import EmbeddingModel, existing_file, of_one_type, read_object
+from pbgeval.models.json_files import read_object
+from pbgeval.models.labels import OF_ENTITIES, OF_RELATIONS, existing_file
+from pbgeval.models.model import EmbeddingModel, of_one_type
 from pbgeval.storage.arrays import MappedRows, Table, npy_rows
 from pbgeval.storage.text import listed, one_line
 
@@ -78,7 +80,7 @@ def open_dglke(path: Path) -> EmbeddingModel:
     named = [arguments.get(key) for key in (_key(arguments, "emp_file", "emap_file"), "rmap_file")]
     labels = [
         existing_file(path, Path(name).name if isinstance(name, str) else "", default)
-        for name, default in zip(named, ("entities.tsv", "relations.tsv"), strict=True)
+        for name, default in zip(named, (OF_ENTITIES[0], OF_RELATIONS[0]), strict=True)
     ]
     return of_one_type(str(path), "dglke", formula, entities, parameters, *labels)
 

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.formulas import Formula
-from pbgeval.models.model import EmbeddingModel, existing_file, of_one_type
+from pbgeval.models.labels import existing_file
+from pbgeval.models.model import EmbeddingModel, of_one_type
 from pbgeval.models.pickles import StandIn, read_saved, read_trusting, stored_rows
 from pbgeval.storage.arrays import Table, TensorRows
-from pbgeval.storage.text import listed, one_line
+from pbgeval.storage.text import listed, one_line, plural
 
 KINDS = ("complex", "distmult", "transe", "rotate", "rescal", "simple", "cp")
 RECIPROCAL = ("reciprocal_relations_model", "inverse_relations_model")
@@ -73,8 +74,33 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
             "another kind of model or embedder"
         )
     formula.check(str(path), entities.dimension, relations.dimension, relations.num_rows)
-    labels = (existing_file(path.parent, name) for name in ("entity_ids.del", "relation_ids.del"))
+    labels = (
+        _packaged_labels(path, checkpoint, table, number) or existing_file(path.parent, f"{table}_ids.del")
+        for table, number in (("entity", entities.num_rows), ("relation", formula.num_relations(relations.num_rows)))
+    )
     return of_one_type(str(path), "libkge", formula, entities, {"relations": relations}, *labels)
+
+
+def _packaged_labels(path: Path, checkpoint: Mapping[str, Any], table: str, num_labels: int) -> tuple[str, ...] | None:
+    """Return the labels that `kge package` stores in a checkpoint: the ids in files of edges, or else the names.
+
+    Raises:
+        StorageError: they are no texts, not one for each, or two are equal.
+    """
+    dataset = _section(checkpoint, "dataset")
+    meta = _section(dataset, "meta") or _section(dataset, "dataset.meta")  # the names of releases
+    key = next((key for key in (f"{table}_ids", f"{table}_strings") if meta.get(key) is not None), None)
+    if key is None:
+        return None
+    where, labels = f"{path}: dataset: meta: {key}", meta[key]
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise StorageError(f"{where}: expected a list of texts, found {type(labels).__name__}")
+    if len(labels) != num_labels:
+        raise StorageError(f"{where}: {plural(len(labels), 'label')} for {plural(num_labels, 'id')}")
+    if len(set(labels)) < num_labels:
+        again = next(label for index, label in enumerate(labels) if label in labels[:index])
+        raise StorageError(f"{where}: expected each label once, found {one_line(again)!r} again")
+    return tuple(labels)
 
 
 def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from pbgeval.errors import StorageError, raise_first, required
-from pbgeval.models.model import once_each, read_object
+from pbgeval.models.json_files import once_each, read_object
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
 from pbgeval.storage.parquet import check_parts, parquet_files, parquet_rows

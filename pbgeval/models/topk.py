@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from pbgeval.errors import DataError, StorageError
 from pbgeval.metrics.given import ListedRanks
+from pbgeval.models.labels import read_labels
 from pbgeval.models.topk_lines import RankedEdges, ranked_edges
 from pbgeval.models.triple_lines import triple_columns
 from pbgeval.notation import ENDS, Integers, Side, distinct, sort_distinct
-from pbgeval.storage.text import rows
 
 _COUNTS = (
     *("num_missing", "num_not_evaluated", "num_absent", "num_empty"),
@@ -74,8 +74,8 @@ def read_topk(
         ranking: the file; plain or gzip.
         test: the evaluated edges, which are kept in memory as numbers; each is as many queries as it stands there.
         known: files of further known edges; evaluated ones are always known.
-        entities: a file with an entity per line (the last of its columns); no other name is allowed. Default: the
-            entities named in any of the files.
+        entities: a file of labels, as `read_labels` takes it; no other name is allowed. Default: the entities named in
+            any of the files.
         filtering: see `TopKFilter`; what is known also decides how many candidates there are.
         ties: see `TopKTies`.
 
@@ -111,7 +111,7 @@ class _EvaluatedEdges:
         self.entity_ids: dict[str, int] = defaultdict(count().__next__)
         self.relation_ids: dict[str, int] = {}  # of evaluated edges
         if entities is not None:
-            self.entity_ids = {label: at for at, label in enumerate({columns[-1]: 0 for *_, columns in rows(entities)})}
+            self.entity_ids = {label: at for at, label in enumerate(read_labels(entities))}
             if not self.entity_ids:
                 raise StorageError(f"{entities}: no entities; write one per line")
         blocks = list(self._blocks(path, is_evaluated=True))

@@ -101,13 +101,17 @@ def unreadable(
         raise StorageError(f"{path}: {what}: {reason_of(error)}{advice}") from error
 
 
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path, *, keep_returns: bool = False) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, line without its end) of a plain or gzip file of any size.
+
+    Args:
+        path: the file.
+        keep_returns: leave a carriage return at the end of a line.
 
     Raises:
         StorageError: as `text_blocks`.
     """
-    for first, lines in text_blocks(path):
+    for first, lines in text_blocks(path, keep_returns=keep_returns):
         yield from enumerate(lines, first)
 
 
@@ -126,10 +130,14 @@ def rows(path: Path, *, by_words: bool = False) -> Iterator[tuple[int, str, list
             yield number, line, line.split() if by_words and "\t" not in line else line.split("\t")
 
 
-def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
+def text_blocks(path: Path, *, keep_returns: bool = False) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the first line, lines without their ends), about a quarter of a megabyte at a time.
 
     Lines before a fault are yielded before it is raised. Checksums of gzip are checked at the end of the file.
+
+    Args:
+        path: the file.
+        keep_returns: as in `text_lines`.
 
     Raises:
         StorageError: the file cannot be opened or read, is damaged, or a line is not UTF-8; says which.
@@ -142,14 +150,14 @@ def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
             while data := stream.read1(_BYTES_AT_A_TIME):
                 whole, newline, rest = data.rpartition(b"\n")
                 if newline:
-                    for lines in _decoded(path, number, b"".join([*begun, whole])):
+                    for lines in _decoded(path, number, b"".join([*begun, whole]), keep_returns):
                         yield number, lines
                         number += len(lines)
                     begun = []
                 begun.append(rest)
                 if sum(map(len, begun)) > _MAX_BYTES_OF_A_LINE:
                     raise OSError(errno.EFBIG, f"a line of more than {_MAX_BYTES_OF_A_LINE:,} bytes")
-            for lines in _decoded(path, number, b"".join(begun)) if any(begun) else ():
+            for lines in _decoded(path, number, b"".join(begun), keep_returns) if any(begun) else ():
                 yield number, lines
     except _DAMAGE as error:
         raise _unreadable(path, number, error) from error
@@ -197,14 +205,14 @@ def _decompressed(path: Path, file: io.BufferedReader) -> io.BufferedReader:
     return file
 
 
-def _decoded(path: Path, number: int, data: bytes) -> Iterator[list[str]]:
+def _decoded(path: Path, number: int, data: bytes, keep_returns: bool) -> Iterator[list[str]]:
     """Yield the lines of some bytes that begin with a line; those before one that is not UTF-8, too."""
     data = data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data
     try:
-        yield _split(data.decode("utf-8"))
+        yield _split(data.decode("utf-8"), keep_returns)
     except UnicodeDecodeError as error:
         whole, newline, _ = data[: error.start].rpartition(b"\n")
-        before = _split(whole.decode("utf-8")) if newline else []
+        before = _split(whole.decode("utf-8"), keep_returns) if newline else []
         if before:
             yield before
         raise StorageError(
@@ -212,9 +220,9 @@ def _decoded(path: Path, number: int, data: bytes) -> Iterator[list[str]]:
         ) from error
 
 
-def _split(text: str) -> list[str]:
+def _split(text: str, keep_returns: bool) -> list[str]:
     lines = text.split("\n")
-    return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+    return [line.removesuffix("\r") for line in lines] if "\r" in text and not keep_returns else lines
 
 
 def _unreadable(path: Path, number: int, error: BaseException) -> StorageError:

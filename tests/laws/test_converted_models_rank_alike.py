@@ -149,9 +149,9 @@ def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path
         ),
         (["--edges", "test=neer.txt"], "neer.txt: cannot read this text file: No such file or directory; did you mean"),
         (["--edges", "test=empty.txt"], "empty.txt: there are no edges; check the file"),
-        (["--entities", "few"], "few: 1 label for 37 rows of vectors, and none for id 1"),
-        (["--entities", "twice"], "twice: 36 labels occur more than once; edges need unique labels"),
-        (["--entities", "words.txt"], "words.txt: 1 label for 37 rows of vectors, and none for id 1"),
+        (["--entities", "few"], "few: 1 label for 37 ids, and none for id 1"),
+        (["--entities", "twice"], "twice:2: expected each label once, found 'x' again, as in line 1"),
+        (["--entities", "words.txt"], "words.txt: 1 label for 37 ids, and none for id 1"),
     ],
 )
 def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, tmp_path: Path) -> None:

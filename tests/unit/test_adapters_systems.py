@@ -21,7 +21,7 @@ from pbgeval import EvalConfig, evaluate
 from pbgeval.config import load_config
 from pbgeval.config.loading import check_config
 from pbgeval.errors import ConfigError, EvalError, StorageError
-from pbgeval.models.model import labels_in_order, read_labels
+from pbgeval.models.labels import labels_in_order, read_labels
 from pbgeval.models.opening import open_model
 from pbgeval.notation import ENDS
 from tests.contracts.scorer_contract import assert_ranks, assert_ranks_of_side, evaluated, some_edges
@@ -142,7 +142,7 @@ def test_labels_are_read_in_any_order_and_each_id_must_have_one(
     path.write_bytes(text.encode())
 
     if expected is None:
-        assert re.search(r"labels.tsv:\d?:? (expected|\d labels? for 3 rows|id 1 has)", fault_of(lambda: read(path, 3)))
+        assert re.search(r"labels.tsv:\d?:? (expected|\d labels? for 3 ids|id 1 has)", fault_of(lambda: read(path, 3)))
     else:
         assert expected == read(path, 3)
 

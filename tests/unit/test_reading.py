@@ -19,7 +19,7 @@ from pbgeval.importing.dictionaries import RelationTypes
 from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.model import EdgeForm, SkippedEdges
 from pbgeval.metrics.taxonomy import Taxonomy
-from pbgeval.models.model import read_labels
+from pbgeval.models.labels import read_labels
 from pbgeval.models.pickles import read_saved, read_trusting
 from pbgeval.models.topk import read_topk
 from pbgeval.models.topk_lines import ranked_edges
