@@ -23,7 +23,7 @@ from attrs import evolve, frozen
 from pbgeval.cluster.claim import Claim, Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts, check_workers
 from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
-from pbgeval.cluster.resources import host_name, num_cores
+from pbgeval.cluster.resources import host_name, num_cores, num_gpus
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config, names_file_of_edges
@@ -101,7 +101,8 @@ def evaluate(
         output: folder for the result. Default: results/<config name>-<digest> in the working directory; for a model or
             edges in memory, nothing is written. A URL of object storage: the result is copied there when it is
             complete, from the default folder.
-        workers: number of local processes. Default: as many as cores, the config's `workers` and the work allow.
+        workers: number of local processes. Default: one for each GPU that torch sees; without a GPU, as many as cores,
+            the config's `workers` and the work allow.
         device: auto, cpu or cuda.
         overwrite: replace an earlier result in `output`.
         observer: is told of progress.
@@ -269,15 +270,7 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
 
 def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Report | None:
     """Do this worker's part, or start local workers and wait for them; return the report on worker 0."""
-    # By default as many as the cores, the config and the work allow: units, or parts of the candidates.
-    num_shares = (
-        work.inputs.numbering.num_entities // ROWS_PER_PROCESS + 1 if work.protocol.sweeps else len(work.protocol.units)
-    )
-    num_workers = (
-        1
-        if is_worker_of_a_group()
-        else launch.workers or max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
-    )
+    num_workers = 1 if is_worker_of_a_group() else launch.workers or _default_workers(work)
     goes_on = output.can_go_on
     try:
         with nullcontext() if is_worker_of_a_group() else ended_by_signals():
@@ -297,6 +290,17 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
         left = f"{work.output}: the run is incomplete ({what_is_done(work)}). Run the same command again to resume."
         _keep_or_release(output)
         raise IncompleteError(*error.faults, left) from None
+
+
+def _default_workers(work: Work) -> int:
+    """Return one worker for each GPU; without one, as many as the cores, the config and the work allow."""
+    gpus = num_gpus(work.device)
+    if gpus:  # more would take turns on the GPUs, and each needs room there
+        return gpus
+    num_shares = (
+        work.inputs.numbering.num_entities // ROWS_PER_PROCESS + 1 if work.protocol.sweeps else len(work.protocol.units)
+    )
+    return max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
 
 
 def _keep_or_release(output: OutputDirectory) -> None:

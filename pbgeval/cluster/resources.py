@@ -1,17 +1,20 @@
-"""What this process has of its host: cores, threads, device, memory."""
+"""What this process has of its host: cores, threads, GPUs, memory."""
 
 from __future__ import annotations
 
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from attrs import frozen
 
 from pbgeval.errors import LaunchError, raise_first
+from pbgeval.storage.text import plural
 
 
 def cores() -> set[int]:
@@ -40,19 +43,71 @@ def threads_put_back() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def num_gpus(device: str) -> int:
+    """Return how many GPUs of this host a run may use: those that torch sees, or 0 for the device `cpu`.
+
+    torch obeys CUDA_VISIBLE_DEVICES. This starts no CUDA context, so a launcher may ask.
+    """
+    return torch.cuda.device_count() if device != "cpu" and torch.cuda.is_available() else 0
+
+
 def choose_device(name: str, local_rank: int) -> torch.device:
     """Return the device of this worker: `auto` takes a GPU if there is one; workers of a host take turns.
 
     Raises:
         LaunchError: `cuda` where there is none, or another name.
     """
-    has_gpu = name != "cpu" and torch.cuda.is_available()
+    gpus = num_gpus(name)
     raise_first(
         LaunchError,
         (name not in ("auto", "cpu", "cuda"), f"device: expected auto, cpu or cuda, got {name!r}"),
-        (name == "cuda" and not has_gpu, "device cuda: torch finds no CUDA device; use device cpu"),
+        (name == "cuda" and not gpus, "device cuda: torch finds no CUDA device; use device cpu"),
     )
-    return torch.device("cuda", local_rank % torch.cuda.device_count()) if has_gpu else torch.device("cpu")
+    return torch.device("cuda", local_rank % gpus) if gpus else torch.device("cpu")
+
+
+@frozen
+class WorkerDevice:
+    """The device of one worker, comparable over all workers of a run."""
+
+    host: str
+    gpu: str | None  # its UUID; None: the CPU
+    name: str
+    cores: frozenset[int]  # that the worker may run on
+
+    @classmethod
+    def from_device(cls, device: torch.device) -> WorkerDevice:
+        """Describe a device of this process."""
+        mine = frozenset(cores())
+        if device.type == "cpu":
+            return cls(host_name(), None, "CPU", mine)
+        properties = torch.cuda.get_device_properties(device)
+        # Two processes may see one GPU under two indices. torch before 2.5 knows no UUID.
+        visible = f"{os.environ.get('CUDA_VISIBLE_DEVICES', '')}:{device.index}"
+        return cls(host_name(), str(getattr(properties, "uuid", visible)), properties.name, mine)
+
+
+def describe_devices(devices: Sequence[WorkerDevice], asked_for: str) -> str:
+    """Return one line about the devices of all workers: "2 x NVIDIA H200", or "CPU, 2 cores: no GPU found by torch".
+
+    Args:
+        devices: of each worker.
+        asked_for: auto, cpu or cuda.
+    """
+    num_hosts = len({device.host for device in devices})
+    on_hosts = f" on {num_hosts} hosts" if num_hosts > 1 else ""
+    gpus = Counter(name for _, _, name in {(at.host, at.gpu, at.name) for at in devices if at.gpu is not None})
+    parts = [f"{count} x {name}" for name, count in sorted(gpus.items())]
+    cores_on_hosts = {(device.host, core) for device in devices if device.gpu is None for core in device.cores}
+    if cores_on_hosts:
+        parts.append(f"CPU, {plural(len(cores_on_hosts), 'core')}")
+    found_none = asked_for == "auto" and not gpus and not torch.cuda.is_available()
+    return ", ".join(parts) + on_hosts + (": no GPU found by torch" if found_none else "")
+
+
+def num_sharing_gpu(devices: Sequence[WorkerDevice], mine: WorkerDevice) -> int:
+    """Return how many workers use this worker's GPU, or 1 on a CPU."""
+    return sum((device.host, device.gpu) == (mine.host, mine.gpu) for device in devices) if mine.gpu else 1
 
 
 def host_name() -> str:

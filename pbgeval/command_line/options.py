@@ -171,7 +171,7 @@ Workers = Annotated[
     typer.Option(
         "--workers",
         metavar="N",
-        help="Local processes [default: as many as the work needs, up to all cores]. Changes no result.",
+        help="Local processes [default: one per GPU; without a GPU, up to one per core]. Changes no result.",
     ),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Device to compute on.")]

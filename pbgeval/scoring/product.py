@@ -189,8 +189,7 @@ def full_precision() -> Iterator[None]:
 
     Torch's settings, `torch.autocast` and the defaults of new tensors come back afterwards.
     """
-    of_cpu: Any = torch.backends.mkldnn  # whose attributes torch makes when it is imported
-    backends = (torch.backends.cuda.matmul, of_cpu.matmul)
+    backends = _backends_with_a_precision()
     of_all = "highest"
     of_each = [backend.fp32_precision for backend in backends]
     with suppress(RuntimeError):  # set for one backend alone since: torch refuses to say, and `of_each` does the rest
@@ -215,6 +214,12 @@ def full_precision() -> Iterator[None]:
                 backend.fp32_precision = "none"  # as what is set for all operations says
                 if backend.fp32_precision != precision:
                     backend.fp32_precision = precision
+
+
+def _backends_with_a_precision() -> list[Any]:
+    """Return the backends whose products have a precision of their own: none before torch 2.9."""
+    backends = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+    return [backend for backend in backends if hasattr(backend, "fp32_precision")]
 
 
 @contextmanager

@@ -232,7 +232,7 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
         own_room = plan_room(
             inputs.config.max_memory_bytes if on_host else None,
             resident_bytes(),
-            available_bytes(context.device) // (context.team.local_size if on_host else 1),
+            available_bytes(context.device) // (context.team.local_size if on_host else context.num_sharing_gpu),
             max(sizes, default=1),
             max(needed, default=1),
             len(sizes),

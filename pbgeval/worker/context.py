@@ -106,6 +106,7 @@ class WorkerContext:
     scratch: ScratchFolder  # shared by all workers of the run
     evaluated: EvaluatedRows  # of the round in hand, where edges are sampled
     time_use: TimeUse
+    num_sharing_gpu: int = 1  # workers on this worker's GPU
     held_bytes: int = 0  # what scores and a sample of edges take beside everything else
 
     @property

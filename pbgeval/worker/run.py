@@ -15,7 +15,16 @@ import torch
 from attrs import evolve
 
 from pbgeval.cluster.journal import Journal, writer_name
-from pbgeval.cluster.resources import choose_device, host_name, peak_memory_bytes, threads_put_back, use_threads
+from pbgeval.cluster.resources import (
+    WorkerDevice,
+    choose_device,
+    describe_devices,
+    host_name,
+    num_sharing_gpu,
+    peak_memory_bytes,
+    threads_put_back,
+    use_threads,
+)
 from pbgeval.cluster.team import Team
 from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
@@ -28,6 +37,7 @@ from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelatio
 from pbgeval.scoring.product import full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.storage.objects import read_object_folder
+from pbgeval.storage.text import plural
 from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_atomically
 from pbgeval.version import __version__
 from pbgeval.worker.collective import collectively
@@ -71,6 +81,7 @@ def do_work(work: Work, team: Team) -> Report | EvalError | None:
                     make_folder(context.scratch.path)
                     make_folder(work.journal_path)
                     write_atomically(context.scratch.path / LEASE, team.nonce, check=work.claim.check)
+            context, device_line = _with_devices(context)
             record = Record.empty(work.protocol)
             try:
                 found = do_rounds(context, record)
@@ -83,21 +94,25 @@ def do_work(work: Work, team: Team) -> Report | EvalError | None:
             return error
         finally:
             work.observer.finished()
-        certified = context.settings.relations[0].scorer.certified
-        facts: dict[str, Any] = {
-            **({} if certified is None else {"certified": dict(certified.tally)}),
-            "host": host_name(),
-            "device": str(context.device),
-            "threads": kernels.num_threads,
-            "block_rule": kernels.rule.value,
-            "kernels": kernels.fingerprint,
-            "self_check_passed": kernels.passed,
-            "partition_loads": found.num_loads,
-            "seconds": context.time_use.seconds,
-            "peak_memory_bytes": peak_memory_bytes(),
-        }
-        facts_of_workers = team.gather_objects(facts)
-        return _report(work, record, found, facts_of_workers) if team.rank_in_team == 0 else None
+        facts_of_workers = team.gather_objects(_facts(context, kernels, found))
+        return _report(work, record, found, device_line, facts_of_workers) if team.rank_in_team == 0 else None
+
+
+def _facts(context: WorkerContext, kernels: KernelReport, found: WorkSummary) -> dict[str, Any]:
+    """Return what `run.json` says of this worker."""
+    certified = context.settings.relations[0].scorer.certified
+    return {
+        **({} if certified is None else {"certified": dict(certified.tally)}),
+        "host": host_name(),
+        "device": str(context.device),
+        "threads": kernels.num_threads,
+        "block_rule": kernels.rule.value,
+        "kernels": kernels.fingerprint,
+        "self_check_passed": kernels.passed,
+        "partition_loads": found.num_loads,
+        "seconds": context.time_use.seconds,
+        "peak_memory_bytes": peak_memory_bytes(),
+    }
 
 
 def what_is_done(work: Work) -> str:
@@ -145,6 +160,24 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
     ), kernels
 
 
+def _with_devices(context: WorkerContext) -> tuple[WorkerContext, str]:
+    """Tell the user what the workers compute on, and each worker how many share its GPU. Every worker calls it."""
+    work, team = context.work, context.team
+    mine = WorkerDevice.from_device(context.device)
+    devices = team.gather_objects(mine)
+    line = describe_devices(devices, work.device)
+    if team.rank_in_team == 0:
+        work.observer.note(line)
+        num_gpus = len({(device.host, device.gpu) for device in devices if device.gpu is not None})
+        on_gpus = sum(device.gpu is not None for device in devices)
+        if on_gpus > num_gpus:
+            work.observer.warn(
+                f"{plural(on_gpus, 'worker')} on {plural(num_gpus, 'GPU')}: workers that share a GPU take turns and "
+                "divide its memory; start one worker for each GPU"
+            )
+    return evolve(context, num_sharing_gpu=num_sharing_gpu(devices, mine)), line
+
+
 def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
     """Return the paths of inputs relative to the output directory, or their URLs; skip those in memory."""
     paths = [Path(path) for path in inputs if path is not None and Path(path).is_absolute()]
@@ -154,27 +187,33 @@ def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
     ]
 
 
-def _report(work: Work, record: Record, found: WorkSummary, facts_of_workers: list[dict[str, Any]]) -> Report:
-    config, protocol = work.inputs.config, work.protocol
-    # Certified ranks are the same whatever the kernels.
-    certified = config.precision == "certified"
-    alike = certified or len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
-    states = {facts["kernels"].get("scorer", CONSISTENT) for facts in facts_of_workers}
-    warnings = (
+def _warnings(facts_of_workers: Iterable[dict[str, Any]], states: set[str], *, alike: bool) -> list[str]:
+    """Return what users should know of the kernels that have computed, and of the scores of their own models."""
+    warnings = [
+        f"scores of the model depend on the block that they are asked for in: {state}"
+        for state in states - {CONSISTENT}
+    ]
+    checks = (
         (not alike, "workers have unlike kernels: the last bits of scores may differ (run.reproducible is false)"),
         (
             not all(facts["self_check_passed"] for facts in facts_of_workers),
             "the kernel self-check: scores depend on the shape of their block with as many threads as there are; "
             "fewer threads or one shape are used, which is slow (run.workers says which)",
         ),
-        *(
-            (state != CONSISTENT, f"scores of the model depend on the block that they are asked for in: {state}")
-            for state in sorted(states)
-        ),
     )
-    for applies, warning in warnings:
-        if applies:
-            work.observer.warn(warning)
+    return [warning for applies, warning in checks if applies] + sorted(warnings)
+
+
+def _report(
+    work: Work, record: Record, found: WorkSummary, devices: str, facts_of_workers: list[dict[str, Any]]
+) -> Report:
+    config, protocol = work.inputs.config, work.protocol
+    # Certified ranks are the same whatever the kernels.
+    certified = config.precision == "certified"
+    alike = certified or len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
+    states = {facts["kernels"].get("scorer", CONSISTENT) for facts in facts_of_workers}
+    for warning in _warnings(facts_of_workers, states, alike=alike):
+        work.observer.warn(warning)
     sample = None if found.estimate is None or found.estimate.design.is_population else found.estimate
     kinds = ("raw", "filtered") if protocol.filtered else ("raw",)
     drawn = {kind: record.draws.sums(protocol.sides, filtered=kind == "filtered") for kind in kinds}
@@ -205,6 +244,7 @@ def _report(work: Work, record: Record, found: WorkSummary, facts_of_workers: li
     run = {
         "version": __version__,
         "num_workers": len(facts_of_workers),
+        "devices": devices,
         "workers": facts_of_workers,
         "reproducible": alike and INCONSISTENT not in states,
         **({"certified": decided} if certified else {}),

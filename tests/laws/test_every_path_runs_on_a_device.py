@@ -50,6 +50,8 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 IN_PARTITIONS = {"sampled", "pbg_semantics", "partition", *(name for name in PATHS if name.startswith("all"))}
 
+PROPERTIES = SimpleNamespace(name="a pretended GPU", uuid="0", multi_processor_count=2)
+
 pytestmark = pytest.mark.slow
 
 
@@ -59,14 +61,15 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a pretended GPU")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 17 * 8 * 4, 1 << 30))
     monkeypatch.setattr(read_ahead, "_start_copy", lambda rows, device: lambda: rows.as_subclass(OnDevice))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=2))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: PROPERTIES)
 
 
 def on_the_device(case: TinyCase, *overrides: str) -> dict[str, Any]:
     """Evaluate on the pretended device."""
     with PretendDevice():
         found = evaluated(case, *overrides, output="device")
-    assert str(DEVICE) == run_of(case.root / "device")["workers"][0]["device"]
+    run_json = run_of(case.root / "device")
+    assert (run_json["devices"], run_json["workers"][0]["device"]) == ("1 x a pretended GPU", str(DEVICE))
     return found
 
 

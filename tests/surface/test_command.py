@@ -202,7 +202,7 @@ def test_progress_is_a_line_per_bucket_off_a_terminal(case: TinyCase) -> None:
     pattern = re.compile(
         r"edges bucket \((\d), (\d)\): (\d+) edges in [\d.]+ s, [\d,]+ edges/s, MRR 0\.\d{4}; (\d+)% done"
     )
-    found = [pattern.fullmatch(line) for line in done.err.splitlines()]
+    found = [pattern.fullmatch(line) for line in done.faults]
     assert all(found)
     lines = [match.groups() for match in found if match]
     assert {line[:3] for line in lines} == {("0", "0", "11"), ("0", "1", "12"), ("1", "0", "13"), ("1", "1", "14")}
