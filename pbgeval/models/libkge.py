@@ -48,7 +48,9 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
     """
     checkpoint = read_trusting(path) if trust_pickle else read_saved(path, ADVICE)
     if not isinstance(checkpoint, Mapping) or "model" not in checkpoint or "config" not in checkpoint:
-        found = listed(sorted(map(str, checkpoint))) if isinstance(checkpoint, Mapping) else type(checkpoint).__name__
+        found = (
+            listed(sorted(map(one_line, checkpoint))) if isinstance(checkpoint, Mapping) else type(checkpoint).__name__
+        )
         raise StorageError(
             f"{path}: expected a checkpoint of LibKGE with 'model' and 'config', found {found}; of other systems, say "
             "in model_options how the model scores"
@@ -67,7 +69,7 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
     entities = _table(path, parameters, "_entity_embedder")
     relations = _table(path, parameters, "_relation_embedder")
     known = {table for tables in _TABLES.values() for table in tables}
-    others = [str(key) for key, value in parameters.items() if key not in known and isinstance(value, Tensor)]
+    others = [one_line(key) for key, value in parameters.items() if key not in known and isinstance(value, Tensor)]
     if others:  # which the formula does not know: the model would score otherwise
         raise StorageError(
             f"{path}: model: expected the two tables of {name}, found {listed(sorted(others))} as well; this is "
@@ -137,7 +139,7 @@ def _table(path: Path, parameters: Mapping[str, object], embedder: str) -> Table
     names = _TABLES[embedder]
     found = next((parameters[name] for name in names if name in parameters), None)
     if found is None:
-        held = listed(sorted(map(str, parameters)))
+        held = listed(sorted(map(one_line, parameters)))
         raise StorageError(
             f"{path}: model: expected {names[0]}, found {held}; only lookup embedders have vectors that can be read"
         )

@@ -2,8 +2,8 @@
 
 A pickle is a program: it may name any function and call it. torch's unpickler for weights builds only containers,
 numbers, texts and tensors, and what it is told is safe: here a stand-in for every other class, which keeps the state
-that it is given and refuses to be called. So nothing of the file runs. How much memory and stack it takes is limited
-before: by the size of the pickle, and by the levels of its tuples, which end the process when they are hashed.
+that it is given and refuses to be called. So nothing of the file runs. How much work, memory and stack it takes is
+limited before (`pickle_cost.py`).
 Only the format of torch 1.6 and later is read: a zip archive whose records lie uncompressed, so that tables can be
 mapped. Such an archive may be a piece of a larger file, as in a distributed checkpoint; and a bare pickle is read by
 the same rules (`read_pickle`).
@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import math
 import pickle
-import pickletools
 import struct
 import warnings
 import zipfile
@@ -28,12 +27,12 @@ from torch import Tensor
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from pbgeval.errors import StorageError, raise_first
+from pbgeval.models.pickle_cost import check_cost
 from pbgeval.storage.arrays import BFLOAT16, MappedRows
 from pbgeval.storage.text import check_regular, one_line
 
 _DTYPES = {torch.float16: "<f2", torch.bfloat16: BFLOAT16, torch.float32: "<f4", torch.float64: "<f8"}
 _ENCRYPTED = 1  # of an archive's flags
-_MAX_LEVELS = 100
 MAX_PICKLE_BYTES = 32 << 20  # a pickle describes tensors and holds none; in memory it may be as large a hundred times
 
 
@@ -86,7 +85,7 @@ def read_saved(path: Path, advice: str, *, piece: tuple[int, int] | None = None,
         StorageError: it is no such file, damaged, or wants to call what is not allowed.
     """
     try:
-        _records(path, piece)
+        _records(path, piece, check_cost)
         with _opened(path, piece) as file:
             if check_data:
                 with zipfile.ZipFile(file) as archive:
@@ -132,12 +131,19 @@ _CALLED_OF_PICKLES = {
 class _Unpickler(pickle._Unpickler):  # in Python: the compiled one makes room for as many numbers as a file claims
     """An unpickler that makes containers, numbers, texts, shapes and stand-ins."""
 
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data))
+        self._stand_ins: dict[str, Any] = dict(_CALLED_OF_PICKLES)
+
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - a type or a stand-in
         """Return what stands for a class or a function."""
         found = getattr(torch, name, None) if module == "torch" else None
         if isinstance(found, torch.dtype | torch.layout) or found is torch.Size:
             return found
-        return _CALLED_OF_PICKLES.get(f"{module}.{name}") or _StandInType(name, (StandIn,), {})
+        full_name = f"{module}.{name}"
+        if full_name not in self._stand_ins:
+            self._stand_ins[full_name] = _StandInType(name, (StandIn,), {})
+        return self._stand_ins[full_name]
 
 
 def read_pickle(path: Path) -> object:
@@ -152,8 +158,8 @@ def read_pickle(path: Path) -> object:
             data = file.read(MAX_PICKLE_BYTES + 1)
         if len(data) > MAX_PICKLE_BYTES:
             raise ValueError(f"more than {MAX_PICKLE_BYTES >> 20} MB")
-        _check_levels(data)
-        return _Unpickler(io.BytesIO(data)).load()
+        check_cost(data)
+        return _Unpickler(data).load()
     except OSError as error:
         raise StorageError(f"{path}: cannot read the file: {error.strerror or error}") from error
     except Exception as error:  # what a damaged pickle raises has no end of kinds
@@ -163,33 +169,6 @@ def read_pickle(path: Path) -> object:
         ) from error
 
 
-def _check_levels(data: bytes) -> None:
-    """Refuse deeply nested tuples, without building any object.
-
-    Raises:
-        ValueError: there are more than `_MAX_LEVELS`, or it is damaged.
-    """
-    stack: list[int] = []  # how many levels of tuples are in each object
-    marks, memo = [], {}  # type: list[int], dict[int, int]
-    for code, argument, _ in pickletools.genops(data):
-        if code.name == "MARK":
-            marks.append(len(stack))
-        elif "GET" in code.name:
-            stack.append(memo[int(argument or 0)])
-        elif "PUT" in code.name or code.name == "MEMOIZE":
-            memo[len(memo) if argument is None else int(argument)] = stack[-1]
-        elif code.name == "POP" and marks and marks[-1] == len(stack):
-            marks.pop()
-        else:
-            taken = code.stack_before
-            has_mark = pickletools.markobject in taken
-            first = marks.pop() - taken.index(pickletools.markobject) if has_mark else len(stack) - len(taken)
-            levels = max(stack[first:], default=0) + ("TUPLE" in code.name)
-            if first < 0 or levels > _MAX_LEVELS:
-                raise ValueError("tuples of many levels")
-            stack[first:] = [levels] * len(code.stack_after)
-
-
 def stored_rows(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) -> MappedRows:
     """Map a tensor of `read_saved` as a table; further dimensions become columns.
 
@@ -197,8 +176,10 @@ def stored_rows(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None
         StorageError: it has fewer than two dimensions, or no floats of numpy's; the file is damaged.
     """
     dtype = _DTYPES.get(tensor.dtype)
-    if tensor.layout is not torch.strided or tensor.dim() < 2 or not tensor.numel() or dtype is None:
-        found = f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+    is_dense = tensor.layout is torch.strided and not tensor.is_nested
+    if not is_dense or tensor.dim() < 2 or not tensor.numel() or dtype is None:
+        form = f"shape {tuple(tensor.shape)}" if is_dense else "a sparse or nested tensor"
+        found = f"{str(tensor.dtype).removeprefix('torch.')} of {form}"
         raise StorageError(
             f"{path}: expected a tensor of vectors (bfloat16, float16, float32 or float64), found {found}"
         )
@@ -209,8 +190,16 @@ def stored_at(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) 
     """Return the offset of a tensor's numbers in its file.
 
     Raises:
-        StorageError: they are to be negated, not next to each other, or not all in their record of the file.
+        StorageError: it has no numbers, or they are to be negated, not next to each other, or not all in their record
+            of the file.
     """
+    raise_first(
+        StorageError,
+        (
+            tensor.layout is not torch.strided or tensor.is_nested,
+            f"{path}: expected a dense tensor, found a sparse or nested one; save tensor.to_dense()",
+        ),
+    )
     raise_first(
         StorageError,
         (
@@ -224,7 +213,12 @@ def stored_at(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) 
         ),
     )
     storage = tensor.untyped_storage()
-    start, size = int(getattr(storage, "_checkpoint_offset", -1)), tensor.element_size()
+    start, size = getattr(storage, "_checkpoint_offset", None), tensor.element_size()
+    if start is None:
+        raise StorageError(
+            f"{path}: expected a tensor with numbers, found one that was saved on the device meta, which keeps none; "
+            "save the model from the CPU or a GPU"
+        )
     first = int(tensor.storage_offset())
     if max((first + tensor.numel()) * size, storage.nbytes()) > _records(path, piece).get(start, -1):
         raise StorageError(
@@ -250,8 +244,10 @@ def read_trusting(path: Path) -> Any:  # noqa: ANN401 - whatever the file makes
         raise StorageError(f"{path}: expected a file of torch.save, found: {one_line(error)}") from error
 
 
-def _records(path: Path, piece: tuple[int, int] | None = None) -> dict[int, int]:
-    """Return the length of each record of an archive by its offset.
+def _records(
+    path: Path, piece: tuple[int, int] | None = None, check_pickle: Callable[[bytes], None] | None = None
+) -> dict[int, int]:
+    """Return the length of each record of an archive by its offset; look at its pickle if that is to be checked.
 
     Raises:
         ValueError: one is compressed or encrypted, or numbers are those of big-endian machines.
@@ -265,7 +261,8 @@ def _records(path: Path, piece: tuple[int, int] | None = None) -> dict[int, int]
             file.seek(entry.header_offset)
             name_length, extra_length = struct.unpack("<26xHH", file.read(30))
             found[entry.header_offset + 30 + name_length + extra_length] = entry.file_size
-            if entry.filename.lower().endswith(("data.pkl", "byteorder")):  # torch takes capitals for the same
+            # torch takes capitals for the same.
+            if check_pickle is not None and entry.filename.lower().endswith(("data.pkl", "byteorder")):
                 if entry.file_size > MAX_PICKLE_BYTES:
                     raise ValueError(f"a pickle of more than {MAX_PICKLE_BYTES >> 20} MB")
                 # It is read for its checksum. torch would exchange the bytes of tensors that are not there.
@@ -273,7 +270,7 @@ def _records(path: Path, piece: tuple[int, int] | None = None) -> dict[int, int]
                 if content == b"big":
                     raise ValueError("numbers of big-endian machines")
                 if entry.filename.lower().endswith("data.pkl"):
-                    _check_levels(content)
+                    check_pickle(content)
     return found
 
 

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from pbgeval.errors import StorageError, raise_first, required
 from pbgeval.models.json_files import once_each, read_object
+from pbgeval.models.pickle_cost import Budget, TooCostlyError
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
 from pbgeval.storage.parquet import check_parts, parquet_files, parquet_rows
@@ -34,6 +35,7 @@ Tensors: TypeAlias = Mapping[str, Callable[[], Table]]  # by name; calling one o
 METADATA = ".metadata"
 INDEX = "model.safetensors.index.json"
 SHARDS = "shard-*.safetensors"
+MAX_NAMES, MAX_NAME_BYTES = 1 << 22, 64 << 20  # of nested dicts, counted as often as they are reached
 MAX_HEADER_BYTES = 16 << 20  # of what describes the tensors of safetensors
 SAVED = (".pt", ".pth", ".bin", ".ckpt")
 FORMS = ".npy, .safetensors, .parquet, .pt, a folder of Parquet files or a checkpoint of torch.distributed"
@@ -117,22 +119,29 @@ def tensors_of(path: Path, num_files: int | None = None) -> Tensors:
 def _saved(path: Path) -> Tensors:
     tables: dict[str, Callable[[], Table]] = {}
     try:
-        for name, tensor in _flattened(read_saved(path, ADVICE, check_data=False)):
+        for name, tensor in _flattened(read_saved(path, ADVICE, check_data=False), Budget(MAX_NAMES, MAX_NAME_BYTES)):
             if tables.setdefault(name or path.stem, table := partial(stored_rows, path, tensor)) is not table:
                 raise StorageError(f"{path}: expected a tensor per name, found {one_line(name)} again; {ADVICE}")
     except RecursionError:
         raise StorageError(f"{path}: expected nested dicts of tensors, found one that holds itself; {ADVICE}") from None
+    except TooCostlyError:
+        found = f"more than {MAX_NAMES:,} names, or {MAX_NAME_BYTES >> 20} MB of them, in dicts that hold others again"
+        raise StorageError(f"{path}: expected nested dicts of tensors, found {found}; {ADVICE}") from None
     if not tables:
         raise StorageError(f"{path}: expected tensors by name, found none, as in a whole model; {ADVICE}")
     return tables
 
 
-def _flattened(value: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
+def _flattened(value: object, budget: Budget, name: str = "") -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _flattened(item, f"{name}.{key}" if name else str(key))
+            budget.draw(1)
+            if isinstance(item, Tensor | Mapping):
+                text = key if isinstance(key, str) else one_line(key)
+                budget.draw(0, len(name) + len(text))
+                yield from _flattened(item, budget, f"{name}.{text}" if name else text)
 
 
 def _safetensors(path: Path) -> Tensors:
@@ -221,13 +230,14 @@ def _distributed(folder: Path) -> Tensors:
     described, stored = metadata.get("state_dict_metadata"), metadata.get("storage_data")
     if not isinstance(described, dict) or not isinstance(stored, dict):
         raise StorageError(f"{path}: expected tensors and their places in files, found neither; save it again")
-    places: dict[tuple[object, object], Mapping[str, object]] = {}
+    places: dict[tuple[str, str], Mapping[str, object]] = {}
     for key, place in stored.items():
         index = _state(path, key, "MetadataIndex")
         name, offset = index.get("fqn"), index.get("offset")
         if not isinstance(name, str):
             raise StorageError(f"{path}: expected the name of a tensor, found {one_line(name)}; save the model again")
-        places[name, None if offset is None else tuple(_ints(path, offset))] = _state(path, place, "_StorageInfo")
+        # As text: hashes of numbers could be chosen to be the same.
+        places[name, "" if offset is None else str(_ints(path, offset))] = _state(path, place, "_StorageInfo")
     return {
         name: partial(_sharded_tensor, folder, name, of.state, places)
         for name, of in described.items()
@@ -250,7 +260,7 @@ def _ints(path: Path, sizes: object) -> list[int]:
 
 
 def _sharded_tensor(
-    folder: Path, name: str, of: object, places: Mapping[tuple[object, object], Mapping[str, object]]
+    folder: Path, name: str, of: object, places: Mapping[tuple[str, str], Mapping[str, object]]
 ) -> Table:
     """Join the parts of a tensor; dimensions after the first become columns."""
     path = folder / METADATA
@@ -268,7 +278,7 @@ def _sharded_tensor(
         if len(offsets) != len(shape) or len(sizes) != len(shape) or (len(shape) > 2 and sizes[1:] != shape[1:]):
             raise StorageError(f"{where}: expected parts of {len(shape)} dimensions, found {offsets} and {sizes}")
         if 0 not in sizes:  # of a process that holds nothing
-            table = _chunk(folder, where, sizes, places.get((name, tuple(offsets))))
+            table = _chunk(folder, where, sizes, places.get((name, str(offsets))))
             shards.append(Shard(offsets[0], offsets[1] if len(shape) == 2 else 0, table))
     return sharded(where, shards, shape[0], math.prod(shape[1:]))
 

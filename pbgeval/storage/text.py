@@ -13,10 +13,11 @@ import io
 import json
 import os
 import re
+import reprlib
 import stat
 import unicodedata
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
@@ -370,11 +371,34 @@ def partitions(sizes: Collection[int]) -> str:
     return plural(len(sizes), "partition") + (f" of {ends}" if len(sizes) > 1 else "")
 
 
+class _Short(reprlib.Repr):
+    """Shows the beginning of containers: files may hold some that share their parts, and have no end written out."""
+
+    def repr_instance(self, x: object, level: int) -> str:
+        """Show a subclass of a container as that container."""
+        for kind, show in (
+            (Mapping, self.repr_dict),
+            (list, self.repr_list),
+            (tuple, self.repr_tuple),
+            (Set, self.repr_set),
+        ):
+            if isinstance(x, kind):
+                return str(show(x, level))  # type: ignore[arg-type]
+        return super().repr_instance(x, level)
+
+
+_short = _Short()
+_short.maxlevel = 4
+_short.maxdict = _short.maxlist = _short.maxtuple = _short.maxset = _short.maxfrozenset = 12
+_short.maxstring = _short.maxlong = _short.maxother = 200
+
+
 def one_line(value: object) -> str:
     """Return the text of a value on one line, shortened for a message."""
     try:
-        text = " ".join(str(value).split())
-    except (ValueError, RecursionError):  # an integer of many digits, or levels of many lists
+        is_container = isinstance(value, Mapping | list | tuple | Set)
+        text = " ".join((_short.repr(value) if is_container else str(value)).split())
+    except (ValueError, RecursionError):  # an integer of many digits
         text = f"a {type(value).__name__} that is too large to show"
     return text if len(text) <= 200 else text[:197] + "..."
 

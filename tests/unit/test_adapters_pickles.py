@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import subprocess
+import warnings
 import zipfile
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
@@ -278,6 +279,21 @@ def test_tuples_of_many_levels_do_not_end_the_process(
 
     fault = fault_of(lambda: read(tmp_path / ("x.pt" if read is read_tables else "x")))
     assert "found: tuples of many levels: nothing was run; " in fault
+
+
+@pytest.mark.parametrize("make", [lambda of: of.to("meta"), lambda of: of.to_sparse(), lambda of: of.to_sparse_csr()])
+@pytest.mark.parametrize("find", [stored_rows, pickles.stored_at])
+def test_a_tensor_whose_numbers_are_not_in_the_file_as_they_are_is_refused(
+    make: Callable[[torch.Tensor], torch.Tensor], find: Callable[..., object], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the state of CSR in torch
+        torch.save(make(torch.ones(4, 3)), path)
+    found: Any = read_saved(path, ADVICE)
+
+    fault = fault_of(lambda: find(path, found), StorageError)
+    assert "meta, which keeps none; save" in fault or "sparse or nested" in fault
 
 
 def test_nothing_stays_allowed_afterwards(tmp_path: Path) -> None:
