@@ -193,7 +193,7 @@ def submit(
     from pbgeval.cluster.submit import SubmittedRun, flags_of, job_parameters, minutes_of, submit_run
     from pbgeval.config import load_config
     from pbgeval.evaluation import output_of
-    from pbgeval.report.output import check_url
+    from pbgeval.report.sending import check_url
 
     parameters = job_parameters(
         nodes=nodes,
@@ -525,7 +525,7 @@ def report(
 
 
 def _warn(message: str) -> None:
-    print(printable(f"warning: {message}"), file=sys.stderr)
+    print(printable(without_secrets(f"warning: {message}")), file=sys.stderr)
 
 
 def _print_result(report: Report) -> None:
@@ -569,7 +569,7 @@ def main() -> None:
 
 def _fail(faults: list[str], status: int = 1) -> int:
     for fault in faults[:MAX_FAULTS]:
-        print(printable(fault), file=sys.stderr)
+        print(printable(without_secrets(fault)), file=sys.stderr)
     if len(faults) > MAX_FAULTS:
         print(f"... and {len(faults) - MAX_FAULTS} more", file=sys.stderr)
     return status

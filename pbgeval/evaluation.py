@@ -45,14 +45,12 @@ from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
 from pbgeval.report.output import (
     OutputDirectory,
-    check_url,
     digest_of,
-    refuse_another_result,
-    send_result,
     send_to_sinks,
 )
 from pbgeval.report.recompute import with_sections
 from pbgeval.report.report import METRICS, Report, warnings_of
+from pbgeval.report.sending import check_url, refuse_another_result, send_result
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
 from pbgeval.storage.text import is_url

@@ -175,6 +175,18 @@ class Ownership(Claim):
             self._beat()
 
 
+def leftovers_of(folder: Path) -> list[str]:
+    """Return the names of files that processes were killed while they wrote, to become or to keep alive an owner.
+
+    They are older than any process may take; the times of the file system are compared with each other.
+    """
+    with suppress(OSError):
+        now = (folder / OWNER).stat().st_mtime
+        seconds = 2 * HEARTBEAT_SECONDS * MISSED_HEARTBEATS
+        return [path.name for path in folder.glob(".owner.*") if now - path.stat().st_mtime > seconds]
+    return []
+
+
 def is_of_others(path: Path) -> bool:
     """Tell whether a file of the owner's name is none that a run has written, not even a part of it."""
     text = _text(path)
@@ -184,7 +196,7 @@ def is_of_others(path: Path) -> bool:
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(_text(path) or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and set(_KEYS) <= set(found) else None
 

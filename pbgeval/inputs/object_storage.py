@@ -73,7 +73,7 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
         faults = error.faults
         for url, local in local_of.items():  # what the user knows in place of what stands for it
             faults = tuple(fault.replace(local, url.rstrip("/")) for fault in faults)
-        raise type(error)(*map(without_secrets, faults)) from error
+        raise type(error)(*(without_secrets(fault, *urls) for fault in faults)) from error
 
 
 def urls_of(config: EvalConfig) -> list[str]:

@@ -224,7 +224,7 @@ def stored_at(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) 
         raise StorageError(
             f"{path}: expected a tensor within its record of the file, found a larger one; copy it again"
         )
-    return start + first * size + (piece[0] if piece else 0)
+    return int(start) + first * size + (piece[0] if piece else 0)
 
 
 def read_trusting(path: Path) -> Any:  # noqa: ANN401 - whatever the file makes

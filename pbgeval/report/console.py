@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from pbgeval.progress import Observer, UnitReport
-from pbgeval.storage.text import plural, printable
+from pbgeval.storage.text import plural, printable, without_secrets
 
 CLEAR_LINE = "\r\x1b[2K"
 
@@ -36,7 +36,7 @@ class ConsoleObserver(Observer):
             self.note(f"warning: {message}")
 
     def step(self, title: str) -> None:
-        self._begin(printable(title), 1)
+        self._begin(printable(without_secrets(title)), 1)
         if self._bar is None:
             self.note(title)
 
@@ -126,7 +126,9 @@ class ConsoleObserver(Observer):
         """Print a line."""
         if not self.quiet:
             clear = CLEAR_LINE if self._bar is None and _is_terminal() else ""
-            self._write(f"{clear}{printable(message)}\n")  # one write, so that lines of several workers do not mix
+            self._write(
+                f"{clear}{printable(without_secrets(message))}\n"
+            )  # one write, so that lines of several workers do not mix
 
     def _write(self, text: str) -> None:
         if sys.stderr is None:  # closed before we were started

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
-from pbgeval.errors import OVERWRITE, OutputError, StorageError, raise_first
+from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, is_of_others, leftovers_of
+from pbgeval.errors import OVERWRITE, OutputError
 from pbgeval.notation import Side
 from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, Row
 from pbgeval.report.tables import to_csv
@@ -33,8 +33,7 @@ from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.objects import names_below, put_object, read_object, remove_object
-from pbgeval.storage.text import json_text, listed, open_input, without_secrets
+from pbgeval.storage.text import json_text, listed, open_input
 from pbgeval.storage.writing import (
     files_below,
     move_files,
@@ -150,7 +149,7 @@ EARLIER = ".earlier"  # a folder for the files of the run that is being replaced
 
 FOLDERS = ("ranks", "topk", SINK_FOLDER, JOURNAL, SCRATCH, EARLIER)
 _CSV_FILES = [f"{name}.csv" for name in TABLES]
-_FILES = [METRICS, RUN, LINES, UNIT_LOG, FILES, *_CSV_FILES]
+RESULT_FILES = [METRICS, RUN, LINES, UNIT_LOG, FILES, *_CSV_FILES]
 
 
 def _names(pattern: str) -> str:
@@ -161,10 +160,11 @@ def _names(pattern: str) -> str:
 _PER_EDGE = re.compile(
     rf"ranks/[0-9]+/{_names(r'ranks_[0-9]+_[0-9]+[.]h5')}|topk/[0-9]+/{_names(r'topk_[0-9]+_[0-9]+[.](?:h5|tsv)')}"
 )
-_RESULT = re.compile(rf"{_names('|'.join(map(re.escape, _FILES)))}|{_PER_EDGE.pattern}")
+_RESULT = re.compile(rf"{_names('|'.join(map(re.escape, RESULT_FILES)))}|{_PER_EDGE.pattern}")
 _TEMPORARY = re.compile(r"(?:.*/)?[.][^/]+[.](?:[0-9a-f]{12}|[0-9]+)", re.DOTALL)
 _WRITER = r"\w+-[0-9]+-[0-9a-f]{6}"
 _JOURNAL = re.compile(rf"{JOURNAL}/(?:{_names(_WRITER + '-[0-9]{6,}[.]unit')}|log-{_WRITER}[.]jsonl)")
+_OURS = re.compile(rf"{_RESULT.pattern}|{_JOURNAL.pattern}|{_names(re.escape(PAGE))}")
 _IN_THE_WAY = re.compile(
     rf"(?:ranks|topk)(?:/[0-9]+)?|{JOURNAL}|{re.escape(SCRATCH)}|{re.escape(EARLIER)}"
 )  # no folder
@@ -194,85 +194,7 @@ def files_of(report: Report) -> list[str]:
     return [name for name in names if (report.path / name).exists()]
 
 
-def check_url(url: str) -> None:
-    """Refuse a URL below which nothing can be written.
-
-    Raises:
-        OutputError: it names no place, or one that does not last.
-    """
-    place = re.split("[?#]", url)[0]
-    shown = without_secrets(place, place)
-    scheme, _, rest = url.partition("://")
-    raise_first(
-        OutputError,
-        (place != url, f"output: expected a URL without ? and #, got {shown} and more; leave that out"),
-        (
-            not re.fullmatch("[a-z][a-z0-9+.-]*", scheme),
-            f"output: expected a URL such as s3://bucket/folder, or a local path without ://, got {shown}",
-        ),
-        (
-            scheme == "memory",
-            f"output: {shown} is gone when this process ends; choose s3://, gs://, abfs:// or file:///",
-        ),
-        (not rest.strip("/"), f"output: expected a bucket or folder after ://, got {shown}"),
-    )
-
-
-def refuse_another_result(url: str, digest: str, *, overwrite: bool) -> None:
-    """Look at what is below a URL.
-
-    Raises:
-        OutputError: another result is there, or what a run would write over and is of no result.
-        StorageError: it cannot be read.
-    """
-    shown, found = without_secrets(url, url), read_object(f"{url.rstrip('/')}/{METRICS}")
-    if found is None:
-        if in_the_way := names_below(url) & {*_FILES, "ranks", "topk"}:
-            raise OutputError(
-                f"{shown}: found {listed(sorted(in_the_way))}, which a run writes, and no result; move them away, or "
-                "choose another output"
-            )
-        return
-    try:
-        its_digest = json.loads(found)["provenance"]["digest"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise OutputError(
-            f"{shown}/{METRICS}: expected a result of pbgeval, got something else; move it away, or choose another "
-            "output"
-        ) from error
-    if its_digest != digest and not overwrite:
-        raise OutputError(f"{shown}: found another result; choose another output, or {OVERWRITE} to replace it")
-
-
-def send_result(report: Report, url: str, *, overwrite: bool, is_kept: bool = True) -> None:
-    """Copy a finished result below a URL, in place of an earlier one; until all is there, metrics.json is incomplete.
-
-    Args:
-        report: with its output directory.
-        url: of the folder.
-        overwrite: whether the earlier result may be another one.
-        is_kept: whether the output directory outlasts a fault.
-
-    Raises:
-        OutputError: another result is there, or it cannot be written.
-    """
-    assert report.path is not None, "a report without an output directory has no files to send"
-    url = url.rstrip("/")
-    try:
-        refuse_another_result(url, report.document["provenance"]["digest"], overwrite=overwrite)
-        names = _listed((report.path / FILES).read_bytes())
-        earlier = _listed(read_object(f"{url}/{FILES}") or b"")
-        put_object(json_text({**report.document, "complete": False}).encode(), f"{url}/{METRICS}")
-        for name in sorted(earlier - names):
-            remove_object(f"{url}/{name}")
-        for name in [*sorted(names - {METRICS}), METRICS]:
-            put_object(report.path / name, f"{url}/{name}")
-    except StorageError as error:
-        kept = f"the result is in {report.path}: run the same command again to copy it"
-        raise OutputError(f"{error}; {kept if is_kept else 'evaluate again, with a folder as output'}") from error
-
-
-def _listed(text: bytes) -> set[str]:
+def listed_files(text: bytes) -> set[str]:
     """Return the paths in files.txt, as far as a run can have written them."""
     names = text.decode("utf-8", "surrogateescape").split("\n")
     of_sinks = {name for name in names if name.startswith(f"{SINK_FOLDER}/") and ".." not in name.split("/")}
@@ -351,14 +273,15 @@ class OutputDirectory:
         """Return the finished result of the same run; refuse what must not be touched."""
         digest, found = digest_of(provenance), self._found()
         its_digest: str = "" if found is None else found.document["provenance"]["digest"]
-        if found is not None and its_digest == digest and not overwrite:
-            return found if found.document.get("complete") else None
+        is_same = found is not None and its_digest == digest and not overwrite
+        if found is not None and is_same and found.document.get("complete"):
+            return found
         if not_ours := self._in_the_way(found):
             raise OutputError(
                 f"{self.path}: found {listed(not_ours)}, which a run writes and no result here lists as its own; "
                 "move them away, or choose another output"
             )
-        if found is not None and not overwrite:
+        if found is not None and not is_same and not overwrite:
             raise OutputError(
                 f"{self.path}: expected this run (digest {digest[:8]}), found the output of another (digest "
                 f"{its_digest[:8]}{_differences(found.document['provenance'], provenance)}); choose another output, or "
@@ -396,6 +319,11 @@ class OutputDirectory:
     def _in_the_way(self, found: Report | None) -> list[str]:
         """Return the paths of what a run would write over that is not of the result here."""
         is_unfinished = found is not None and not found.document.get("complete")
+        per_edge = (path for kind in ("ranks", "topk") for path in (self.path / kind).glob("*/*"))
+        inner = (path.relative_to(self.path).as_posix() for path in per_edge)
+        files = [OWNER, HEARTBEAT, *RESULT_FILES, *filter(_PER_EDGE.fullmatch, inner)]
+        if folders := [name for name in files if self._is_folder(name)]:
+            return sorted(folders)
         names = [OWNER] if is_of_others(self.path / OWNER) else []
         for name in set(files_below(self.path, FOLDERS)) - self._files_of(found) - {*names}:
             is_result = _RESULT.fullmatch(name) and not _TEMPORARY.fullmatch(name)
@@ -409,7 +337,7 @@ class OutputDirectory:
         """Return the paths of the files here that are of a result, finished or not; none of no result."""
         if found is None:
             return set()
-        entries = files_below(self.path, FOLDERS)
+        entries = {name for name in files_below(self.path, FOLDERS) if not self._is_folder(name)}
         ours = set(filter(_JOURNAL.fullmatch, entries))
         if PAGE in entries and has_mark(self.path / PAGE, PAGE_MARK):
             ours.add(PAGE)
@@ -417,10 +345,20 @@ class OutputDirectory:
             return ours | self._files_listed().intersection(entries)
         return ours | {name for name in entries if _RESULT.fullmatch(name)}
 
+    def _is_folder(self, name: str) -> bool:
+        """Tell whether a name is that of a folder, which no run makes where it writes a file."""
+        return (self.path / name).is_dir() and not (self.path / name).is_symlink()
+
+    def _remove_leftovers(self) -> None:
+        """Remove temporary files of processes that were killed while they wrote a part of the result."""
+        entries = files_below(self.path, FOLDERS)
+        parts = filter(_TEMPORARY.fullmatch, filter(_OURS.fullmatch, entries))
+        remove_files(self.path, [*parts, *leftovers_of(self.path)])
+
     def _files_listed(self) -> set[str]:
         """Return what files.txt lists, as far as a run can have written it."""
         with suppress(OSError):
-            return _listed((self.path / FILES).read_bytes())
+            return listed_files((self.path / FILES).read_bytes())
         return set()
 
     def _prepare(self, provenance: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -437,6 +375,7 @@ class OutputDirectory:
         if is_resumed:
             ours = {name for name in ours if not (_PER_EDGE.fullmatch(name) or _JOURNAL.fullmatch(name))}
         remove_files(self.path, ours - {METRICS})
+        self._remove_leftovers()
         remove_scratch(self.path / SCRATCH)
         if not is_resumed:
             write_incomplete(self.path, provenance, {}, self.owner.check)
@@ -485,6 +424,7 @@ class OutputDirectory:
 
     def _files_put_aside(self) -> list[str]:
         names = [] if self._earlier.is_symlink() else files_below(self._earlier, FOLDERS)
+        names = [name for name in names if not self._is_folder(f"{EARLIER}/{name}")]
         return [name for name in names if name.startswith(f"{SINK_FOLDER}/") or name == PAGE or _RESULT.fullmatch(name)]
 
     def _put_back(self) -> None:
@@ -518,6 +458,8 @@ class OutputDirectory:
             IncompleteError: another run has taken over: its result counts.
             OutputError: a file cannot be written.
         """
+        self.owner.check()
+        self._remove_leftovers()
         tables = {f"{name}.csv": rows for name, rows in report.rows.items()}
         for name, rows in tables.items():
             write_atomically(

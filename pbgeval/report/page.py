@@ -56,7 +56,7 @@ from pbgeval.report.figures import (
     topk_of,
     types_of,
 )
-from pbgeval.report.output import PAGE, PAGE_MARK, check_url, refuse_others
+from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
 from pbgeval.report.report import (
     BUCKETS,
     HISTOGRAM,
@@ -69,6 +69,7 @@ from pbgeval.report.report import (
     title_of,
     warnings_of,
 )
+from pbgeval.report.sending import check_url
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.storage.objects import put_object

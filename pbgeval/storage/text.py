@@ -10,6 +10,7 @@ import errno
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -424,13 +425,51 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
-def without_secrets(text: str, url: str = "") -> str:
-    """Leave out of every URL of a text what may be a password or a signature; those of `url` wherever they stand."""
-    path, _, query = url.partition("://")[2].partition("?")
-    user = path.partition("/")[0].rpartition("@")[0]
-    for secret in (f"?{query}", query, f"{user}@", user.partition(":")[2]):
-        text = text.replace(secret, "") if len(secret) > 3 else text  # "" and "@" are no secrets
-    return re.sub(r"(://[^\s?]*)\?[^\s:;,]*", r"\1", re.sub(r"://[^/\s]*@", "://", text))
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")  # a Path of a URL has lost a slash
+
+
+def without_secrets(text: str, *urls: str) -> str:
+    """Leave out of every URL of a text what may be a password or a signature: users, queries and fragments.
+
+    Args:
+        text: on any number of lines; a URL may be a chain of several (zip://FILE::s3://BUCKET/KEY).
+        *urls: those that are known: their secrets are left out wherever they stand, with whatever they are written.
+    """
+    for url in urls:
+        for part in _parts_of(url):
+            rest = _SCHEME.sub("", part, count=1).rstrip(":,")
+            user, query = _user_of(rest), rest.partition("?")[2]
+            values = (field.partition("=")[2] for field in query.split("&"))
+            for secret in (f"?{query}", query, user, user[:-1].partition(":")[2], *values):
+                text = text.replace(secret, "") if len(secret) > 3 else text  # "" and "@" are no secrets
+    return re.sub(r"[^\s'\"]*:/[^\s'\"]*", lambda found: "".join(map(_without_secrets, _parts_of(found[0]))), text)
+
+
+def _parts_of(urls: str) -> list[str]:
+    """Return the URLs of a chain, or of a list; what is before the first is a part of its own."""
+    starts = [0, *(found.start() for found in _SCHEME.finditer(urls)), len(urls)]
+    return [urls[start:stop] for start, stop in itertools.pairwise(starts)]
+
+
+def _user_of(rest: str) -> str:
+    """Return what is before the host of a URL without its scheme, with the @; a password may hold a slash."""
+    host, _, path = rest.partition("/")
+    if "@" in host:
+        return f"{host.rpartition('@')[0]}@"
+    name, colon, port = host.partition(":")
+    has_password = colon and name and not port.isdecimal() and "@" in path
+    return f"{rest.rpartition('@')[0]}@" if has_password and not port.startswith(":") else ""
+
+
+def _without_secrets(url: str) -> str:
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        return url
+    rest = url[scheme.end() :]
+    rest = rest.removeprefix(_user_of(rest))
+    place, _, secret = rest.partition("?") if "?" in rest else rest.partition("#") if "=" in rest else (rest, "", "")
+    end = re.search(r"[^\w=&%+/-]*$", secret)  # what follows in a sentence
+    return scheme[0] + place + (end[0] if end else "")
 
 
 # Amounts of memory -> bytes.

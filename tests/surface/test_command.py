@@ -465,3 +465,24 @@ def test_a_limit_of_open_files_that_workers_cannot_run_with_is_one_line(case: Ti
     command = ["bash", "-c", shell, "bash", COMMAND, "--config", case.config, "--workers", "2", "--quiet"]
     line = "Too many open files: 2 workers need up to 56, and the limit is 24; raise it (ulimit -n 56), or use"
     assert f"{line} --workers 1" == start(command, case.root).fault
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", "{url}"),
+        ("import-graph", "--edges", "test={url}", "--output", "out"),
+        ("import-model", "{url}", "--output", "out"),
+        ("report", "{url}"),
+        ("run", "{url}"),
+    ],
+)
+def test_no_message_shows_a_secret_of_a_url(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    for url in ("zip://x::s3://key:SECRET@bucket/a.zip", "https://host/a?X-Amz-Signature=SECRET"):
+        done = run_main(*(of.replace("{url}", url) for of in arguments), cwd=tmp_path)
+
+        assert (done.status, "SECRET" in done.out + done.err, "host" in done.err or "bucket" in done.err) == (
+            1,
+            False,
+            True,
+        )

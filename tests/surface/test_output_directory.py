@@ -149,3 +149,61 @@ def test_its_files_can_be_read_by_whom_the_umask_allows(case: TinyCase) -> None:
         assert run(case) == 0
 
     assert {path.stat().st_mode & 0o777 for path in (case.root / "output").rglob("*") if path.is_file()} == {0o640}
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("arguments", [(), ("--overwrite",)])
+def test_temporary_files_of_killed_workers_are_removed_and_not_listed(
+    case: TinyCase, arguments: tuple[str, ...]
+) -> None:
+    assert run(case, "-p", "save_ranks=true") == 0
+    output = case.root / "output"
+    undisturbed, listed = entries(output), (output / "files.txt").read_text()
+    (output / "metrics.json").write_text(json.dumps(metrics_of(output) | {"complete": False}))
+    (output / "journal").mkdir()
+    saved = next((output / "ranks").rglob("*.h5"))
+    for path in (
+        saved.with_name(f".{saved.name}.0123456789ab"),
+        saved.with_name(f".{saved.name}.4321"),
+        output / "journal" / ".host-12-abcdef-000001.unit.0123456789ab",
+        *(output / f".{name}.0123456789ab" for name in ("run.json", "buckets.csv", "metrics.jsonl", "metrics.json")),
+        *(output / f".owner.{name}.0123456789ab" for name in ("json", "heartbeat")),
+        output / ".report.html.0123456789ab",
+    ):
+        path.write_bytes(b"half of it")
+        os.utime(path, (1.0, 1.0))
+    (output / "ranks" / "0" / ".mine.0123456789ab").write_text("another's")
+
+    assert run(case, "-p", "save_ranks=true", *arguments) == 0
+
+    assert entries(output) == sorted([*undisturbed, "ranks/0/.mine.0123456789ab"])
+    assert (output / "files.txt").read_text() == listed
+
+
+@pytest.mark.parametrize("arguments", [(), ("--overwrite",)])
+@pytest.mark.parametrize("is_complete", [True, False])
+@pytest.mark.parametrize(
+    "name", ["relations.csv", "files.txt", "ranks/0/ranks_0_0.h5", "owner.json", "owner.heartbeat"]
+)
+def test_a_folder_with_the_name_of_a_file_of_a_run_is_refused_and_stays(
+    case: TinyCase, name: str, is_complete: bool, arguments: tuple[str, ...]
+) -> None:
+    another = ("-p", "save_ranks=true", *(("-p", "seed=1") if is_complete and not arguments else ()))
+    assert run(case, "-p", "save_ranks=true") == 0
+    output = case.root / "output"
+    (output / "metrics.json").write_text(json.dumps(metrics_of(output) | {"complete": is_complete}))
+    content = (output / name).read_bytes() if (output / name).exists() else b""
+    (output / name).unlink(missing_ok=True)
+    (output / name / "mine").mkdir(parents=True)
+
+    for _ in range(2):
+        fault = refused(case, *another, *arguments)
+        assert fault.startswith(f"output: found {name}, which a run writes and no result here lists as its own; move")
+
+    (output / name).rename(case.root / "moved")
+    if content:
+        (output / name).write_bytes(content)
+    assert run(case, "-p", "save_ranks=true", "--overwrite") == 0

@@ -197,7 +197,26 @@ def test_a_url_that_means_nothing_is_one_line(url: str, message: str) -> None:
         ("https://host/key?X-Amz-Signature=1f&a=b: expected", "https://host/key: expected"),
         ("s3://bucket/a@b: expected", "s3://bucket/a@b: expected"),
         ("what? https://host/key, or not?", "what? https://host/key, or not?"),
+        ("zip://x::s3://k:SECRET@b/a.zip: no", "zip://x::s3://b/a.zip: no"),
+        ("zip://x.tsv?sig=SECRET::s3://k:SECRET@b/a.zip", "zip://x.tsv::s3://b/a.zip"),
+        ("simplecache::zip://*::https://b/a.zip?token=SECRET", "simplecache::zip://*::https://b/a.zip"),
+        ("zip:/x::s3:/k:SECRET@b/a.zip: no such file", "zip:/x::s3:/b/a.zip: no such file"),
+        ("s3://k:SE/CR+ET@b/a", "s3://b/a"),
+        ("s3://k:SE@CRET@b/a", "s3://b/a"),
+        ("s3://SECRET@b/a,gs://k:SECRET@c/d", "s3://b/a,gs://c/d"),
+        ("'abfs://c@SECRET/a?sv=2020-08-04T10:20;SECRET&sig=a,SECRET%3D': no", "'abfs://SECRET/a': no"),
+        ("https://b/a?X-Amz-Signature=12;SECRET, and more", "https://b/a, and more"),
+        ("https://b/a#access_token=SECRET", "https://b/a"),
+        ("http://host:8080/a@b", "http://host:8080/a@b"),
+        ("s3://bucket/a#b", "s3://bucket/a#b"),
+        ("first s3://k:SECRET@b\nsecond s3://k:SECRET@b", "first s3://b\nsecond s3://b"),
     ],
 )
 def test_passwords_and_signatures_of_urls_are_left_out(text: str, expected: str) -> None:
     assert without_secrets(text) == expected
+
+
+def test_secrets_of_known_urls_are_left_out_wherever_they_stand() -> None:
+    urls = ("zip://x::s3://key:SEC RET@b/a.zip", "https://b/a?sig=OTHER&se=2030")
+
+    assert without_secrets("cannot use key:SEC RET@b, nor SEC RET, OTHER", *urls) == "cannot use b, nor , "
