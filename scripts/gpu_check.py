@@ -80,11 +80,11 @@ def _run(name: str, check: Check) -> dict[str, Any]:
 
 def _table(benchmarks: list[dict[str, Any]]) -> str:
     """Return a line per benchmark: what it reached, and what share of the float32 limit, which comes first."""
-    lines = ["| benchmark | TFLOP/s | of the limit | two passes over fused |", "|---|---|---|---|"]
-    speeds = [found.get("teraflops", found.get("fused_teraflops")) for found in benchmarks]
+    lines = ["| benchmark | TFLOP/s | of the limit | two passes over tiles |", "|---|---|---|---|"]
+    speeds = [found.get("teraflops", found.get("tiles_teraflops")) for found in benchmarks]
     for found, speed in zip(benchmarks, speeds, strict=True):
         figures = ["not measured"] * 2 if speed is None else [f"{speed:.4g}", f"{speed / (speeds[0] or speed):.0%}"]
-        ratio = found.get("two_pass_over_fused")
+        ratio = found.get("two_pass_over_tiles")
         lines.append(f"| {' | '.join([found['name'], *figures, '' if ratio is None else f'{ratio:.2f}'])} |")
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Equality checks of `gpu_check`: every path on a device against the CPU, the fused kernel against the general path.
+"""Equality checks of `gpu_check`: every path on a device against the CPU, the kernels against the general path.
 
 Data are small multiples of 1/4, whose scores are exact in float32 and float64: there, all must be equal integers, ties
 included. On normal numbers counts may differ by candidates within the rounding bound only; those are counted.
@@ -15,12 +15,12 @@ from unittest import mock
 import gpu_graph
 import torch
 
-from pbgeval.ranking import counting, fused
+from pbgeval.ranking import counting
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.ranking.settings import LossSettings
-from pbgeval.scoring import product
+from pbgeval.scoring import device_scores, self_check
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
-from pbgeval.scoring.self_check import check_kernels
+from pbgeval.scoring.true_scores import row_hashes
 
 CPU = torch.device("cpu")
 Check = Callable[[], dict[str, Any]]
@@ -30,13 +30,13 @@ def checks(device: torch.device, smoke: bool) -> dict[str, Check]:
     """Return the checks by name."""
     found: dict[str, Check] = {}
     for dtype in (torch.float32, torch.float64):
-        found[f"self-check {dtype}"] = partial(_self_check, device, dtype)
+        found[f"self-check {dtype}"] = partial(_self_check, device, dtype, smoke)
     found["scores depend on two vectors alone"] = partial(_bits, device, smoke)
     for name in COMPARATORS:
         for bias in (False, True):
             if Comparator(name, bias).is_inner_product:
-                found[f"fused = general, {name}, bias {bias}"] = partial(_fused_is_general, device, name, bias, smoke)
-    found["fused within the rounding bound"] = partial(_rounding, device, smoke)
+                found[f"tiles = general, {name}, bias {bias}"] = partial(_tiles_are_general, device, name, bias, smoke)
+    found["tiles within the rounding bound"] = partial(_rounding, device, smoke)
     for comparator, operator in (("dot", "complex_diagonal"), ("squared_l2", "translation"), ("l2", "linear")):
         for policy in (CandidatePolicy.SAMPLED, CandidatePolicy.PARTITION):
             for wants in ("loss, exact AUC", "sampled AUC", "float64"):
@@ -49,21 +49,39 @@ def checks(device: torch.device, smoke: bool) -> dict[str, Check]:
     return found
 
 
-def _self_check(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """Report, not assert: where shapes disagree, runs use one block shape; here the next checks must not."""
-    report = check_kernels(device, dtype)
-    product.use_block_rule(product.BlockRule.FINE, device, dtype)
-    return {"shapes_agree": report.passed, "block_rule": report.rule.value, "fingerprint": report.fingerprint}
+def _self_check(device: torch.device, dtype: torch.dtype, smoke: bool) -> dict[str, Any]:
+    """Check as a run does, and go on with what it finds: that is what the next checks and all benchmarks compute by."""
+    shapes = ((1, 1), (3, 17), (20, 140)) if smoke else self_check.DEVICE_SHAPES
+    with _kernels_on(device), mock.patch.object(self_check, "DEVICE_SHAPES", shapes):
+        report = self_check.check_kernels(device, dtype)
+    return {"tiles_have_the_bits_of_pairs": report.passed, "rule": report.rule.value, "kernels": report.fingerprint}
 
 
 @contextlib.contextmanager
-def _counting(device: torch.device) -> Iterator[mock.Mock]:
-    """Let the fused kernel count on the device, interpreted if need be; its calls are counted."""
+def _kernels_on(device: torch.device) -> Iterator[mock.Mock]:
+    """Let the kernels compute on the device, interpreted if need be; calls of the one that counts are counted."""
+    name = mock.patch.object(torch.cuda, "get_device_name", return_value="Triton's interpreter")
     with (
-        mock.patch.object(fused, "DEVICE_TYPES", (device.type,)),
-        mock.patch.object(fused, "_launch", wraps=fused._launch) as launch,
+        mock.patch.object(device_scores, "DEVICE_TYPES", (device.type,)),
+        mock.patch.object(device_scores, "count", wraps=device_scores.count) as count,
+        contextlib.nullcontext() if device.type == "cuda" else name,
     ):
-        yield launch
+        yield count
+
+
+def _scores(query_QD: torch.Tensor, candidate_CD: torch.Tensor) -> torch.Tensor:
+    return device_scores.scores(query_QD[None], candidate_CD[None])[0]
+
+
+def _counted(
+    query_KD: torch.Tensor, candidate_CD: torch.Tensor, true_Q: torch.Tensor, row_Q: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return how many candidates are better and how many tie, nobody excluded, int64."""
+    columns = device_scores.Columns.from_rows(candidate_CD, row_hashes(candidate_CD))
+    nowhere_Q, no_hash_Q = torch.full_like(row_Q, -1), torch.zeros_like(row_Q)
+    targets = device_scores.Targets(row_Q, true_Q, torch.full_like(true_Q, torch.nan), no_hash_Q, nowhere_Q)
+    better_Q, tied_Q = device_scores.count(query_KD, columns, targets)
+    return better_Q.long(), tied_Q.long()
 
 
 def _bits(device: torch.device, smoke: bool) -> dict[str, Any]:
@@ -71,19 +89,20 @@ def _bits(device: torch.device, smoke: bool) -> dict[str, Any]:
     num_keys, num_candidates = (40, 150) if smoke else (700, 5000)
     make = gpu_graph.exact if device.type == "cpu" else gpu_graph.normal
     query_KD, half_CD = make((num_keys, 101), 1).to(device), make((num_candidates, 101), 2).to(device)
-    candidate_CD = torch.cat([half_CD, half_CD])
     first_Q = torch.arange(num_keys, device=device)
-    true_Q = fused.paired_scores(query_KD, half_CD[:num_keys])
-    cells = (first_Q.repeat(2), torch.cat([first_Q, first_Q + num_candidates]))
-    found, cell_score_P = fused.count(query_KD, candidate_CD, true_Q, first_Q, cells)
-    assert torch.equal(true_Q.repeat(2), cell_score_P), "a pair has other bits than its cells in the block"
-    assert bool((found.tied_Q >= 2).all()), "identical candidates do not tie"
-    _, alone_P = fused.count(query_KD[7:8], candidate_CD[7:8], true_Q[7:8], first_Q[:1], (first_Q[:1], first_Q[:1]))
-    assert torch.equal(alone_P, true_Q[7:8]), "alone, a score has other bits"
-    return {"pairs": 2 * num_keys}
+    true_Q = device_scores.pairs(query_KD, first_Q, half_CD, first_Q)
+    scores_QC = _scores(query_KD, torch.cat([half_CD, half_CD]))
+    assert torch.equal(scores_QC[:, :num_candidates], scores_QC[:, num_candidates:]), "identical candidates do not tie"
+    assert torch.equal(true_Q, scores_QC.diagonal()), "a pair has other bits than its cell in the block"
+    alone_11 = _scores(query_KD[7:8], half_CD[7:8])
+    assert torch.equal(alone_11.flatten(), true_Q[7:8]), "alone, a score has other bits"
+    better_Q, tied_Q = _counted(query_KD, torch.cat([half_CD, half_CD]), true_Q, first_Q)
+    assert torch.equal(better_Q, (scores_QC > true_Q[:, None]).sum(1)), "other scores are counted than stored"
+    assert torch.equal(tied_Q, (scores_QC == true_Q[:, None]).sum(1)), "other ties are counted than stored"
+    return {"pairs": num_keys}
 
 
-def _fused_is_general(device: torch.device, name: str, bias: bool, smoke: bool) -> dict[str, Any]:
+def _tiles_are_general(device: torch.device, name: str, bias: bool, smoke: bool) -> dict[str, Any]:
     sizes = ((30, 90, 21),) if smoke else ((1, 1, 16), (500, 5000, 100), (3000, 20001, 201))
     comparator = Comparator(name, bias)
     for num_keys, num_candidates, dimension in sizes:
@@ -96,17 +115,17 @@ def _fused_is_general(device: torch.device, name: str, bias: bool, smoke: bool) 
         query_KD, candidate_CD = query_KD.to(device), candidate_CD.to(device)
         row_Q = torch.arange(num_keys, device=device).repeat_interleave(torch.arange(num_keys, device=device) % 7)
         own_Q = torch.arange(row_Q.numel(), device=device) * 13 % num_candidates
-        scores_KC = comparator.scores(query_KD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
+        scores_KC = (query_KD.double() @ candidate_CD.double().mT).float()  # exact
+        assert torch.equal(_scores(query_KD, candidate_CD), scores_KC), f"scores, {sizes}"
         expected = counting.count(scores_KC, scores_KC[row_Q, own_Q], row_Q=row_Q).raw
-        found, cell_score_P = fused.count(query_KD, candidate_CD, scores_KC[row_Q, own_Q], row_Q, (row_Q, own_Q))
-        assert torch.equal(expected.better_Q, found.better_Q), f"better, {sizes}"
-        assert torch.equal(expected.tied_Q, found.tied_Q), f"tied, {sizes}"
-        assert torch.equal(scores_KC[row_Q, own_Q], cell_score_P), f"cells, {sizes}"
+        better_Q, tied_Q = _counted(query_KD, candidate_CD, scores_KC[row_Q, own_Q], row_Q)
+        assert torch.equal(expected.better_Q, better_Q), f"better, {sizes}"
+        assert torch.equal(expected.tied_Q, tied_Q), f"tied, {sizes}"
     return {"sizes": sizes}
 
 
 def _rounding(device: torch.device, smoke: bool) -> dict[str, Any]:
-    """Normal numbers: what the bound leaves open, and how many of those the two paths decide differently."""
+    """Normal numbers: what the bound leaves open, and how many of those cuBLAS decides differently."""
     num_queries, num_candidates, dimension = (20, 90, 33) if smoke else (2000, 20000, 200)
     query_QD = gpu_graph.normal((num_queries, dimension), 5).to(device)
     candidate_CD = gpu_graph.normal((num_candidates, dimension), 6).to(device)
@@ -115,15 +134,14 @@ def _rounding(device: torch.device, smoke: bool) -> dict[str, Any]:
     bound_QC = unit / (1 - unit) * (query_QD.double().abs() @ candidate_CD.double().abs().t())
     gap_QC = query_QD.double() @ candidate_CD.double().t() - true_Q.double().unsqueeze(1)
     surely_Q, possibly_Q = (gap_QC > bound_QC).sum(1), (gap_QC >= -bound_QC).sum(1)
-    row_Q = torch.arange(num_queries, device=device)
-    found, _ = fused.count(query_QD, candidate_CD, true_Q, row_Q, (row_Q, row_Q))
+    found = _counted(query_QD, candidate_CD, true_Q, torch.arange(num_queries, device=device))
     general = counting.count(query_QD @ candidate_CD.t(), true_Q).raw
-    for counts in (found, general):
-        assert bool((surely_Q <= counts.better_Q).all()), "better by more than rounding"
-        assert bool((counts.better_Q + counts.tied_Q <= possibly_Q).all()), "worse by more than rounding"
+    for better_Q, tied_Q in (found, (general.better_Q, general.tied_Q)):
+        assert bool((surely_Q <= better_Q).all()), "better by more than rounding"
+        assert bool((better_Q + tied_Q <= possibly_Q).all()), "worse by more than rounding"
     return {
         "doubtful": int((possibly_Q - surely_Q).sum()),
-        "decided_differently": int((found.better_Q - general.better_Q).abs().sum()),
+        "decided_differently": int((found[0] - general.better_Q).abs().sum()),
     }
 
 
@@ -135,9 +153,9 @@ def _bucket(
     graph = gpu_graph.Graph.made(comparator, operator, dtype, smoke)
     auc = gpu_graph.auc_sampling(graph, exact=wants.startswith("loss"))
     expected = gpu_graph.rank_bucket(graph, CPU, policy, auc, loss)
-    with _counting(device) as launch:
+    with _kernels_on(device) as count:
         found = gpu_graph.rank_bucket(graph, device, policy, auc, loss)
-    return {**_compare(expected, found), "fused_launches": launch.call_count}
+    return {**_compare(expected, found), "counting_launches": count.call_count}
 
 
 def _all(device: torch.device, comparator: str, operator: str, wants: str, smoke: bool) -> dict[str, Any]:
@@ -145,10 +163,10 @@ def _all(device: torch.device, comparator: str, operator: str, wants: str, smoke
     graph = gpu_graph.Graph.made(comparator, operator, dtype, smoke)
     with_scores = wants.startswith("top-k")
     expected = gpu_graph.rank_all(graph, CPU, with_scores=with_scores)
-    with _counting(device) as launch:
+    with _kernels_on(device) as count:
         found = gpu_graph.rank_all(graph, device, with_scores=with_scores)
-    assert (launch.call_count > 0) is (wants == "counts"), "the fused kernel counts where nobody asks for scores"
-    return {**_compare(expected, found), "fused_launches": launch.call_count}
+    assert (count.call_count > 0) is (not with_scores), "a kernel counts where nobody asks for scores"
+    return {**_compare(expected, found), "counting_launches": count.call_count}
 
 
 def _compare(expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> dict[str, Any]:

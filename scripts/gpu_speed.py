@@ -1,4 +1,4 @@
-"""Benchmarks of `gpu_check`: the fused kernel beside the chip's float32 limit and beside two passes over memory."""
+"""Benchmarks of `gpu_check`: the kernel that counts, the chip's float32 limit, and two passes over memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from attrs import evolve
 
-from pbgeval.ranking import counting, fused
-from pbgeval.scoring.product import product
+from pbgeval.errors import EvalError
+from pbgeval.ranking import counting
+from pbgeval.scoring import device_scores
+from pbgeval.scoring.true_scores import row_hashes
 
 REPEATS = 7
 CANDIDATES_PER_PASS = 4096  # of a block of scores of the two-pass path
@@ -26,8 +29,8 @@ def machine(device: torch.device) -> dict[str, Any]:
     found: dict[str, Any] = {
         "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__, "device": device.type,
     }  # fmt: skip
-    with contextlib.suppress(ImportError):
-        found["fused"] = fused.version()
+    with contextlib.suppress(EvalError):
+        found["triton"] = device_scores.version()
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         found["name"], found["multiprocessors"] = properties.name, properties.multi_processor_count
@@ -40,12 +43,12 @@ def benchmarks(device: torch.device, smoke: bool) -> dict[str, Callable[[], dict
     found: dict[str, Callable[[], dict[str, Any]]] = {"float32 matmul": partial(_matmul, device, smoke)}
     for dimension in (16,) if smoke else (100, 200, 400):
         for queries_per_key in (1, 3):
-            name = f"fused and two passes, D = {dimension}, {queries_per_key} queries of a key"
+            name = f"tiles and two passes, D = {dimension}, {queries_per_key} queries of a key"
             found[name] = partial(_counting, device, dimension, queries_per_key, smoke)
     if not smoke:
         for tiles in (
-            {"rows": 128, "columns": 64},
-            {"rows": 64, "columns": 64, "warps": 4},
+            {"rows": 64, "warps": 8},
+            {"columns": 64, "warps": 8},
             {"stages": 2},
             {"stages": 4},
         ):
@@ -91,39 +94,47 @@ def _data(device: torch.device, dimension: int, queries_per_key: int, smoke: boo
 
 def _counting(device: torch.device, dimension: int, queries_per_key: int, smoke: bool) -> dict[str, Any]:
     query_KD, candidate_CD, true_Q, row_Q = _data(device, dimension, queries_per_key, smoke)
-    num_cells = 30 * query_KD.shape[0]  # known answers of a key
-    cells = tuple(torch.randint(size, (num_cells,), device=device) for size in (len(query_KD), len(candidate_CD)))
+    num_known = 30 * query_KD.shape[0]  # known answers, 30 to a key
+    row_P, column_P = (torch.randint(len(of), (num_known,), device=device) for of in (query_KD, candidate_CD))
+    targets = _targets(true_Q, row_Q)
+
+    def tiles() -> tuple[torch.Tensor, torch.Tensor]:
+        columns = device_scores.Columns.from_rows(candidate_CD, row_hashes(candidate_CD))
+        return device_scores.count(query_KD, columns, targets)
 
     def two_passes() -> tuple[torch.Tensor, torch.Tensor]:
         better_Q, tied_Q = torch.zeros_like(row_Q), torch.zeros_like(row_Q)
         for part_CD in torch.split(candidate_CD, CANDIDATES_PER_PASS):
-            scores_KC = product(query_KD.unsqueeze(0), part_CD.unsqueeze(0))[0]
-            counts = counting.count(scores_KC, true_Q, row_Q=row_Q).raw
+            counts = counting.count(query_KD @ part_CD.mT, true_Q, row_Q=row_Q).raw
             better_Q, tied_Q = better_Q + counts.better_Q, tied_Q + counts.tied_Q
         return better_Q, tied_Q
 
-    none = (row_Q[:0], row_Q[:0])
-    fused_seconds = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, none))
-    with_cells = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, (cells[0], cells[1])))
-    passes_seconds = _seconds(device, two_passes)
-    found, _ = fused.count(query_KD, candidate_CD, true_Q, row_Q, none)
-    difference = int((found.better_Q - two_passes()[0]).abs().sum())
+    with mock.patch.object(device_scores, "DEVICE_TYPES", (device.type,)):
+        seconds = _seconds(device, tiles)
+        columns = device_scores.Columns.from_rows(candidate_CD, row_hashes(candidate_CD))
+        alone = _seconds(device, lambda: device_scores.count(query_KD, columns, targets))
+        of_pairs = _seconds(device, lambda: device_scores.pairs(query_KD, row_P, candidate_CD, column_P))
+        passes_seconds = _seconds(device, two_passes)
+        difference = int((tiles()[0] - two_passes()[0]).abs().sum())
     assert difference <= 1e-5 * row_Q.numel() * len(candidate_CD) + 2, f"{difference} candidates fall otherwise"
-    flops = 2 * query_KD.shape[0] * candidate_CD.shape[0] * dimension
+    flops = 2 * row_Q.numel() * candidate_CD.shape[0] * dimension  # a row for each query
     return {
         "queries": row_Q.numel(), "keys": len(query_KD), "candidates": len(candidate_CD), "dimension": dimension,
-        "fused_seconds": fused_seconds, "fused_seconds_with_cells_and_nan_check": with_cells,
-        "two_pass_seconds": passes_seconds, "two_pass_over_fused": passes_seconds / fused_seconds,
-        "fused_teraflops": flops / fused_seconds / 1e12, "candidates_that_fall_otherwise": difference,
+        "tiles_seconds": seconds, "tiles_seconds_without_layout": alone, "pairs": num_known, "pairs_seconds": of_pairs,
+        "two_pass_seconds": passes_seconds, "two_pass_over_tiles": passes_seconds / seconds,
+        "tiles_teraflops": flops / alone / 1e12, "candidates_that_fall_otherwise": difference,
     }  # fmt: skip
+
+
+def _targets(true_Q: torch.Tensor, row_Q: torch.Tensor) -> device_scores.Targets:
+    """Return what candidates are compared with where nobody has a twin or is a candidate itself."""
+    no_score_Q, nowhere_Q = torch.full_like(true_Q, torch.nan), torch.full_like(row_Q, -1)
+    return device_scores.Targets(row_Q, true_Q, no_score_Q, torch.zeros_like(row_Q), nowhere_Q)
 
 
 def _other_tiles(device: torch.device, tiles: dict[str, int]) -> dict[str, Any]:
     query_KD, candidate_CD, true_Q, row_Q = _data(device, 200, 1, smoke=False)
-    standard, none = fused.TILES, (row_Q[:0], row_Q[:0])
-    fused.TILES = evolve(standard, **tiles)
-    try:
-        seconds = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, none))
-    finally:
-        fused.TILES = standard
+    columns, targets = device_scores.Columns.from_rows(candidate_CD, row_hashes(candidate_CD)), _targets(true_Q, row_Q)
+    with mock.patch.object(device_scores, "TILES", evolve(device_scores.TILES, **tiles)):
+        seconds = _seconds(device, lambda: device_scores.count(query_KD, columns, targets))
     return {"seconds": seconds, "teraflops": 2 * len(query_KD) * len(candidate_CD) * 200 / seconds / 1e12}

@@ -234,16 +234,26 @@ def counting_path(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def fused_device(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The device on which the fused kernel counts in this process: a GPU, or the CPU by Triton's interpreter."""
+def kernel_device(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The device on which a GPU's kernels compute in this process: a GPU, or the CPU by Triton's interpreter."""
     if has_gpu():
         return "cuda"
-    from pbgeval.ranking import fused
+    import torch
 
-    assert fused.is_installed(), "triton comes with the extra 'gpu', which scripts/test installs"
-    monkeypatch.setattr(fused, "DEVICE_TYPES", ("cuda", "cpu"))
-    monkeypatch.setattr(fused, "_why_not", None)
-    monkeypatch.setattr(fused, "TILES", fused.Tiles(rows=16, columns=32))
+    from pbgeval.ranking import blocks
+    from pbgeval.scoring import device_scores, self_check
+
+    assert device_scores.is_installed(), "triton comes with the extra 'gpu', which scripts/test installs"
+    monkeypatch.setattr(device_scores, "DEVICE_TYPES", ("cuda", "cpu"))
+    monkeypatch.setattr(device_scores, "_by_loop", set())
+    monkeypatch.setattr(device_scores, "TILES", device_scores.Tiles(rows=16, columns=32))
+    monkeypatch.setattr(device_scores, "LOOP_TILES", device_scores.Tiles(rows=32, columns=16))
+    monkeypatch.setattr(device_scores, "PAIRS_PER_PROGRAM", 1024)
+    for module, name in ((blocks, "_agrees"), (self_check, "_check_device")):  # what they find is not kept
+        monkeypatch.setattr(module, name, functools.cache(getattr(module, name).__wrapped__))
+    monkeypatch.setattr(self_check, "DEVICE_DIMENSIONS", (16, 33))
+    monkeypatch.setattr(self_check, "DEVICE_SHAPES", ((1, 1), (3, 17), (20, 40)))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Triton's interpreter")
     add_in_order_when_interpreted(monkeypatch)
     return "cpu"
 
@@ -251,7 +261,8 @@ def fused_device(monkeypatch: pytest.MonkeyPatch) -> str:
 def add_in_order_when_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the interpreter add up the products of a score one after the other, as each thread of a GPU does.
 
-    It multiplies by BLAS, whose kernels round differently in different places of one tile.
+    Its dot multiplies by BLAS, whose kernels round differently in different places of one tile. A product and the sum
+    it goes into are rounded apart here, in a dot as where the chain is spelled out.
     """
     import numpy as np
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
@@ -263,4 +274,9 @@ def add_in_order_when_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
                 total = total + a.data[:, k : k + 1] * b.data[k : k + 1, :]
         return TensorHandle(total, d.dtype.scalar)
 
+    def create_fma(self, x, y, z):
+        with np.errstate(all="ignore"):
+            return TensorHandle(x.data * y.data + z.data, z.dtype.scalar)
+
     monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
+    monkeypatch.setattr(InterpreterBuilder, "create_fma", create_fma)

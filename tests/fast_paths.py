@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.ranking import blocks, certified, chunk_loops, counting, fused, gathered_chunks, kernels, ranking_pass
+from pbgeval.ranking import blocks, certified, chunk_loops, counting, gathered_chunks, kernels
 from pbgeval.ranking import known_answers as semi_join
 from pbgeval.scoring import certified as exact
-from pbgeval.scoring import distances, fast_products
+from pbgeval.scoring import device_scores, distances, fast_products
 from pbgeval.scoring.comparators import COMPARATORS, L1
 from pbgeval.scoring.scorer import SharedCandidates, contests
 from pbgeval.scoring.self_check import check_kernels
@@ -99,18 +99,18 @@ def watch_float32(patch: pytest.MonkeyPatch, note: Note) -> None:
     watch_calls(patch, fast_products.FloatProduct, "scores", note, lambda product, *_: product.dtype is torch.float32)
 
 
-# The kernel of a GPU; the fixture `fused_device` lets Triton's interpreter run it where there is none.
+# The kernels of a GPU; the fixture `kernel_device` lets Triton's interpreter run them where there is none.
 
 
 def count_by_kernel(patch: pytest.MonkeyPatch) -> None:
-    assert fused.DEVICE_TYPES, "the fixture fused_device comes before"
-    patch.setattr(fused, "TILES", fused.Tiles())  # the package's own: fewer to interpret
-    patch.setattr(kernels, "FUSED_CANDIDATES_PER_BLOCK", 20)
-    patch.setattr(kernels, "FUSED_QUERIES_PER_BLOCK", 30)
+    assert "cpu" in device_scores.DEVICE_TYPES or torch.cuda.is_available(), "the fixture kernel_device comes before"
+    patch.setattr(device_scores, "TILES", evolve(device_scores.TILES, rows=64, columns=64))  # fewer to interpret
+    patch.setattr(kernels, "COUNTED_CANDIDATES_PER_BLOCK", 20)
+    patch.setattr(kernels, "COUNTED_QUERIES_PER_BLOCK", 30)
 
 
 def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:
-    watch_calls(patch, ranking_pass, "_count_fused", note)
+    watch_calls(patch, device_scores, "count", note)
 
 
 # Operators that act on queries instead of candidates, so that relations share them.
@@ -170,13 +170,13 @@ PATHS: Mapping[str, FastPath] = {
         turn_off=lambda patch: patch.setattr(ranking, "MIN_REPEATED", 1 << 62),
         watch=lambda patch, note: watch_calls(patch, ranking, "RepeatedCounts", note),
     ),
-    "fused": FastPath(
+    "tiles": FastPath(
         turn_on=count_by_kernel,
-        turn_off=lambda patch: patch.setattr(fused, "DEVICE_TYPES", ()),
+        turn_off=lambda patch: patch.setattr(device_scores, "DEVICE_TYPES", ()),
         watch=watch_kernel,
     ),
 }
-OF_A_CPU = tuple(name for name in PATHS if name != "fused")  # where the kernel serves, the others are not asked
+OF_A_CPU = tuple(name for name in PATHS if name != "tiles")  # where a GPU's kernels serve, the others are not asked
 
 
 def with_needs(name: str) -> set[str]:
@@ -189,7 +189,7 @@ def switch(patch: pytest.MonkeyPatch, *on: str) -> set[str]:
 
     Args:
         patch: what it undoes in the end.
-        on: names of paths; before "fused" the fixture `fused_device` must have been asked for.
+        on: names of paths; before "tiles" the fixture `kernel_device` must have been asked for.
 
     Returns:
         The names of the paths that are taken from now on, as they are.
@@ -201,6 +201,6 @@ def switch(patch: pytest.MonkeyPatch, *on: str) -> set[str]:
     for name, path in PATHS.items():
         (path.turn_on if name in wanted else path.turn_off)(patch)
         path.watch(patch, functools.partial(taken.add, name))
-    if "fused" not in wanted:
+    if "tiles" not in wanted:
         patch.setattr(torch.cuda, "is_available", lambda: False)  # the other paths are those of a CPU
     return taken

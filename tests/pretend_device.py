@@ -7,12 +7,17 @@ of the CPU to the bit, so a whole run on the pretended device must give the figu
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter, tree_map
+
+from pbgeval.scoring import device_scores
+from pbgeval.scoring.product import paired_product, product
 
 DEVICE = torch.device("cuda", 0)
 MAY_MIX = {"__get__", "copy_", "__setitem__", "__getitem__", "index_put_", "__len__", "size", "stride"}
@@ -98,3 +103,56 @@ def device_asked_for(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def plain(of: Any) -> Any:
     """Return a tensor as one of the CPU, sharing its memory."""
     return of.as_subclass(Tensor) if isinstance(of, OnDevice) else of
+
+
+# The kernels of a GPU, which has none of them: what they compute is computed by the CPU's products.
+
+
+def compute_on_the_host(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Let a reference stand for each kernel, with the bits of a CPU's scores; return how often each was launched."""
+    launches = SimpleNamespace(scores=0, pairs=0, count=0)
+
+    def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+        launches.scores += 1
+        return product(query_BQD, candidate_BCD)
+
+    def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tensor) -> Tensor:
+        launches.pairs += 1
+        return paired_product(query_QD[row_P], candidate_CD[column_P])
+
+    def count(
+        query_KD: Tensor, columns: device_scores.Columns, targets: device_scores.Targets
+    ) -> tuple[Tensor, Tensor]:
+        launches.count += 1
+        hash_C, own_Q = columns.hash_C, targets.own_Q
+        candidate_CD = columns.transposed_KL.mT[: hash_C.numel(), : query_KD.shape[1]]
+        scores_QC = product(query_KD[None], candidate_CD[None])[0][targets.row_Q]
+        twin_QC = (scores_QC == targets.kernel_Q[:, None]) & (hash_C == targets.hash_Q[:, None])
+        competes_QC = torch.arange(hash_C.numel()) != own_Q[:, None]
+        better_QC = competes_QC & ~twin_QC & (scores_QC > targets.score_Q[:, None])
+        tied_QC = competes_QC & (twin_QC | (scores_QC == targets.score_Q[:, None]))
+        return better_QC.sum(1).int(), tied_QC.sum(1).int()
+
+    for kernel in (scores, pairs, count):
+        monkeypatch.setattr(device_scores, kernel.__name__, on_the_host(kernel))
+    monkeypatch.setattr(device_scores, "version", lambda: "pretended")
+    return launches
+
+
+def on_the_host(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Compute with the memory of tensors that are all on the device, and return tensors that are."""
+
+    def launched(*args: Any) -> Any:
+        given = [of for arg in args for of in (vars_of(arg) if not isinstance(arg, Tensor) else [arg])]
+        assert all(isinstance(of, OnDevice) for of in given), "a kernel is given tensors of the host"
+        plain_args = [arg if isinstance(arg, Tensor) else type(arg)(*map(plain, vars_of(arg))) for arg in args]
+        with torch._C.DisableTorchFunction():
+            found = kernel(*map(plain, plain_args))
+        return tree_map(lambda of: of.as_subclass(OnDevice), found)
+
+    return launched
+
+
+def vars_of(arguments: Any) -> list[Tensor]:
+    """Return the tensors of a class of arguments, in order."""
+    return [getattr(arguments, name) for name in type(arguments).__slots__ if name != "__weakref__"]

@@ -32,7 +32,7 @@ def is_worth_it(device: torch.device, num_cells: int) -> bool:
 
 def product_is_callable() -> bool:
     """Tell whether torch's matrix product can be called from a compiled loop, with the bits of `product`."""
-    rule = block_rule(torch.device("cpu"), torch.float32)
+    rule = block_rule(torch.float32)
     return rule is not BlockRule.ONE_SHAPE and blas.find_sgemm() is not None and _agrees(rule)
 
 

@@ -116,7 +116,7 @@ def count_against_partition(
         if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
             threads = BlockThreads(1)
             rows_at_a_time = table.num_rows
-        elif state.kernel is Kernel.FUSED:
+        elif state.kernel is Kernel.DEVICE:
             rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
         elif state.loss is not None:  # it is folded over whole runs of those that compete
             runs = -(-rows_at_a_time // LOSS_CANDIDATES_PER_BLOCK)

@@ -331,7 +331,7 @@ class ContestState:
         """Return the score of each prepared query with its own candidate, with the bits that are counted."""
         if self.certified is not None:
             return GridProduct(self.certified).paired(query_PD, candidate_PD)
-        return self.kernel.paired_scores(self.comparator)(query_PD, candidate_PD)
+        return self.comparator.paired_scores(query_PD, candidate_PD)
 
     def prepared_candidates(self, x_CD: Tensor, numbers_C: np.ndarray) -> Tensor:
         """Return the prepared rows of candidates; one that cannot be prepared is the user's fault."""

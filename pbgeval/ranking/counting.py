@@ -93,8 +93,9 @@ def count_cells(score_P: Tensor, query_P: Tensor, high_Q: Tensor, low_Q: Tensor)
 
 def count_compared(query_P: Tensor, better_P: Tensor, tied_P: Tensor, num_queries: int) -> RankCounts:
     """Count candidates of which it is known whether they are better than the true entity of their query, or tie."""
-    counted = query_P[better_P], query_P[tied_P], query_P
-    return RankCounts(*(torch.bincount(of, minlength=num_queries) for of in counted))
+    counted_P3 = torch.stack([better_P, tied_P, torch.ones_like(better_P)], dim=1).long()
+    counts_Q3 = counted_P3.new_zeros((num_queries, 3)).index_add_(0, query_P, counted_P3)
+    return RankCounts(*counts_Q3.t().contiguous().unbind())
 
 
 def count_known(

@@ -7,15 +7,16 @@ from enum import Enum
 import torch
 
 from pbgeval.jit import is_installed
-from pbgeval.ranking import blocks, counting, fused
+from pbgeval.ranking import blocks, counting
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
-from pbgeval.scoring.block_scorer import PairedScores, RowComparator, ScorerComparator
+from pbgeval.scoring import device_scores
+from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.scorer import EdgeScorer
 
 QUERIES_PER_BLOCK = 1024  # this and the following change no number
-FUSED_QUERIES_PER_BLOCK = 1 << 14  # so that a GPU has much to do at a time
+COUNTED_QUERIES_PER_BLOCK = 1 << 14  # so that a GPU has much to do at a time
 CANDIDATES_PER_BLOCK = 2048  # of a block of scores
-FUSED_CANDIDATES_PER_BLOCK = 1 << 16
+COUNTED_CANDIDATES_PER_BLOCK = 1 << 16
 SCORER_CANDIDATES_PER_BLOCK = 1 << 13  # a model may score all entities for each block
 # Of the candidates that the compiled loop counts at a time: enough that calls of Python cost nothing beside it, few
 # enough that what is made of them needs little room.
@@ -28,17 +29,13 @@ class Kernel(Enum):
 
     SCORES = "by blocks of scores"
     COMPILED = "by a loop on a CPU that forgets scores"
-    FUSED = "by a kernel on a GPU that forgets them"
-
-    def paired_scores(self, comparator: RowComparator) -> PairedScores:
-        """Return what scores pairs with the bits of the scores that are counted."""
-        return fused.paired_scores if self is Kernel.FUSED else comparator.paired_scores
+    DEVICE = "by a kernel on a GPU that forgets them"
 
     def queries_per_block(self, comparator: RowComparator) -> int:
         """Return how many queries are counted together; of a model that keeps their scores, as many as it wants."""
         if isinstance(comparator, ScorerComparator) and comparator.by_rows is not None:
             return comparator.by_rows.queries_per_block
-        return FUSED_QUERIES_PER_BLOCK if self is Kernel.FUSED else QUERIES_PER_BLOCK
+        return COUNTED_QUERIES_PER_BLOCK if self is Kernel.DEVICE else QUERIES_PER_BLOCK
 
     def candidates_per_block(self, comparator: RowComparator, num_columns: int, *, with_loss: bool) -> int:
         """Return how many candidates of so many columns are counted together."""
@@ -48,7 +45,7 @@ class Kernel(Enum):
             return LOSS_CANDIDATES_PER_BLOCK
         compiled = max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1) * COLUMNS_AT_A_TIME
         return {
-            Kernel.FUSED: FUSED_CANDIDATES_PER_BLOCK,
+            Kernel.DEVICE: COUNTED_CANDIDATES_PER_BLOCK,
             Kernel.SCORES: CANDIDATES_PER_BLOCK,
             Kernel.COMPILED: compiled,
         }[self]
@@ -67,11 +64,11 @@ def choose_kernel(
         num_cells: the scores that will be counted, about: few of them do not pay for loading a compiled loop.
     """
     certified = scorer.certified
+    if certified is None and device_scores.takes(device):
+        return Kernel.DEVICE if scorer.comparator.is_inner_product and not wants_scores else Kernel.SCORES
     is_product = scorer.comparator.is_inner_product and dtype is torch.float32
     if wants_scores or not (is_product if certified is None else not certified.has_root):
         return Kernel.SCORES
-    if certified is None and fused.has_kernel(device):
-        return Kernel.FUSED
     return Kernel.COMPILED if blocks.is_worth_it(device, num_cells) else Kernel.SCORES
 
 

@@ -1,25 +1,24 @@
 """A range of candidates -> counts of every query of a contest against them, for every policy but sampled lists.
 
 Queries stream past the range block by block. A kernel returns counts. The scores that the pooled AUC samples are read
-from the blocks as they are counted. The fused kernel and certified ranks leave none to read, so there they are made
+from the blocks as they are counted. A GPU's kernel leaves none to read, nor do certified ranks, so there they are made
 from pairs, whose scores have the same bits; so are the scores of duplicates of true entities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
 import torch
-from attrs import frozen
 from torch import Tensor
 
-from pbgeval.ranking import blocks, fused
+from pbgeval.ranking import blocks
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled, decide
+from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
 from pbgeval.ranking.contest_state import CellSample, ContestState
 from pbgeval.ranking.counting import (
@@ -28,24 +27,25 @@ from pbgeval.ranking.counting import (
     count,
     count_cells,
     count_compared,
-    count_known,
     expand_by_row,
     joined,
     own_cells,
 )
-from pbgeval.ranking.groups import first_nan, largest, overflow_is_impossible, refuse_nan_of_pairs
+from pbgeval.ranking.groups import largest, overflow_is_impossible, refuse_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
-from pbgeval.ranking.known_answers import KnownAnswers, known_by_run, positions
+from pbgeval.ranking.known_answers import KnownAnswers, positions, positions_of_lists
 from pbgeval.ranking.query_edges import QueryBlock
+from pbgeval.ranking.range_work import TASKS_PER_THREAD, BlockQueries, RangeWork, are_known, scores_of_run
 from pbgeval.ranking.tally import LossFold
+from pbgeval.scoring import device_scores
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.fast_products import PreparedRows, fast_scores
-from pbgeval.scoring.true_scores import CertifiedTrue, DuplicateRows, TrueScores, row_hashes
+from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
-TASKS_PER_THREAD = 4  # so that none waits long for the last
 ROWS_AT_A_TIME = 2048  # candidates for certified ranks prepared together; changes no number
+PAIRS_OF_GPU_AT_A_TIME = 1 << 20
 CELLS_AT_A_TIME = 1 << 11  # scored together; changes no number
 COMPARED_AT_A_TIME = 1 << 14  # where pairs come again
 NO_CELLS = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -81,7 +81,7 @@ def rank(
     if not prepared_rows.size:
         return
     prepared_CD = _prepared(state, table, prepared_rows, first_number + prepared_rows)
-    reads_scores = state.certified is None and state.kernel is not Kernel.FUSED
+    reads_scores = state.certified is None
     cells = (state.sample.cells if state.sample and reads_scores else NO_CELLS).within(first_number, stop)
     # A model that is asked for pairs may take as long as for blocks.
     in_time_of_blocks = in_time if isinstance(state.comparator, ScorerComparator) else None
@@ -133,146 +133,19 @@ def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: B
     return min(-(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME, most)
 
 
-@frozen(eq=False)
-class RangeWork:
-    """The candidates of a range that compete in some blocks' queries, in runs of a width, and what those share."""
-
-    state: ContestState
-    queries: list[QueryBlock]
-    numbers_C: np.ndarray
-    prepared_CD: Tensor
-    width: int
-    known: KnownAnswers | None  # in this range; None: nothing is filtered
-    in_time: KnownAnswers | None  # what a time-aware filter leaves out, if it is read from blocks
-    runs: Sequence[Tensor]  # prepared rows of each
-    largest: tuple[float, ...]  # magnitude in each run
-    certified: tuple[PreparedRows, ...]  # the runs, if ranks are certified
-    duplicates: DuplicateRows | None  # None: ranks are certified
-    known_of: Sequence[KnownAnswers] | None  # in each run, by columns
-    cells: CellSample  # whose scores are read from blocks, by query; some may not compete here
-
-    @classmethod
-    def cut(
-        cls,
-        state: ContestState,
-        queries: list[QueryBlock],
-        numbers_C: np.ndarray,
-        prepared_CD: Tensor,
-        width: int,
-        known: KnownAnswers | None,
-        in_time: KnownAnswers | None,
-        cells: CellSample,
-    ) -> RangeWork:
-        """Cut candidates in runs, and make what blocks share while the candidates are in cache."""
-        comparator, runs = state.certified, torch.split(prepared_CD, width)
-        of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
-        return cls(
-            state,
-            queries,
-            numbers_C,
-            prepared_CD,
-            width,
-            known,
-            in_time,
-            runs,
-            largest=tuple(map(largest, runs)),
-            certified=()
-            if comparator is None
-            else tuple(PreparedRows(comparator, run, of_queries=False) for run in runs),
-            duplicates=DuplicateRows.from_rows(prepared_CD) if comparator is None else None,
-            known_of=None if of_keys is None else known_by_run(of_keys, numbers_C, width),
-            cells=cells,
-        )
-
-    @property
-    def device(self) -> torch.device:
-        return self.prepared_CD.device
-
-    def known_in(self, run: int, block: QueryBlock) -> CellIndex | None:
-        """Return (row, column) of the known answers of a block's keys in a run of columns; None: no filter."""
-        if self.known_of is None:
-            return None
-        known = self.known_of[run].of_keys(block.first_key, block.stop_key)
-        row_P, column_P = torch.from_numpy(known.key_P - block.first_key), torch.from_numpy(known.number_P)
-        return row_P.to(self.device), column_P.to(self.device)
-
-    def sampled_in(self, run: int, block: QueryBlock) -> tuple[np.ndarray, np.ndarray, CellIndex]:
-        """Return the sampled cells of a block in a run of columns: query, is known, and (row, column), which ascend.
-
-        No cell is of a true entity.
-        """
-        queries, numbers_C = self.state.queries, self.numbers_C[run * self.width : (run + 1) * self.width]
-        query, number = self.cells.of_queries(block.first, block.stop)
-        row, column = queries.key_Q[query] - block.first_key, positions(numbers_C, number)
-        order = np.argsort(row * self.width + column)
-        order = order[((column >= 0) & (number != queries.true_Q[query]))[order]]
-        query, number = query[order], number[order]
-        row_P, column_P = (torch.from_numpy(index[order]).to(self.device) for index in (row, column))
-        known = self.known and self.known.of_keys(block.first_key, block.stop_key)
-        return query, _are_known(self.state, known, query, number), (row_P, column_P)
-
-    def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
-        """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
-        num_runs, num_blocks = len(self.largest), len(self.queries)
-        tasks_per_block = min(num_runs, -(-TASKS_PER_THREAD * num_threads // num_blocks)) if num_threads > 1 else 1
-        length = -(-num_runs // tasks_per_block)
-        parts = [range(at, min(at + length, num_runs)) for at in range(0, num_runs, length)]
-        return [(block, runs) for block in self.queries for runs in parts]
-
-
 # A block of queries and some runs of candidates -> counts, by each kernel.
-
-
-@frozen(eq=False)
-class _BlockQueries:
-    """What a block of queries brings."""
-
-    state: ContestState
-    block: QueryBlock
-    query_KD: Tensor  # prepared
-    row_Q: Tensor  # row of each query's key
-    true: TrueScores | CertifiedTrue
-
-    @classmethod
-    def read(cls, state: ContestState, block: QueryBlock, device: torch.device) -> _BlockQueries:
-        query_KD = state.prepared_queries(block, device)
-        row_Q = torch.from_numpy(state.queries.key_Q[block.first : block.stop] - block.first_key).to(device)
-        if state.certified is None:
-            return cls(state, block, query_KD, row_Q, state.true(block.first, block.stop))
-        return cls(state, block, query_KD, row_Q, state.certified_true(block, query_KD[row_Q]))
-
-    def compare(
-        self, query_P: Tensor, row_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Tell whether candidates are better than true entities, and whether they tie, bool (P,) each.
-
-        Args:
-            query_P: query in the block.
-            row_P: row of its key.
-            pairs: prepared candidates, and their scores.
-            at_P: which of these is meant.
-        """
-        candidate_UD, score_U = pairs
-        true = self.true
-        if isinstance(true, CertifiedTrue):
-            assert self.state.certified is not None, "ranks are certified"
-            signs_P = decide(self.state.certified, (self.query_KD, row_P), (candidate_UD, at_P), true, query_P)
-            return signs_P > 0, signs_P == 0
-        true_P, score_P = true.score_Q[query_P], score_U[at_P]
-        is_twin = score_P == true.kernel_Q[query_P]
-        of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
-        is_twin[of_equal] = row_hashes(candidate_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
-        return (score_P > true_P) & ~is_twin, (score_P == true_P) | is_twin
 
 
 def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     """Count runs of candidates, and let duplicates of true entities tie."""
     block, runs = task
-    rows, kernel = _BlockQueries.read(work.state, block, work.device), work.state.kernel
+    rows, kernel = BlockQueries.read(work.state, block, work.device), work.state.kernel
     # Columns of true entities, far below zero where they are not in the range.
     column_Q = torch.from_numpy(positions(work.numbers_C, work.state.queries.true_Q[block.first : block.stop]))
     if isinstance(rows.true, CertifiedTrue):
         return _count_exactly(work, rows, rows.true, column_Q, runs)
+    if kernel is Kernel.DEVICE:
+        return _count_on_gpu(work, rows, rows.true, column_Q.numpy(), runs)
     true_Q, largest_query = rows.true.score_Q, largest(rows.query_KD)
     total = _duplicates_tie(work, rows, rows.true, column_Q.numpy(), runs)
     for run in runs:
@@ -287,45 +160,48 @@ def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
             total += counts
             work.state.result.scores.add(query, score_P, is_known_P)
             continue
-        if kernel is not Kernel.FUSED or may_overflow:
-            scores_KC = _scores(work, rows, run, may_overflow=may_overflow)
-        if kernel is Kernel.FUSED:  # it has bits of its own, so it counts
-            total = total + _count_fused(rows, work.runs[run], own_Q, true_Q, known)
-        else:
-            total = total + count(scores_KC, true_Q, row_Q=rows.row_Q, own_Q=own_Q, known=known)
-            _hand_over(work, rows, run, scores_KC, own_Q, true_Q, known)
+        scores_KC = scores_of_run(work, rows, run, may_overflow=may_overflow)
+        total = total + count(scores_KC, true_Q, row_Q=rows.row_Q, own_Q=own_Q, known=known)
+        _hand_over(work, rows, run, scores_KC, own_Q, true_Q, known)
     return total
 
 
-def _scores(work: RangeWork, rows: _BlockQueries, run: int, *, may_overflow: bool) -> Tensor:
-    """Return the scores (K, C) of a run of candidates, none of them NaN."""
-    state, candidates_CD = work.state, work.runs[run]
-    scores_KC = state.comparator.scores(rows.query_KD[None], candidates_CD[None])[0]
-    if may_overflow:
-        found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
-        if found is not None:
-            query = int(np.searchsorted(state.queries.key_Q, rows.block.first_key + found[1]))
-            raise state.nan_score(query, int(work.numbers_C[run * work.width + found[2]]))
-    return scores_KC
-
-
-def _count_fused(
-    rows: _BlockQueries, candidate_CD: Tensor, own_Q: Tensor, true_Q: Tensor, known: CellIndex | None
+def _count_on_gpu(
+    work: RangeWork, rows: BlockQueries, true: TrueScores, column_Q: np.ndarray, runs: range
 ) -> QueryCounts:
-    """Count on a GPU; every score that is taken back is read off what was counted."""
-    row_Q = rows.row_Q
-    own_Q = own_Q.to(candidate_CD.device)
-    own_query, own_column = own_cells(own_Q, candidate_CD.shape[0])
-    known = known or (row_Q[:0], row_Q[:0])
-    cells = joined(known, (row_Q[own_query], own_column))
-    raw, score_P = fused.count(rows.query_KD, candidate_CD, true_Q, row_Q, cells)
-    known_score, own_score = torch.split(score_P, [known[0].numel(), own_query.numel()])
-    raw = raw - count_cells(own_score, own_query, true_Q, true_Q)
-    return QueryCounts(raw, count_known(known_score, known, row_Q, own_Q, true_Q, true_Q))
+    """Count by tiles that are forgotten; known answers and what the pooled AUC samples are scored pair by pair."""
+    state, block, device = work.state, rows.block, work.device
+    largest_query, num_queries = largest(rows.query_KD), true.score_Q.numel()
+    raw, known_answers = (RankCounts.zero(num_queries, device) for _ in range(2))
+    for run in runs:
+        run_CD, columns = work.runs[run], work.columns[run]
+        if not overflow_is_impossible(largest_query, work.largest[run], run_CD.shape[1]):
+            scores_of_run(work, rows, run, may_overflow=True)
+        own_Q = column_Q - run * work.width
+        own_Q[(own_Q < 0) | (own_Q >= run_CD.shape[0])] = -1
+        at_Q = torch.from_numpy(own_Q).to(device)
+        targets = device_scores.Targets(rows.row_Q, true.score_Q, true.kernel_Q, true.hash_Q, at_Q)
+        better_Q, tied_Q = device_scores.count(rows.query_KD, columns, targets)
+        raw = raw + RankCounts(better_Q.long(), tied_Q.long(), run_CD.shape[0] - (at_Q >= 0).long())
+        if work.known_of is not None:
+            lists = work.known_of[run].lists(state.queries.key_Q[block.first : block.stop])
+            for query, at in positions_of_lists(*lists, PAIRS_OF_GPU_AT_A_TIME):
+                column = work.known_of[run].number_P[at]
+                others = column != own_Q[query]
+                query_P, column_P = torch.from_numpy(np.stack([query[others], column[others]])).to(device)
+                score_P = device_scores.pairs(rows.query_KD, rows.row_Q[query_P], run_CD, column_P)
+                is_twin_P = score_P == true.kernel_Q[query_P]
+                is_twin_P &= columns.hash_C[column_P] == true.hash_Q[query_P]
+                compared = true.compare(query_P, score_P, is_twin_P)
+                known_answers = known_answers + count_compared(query_P, *compared, num_queries)
+        query, is_known_P, (row_P, column_P) = work.sampled_in(run, block)
+        if query.size:
+            state.result.scores.add(query, device_scores.pairs(rows.query_KD, row_P, run_CD, column_P), is_known_P)
+    return QueryCounts(raw, known_answers)
 
 
 def _duplicates_tie(
-    work: RangeWork, rows: _BlockQueries, true: TrueScores, column_Q: np.ndarray, runs: range
+    work: RangeWork, rows: BlockQueries, true: TrueScores, column_Q: np.ndarray, runs: range
 ) -> QueryCounts:
     """Return the correction that makes candidates with a true entity's very vector tie with it.
 
@@ -348,7 +224,7 @@ def _duplicates_tie(
     score_P = work.state.paired_scores(rows.query_KD[rows.row_Q[first_query]], work.prepared_CD[first_column])
     is_duplicate_Q = torch.zeros_like(true_Q, dtype=torch.bool)
     is_duplicate_Q[first_query] = score_P == kernel_Q[first_query]
-    is_known = _are_known(work.state, work.known, rows.block.first + query, work.numbers_C[column])
+    is_known = are_known(work.state, work.known, rows.block.first + query, work.numbers_C[column])
 
     def correction(query: np.ndarray) -> RankCounts:
         tied_Q = torch.from_numpy(np.bincount(query, minlength=true_Q.numel())).to(work.device) * is_duplicate_Q
@@ -358,7 +234,7 @@ def _duplicates_tie(
 
 
 def _count_exactly(
-    work: RangeWork, rows: _BlockQueries, true: CertifiedTrue, column_Q: Tensor, runs: range
+    work: RangeWork, rows: BlockQueries, true: CertifiedTrue, column_Q: Tensor, runs: range
 ) -> QueryCounts:
     """Count in exact arithmetic: the scores of a block are fast ones, or values where they are handed over."""
     state = work.state
@@ -387,7 +263,7 @@ def _count_exactly(
 
 def _hand_over(
     work: RangeWork,
-    rows: _BlockQueries,
+    rows: BlockQueries,
     run: int,
     scores_KC: Tensor,
     own_Q: Tensor,
@@ -437,10 +313,6 @@ def _add_all(state: ContestState, block: QueryBlock, scores_QC: Tensor, own_Q: T
     state.result.scores.add(block.first + query_P.numpy(), score_P, None if known_P is None else known_P.numpy())
 
 
-def _are_known(state: ContestState, known: KnownAnswers | None, query: np.ndarray, number: np.ndarray) -> np.ndarray:
-    return np.zeros(query.shape, bool) if known is None else known.are_known(state.queries.key_Q[query], number)
-
-
 def score_cells(
     state: ContestState,
     table: EntityTable,
@@ -475,7 +347,7 @@ def score_cells(
             at += query.size
 
     threads.map(score, state.queries.blocks)
-    state.result.scores.add(cells.query_P, score_P, _are_known(state, known, cells.query_P, cells.number_P))
+    state.result.scores.add(cells.query_P, score_P, are_known(state, known, cells.query_P, cells.number_P))
 
 
 def _scored_cells(
@@ -521,7 +393,7 @@ def count_in_time(
     def count(block: QueryBlock) -> None:
         rows = None
         for query, number in state.in_time_cells(block, in_time, COMPARED_AT_A_TIME):
-            rows = rows or _BlockQueries.read(state, block, table.device)
+            rows = rows or BlockQueries.read(state, block, table.device)
             row = state.queries.key_Q[block.first + query] - block.first_key
             _, first, at = np.unique(row * table.num_rows + number, return_index=True, return_inverse=True)
             cells = block.first + query[first], number[first]
@@ -566,11 +438,11 @@ def rank_given(
         first, stop = np.searchsorted(cells.query_P, [block.first, block.stop])
         if first == stop:
             continue
-        rows = _BlockQueries.read(state, block, table.device)
+        rows = BlockQueries.read(state, block, table.device)
         for query, number, row, pairs in _scored_cells(state, table, first_number, block, cells, rows.query_KD):
             local = torch.from_numpy(query - block.first).to(table.device)
             better, tied = rows.compare(local, row, pairs, torch.arange(row.numel(), device=row.device))
-            is_known = _are_known(state, known, query, number)
+            is_known = are_known(state, known, query, number)
             counted = [np.ones(query.shape, bool), is_known]
             if in_time is not None and state.in_time_Q is not None:
                 counted.append(in_time.are_known(state.in_time_Q[query], number))

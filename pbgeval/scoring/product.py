@@ -1,5 +1,7 @@
 """Rows and columns of vectors -> all inner products, with the same last bits whatever the shape.
 
+On a GPU, kernels of our own multiply (`device_scores`). The rest is for a CPU.
+
 Matrix kernels take other paths for small shapes, and each thread's share of the columns counts as a shape: then
 identical candidates differ in their last bits and ties are lost. They also cut long inner dimensions into blocks whose
 length depends on the shape. What was found in MKL (inner dimension 4 to 800, up to 2048 x 4096, 1 to 4 threads):
@@ -26,6 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pbgeval.scoring import device_scores
+
 INNER = {torch.float64: 192}  # longest inner dimension that kernels add up in one go, whatever the shape
 FLOAT32_INNER = 256
 
@@ -46,27 +50,22 @@ GRAIN = 16  # FINE: rows and columns are padded to at least this, or to a multip
 FLOAT64_GRAIN = 48  # FINE: float64 products are padded to a multiple of this, however many there are
 TILE = 192
 MULTIPLES = {BlockRule.COARSE: 96, BlockRule.COARSER: 192, BlockRule.ONE_SHAPE: TILE}
-_rules: dict[tuple[str, torch.dtype], BlockRule] = {}  # by type of device and of number
+_rules: dict[torch.dtype, BlockRule] = {}  # by type of number
 
 
-def use_block_rule(rule: BlockRule, device: torch.device, dtype: torch.dtype) -> None:
+def use_block_rule(rule: BlockRule, dtype: torch.dtype) -> None:
     """Compute every product of this process by a rule; `self_check` calls it with the cheapest one that holds."""
-    _rules[device.type, dtype] = rule
+    _rules[dtype] = rule
 
 
-def block_rule(device: torch.device, dtype: torch.dtype) -> BlockRule:
+def block_rule(dtype: torch.dtype) -> BlockRule:
     """Return the rule that products follow."""
-    return _rules.get((device.type, dtype), BlockRule.FINE)
+    return _rules.get(dtype, BlockRule.FINE)
 
 
-def padded_size(
-    size: int,
-    num_products: int,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device = torch.device("cpu"),  # noqa: B008  # immutable
-) -> int:
+def padded_size(size: int, num_products: int, dtype: torch.dtype = torch.float32) -> int:
     """Return the number of rows (or columns) that a product of this size is padded to."""
-    multiple = MULTIPLES.get(block_rule(device, dtype))
+    multiple = MULTIPLES.get(block_rule(dtype))
     if multiple is None:
         if dtype is not torch.float64 and num_products >= _products_for_all_threads():
             return max(size, GRAIN)
@@ -86,12 +85,12 @@ def _pad_rows(x_BND: Tensor, num_rows: int) -> Tensor:
 
 def padded_rows(x_ND: Tensor) -> Tensor:
     """Pad rows with zeros as a single `product` would: then it need not copy them."""
-    return _pad_rows(x_ND.unsqueeze(0), padded_size(x_ND.shape[0], 1, x_ND.dtype, x_ND.device))[0]
+    return _pad_rows(x_ND.unsqueeze(0), padded_size(x_ND.shape[0], 1, x_ND.dtype))[0]
 
 
 def size_in_chunks(size: int, like: Tensor) -> int:
     """Return the rows (or columns) that a `product` of many chunks pads each to."""
-    return padded_size(size, _products_for_all_threads(), like.dtype, like.device)
+    return padded_size(size, _products_for_all_threads(), like.dtype)
 
 
 def padded_in_chunks(x_ND: Tensor) -> Tensor:
@@ -104,14 +103,16 @@ def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
 
     The value of a cell depends on its two vectors alone: not on B, Q, C, the offset or the number of threads.
     """
+    if device_scores.takes(query_BQD.device):
+        return device_scores.scores(query_BQD, candidate_BCD)
     num_products, num_queries = query_BQD.shape[:2]
     num_candidates = candidate_BCD.shape[1]
     if num_products == 0 or num_queries == 0 or num_candidates == 0:
         return query_BQD.new_zeros((num_products, num_queries, num_candidates))
-    dtype, device = query_BQD.dtype, query_BQD.device
-    query_BRD = _pad_rows(query_BQD, padded_size(num_queries, num_products, dtype, device))
-    candidate_BSD = _pad_rows(candidate_BCD, padded_size(num_candidates, num_products, dtype, device))
-    rule = block_rule(device, dtype)
+    dtype = query_BQD.dtype
+    query_BRD = _pad_rows(query_BQD, padded_size(num_queries, num_products, dtype))
+    candidate_BSD = _pad_rows(candidate_BCD, padded_size(num_candidates, num_products, dtype))
+    rule = block_rule(dtype)
     if rule is BlockRule.ONE_SHAPE:
         scores_BRS = _tiled(query_BRD, candidate_BSD)
     elif rule is BlockRule.FINE or num_products == 1 or num_products >= _products_for_all_threads():
@@ -156,10 +157,13 @@ def _tiled(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
 def paired_product(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     """Return the inner product (Q,) of each query with its own candidate, with the bits that `product` gives.
 
-    The pairs are the diagonals of small products: an elementwise sum would round differently.
+    On a CPU the pairs are the diagonals of small products: an elementwise sum would round differently.
     """
     num_queries, dimension = query_QD.shape
-    grain = padded_size(1, 2, query_QD.dtype, query_QD.device)
+    if device_scores.takes(query_QD.device):
+        every_Q = torch.arange(num_queries, device=query_QD.device)
+        return device_scores.pairs(query_QD, every_Q, candidate_QD, every_Q)
+    grain = padded_size(1, 2, query_QD.dtype)
     num_products = max(-(-num_queries // grain), 1)
     query_BGD, candidate_BGD = (
         _pad_rows(x_QD[None], num_products * grain).view(num_products, grain, dimension)

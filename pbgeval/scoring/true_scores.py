@@ -45,8 +45,16 @@ class TrueScores:
     @classmethod
     def unpacked(cls, rows_QW: Tensor, device: torch.device | str) -> TrueScores:
         """Read what `packed` made."""
-        hash_Q = rows_QW[:, 2:].contiguous().view(torch.int64).squeeze(1)
-        return cls(rows_QW[:, 0].to(device), rows_QW[:, 1].to(device), hash_Q.to(device))
+        rows_QW = rows_QW.to(device)
+        return cls(rows_QW[:, 0], rows_QW[:, 1], rows_QW[:, 2:].contiguous().view(torch.int64).squeeze(1))
+
+    def compare(self, query_P: Tensor, score_P: Tensor, is_twin_P: Tensor) -> tuple[Tensor, Tensor]:
+        """Tell whether candidates are better than the true entities of their queries, and whether they tie, bool (P,).
+
+        A twin has the very vector of the true entity, so it ties, whatever the score that counts.
+        """
+        true_P = self.score_Q[query_P]
+        return (score_P > true_P) & ~is_twin_P, (score_P == true_P) | is_twin_P
 
     @staticmethod
     def width(dtype: torch.dtype) -> int:

@@ -30,7 +30,6 @@ from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.jit import announced_compiling
 from pbgeval.metrics.auc import AucSample
-from pbgeval.ranking import fused
 from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
@@ -134,8 +133,6 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
     if inputs.scorer is not None and work.device == "auto":
         device = device_of(inputs.scorer)  # where its scores are, they are counted
     kernels = check_kernels(device, torch.float64 if config.precision == "float64" else torch.float32)
-    if (counting := fused.self_check(device)) is not None:
-        kernels.fingerprint["counting"] = counting
     relations, global_embeddings = inputs.read_relations(device)
     scorer = relations[0].scorer
     if isinstance(scorer, ScorerRelation):
@@ -198,7 +195,7 @@ def _warnings(facts_of_workers: Iterable[dict[str, Any]], states: set[str], *, a
         (
             not all(facts["self_check_passed"] for facts in facts_of_workers),
             "the kernel self-check: scores depend on the shape of their block with as many threads as there are; "
-            "fewer threads or one shape are used, which is slow (run.workers says which)",
+            "fewer threads, one shape or, on a GPU, a loop are used, which is slow (run.workers says which)",
         ),
     )
     return [warning for applies, warning in checks if applies] + sorted(warnings)

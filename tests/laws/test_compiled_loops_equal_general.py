@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking import auc_sampling, blocks, certified, fused, gathered_chunks, kernels, ranking_pass, sampled
+from pbgeval.ranking import auc_sampling, blocks, certified, gathered_chunks, kernels, ranking_pass, sampled
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.contest_state import ScoreCollector
 from pbgeval.ranking.query_edges import QueryBlock
@@ -257,21 +257,3 @@ def test_other_bits_than_those_of_products_are_not_trusted(monkeypatch: pytest.M
         assert not blocks.product_is_callable()
     finally:
         blocks._agrees.cache_clear()
-
-
-# The kernel of a GPU. What else it gives: test_fast_paths_equal_general_path.py, test_every_path_runs_on_a_device.py.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("candidates", ["all", "partition"])
-def test_certified_ranks_are_not_left_to_the_fused_kernel(
-    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
-) -> None:
-    """It serves float32 alone, whatever else would let it count."""
-    overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
-    expected = evaluated(case, *overrides, output="general")
-    monkeypatch.setattr(fused, "has_kernel", lambda device: True)
-    monkeypatch.setattr(fused, "self_check", lambda device: None)
-    monkeypatch.setattr(ranking_pass, "_count_fused", None)  # a call of it is a fault
-
-    assert evaluated(case, *overrides, output="fused") == expected

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._pytree import tree_map
 
 from pbgeval.inputs import partitions as read_ahead
-from pbgeval.ranking import auc_sampling, fused
+from pbgeval.ranking import auc_sampling
 from pbgeval.worker import run
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, run_of
-from tests.pretend_device import DEVICE, OnDevice, PretendDevice, plain
+from tests.pretend_device import DEVICE, OnDevice, PretendDevice, compute_on_the_host
 from tests.unit.test_taxonomy import DATA
 
 FILTERED = "filter_paths=edges"
@@ -55,13 +54,18 @@ PROPERTIES = SimpleNamespace(name="a pretended GPU", uuid="0", multi_processor_c
 pytestmark = pytest.mark.slow
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every worker of this process take the pretended device, which has room for two partitions."""
+def pretend(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Let every worker of this process take the pretended device, which has room for two partitions.
+
+    Returns:
+        How often each kernel was launched.
+    """
     monkeypatch.setattr(run, "choose_device", lambda name, rank: DEVICE)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a pretended GPU")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 17 * 8 * 4, 1 << 30))
     monkeypatch.setattr(read_ahead, "_start_copy", lambda rows, device: lambda: rows.as_subclass(OnDevice))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: PROPERTIES)
+    return compute_on_the_host(monkeypatch)
 
 
 def on_the_device(case: TinyCase, *overrides: str) -> dict[str, Any]:
@@ -86,39 +90,23 @@ def test_a_device_gives_the_figures_of_the_cpu(
         monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
     expected = evaluated(case, *overrides, output="cpu")
     pretend(monkeypatch)
-    monkeypatch.setattr(fused, "DEVICE_TYPES", ())
 
     assert on_the_device(case, *overrides) == expected
     assert name != "all_types" or expected["types"]["num_queries"]
 
 
-@pytest.mark.parametrize("candidates", ["all", "partition"])
-def test_the_fused_path_keeps_to_the_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fused_device: str, candidates: str
-) -> None:
-    """All that surrounds the kernel, which is interpreted on the host; the CPU counts without it."""
-    sizes = (17, 16) if candidates == "all" else (17,)
-    case = TinyCase.write(tmp_path / "case", partition_sizes=sizes, edges_per_bucket=8)
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_kernels_of_a_gpu_score_and_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str) -> None:
+    """Nobody wants the scores of blocks against all, so none are stored; of sampled lists they are."""
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(17, 16), edges_per_bucket=8)
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
     overrides = (f"candidates={candidates}", FILTERED)
-    with monkeypatch.context() as patch:
-        patch.setattr(fused, "DEVICE_TYPES", ())
-        expected = evaluated(case, *overrides, output="cpu")
-    pretend(monkeypatch)
-    launch = fused._launch
-    launches = []
-
-    def launch_on_device(*args: Any, **kwargs: Any) -> Any:
-        assert all(isinstance(of, OnDevice) for of in args)
-        launches.append(1)
-        with torch._C.DisableTorchFunction():
-            found = launch(*(plain(of) for of in args), **kwargs)
-        return tree_map(lambda of: of.as_subclass(OnDevice), found)
-
-    monkeypatch.setattr(fused, "_launch", launch_on_device)
+    expected = evaluated(case, *overrides, output="cpu")
+    launches = pretend(monkeypatch)
 
     found = on_the_device(case, *overrides)
 
-    assert launches
     assert found == expected
+    assert launches.pairs > 0 or candidates == "sampled"
+    assert (launches.count > 0) is (candidates != "sampled")

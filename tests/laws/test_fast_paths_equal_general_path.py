@@ -67,8 +67,8 @@ def edges_among(source: random.Random, num_lhs: int, num_relations: int, num_rhs
 
 
 JOBS = {
-    "all": Job(("compiled", "blocks", "semi_join", "moved_operators", "repeated_counts", "fused"), "all", OPERATORS),
-    "partition": Job(("compiled", "blocks", "fused"), "partition", OPERATORS[:3], comparator="squared_l2"),
+    "all": Job(("compiled", "blocks", "semi_join", "moved_operators", "repeated_counts", "tiles"), "all", OPERATORS),
+    "partition": Job(("compiled", "blocks", "tiles"), "partition", OPERATORS[:3], comparator="squared_l2"),
     "sampled": Job(
         ("compiled", "gathered_chunks", "semi_join"),
         "sampled",
@@ -131,8 +131,8 @@ def test_without_any_fast_path_counts_are_the_references(
 def test_with_each_fast_path_alone_counts_are_the_references(
     name: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    if path == "fused":
-        request.getfixturevalue("fused_device")
+    if path == "tiles":
+        request.getfixturevalue("kernel_device")
     taken = switch(monkeypatch, path)
 
     assert_counts_are_the_references(JOBS[name], tmp_path)

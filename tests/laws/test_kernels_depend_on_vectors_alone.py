@@ -215,7 +215,7 @@ def test_every_rule_gives_the_bits_of_the_others(dtype):
         expected_NN = one_big_product(x_ND)
         torch.set_num_threads(1)
         for rule in (compute_with(1, dtype).rule, BlockRule.COARSER, BlockRule.ONE_SHAPE):
-            kernels.use_block_rule(rule, CPU, dtype)
+            kernels.use_block_rule(rule, dtype)
             assert torch.equal(expected_NN, product(x_ND[None], x_ND[None])[0]), rule
             assert torch.equal(expected_NN.diagonal()[:130], paired_product(x_ND[:130], x_ND[:130])), rule
             for rows, columns in ((1, 1), (1, 130), (130, 1), (17, 129), (128, 128), (129, 11)):
@@ -228,7 +228,7 @@ def large_product(dimension: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return 2200 vectors, and the products of the first 1100 with all, in tiles of one shape."""
     x_ND = torch.randn((2200, dimension), generator=torch.Generator().manual_seed(dimension)).to(dtype)
     torch.set_num_threads(1)
-    kernels.use_block_rule(BlockRule.ONE_SHAPE, CPU, dtype)
+    kernels.use_block_rule(BlockRule.ONE_SHAPE, dtype)
     return x_ND, product(x_ND[None, :1100], x_ND[None])[0]
 
 
@@ -289,7 +289,7 @@ def test_the_self_check_goes_on_with_what_it_reports(threads, dtype):
 
     passed = report.num_threads == threads and report.rule is not BlockRule.ONE_SHAPE
     assert report.num_threads == torch.get_num_threads() <= threads
-    assert (report.rule, report.passed) == (kernels.block_rule(CPU, dtype), passed)
+    assert (report.rule, report.passed) == (kernels.block_rule(dtype), passed)
     assert set(report.fingerprint) == {"torch", "device", "dtype", "product_digest"}
 
 

@@ -114,7 +114,7 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
     "blocks": ("partition", "all"),
     "gathered_chunks": ("sampled", "sampled, as PBG"),
     "repeated_counts": ("sampled", "partition", "all", "given"),
-    "fused": ("partition", "all"),
+    "tiles": ("partition", "all"),
     **dict.fromkeys(("distances", "pairs", "semi_join", "bfloat16", "float32", "moved_operators"), ()),
 }
 
@@ -125,8 +125,8 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
 def test_a_score_that_overflows_both_ways_is_refused_on_every_fast_path(
     path: str, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    if path == "fused":
-        request.getfixturevalue("fused_device")
+    if path == "tiles":
+        request.getfixturevalue("kernel_device")
     taken = switch(monkeypatch, path)
     for (example, rows), operator in zip(
         EXAMPLES.items(), ("none", "complex_diagonal", "complex_diagonal"), strict=True

@@ -31,7 +31,7 @@ LIBRARIES = {
     "config": {"attrs"},
     "importing": NUMERICS | {"duckdb"},
     "jit": {"numba", "llvmlite", "attrs"},
-    "ranking": NUMERICS | {"triton"},
+    "scoring": NUMERICS | {"triton"},
     "models": NUMERICS | {"safetensors"},
     "storage": NUMERICS | {"h5py", "fsspec", "pyarrow"},
     "sinks": NUMERICS | {"wandb", "mlflow"},

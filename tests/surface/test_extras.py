@@ -32,11 +32,16 @@ except EvalError as error:
 """
 KERNEL = """
 import sys, torch
-from pbgeval.ranking import fused
-if not fused.is_installed():
-    sys.exit(fused.self_check(torch.device("cuda")))  # asks nothing of a device, where there is no kernel
-import pbgeval.ranking.fused_kernel
-print(fused.version().split()[0])
+from pbgeval.errors import EvalError
+from pbgeval.scoring.self_check import check_kernels
+try:
+    from pbgeval.scoring import device_scores
+    if not device_scores.is_installed():
+        check_kernels(torch.device("cuda"))  # asks nothing of a device, where there is no kernel
+except EvalError as error:
+    sys.exit(str(error))
+import pbgeval.scoring.chain_kernels
+print("triton")
 """
 TENSORBOARD = """
 import sys
@@ -144,7 +149,7 @@ USES = {
     "kernel": Use(
         "gpu",
         ("-c", KERNEL),
-        "general: triton is required for the fused kernel: pip install 'pbgeval[gpu]'",
+        "triton is required on a GPU: pip install 'pbgeval[gpu]', or use device cpu",
         lambda _, out: out == "triton\n",
     ),
 }
@@ -243,7 +248,7 @@ def test_an_extra_brings_all_that_it_is_for(name: str, ended: Ended) -> None:
 
 def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(ended: Ended) -> None:
     assert json.loads(ended.done["imports"].printed) == {
-        "pbgeval.ranking.fused_kernel": "triton",
+        "pbgeval.scoring.chain_kernels": "triton",
         "pbgeval.integrations.lightning": "lightning",
         "pbgeval.integrations.pykeen_evaluator": "pykeen",
         "pbgeval.integrations.pykeen_training": "pykeen",

@@ -41,7 +41,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built: Built
     package = {name for name in found if not name.startswith(f"{DIST_INFO}/")}
 
     assert files_of_package() == package
-    assert {"pbgeval/py.typed", "pbgeval/__main__.py", "pbgeval/ranking/fused_kernel.py"} < package
+    assert {"pbgeval/py.typed", "pbgeval/__main__.py", "pbgeval/scoring/chain_kernels.py"} < package
     page = {name for name in package if name.startswith("pbgeval/report/templates/") and not name.endswith(".py")}
     assert {PurePosixPath(name).suffix for name in page} == {".html", ".css", ".js"}
     assert [name for name in package if found[name] != (REPOSITORY / name).read_bytes()] == []

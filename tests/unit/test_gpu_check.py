@@ -38,9 +38,9 @@ def test_it_checks_every_path_with_what_a_bare_machine_has(tmp_path: Path) -> No
     assert [found] * 2 == [json.loads(text) for text in written]
     names, benchmarks = ([of["name"] for of in found[part]] for part in ("checks", "benchmarks"))
     assert (found["complete"], found["passed"]) == (True, True)
-    assert {"sampled", "partition", "all", "fused"} <= {name.split()[0] for name in names}
-    assert {name.split()[0] for name in benchmarks} == {"fused", "float32"}
-    rows = [line.split(" | ") for line in done.stderr.splitlines() if line.startswith("| f")]
+    assert {"sampled", "partition", "all", "tiles"} <= {name.split()[0] for name in names}
+    assert {name.split()[0] for name in benchmarks} == {"tiles", "float32"}
+    rows = [line.split(" | ") for line in done.stderr.splitlines() if line.startswith(("| f", "| t"))]
     assert ([row[0][2:] for row in rows], rows[0][2]) == (benchmarks, "100%")
 
 
@@ -52,10 +52,11 @@ def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_failed_check_is_in_the_results_and_in_the_status(tmp_path: Path) -> None:
-    """Without Triton nothing is fused: what needs it fails, the rest is still told."""
+    """Without Triton there are no kernels: what needs them fails, the rest is still told."""
     done = checked(tmp_path, *SMOKE, without=("triton",))
 
     found = json.loads(done.stdout)
     errors = {check["name"]: check.get("error", "") for check in found["checks"]}
-    assert (done.returncode, found["passed"], errors["self-check torch.float32"]) == (1, False, "")
-    assert "ImportError" in errors["fused within the rounding bound"]
+    names = ("self-check torch.float32", "tiles within the rounding bound")
+    assert (done.returncode, found["passed"]) == (1, False)
+    assert all("triton" in errors[name] for name in names)

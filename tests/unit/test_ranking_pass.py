@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.ranking import blocks, chunks, fused
+from pbgeval.ranking import blocks, chunks
 from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.scorer import RelationScorer
@@ -32,9 +32,10 @@ def test_streams_take_inner_products_in_float32_of_which_nobody_wants_the_scores
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(blocks, "JIT_MIN_CELLS", 0)
-    monkeypatch.setattr(fused, "is_installed", lambda: True)
-    for device, streaming in (("cpu", Kernel.COMPILED), ("cuda", Kernel.FUSED), ("meta", Kernel.SCORES)):
-        others = chosen("l1", device), chosen("l2", device, bias=True), chosen("dot", device, torch.float64)
+    for device, streaming in (("cpu", Kernel.COMPILED), ("cuda", Kernel.DEVICE), ("meta", Kernel.SCORES)):
+        others = chosen("l1", device), chosen("l2", device, bias=True)
+        in_float64 = chosen("dot", device, torch.float64)
+        assert in_float64 is (Kernel.DEVICE if device == "cuda" else Kernel.SCORES)
         assert {*others, chosen("dot", device, wants_scores=True)} == {Kernel.SCORES}
         assert [streaming] * 3 == [chosen(name, device) for name in ("dot", "cos", "l2")]
     monkeypatch.setattr(blocks.blas, "find_sgemm", lambda: None)

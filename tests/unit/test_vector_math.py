@@ -25,7 +25,8 @@ A_PRODUCTS_CHECK = """
 from pbgeval.scoring.self_check import check_kernels
 import pbgeval.scoring.self_check as self_check
 before_products = []
-self_check._check = lambda *_: before_products.append(kind.value) or self_check.KernelReport(None, 1, {}, True)
+report = self_check.KernelReport(self_check.BlockRule.FINE, 1, {}, True)
+self_check._check = lambda *_: before_products.append(kind.value) or report
 check_kernels(torch.device("cpu"))
 print(before, *before_products)
 """

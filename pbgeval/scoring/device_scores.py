@@ -1,0 +1,228 @@
+"""Vectors on a GPU -> scores of blocks, scores of pairs, and counts: one definition of a score (decision 0014).
+
+    score = 0, and for each column in ascending order: score = fma(query, candidate, score)
+
+Each step is rounded once, to the nearest number, subnormal ones included; rows end in zeros up to a multiple of 16
+columns. So the bits of a score depend on its two vectors alone, whatever kernel, block or tile computes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+from types import ModuleType
+
+import torch
+import torch.nn.functional as F
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.errors import LaunchError
+
+DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter compute on a CPU
+SIXTEEN = 16
+PAIRS_PER_PROGRAM = 128
+MAX_COUNTED = 1 << 30  # candidates that are counted at once: counts are int32
+
+
+@frozen
+class Tiles:
+    """The shape of a tile, and how Triton compiles it; candidates and rows of any number are cut into such."""
+
+    rows: int
+    columns: int
+    depth: int = SIXTEEN
+    warps: int = 8
+    stages: int = 3
+
+
+TILES = Tiles(128, 128, warps=16)  # of float32, by Triton's dot: 103 to 106 registers, none spilled
+LOOP_TILES = Tiles(64, 64)  # of float64, or where the dot has other bits
+_by_loop: set[str] = set()  # types of devices whose dot the self-check has found to have other bits
+
+
+def takes(device: torch.device) -> bool:
+    """Tell whether scores on a device are those of these kernels, and of nothing else."""
+    return device.type in DEVICE_TYPES
+
+
+@functools.cache
+def is_installed() -> bool:
+    """Tell whether Triton can be imported."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def version() -> str:
+    """Return the version of what compiles the kernels.
+
+    Raises:
+        LaunchError: it is not installed.
+    """
+    _kernels()
+    import triton
+
+    return str(triton.__version__)
+
+
+def _kernels() -> ModuleType:
+    if not is_installed():
+        raise LaunchError("triton is required on a GPU: pip install 'pbgeval[gpu]', or use device cpu")
+    from pbgeval.scoring import chain_kernels
+
+    return chain_kernels
+
+
+def multiplies_by_dot(device: torch.device, dtype: torch.dtype) -> bool:
+    """Tell whether tiles are multiplied by Triton's dot; else the chain is spelled out, which is slower."""
+    return dtype is torch.float32 and device.type not in _by_loop
+
+
+def multiply_by_loop(device: torch.device) -> None:
+    """Spell the chain out from now on: the self-check has found other bits."""
+    _by_loop.add(device.type)
+
+
+def scores(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+    """Return the scores (B, Q, C) of B blocks, by one kernel."""
+    num_blocks, num_queries, dimension = query_BQD.shape
+    num_candidates = candidate_BCD.shape[1]
+    score_BQC = query_BQD.new_empty((num_blocks, num_queries, num_candidates))
+    if not score_BQC.numel():
+        return score_BQC
+    candidate_BKL = _transposed(candidate_BCD)
+    tiles = _tiles(query_BQD)
+    num_tiles = -(-num_queries // tiles.rows) * -(-num_candidates // tiles.columns)
+    with _current(query_BQD.device):
+        _kernels().score_tiles[(num_blocks * num_tiles,)](
+            _padded(query_BQD),
+            candidate_BKL,
+            score_BQC,
+            num_queries,
+            num_candidates,
+            _num_steps(dimension),
+            candidate_BKL.shape[-1] // SIXTEEN,
+            **_options(query_BQD, tiles),
+        )
+    return score_BQC
+
+
+def pairs(query_QD: Tensor, row_P: Tensor, candidate_CD: Tensor, column_P: Tensor) -> Tensor:
+    """Return the score (P,) of each pair of a row of queries and a row of candidates."""
+    num_pairs, dimension = row_P.numel(), query_QD.shape[-1]
+    score_P = query_QD.new_empty(num_pairs)
+    if not num_pairs:
+        return score_P
+    with _current(query_QD.device):
+        _kernels().score_pairs[(-(-num_pairs // PAIRS_PER_PROGRAM),)](
+            query_QD.contiguous(),
+            row_P.contiguous(),
+            candidate_CD.contiguous(),
+            column_P.contiguous(),
+            score_P,
+            num_pairs,
+            dimension,
+            _num_steps(dimension),
+            PAIRS=PAIRS_PER_PROGRAM,
+            DEPTH=SIXTEEN,
+            num_warps=4,
+        )
+    return score_P
+
+
+@frozen(eq=False)
+class Columns:
+    """Candidates that many blocks of queries are counted against."""
+
+    transposed_KL: Tensor
+    hash_C: Tensor  # int64: of each candidate's prepared row
+
+    @classmethod
+    def from_rows(cls, candidate_CD: Tensor, hash_C: Tensor) -> Columns:
+        """Lay prepared rows out as kernels read them."""
+        return cls(_transposed(candidate_CD), hash_C)
+
+
+@frozen(eq=False)
+class Targets:
+    """What the candidates of some queries are compared with."""
+
+    row_Q: Tensor  # int64: which of the prepared rows each query has
+    score_Q: Tensor  # of its true entity: the one that counts
+    kernel_Q: Tensor  # the same by these kernels
+    hash_Q: Tensor  # int64: of the true entity's prepared row
+    own_Q: Tensor  # int64: the candidate that is the true entity itself, -1 where it is none of them
+
+
+def count(query_KD: Tensor, columns: Columns, targets: Targets) -> tuple[Tensor, Tensor]:
+    """Return how many candidates are better than each query's true entity, and how many tie, int32 (Q,) each.
+
+    The true entity itself does not compete. A candidate with its very vector ties. No score may be NaN.
+    """
+    num_queries, num_candidates = targets.row_Q.numel(), columns.hash_C.numel()
+    assert num_candidates <= MAX_COUNTED, "counts are int32"
+    better_Q, tied_Q = (torch.zeros(num_queries, dtype=torch.int32, device=query_KD.device) for _ in range(2))
+    if not num_queries or not num_candidates:
+        return better_Q, tied_Q
+    tiles = _tiles(query_KD)
+    with _current(query_KD.device):
+        _kernels().count_tiles[(-(-num_queries // tiles.rows) * -(-num_candidates // tiles.columns),)](
+            _padded(query_KD),
+            targets.row_Q.contiguous(),
+            targets.score_Q.contiguous(),
+            targets.kernel_Q.contiguous(),
+            targets.hash_Q.contiguous(),
+            targets.own_Q.contiguous(),
+            columns.transposed_KL,
+            columns.hash_C,
+            better_Q,
+            tied_Q,
+            num_queries,
+            num_candidates,
+            _num_steps(query_KD.shape[1]),
+            columns.transposed_KL.shape[-1] // SIXTEEN,
+            **_options(query_KD, tiles),
+        )
+    return better_Q, tied_Q
+
+
+def _tiles(query: Tensor) -> Tiles:
+    return TILES if multiplies_by_dot(query.device, query.dtype) else LOOP_TILES
+
+
+def _options(query: Tensor, tiles: Tiles) -> dict[str, int | bool]:
+    """Return what the kernels of tiles are compiled for."""
+    return {
+        "BY_DOT": multiplies_by_dot(query.device, query.dtype),
+        "TILE_ROWS": tiles.rows,
+        "TILE_COLUMNS": tiles.columns,
+        "TILE_DEPTH": tiles.depth,
+        "num_warps": tiles.warps,
+        "num_stages": tiles.stages,
+    }
+
+
+def _num_steps(dimension: int) -> int:
+    return -(-dimension // SIXTEEN)
+
+
+def _padded(x_ND: Tensor) -> Tensor:
+    """Return rows with zeros up to a multiple of 16 columns, next to each other."""
+    missing = -x_ND.shape[-1] % SIXTEEN
+    return (F.pad(x_ND, (0, missing)) if missing else x_ND).contiguous()
+
+
+def _transposed(x_CD: Tensor) -> Tensor:
+    """Return rows as columns, with zeros up to multiples of 16 both ways."""
+    num_rows, dimension = x_CD.shape[-2:]
+    if num_rows % SIXTEEN == dimension % SIXTEEN == 0:
+        return x_CD.mT.contiguous()
+    shape = (*x_CD.shape[:-2], _num_steps(dimension) * SIXTEEN, -(-num_rows // SIXTEEN) * SIXTEEN)
+    transposed_KL = x_CD.new_zeros(shape)
+    transposed_KL[..., :dimension, :num_rows] = x_CD.mT
+    return transposed_KL
+
+
+def _current(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Triton starts a kernel on the current device, whatever device its tensors are on."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

@@ -1,0 +1,139 @@
+"""Compile the kernels of a GPU that is not here, and count what its instructions are.
+
+    .venv/bin/python -m tests.compiled_kernels        # a row per variant that ships, for compute capability 9.0
+
+In a process of its own, where Triton compiles: a test session has it interpret.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import asdict, frozen
+
+from pbgeval.scoring import device_scores
+from pbgeval.scoring.device_scores import LOOP_TILES, PAIRS_PER_PROGRAM, SIXTEEN, TILES, Tiles
+
+POINTERS = {
+    "row_ptr": "*i64",
+    "column_ptr": "*i64",
+    "hash_ptr": "*i64",
+    "candidate_hash_ptr": "*i64",
+    "own_ptr": "*i64",
+    "better_ptr": "*i32",
+    "tied_ptr": "*i32",
+}
+NAMES = {torch.float32: "fp32", torch.float64: "fp64"}
+
+
+@frozen
+class Compiled:
+    """What one variant has become."""
+
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    threads: int
+    instructions: int
+    in_loop: dict[str, int]  # of the loop that multiplies, by name with width
+    spills: int  # loads and stores of local memory
+    matrix_instructions: int
+    fma: int  # in PTX
+    unfused: list[str]  # products and sums of floats in PTX that are not fused, or that flush to zero
+    cells_per_thread: int
+
+
+def variants() -> dict[str, tuple[str, torch.dtype, Tiles | None]]:
+    """Return (kernel, type, tiles) of what ships, by name."""
+    found: dict[str, tuple[str, torch.dtype, Tiles | None]] = {}
+    for name in ("score_tiles", "count_tiles"):
+        found[f"{name}, float32"] = name, torch.float32, TILES
+        found[f"{name}, float32, spelled out"] = name, torch.float32, LOOP_TILES
+        found[f"{name}, float64, spelled out"] = name, torch.float64, LOOP_TILES
+    return found | {f"score_pairs, {name}": ("score_pairs", of, None) for of, name in _TYPES.items()}
+
+
+_TYPES = {torch.float32: "float32", torch.float64: "float64"}
+
+
+def compiled(kernel: str, dtype: torch.dtype, tiles: Tiles | None) -> Compiled:
+    """Compile one variant for compute capability 9.0."""
+    import triton
+    from triton.backends import nvidia
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from pbgeval.scoring import chain_kernels
+
+    function = getattr(chain_kernels, kernel)
+    if tiles is None:
+        constants: dict[str, Any] = {"PAIRS": PAIRS_PER_PROGRAM, "DEPTH": SIXTEEN}
+        options, cells = {"num_warps": 4}, PAIRS_PER_PROGRAM
+    else:
+        constants = device_scores._options(torch.empty(0, dtype=dtype), tiles) | {"BY_DOT": tiles is TILES}
+        options = {name: constants.pop(name) for name in ("num_warps", "num_stages")}
+        cells = tiles.rows * tiles.columns
+    types = {"num_pairs": "i64", **POINTERS, **dict.fromkeys(constants, "constexpr")}
+    signature = {
+        name: types.get(name, f"*{NAMES[dtype]}" if name.endswith("_ptr") else "i32") for name in function.arg_names
+    }
+    aligned = {(at,): [["tt.divisibility", 16]] for at, name in enumerate(function.arg_names) if name.endswith("_ptr")}
+    values = {(function.arg_names.index(name),): value for name, value in constants.items()}
+    made = triton.compile(
+        ASTSource(function, signature, values, aligned), target=GPUTarget("cuda", 90, 32), options=options
+    )
+    tools, ptx = Path(nvidia.__file__).parent / "bin", made.asm["ptx"]
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        usage = _said(tools / "cuobjdump", "-res-usage", file.name)
+        listing = _said(tools / "nvdisasm", "-c", file.name)
+    registers, stack = (int(found) for found in re.findall(r"(?:REG|STACK):(\d+)", usage)[:2])
+    names = _instructions(listing)
+    threads = 32 * options["num_warps"]
+    return Compiled(
+        registers,
+        stack,
+        made.metadata.shared,
+        threads,
+        len(names),
+        dict(Counter(_in_loop(listing))),
+        sum(name.startswith(("LDL", "STL")) for name in names),
+        sum(bool(re.match(r"(H|D|I|Q)G?MMA", name)) for name in names),
+        len(re.findall(r"fma\.rn\.f(?:32|64)\b", ptx)),
+        sorted({*re.findall(r"\b(?:mul|add|sub)(?:\.\w+)*\.f(?:32|64)\b", ptx), *re.findall(r"\S*ftz\S*", ptx)}),
+        cells // threads,
+    )
+
+
+def _said(*command: object) -> str:
+    return subprocess.run([str(of) for of in command], capture_output=True, text=True, check=True).stdout
+
+
+def _instructions(listing: str) -> list[str]:
+    """Return names with width: LDS and LDS.128, but FFMA for FFMA.FTZ; what is never executed (@!PT) is left out."""
+    listing = re.sub(r"^.*@!PT.*$", "", listing, flags=re.M)
+    names = re.findall(r"^\s*(?:/\*\w+\*/)?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)", listing, re.M)
+    return [".".join([name.split(".")[0], *({"64", "128"} & {*name.split(".")})]) for name in names]
+
+
+def _in_loop(listing: str) -> list[str]:
+    """Return the instructions between a label and the jump back to it, of the loop that has the most."""
+    place = {found[1]: found.start() for found in re.finditer(r"^(\.L_\w+):", listing, re.M)}
+    jumps = [(found.start(), place.get(found[1])) for found in re.finditer(r"BRA\S*[^\n]*`\((\.L_\w+)\)", listing)]
+    loops = [_instructions(listing[start:stop]) for stop, start in jumps if start is not None and start < stop]
+    multiplying = [loop for loop in loops if {"FFMA", "DFMA"} & {*loop}]
+    return max(multiplying, key=len) if multiplying else []
+
+
+if __name__ == "__main__":
+    found = {name: asdict(compiled(*of)) for name, of in variants().items()}
+    json.dump(found, sys.stdout, indent=1)

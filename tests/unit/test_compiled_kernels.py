@@ -1,0 +1,59 @@
+"""Every variant of a kernel that ships, compiled for a GPU that is not here (compute capability 9.0)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from pbgeval.scoring.device_scores import TILES
+from tests.compiled_kernels import variants
+from tests.kit.commands import run_program
+
+REGISTERS_OF_A_PROCESSOR = 1 << 16
+MAX_REGISTERS = {
+    **dict.fromkeys(variants(), 255),
+    **dict.fromkeys(("score_tiles, float32", "count_tiles, float32"), 112),
+    **dict.fromkeys(("score_pairs, float32", "score_pairs, float64"), 40),
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What each variant has become, compiled where Triton does not interpret."""
+    cache = str(tmp_path_factory.mktemp("cache"))
+    printed = run_program(sys.executable, "-m", "tests.compiled_kernels", TRITON_INTERPRET="0", TRITON_CACHE_DIR=cache)
+    return dict(json.loads(printed))
+
+
+@pytest.mark.parametrize("name", variants())
+def test_a_kernel_keeps_to_its_registers(found: dict[str, dict[str, Any]], name: str) -> None:
+    of = found[name]
+    assert (of["stack_bytes"], of["spills"]) == (0, 0)
+    assert of["registers"] <= min(MAX_REGISTERS[name], REGISTERS_OF_A_PROCESSOR // of["threads"])
+
+
+@pytest.mark.parametrize("name", variants())
+def test_a_kernel_is_a_chain_of_fused_multiply_adds(found: dict[str, dict[str, Any]], name: str) -> None:
+    """Law 2: no tensor core, no product and sum apart, nothing flushed to zero; one fma per cell and column."""
+    of = found[name]
+    columns_in_a_step = TILES.depth if name.endswith("float32") else (16 if name.startswith("score_pairs") else 1)
+    multiply_add = "DFMA" if "float64" in name else "FFMA"
+    assert (of["matrix_instructions"], of["unfused"]) == (0, [])
+    assert of["fma"] == of["in_loop"][multiply_add] == of["cells_per_thread"] * columns_in_a_step
+
+
+@pytest.mark.parametrize("name", ["score_tiles, float32", "count_tiles, float32"])
+def test_tiles_are_read_from_shared_memory_in_full_width(found: dict[str, dict[str, Any]], name: str) -> None:
+    """Candidates are transposed: else all lanes of a warp read the same banks, eight times slower."""
+    of = found[name]["in_loop"]
+    assert not of.get("LDS")
+    assert not of.get("LDS.64")
+    assert 0 < of["LDS.128"] <= of["FFMA"] / 10
+    assert of["LDGSTS.128"] > 0
+    assert not of.get("LDGSTS")
+    assert 2 * found[name]["shared_bytes"] <= 227 << 10
