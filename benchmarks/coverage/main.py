@@ -77,12 +77,13 @@ FAMILIES = ["rank", "auc", "average_precision", "classification"]
 EVERYBODY = {"candidates": "all", "metrics": FAMILIES}
 LISTS = {"candidates": "sampled", "num_batch_negs": 10, "num_uniform_negs": 10, "batch_size": 500, "metrics": FAMILIES}
 DRAWS = {"candidates": "sampled", "num_batch_negs": 0, "num_uniform_negs": 20, "metrics": ["rank", "auc", "estimates"]}
+DRAWN = {"candidates": "all", "metrics": ["rank", "auc"]}  # figures of a classifier are not estimated from such pools
 SAMPLE = {"sample_edges": SAMPLED_EDGES}
 DESIGNS = (
     Design("edges", EVERYBODY | SAMPLE, EVERYBODY),
     Design("edges, sampled candidates", LISTS | SAMPLE, LISTS, truth_moves=True),
-    Design("scores of the pool", EVERYBODY, EVERYBODY, draws_cells=True),
-    Design("edges and scores of the pool", EVERYBODY | SAMPLE, EVERYBODY, draws_cells=True),
+    Design("scores of the pool", DRAWN, DRAWN, draws_cells=True),
+    Design("edges and scores of the pool", DRAWN | SAMPLE, DRAWN, draws_cells=True),
     Design("candidates (`estimates`)", DRAWS, {"candidates": "partition"}, section="estimates"),
 )
 

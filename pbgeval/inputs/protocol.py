@@ -15,8 +15,10 @@ from pbgeval.config import EvalConfig
 from pbgeval.config.schema import TRAINING_BREAKDOWNS
 from pbgeval.inputs.dispatch import best_walk
 from pbgeval.inputs.opening import Inputs
+from pbgeval.metrics.auc import AucSample
+from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.notation import EntityNumbering, Side, WorkUnit, window_units
-from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.ranking.auc_sampling import EXACT_CELLS, AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.known_answers import TimeWindow
 from pbgeval.ranking.settings import LossSettings, PassSettings, Relation
@@ -30,6 +32,7 @@ MAX_SAMPLED_EDGES_WITH_KEYS = 1 << 23  # beyond, query keys are not counted
 MAX_QUERIES_SAVED = 10_000_000
 MAX_BUCKETS_SAVED = 64  # a file of ranks takes 10 ms to make
 MAX_SAMPLED_BUCKETS_SAVED = 4
+MAX_COUNTED_QUERIES = 1 << 22  # whose true scores all others are compared with
 AUC_EDGES_OF_ROUNDS = 1 << 16  # evaluated edges that the sample of the AUC is laid out for where rounds decide
 
 
@@ -53,6 +56,8 @@ class Protocol:
     sides: tuple[Side, ...]
     layout: StatsLayout
     auc: AucSampling
+    relation_auc: AucSampling  # of hidden relations
+    uncounted: str  # why scores are not counted where they are too many to keep; empty: they are
     units: tuple[WorkUnit, ...]  # in the order that loads few partitions; none where all entities compete
     groups: tuple[GroupKey, ...]
     sweeps: bool  # all entities compete: two sweeps over the partitions
@@ -61,6 +66,16 @@ class Protocol:
     counts_training: bool  # a breakdown or draws by degree need `train_paths`
     counts_keys: bool  # how often each query key occurs, for macro averages
     saves_ranks: bool
+
+    def auc_samples(self, sample: SampleDesign | None = None, level: float = 0.95) -> dict[Side, AucSample]:
+        """Return what the pools of scores of each side hold, of edges that were drawn so (None: all of them)."""
+        of_ends = f"there are more than {EXACT_CELLS:,} scores, and {self.uncounted}"
+        of_relations = f"there are more than {EXACT_CELLS:,} scores of relations"
+        return {
+            side: AucSample(auc.true_rate >= 1, auc.exact, sample, level, "" if auc.exact else reason)
+            for side in Side
+            for auc, reason in [(self.relation_auc, of_relations) if side is Side.REL else (self.auc, of_ends)]
+        }
 
     @property
     def in_time(self) -> bool:
@@ -94,6 +109,10 @@ def make_protocol(inputs: Inputs) -> Protocol:
     )
     sweeps = CandidatePolicy.ALL.value in inputs.candidates
     sides = config.sides
+    ends = tuple(side for side in sides if side is not Side.REL)
+    uncounted = _why_uncounted(inputs, inputs.num_edges * len(ends))
+    auc = _auc_sampling(inputs, lists, ends, counts=not uncounted)
+    num_relation_cells = max(inputs.num_edges, 1) * inputs.num_relations * len(ends)  # as of all other sides
     latest = None if config.known_until is None else 0
     windows: list[TimeWindow | None] = [None if latest is None else TimeWindow(None, latest)]
     if config.time_window is not None:
@@ -102,7 +121,9 @@ def make_protocol(inputs: Inputs) -> Protocol:
         lists=lists,
         sides=sides,
         layout=StatsLayout(tuple(sorted(set(config.hits_at)))),
-        auc=_auc_sampling(inputs, lists, tuple(side for side in sides if side is not Side.REL)),
+        auc=auc,
+        relation_auc=auc.of_relations(num_relation_cells, inputs.num_relations),
+        uncounted=uncounted,
         units=() if sweeps else tuple(_units(inputs, lists)),
         groups=tuple(GroupKey(path_index, bucket, side) for path_index, bucket, _ in inputs.files for side in sides),
         sweeps=sweeps,
@@ -185,7 +206,21 @@ def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
     return units
 
 
-def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) -> AucSampling:
+def _why_uncounted(inputs: Inputs, num_queries: int) -> str:
+    """Return why scores that are too many to keep are not counted; empty: figures are asked for that need it."""
+    config = inputs.config
+    if not (config.selection.classification or config.selection.pooled_cutoffs):
+        return "no figure is asked for that needs all of them"
+    if config.target_error is not None or (config.sample_edges or inputs.num_edges) < inputs.num_edges:
+        return "only a part of them is kept of a sample of edges; sample fewer edges, or none"
+    if CandidatePolicy.ALL.value not in inputs.candidates:
+        return 'they are only counted with candidates = "all"; evaluate fewer edges'
+    if num_queries > MAX_COUNTED_QUERIES:
+        return f"they are only counted up to {MAX_COUNTED_QUERIES:,} queries; evaluate fewer edges"
+    return ""
+
+
+def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...], *, counts: bool) -> AucSampling:
     """Decide from upper bounds: which relation an edge has is not known before it is read."""
     if not inputs.config.selection.needs_pools:
         return AucSampling.of_nothing()
@@ -208,4 +243,4 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
     nominal = inputs.config.sample_edges or (AUC_EDGES_OF_ROUNDS if inputs.config.target_error is not None else None)
     if nominal is not None and nominal < inputs.num_edges:  # of a sample fewer cells exist, and more are compared
         num_cells, num_queries = -(-num_cells * nominal // inputs.num_edges), nominal * len(sides)
-    return AucSampling.of_size(num_cells, num_queries, longest_list)
+    return AucSampling.of_size(num_cells, num_queries, longest_list, counts=counts)

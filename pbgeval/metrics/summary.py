@@ -8,15 +8,26 @@ from math import lcm
 import numpy as np
 from attrs import evolve, field, frozen
 
-from pbgeval.metrics.auc import AucSample, PooledAuc, pooled_auc, pooled_classification, pooled_hits
+from pbgeval.metrics.auc import (
+    OF_SAMPLED_EDGES,
+    AucSample,
+    PooledAuc,
+    counted_classification,
+    counted_hits,
+    pooled_auc,
+    pooled_classification,
+    pooled_hits,
+)
+from pbgeval.metrics.classification import NAMES
 from pbgeval.metrics.distribution import CandidateGroups, Means, RankDistribution
-from pbgeval.metrics.names import Selection
+from pbgeval.metrics.names import POOLED_HITS, Selection
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, known_rank_metrics
 from pbgeval.notation import Bucket, Side, grouped
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, SortedPool
 from pbgeval.stats.histograms import NUM_CANDIDATES, RankHistograms, bin_middles, by_class
 from pbgeval.stats.keyed_sums import KeyedSums
+from pbgeval.stats.pooled_counts import PooledCounts
 from pbgeval.stats.query_metrics import COMPETING_QUERIES, QUERIES, QUERY_AUC, ratio
 from pbgeval.stats.rank_stats import (
     FRACTION_BITS,
@@ -129,23 +140,38 @@ class SortedPools:
     """The sorted pools of groups, and a cache of their pooled AUCs."""
 
     pools: Mapping[GroupKey, SortedPool]
-    sample: AucSample
+    counted: Mapping[tuple[int, Side], PooledCounts]
+    samples: Mapping[Side, AucSample]
     _aucs: dict[tuple[tuple[GroupKey, ...], bool], PooledAuc | None] = field(factory=dict, init=False)
 
     @classmethod
-    def from_groups(cls, groups: GroupStats, sample: AucSample) -> SortedPools:
-        """Sort the pools of all groups."""
-        return cls({key: pool.sort() for key, pool in groups.pools.items()}, sample)
+    def from_groups(cls, groups: GroupStats, samples: Mapping[Side, AucSample]) -> SortedPools:
+        """Sort the pools of all groups; `samples` tells what those of each side hold."""
+        return cls({key: pool.sort() for key, pool in groups.pools.items()}, groups.counted, samples)
+
+    def sample(self, keys: Sequence[GroupKey]) -> AucSample:
+        """Return what the pools of some groups hold; ends are alike, and no figure joins them with relations."""
+        return self.samples[keys[0].side] if keys else AucSample(all_true=True, all_competing=True)
+
+    def union(self, keys: Sequence[GroupKey]) -> SortedPool:
+        """Return the scores of some groups."""
+        return SortedPool.union([self.pools[key] for key in keys])
+
+    def counts(self, keys: Sequence[GroupKey]) -> PooledCounts | None:
+        """Return the counts of all competitors of whole edge paths; None where they are not counted."""
+        parts = [self.counted[of] for of in dict.fromkeys((key.path_index, key.side) for key in keys)]
+        total = sum(parts, PooledCounts.nothing())
+        return total if total.num_kept else None
 
     def auc(self, keys: Sequence[GroupKey], *, with_error: bool) -> PooledAuc | None:
         """Return the pooled AUC of the union of some groups; the error of sampled edges takes time for all of them."""
-        of_keys = tuple(keys), with_error
+        of_keys, sample = (tuple(keys), with_error), self.sample(keys)
         if of_keys not in self._aucs:
             self._aucs[of_keys] = pooled_auc(
                 [self.pools[key] for key in keys],
-                all_true=self.sample.all_true,
-                all_competing=self.sample.all_competing,
-                design=self.sample.design if with_error else None,
+                all_true=sample.all_true,
+                all_competing=sample.all_competing,
+                design=sample.design if with_error else None,
             )
         return self._aucs[of_keys]
 
@@ -158,6 +184,7 @@ class Summary:
     num_queries: int  # ranked ones
     metrics: Metrics
     intervals: dict[str, dict[str, float]]
+    refused: dict[str, str]  # why metrics are None that other settings would give
 
 
 def summarise(
@@ -182,6 +209,7 @@ def summarise(
         histograms_of = by_label({side: groups.side_histograms(side, path_index) for side in sides}, sides)
     metrics: Metrics = {}
     intervals: dict[str, dict[str, float]] = {}
+    refused: dict[str, str] = {}
     for label, stats in labelled.items():
         of_ranks = rank_metrics(stats.total, stats.layout.cutoffs)
         if histograms_of is not None:
@@ -189,9 +217,12 @@ def summarise(
                 **all_rank_metrics(stats, histograms_of[label], selection.optional_metrics),
                 "query_auc": of_ranks["query_auc"],
             }
-        of_pool, intervals_of_pool = _pool_metrics(stats, pools, keys_of[label], selection, only_auc=bucket is not None)
+        of_pool, intervals_of_pool, reasons = _pool_metrics(
+            pools, keys_of[label], selection, of_bucket=bucket is not None
+        )
         metrics |= {f"{label}.{name}": value for name, value in (of_ranks | of_pool).items()}
         intervals |= {f"{label}.{name}": interval for name, interval in intervals_of_pool.items()}
+        refused |= {f"{label}.{name}": reason for name, reason in reasons.items()}
     one_side = labelled[sides[0].label]
     num_edges = one_side.total("num_queries") + one_side.total("num_outside")
     if with_loss:
@@ -201,30 +232,36 @@ def summarise(
         labelled["both"].total("num_queries"),
         selection.select(metrics),
         selection.select(intervals),
+        selection.select(refused),
     )
 
 
 def _pool_metrics(
-    stats: RankStats, pools: SortedPools, keys: Sequence[GroupKey], selection: Selection, *, only_auc: bool
-) -> tuple[Metrics, dict[str, dict[str, float]]]:
-    """Return what follows from the scores of some groups, with the intervals of what is estimated."""
-    auc = pools.auc(keys, with_error=not only_auc)
-    sample = pools.sample
+    pools: SortedPools, keys: Sequence[GroupKey], selection: Selection, *, of_bucket: bool
+) -> tuple[Metrics, dict[str, dict[str, float]], dict[str, str]]:
+    """Return what follows from the scores of some groups, the intervals of estimates, and why metrics are None.
+
+    Of a bucket, that is the AUC alone, without an interval.
+    """
+    names = [*(NAMES if selection.classification else ()), *(f"{POOLED_HITS}{k}" for k in selection.pooled_cutoffs)]
+    counts = None if of_bucket else pools.counts(keys)
+    if counts is not None:
+        true = pools.union(keys).true
+        found = counted_classification(true, counts) | counted_hits(true, counts, selection.pooled_cutoffs)
+        return {name: found[name] for name in ("auc", *names)}, {}, {}
+    sample, auc = pools.sample(keys), pools.auc(keys, with_error=not of_bucket)
     metrics: Metrics = {"auc": None if auc is None else auc.value}
     interval = None if auc is None else auc.interval(sample.level)
     intervals = {} if interval is None else {"auc": interval}
-    if only_auc or not (selection.classification or selection.pooled_cutoffs):
-        return metrics, intervals
-    pool = SortedPool.union([pools.pools[key] for key in keys])
-    metrics |= pooled_hits(
-        pool, selection.pooled_cutoffs, whole=sample.all_true and sample.all_competing and sample.design is None
-    )
-    if selection.classification:
-        of_classifier, of_estimates = pooled_classification(
-            pool, stats.total("num_queries"), stats.total("num_competitors"), sample
-        )
-        metrics, intervals = metrics | of_classifier, intervals | of_estimates
-    return metrics, intervals
+    if of_bucket or not names:
+        return metrics, intervals, {}
+    if not sample.is_whole:
+        return {**dict.fromkeys(names), **metrics}, intervals, dict.fromkeys(names, sample.reason)
+    pool = pools.union(keys)
+    of_classifier, of_estimates = pooled_classification(pool, sample) if selection.classification else ({}, {})
+    hits = pooled_hits(pool, selection.pooled_cutoffs)
+    refused = {} if sample.design is None else dict.fromkeys(hits, OF_SAMPLED_EDGES)
+    return metrics | of_classifier | hits | dict.fromkeys(refused), intervals | of_estimates, refused
 
 
 def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:

@@ -32,13 +32,18 @@ class AucSampling:
     true_rate: float  # probability that a true score is kept
     words_per_row: int
     longest_list: int = 0  # upper bound
+    counts: bool = False  # every score besides, against all true scores, which are kept
 
     @classmethod
-    def of_size(cls, num_cells: int, num_queries: int, longest_list: int) -> AucSampling:
-        """Decide from upper bounds of the evaluation's cells and queries and of the length of a list."""
+    def of_size(cls, num_cells: int, num_queries: int, longest_list: int, *, counts: bool = False) -> AucSampling:
+        """Decide from upper bounds of the evaluation's cells and queries and of the length of a list.
+
+        `counts` tells whether all scores are counted where they are too many to keep.
+        """
         if num_cells + num_queries <= EXACT_CELLS:
             return cls(1.0, 1.0, 0, longest_list)
-        return cls(0.5, min(1.0, SAMPLED_TRUE / num_queries), 0).of_cells(num_cells, longest_list)
+        true_rate = 1.0 if counts else min(1.0, SAMPLED_TRUE / num_queries)
+        return cls(0.5, true_rate, 0, counts=counts).of_cells(num_cells, longest_list)
 
     def of_cells(self, num_cells: int, longest_list: int) -> AucSampling:
         """Return what keeps as much of other lists: every cell, about SAMPLED_CELLS of so many, or nothing.
@@ -65,6 +70,17 @@ class AucSampling:
     @property
     def exact(self) -> bool:
         return self.competing_rate >= 1.0
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every score is kept or counted."""
+        return self.exact or self.counts
+
+    def of_relations(self, num_cells: int, num_relations: int) -> AucSampling:
+        """Return what keeps as much of hidden relations; where others are counted, every cell if there is room."""
+        if self.counts and num_cells <= EXACT_CELLS:
+            return AucSampling(1.0, 1.0, 0, num_relations)
+        return self.of_cells(num_cells, num_relations)
 
     def num_scores(self, num_queries: int) -> int:
         """Return about how many scores of some queries are kept."""

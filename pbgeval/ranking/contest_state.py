@@ -18,6 +18,7 @@ from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.groups import QuerySource, refuse_nan_of_pairs, refused_by_name
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
+from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import (
     CompetingEntities,
     ContestQueries,
@@ -230,6 +231,7 @@ class ContestResult:
     scores: ScoreCollector = field(factory=ScoreCollector)
     top: TopCandidates | None = None
     gains: TypeGains | None = None  # of its queries for types
+    pooled: PooledScores | None = None  # None: pools are kept, or sampled, or not asked for
 
     @property
     def sinks(self) -> list[TopCandidates | TypeGains]:
@@ -240,17 +242,21 @@ class ContestResult:
         """Return the result of the same queries before they have met any candidate."""
         top = self.top and TopCandidates.zero(self.top.score_Kk.shape, self.top.is_answer)
         gains = self.gains and TypeGains.zero(self.gains.truth, self.gains.k, filtered=self.gains.filtered)
-        return ContestResult(torch.zeros_like(self.counts_NQ), top=top, gains=gains)
+        pooled = self.pooled and self.pooled.empty()
+        return ContestResult(torch.zeros_like(self.counts_NQ), top=top, gains=gains, pooled=pooled)
+
+    @property
+    def _parts(self) -> list[ScoreCollector | TopCandidates | TypeGains | PooledScores]:
+        return [self.scores, *self.sinks, *([] if self.pooled is None else [self.pooled])]
 
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of integers (n,), for `add_packed`."""
-        parts = (self.scores, *self.sinks)
-        return [self.counts_NQ.numpy().reshape(-1), *(array for part in parts for array in part.pack())]
+        return [self.counts_NQ.numpy().reshape(-1), *(array for part in self._parts for array in part.pack())]
 
     def add_packed(self, arrays: Iterator[np.ndarray]) -> None:
         """Add what another result of the same queries packed; further arrays are left."""
         self.counts_NQ += torch.from_numpy(next(arrays)).view_as(self.counts_NQ)
-        for part in (self.scores, *self.sinks):
+        for part in self._parts:
             part.add_packed(arrays)
 
 
@@ -298,7 +304,14 @@ class ContestState:
     @property
     def wants_all_scores(self) -> bool:
         """Whether every score of a block is asked for."""
-        return bool(self.result.sinks) or self.loss is not None or self.sample is None
+        return bool(self.result.sinks) or self.loss is not None or self.pool is not None
+
+    @property
+    def pool(self) -> ScoreCollector | PooledScores | None:
+        """What takes every competitor's score, from any thread; None: a sample of them is enough."""
+        if self.result.pooled is not None:
+            return self.result.pooled
+        return self.result.scores if self.sample is None else None
 
     def true(self, first: int, stop: int) -> TrueScores:
         """Return the true scores of consecutive queries."""

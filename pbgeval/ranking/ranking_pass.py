@@ -20,7 +20,7 @@ from pbgeval.ranking import blocks
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
-from pbgeval.ranking.contest_state import CellSample, ContestState
+from pbgeval.ranking.contest_state import CellSample, ContestState, ScoreCollector
 from pbgeval.ranking.counting import (
     CellIndex,
     competing_scores,
@@ -34,6 +34,7 @@ from pbgeval.ranking.counting import (
 from pbgeval.ranking.groups import largest, overflow_is_impossible, refuse_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, positions, positions_of_lists
+from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.ranking.range_work import TASKS_PER_THREAD, BlockQueries, RangeWork, are_known, scores_of_run
 from pbgeval.ranking.tally import LossFold
@@ -283,10 +284,10 @@ def _hand_over(
             of_query, of_column = (torch.from_numpy(of[column >= 0]).to(scores_KC.device) for of in (query_P, column))
             with state.lock:
                 state.add_in_time(block, count_cells(scores_KC[row_Q[of_query], of_column], of_query, true_Q, true_Q))
-    if state.sample is None:
-        with state.lock:
-            _add_all(state, block, scores_KC[row_Q], own_Q, None if known is None else _by_query(row_Q, known))
-    else:
+    if state.pool is not None:
+        of_known = None if known is None else _by_query(row_Q, known)
+        _add_all(state.pool, block, scores_KC[row_Q], own_Q, of_known)
+    if state.sample is not None:
         query, is_known_P, cells = work.sampled_in(run, block)
         state.result.scores.add(query, scores_KC[cells], is_known_P)
     for sink in state.result.sinks:
@@ -305,12 +306,18 @@ def _by_query(row_Q: Tensor, known: CellIndex) -> CellIndex:
     return query.cpu(), known[1][entry].cpu()
 
 
-def _add_all(state: ContestState, block: QueryBlock, scores_QC: Tensor, own_Q: Tensor, known: CellIndex | None) -> None:
-    """Add every cell of a block but the true entities' to what the pooled AUC compares."""
+def _add_all(
+    pool: ScoreCollector | PooledScores,
+    block: QueryBlock,
+    scores_QC: Tensor,
+    own_Q: Tensor,
+    known: CellIndex | None,
+) -> None:
+    """Add every cell of a block but the true entities' to the pool of scores."""
     competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
     competes_QC[own_cells(own_Q, scores_QC.shape[1])] = False
     score_P, query_P, known_P = competing_scores(scores_QC, competes_QC, known)
-    state.result.scores.add(block.first + query_P.numpy(), score_P, None if known_P is None else known_P.numpy())
+    pool.add(block.first + query_P.numpy(), score_P, None if known_P is None else known_P.numpy())
 
 
 def score_cells(
@@ -449,7 +456,7 @@ def rank_given(
             masks = (torch.from_numpy(of).to(table.device) for of in counted)
             of_masks = ((local[of], better[of], tied[of], block.stop - block.first) for of in masks)
             state.add(block, QueryCounts(*(count_compared(*compared) for compared in of_masks)))
-            if state.sample is None:
-                state.result.scores.add(query, pairs[1], is_known)
+            if state.pool is not None:
+                state.pool.add(query, pairs[1], is_known)
     if state.sample is not None:
         score_cells(state, table, first_number, state.sample.cells, known, threads)

@@ -188,7 +188,7 @@ class ReportContext:
     edge_paths: Sequence[str]  # as they are shown: no absolute path
     buckets: Sequence[Bucket]  # the whole grid
     sides: tuple[Side, ...]
-    auc_sample: AucSample
+    auc_samples: Mapping[Side, AucSample]  # what the pools of scores hold
     with_loss: bool
     headline: str
     with_macro: bool  # whether query keys were counted
@@ -224,6 +224,7 @@ def make_report(
         "macro_metrics": chosen(macro_over_keys(results.grouped, context.sides)) if context.with_macro else None,
         "relation_macro_metrics": chosen(macro_over_relations(results.grouped, context.sides)),
         "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
+        **({"refused": total.refused} if total.refused else {}),
         "estimates": estimates_section(context.drawn),
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
@@ -272,7 +273,7 @@ def _summaries(groups: GroupStats, context: ReportContext) -> Callable[..., Summ
     return partial(
         summarise,
         groups,
-        SortedPools.from_groups(groups, context.auc_sample),
+        SortedPools.from_groups(groups, context.auc_samples),
         context.sides,
         context.selection,
         with_loss=context.with_loss,

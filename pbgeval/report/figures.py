@@ -12,7 +12,8 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
-from pbgeval.report.report import Report, interval_name, notes_of, title_of
+from pbgeval.report.notes import notes_of
+from pbgeval.report.report import Report, interval_name, title_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
 from pbgeval.stats.ranks import RankType
 

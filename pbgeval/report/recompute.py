@@ -411,6 +411,9 @@ def _statistics(
     return stats
 
 
+NO_SCORES = "ranks are saved, scores are not"
+
+
 def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) -> ReportContext:
     facts, num_relations = run.facts, run.facts.num_relations
     if num_relations is None:
@@ -423,7 +426,7 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
         edge_paths=facts.edge_paths,
         buckets=facts.grid,
         sides=facts.sides,
-        auc_sample=AucSample(all_true=True, all_competing=True),  # of no scores: pooled AUCs are None
+        auc_samples=dict.fromkeys(Side, AucSample(all_true=False, all_competing=False, reason=NO_SCORES)),
         with_loss=False,
         headline=facts.headline if query.headline is None else RANK_TYPE_SYNONYMS[query.headline].value,
         with_macro=run.edges is not None and not facts.featurized,

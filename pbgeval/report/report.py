@@ -23,7 +23,6 @@ from pbgeval.metrics.names import resolve
 from pbgeval.metrics.registry import Value, metric_key
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import CandidatePolicy
-from pbgeval.report.pbg_ties import note_on_pbg_ties
 from pbgeval.report.tables import DataTable, Table, data_frame, read_csv, to_html, to_terminal, to_text
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.text import did_you_mean, json_text, plural, read_text
@@ -534,7 +533,7 @@ def _filter(document: Mapping[str, Any]) -> str:
 
 def edges_told(document: Mapping[str, Any]) -> str:
     """Return how many edges were evaluated, so far or in the end, and of how many where they are a sample."""
-    edges, sample = plural(document["num_edges"], "edge"), _part(document)
+    edges, sample = plural(document["num_edges"], "edge"), part_of(document)
     if "diagnostics" not in document:
         return f"{edges} so far"
     if sample is None:
@@ -543,7 +542,7 @@ def edges_told(document: Mapping[str, Any]) -> str:
     return told if (sample["unit"], sample["num_units"]) == ("edge", document["num_edges"]) else f"{edges} ({told})"
 
 
-def _part(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def part_of(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return what is known of the sample; None where all edges were evaluated."""
     sample: Mapping[str, Any] | None = document.get("sample")
     return sample if sample and sample["num_units"] < sample["population"] else None
@@ -562,30 +561,16 @@ def _range(diagnosis: Mapping[str, Any]) -> str:
     return " to ".join(f"{end:,}" for end in ends if end is not None)
 
 
-def notes_of(document: Mapping[str, Any]) -> list[str]:
-    """Return where PBG's figure lies, whether a sample reached its target, and relation queries alone, a line each."""
-    notes, sample = note_on_pbg_ties(document), document.get("sample")
-    target = _settings(document).get("target_error")
-    if sample and target is not None:
-        reached = f"reached after {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s"
-        so = "not reached: all edges were evaluated" if _part(document) is None else reached
-        notes.append(f"Target ±{target:g} {so}.")
-    relation = (document.get("diagnostics") or {}).get("relation") or {}
-    alone = relation.get("num_queries_without_competitors")
-    if alone:
-        notes.append(f"{alone:,} of {relation['num_queries']:,} relation queries have no competitor: their rank is 1.")
-    return notes
-
-
 def cautions_of(document: Mapping[str, Any]) -> str:
     """Return what sets the figures apart from those of all edges and all candidates, in one line; empty if nothing."""
-    estimated = "" if _part(document) is None else f"the figures are estimates from {edges_told(document)}"
-    policies = {relation.get("candidates") for relation in _settings(document).get("relations") or ()}
+    estimated = "" if part_of(document) is None else f"the figures are estimates from {edges_told(document)}"
+    policies = {relation.get("candidates") for relation in settings_of(document).get("relations") or ()}
     sampled = "candidates were sampled, so ranks are not those among all entities"
     return "; ".join(filter(None, [estimated, sampled if CandidatePolicy.SAMPLED.value in policies else ""]))
 
 
-def _settings(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def settings_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the keys of the config that the figures depend on."""
     return (document.get("provenance") or {}).get("settings") or {}
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from pbgeval.notation import Bucket, Side
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.keyed_sums import KeyedSums, packed, unpacked
+from pbgeval.stats.pooled_counts import PooledCounts
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
 from pbgeval.stats.ranks import RankCounts
 
@@ -102,6 +103,7 @@ class GroupStats:
     table_GF: Tensor  # int64: a row of sums per group
     histograms: dict[tuple[int, Side], RankHistograms]  # by edge path and side
     pools: dict[GroupKey, ScorePool]
+    counted: dict[tuple[int, Side], PooledCounts]  # of all scores, where pools are samples; by edge path and side
 
     @classmethod
     def zero(cls, layout: StatsLayout, keys: Iterable[GroupKey]) -> GroupStats:
@@ -112,6 +114,7 @@ class GroupStats:
             table_GF=torch.zeros((len(rows), len(layout.columns)), dtype=torch.int64),
             histograms={(key.path_index, key.side): RankHistograms.zero() for key in rows},
             pools={key: ScorePool() for key in rows},
+            counted={(key.path_index, key.side): PooledCounts.nothing() for key in rows},
         )
 
     def add(self, key: GroupKey, stats: RankStats, counts: RankCounts, pool: ScorePool) -> None:
@@ -147,6 +150,7 @@ class GroupStats:
             [
                 *(array for part in counts for array in (part.keys, part.counts)),
                 *(_joined(images) for pool in pools for images in (pool.true, pool.competing)),
+                *(array for counts in self.counted.values() for array in counts.pack()),
             ]
         )
 
@@ -159,6 +163,8 @@ class GroupStats:
             )
         for key in self.rows:
             self.pools[key] += ScorePool([next(arrays)], [next(arrays)])
+        for path_and_side in self.counted:
+            self.counted[path_and_side] += PooledCounts.unpack(arrays)
 
 
 # Values in [0, 1] of queries for types -> int64 sums by relation, which add over workers in any order.

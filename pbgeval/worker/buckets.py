@@ -20,7 +20,6 @@ from pbgeval.cluster.liveness import Counters
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
 from pbgeval.inputs.partitions import PartitionHolder, check_held, plan_room
-from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import Side, WorkUnit
@@ -136,8 +135,8 @@ class InterimReport:
         work, config = self.context.work, self.context.inputs.config
         with self._pace.counted():
             self._read()
-            groups, auc = self._record.headline, work.protocol.auc
-            pools = SortedPools.from_groups(groups, AucSample(all_true=auc.true_rate >= 1, all_competing=auc.exact))
+            groups = self._record.headline
+            pools = SortedPools.from_groups(groups, work.protocol.auc_samples())
             summary = summarise(groups, pools, work.protocol.sides, config.selection, with_loss=config.compute_loss)
             facts = {
                 "filter": "filtered" if work.protocol.filtered else "raw",

@@ -13,12 +13,14 @@ from pbgeval.metrics.ndcg import num_values, type_values
 from pbgeval.notation import Side, is_among
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.known_answers import KnownFilter, KnownOfEdges, key_frequency, repeated_keys
+from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import ContestQueries, GatheredVectors, QueryEdges
 from pbgeval.ranking.relations import EDGES_PER_BLOCK, HiddenRelations, RelationCandidates
 from pbgeval.ranking.settings import CandidateSets
 from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.ranking.type_gains import TypeGains, TypeTruth
 from pbgeval.stats.groups import GroupKey, ScorePool, TypeStats, sortable_int32, with_clusters
+from pbgeval.stats.pooled_counts import PooledCounts
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions
@@ -45,6 +47,16 @@ def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
             for sink in merged.sinks:
                 sink.add_packed(arrays)
             result.top, result.gains = merged.top, merged.gains
+
+
+def count_pools(context: WorkerContext, edges: QueryEdges, states: list[ContestState]) -> None:
+    """Have each contest compare its competitors with the true scores of all, once these are prepared."""
+    true = np.concatenate([np.empty(0, np.int32), *(sortable_int32(one.true_values()) for one in states)])
+    nothing = PooledCounts.zero(np.unique(true), len(true))
+    paths = np.array([segment.origin.place[0] for segment in edges.segments], np.int64)
+    for one in states:
+        path_Q = paths[edges.segment_of(one.queries.edge_Q)]
+        one.result.pooled = PooledScores(path_Q, nothing, context.work.protocol.filtered)
 
 
 # The best candidates that all workers have met -> files, query by query (`save_topk`).
@@ -197,7 +209,7 @@ def _share(context: WorkerContext, edges: QueryEdges, side: Side) -> list[tuple[
 
 
 def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdges, one: ContestState) -> None:
-    """Record the scores of competitors that this worker has collected for the pooled AUC."""
+    """Record the scores of competitors that this worker has collected, and those that it has counted."""
     query, score, known = one.result.scores.joined()
     image = sortable_int32(torch.from_numpy(score))
     edge = one.queries.edge_Q[query]
@@ -214,6 +226,10 @@ def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdge
             record.raw.pools[key] += ScorePool([], [pooled])
             if record.filtered is not None:
                 record.filtered.pools[key] += ScorePool([], [pooled[~known[part]]])
+    for (path, is_filtered), counts in () if one.result.pooled is None else one.result.pooled.counts().items():
+        groups = record.filtered if is_filtered else record.raw
+        assert groups is not None, "filtered competitors are counted where there are filtered figures"
+        groups.counted[path, one.hidden] += counts
 
 
 # What each worker has met of the queries for types -> their NDCG, by relation, in the record.

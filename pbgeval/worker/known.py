@@ -112,13 +112,10 @@ def relation_candidates(context: WorkerContext, sets: CandidateSets) -> Relation
     """Return the relations that may compete where one is hidden; None where none is."""
     if Side.REL not in context.settings.sides:
         return None
-    num_relations, num_edges = context.inputs.num_relations, max(context.inputs.num_edges, 1)
+    num_relations = context.inputs.num_relations
     ids = np.arange(num_relations) if sets.observed is None else distinct(sets.observed[Side.RHS] // sets.num_entities)
     scorers = [relation.scorer for relation in context.settings.relations]
-    num_cells = num_edges * num_relations * len(context.settings.ends)  # as many are compared as of each other side
-    return RelationCandidates(
-        scorers, ids, context.settings.auc.of_cells(num_cells, num_relations), context.settings.seed
-    )
+    return RelationCandidates(scorers, ids, context.work.protocol.relation_auc, context.settings.seed)
 
 
 @define(eq=False)

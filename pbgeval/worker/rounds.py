@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from pbgeval.cluster.resources import resident_bytes
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, kept_rows
-from pbgeval.inputs.partitions import BYTES_PER_SCORE, check_sample
+from pbgeval.inputs.partitions import BYTES_OF_SORTING, BYTES_PER_COUNTED, BYTES_PER_SCORE, check_sample
 from pbgeval.metrics.intervals import Interval, round_level, round_needed, sample_intervals
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
@@ -134,8 +134,13 @@ def do_rounds(context: WorkerContext, record: Record) -> WorkSummary:
     """Evaluate all edges, or a sample round by round; every worker takes part."""
     sampling = plan_sampling(context)
     if sampling is None:
-        num_scores = context.settings.auc.num_scores(context.inputs.num_edges * len(context.settings.sides))
-        context = evolve(context, held_bytes=num_scores * BYTES_PER_SCORE[context.work.protocol.filtered])
+        auc, filtered = context.settings.auc, context.work.protocol.filtered
+        num_queries = context.inputs.num_edges * len(context.settings.sides)
+        held = auc.num_scores(num_queries) * BYTES_PER_SCORE[filtered]
+        if auc.counts:
+            num_groups = len(context.inputs.buckets) * len(context.settings.ends) * (2 if filtered else 1)
+            held += num_groups * (num_queries * BYTES_PER_COUNTED + BYTES_OF_SORTING)
+        context = evolve(context, held_bytes=held)
     files = open_per_edge_files(context)
     scratch_path = context.scratch.path
     do_round = do_sweep if context.work.protocol.sweeps else do_buckets

@@ -29,7 +29,6 @@ from pbgeval.cluster.team import Team
 from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.jit import announced_compiling
-from pbgeval.metrics.auc import AucSample
 from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
@@ -218,12 +217,7 @@ def _report(
         edge_paths=[Path(path).name for path in config.edge_paths],
         buckets=work.inputs.all_buckets(),
         sides=protocol.sides,
-        auc_sample=AucSample(
-            protocol.auc.true_rate >= 1,
-            protocol.auc.exact,
-            None if sample is None else sample.design,
-            0.95 if sample is None else sample.level,
-        ),
+        auc_samples=protocol.auc_samples() if sample is None else protocol.auc_samples(sample.design, sample.level),
         with_loss=config.compute_loss,
         headline=config.headline,
         with_macro=protocol.counts_keys or found.estimate is not None,

@@ -59,7 +59,7 @@ from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
 from pbgeval.worker.dimensions import group_classes, query_dimensions
-from pbgeval.worker.finish import finish, rank_relations, type_gains
+from pbgeval.worker.finish import count_pools, finish, rank_relations, type_gains
 from pbgeval.worker.known import candidate_sets, join_all, relation_candidates
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
@@ -104,7 +104,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
         relation.scorer,
         context.device,
         relation.dtype,
-        wants_scores=wants_best or context.settings.auc.exact or bool(context.inputs.candidate_files),
+        wants_scores=wants_best or context.settings.auc.takes_all or bool(context.inputs.candidate_files),
         num_cells=edges.num_edges * edges.numbering.num_entities,
     )
     queries_per_block = kernel.queries_per_block(relation.scorer.comparator)
@@ -135,6 +135,9 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
             for number, one in enumerate(states if context.inputs.candidate_files else ())
         ]
     _prepare(context, states)
+    if context.settings.auc.counts:
+        with context.collectively():
+            count_pools(context, edges, states)
     context.work.observer.phase("scoring")
     _rank(context, edges, states, given, vectors, filters, plan, ranges)
     dimensions = query_dimensions(context, distinct(np.concatenate([edges.columns.lhs_n, edges.columns.rhs_n])))
