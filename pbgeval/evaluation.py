@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from attrs import evolve, frozen
 from pbgeval.cluster.claim import Claim, Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts, check_workers
 from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
-from pbgeval.cluster.resources import host_name, num_cores, num_gpus
+from pbgeval.cluster.resources import host_name, num_cores, num_gpus, resident_bytes
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config, names_file_of_edges
@@ -38,6 +39,7 @@ from pbgeval.errors import (
     raise_first,
 )
 from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, files_of_edges
+from pbgeval.inputs.memory_check import check_memory
 from pbgeval.inputs.object_storage import local_copies, urls_of
 from pbgeval.inputs.opening import EDGE_PATHS, GivenModel, Inputs, open_in_memory, open_inputs
 from pbgeval.inputs.protocol import make_protocol
@@ -258,7 +260,8 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
         raise LaunchError(f"--workers {launch.workers}: the group has {team.size} workers; leave out --workers")
     if launch.url is not None:
         refuse_another_result(launch.url, digest_of(work.provenance), overwrite=launch.overwrite)
-    finished = output.claim(work.provenance, overwrite=launch.overwrite)
+    check = partial(_check_memory, work, _num_workers(work, launch))
+    finished = output.claim(work.provenance, check, overwrite=launch.overwrite)
     if finished is not None:
         work.observer.note(f"{output.path}: already complete; showing the saved result; {OVERWRITE} recomputes it")
     elif output.can_go_on:
@@ -266,9 +269,20 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
     return finished
 
 
+def _check_memory(work: Work, num_workers: int) -> None:
+    """Refuse a limit that is known to be too small; workers check again with what they hold themselves."""
+    held = resident_bytes() if num_workers == 1 else 0
+    check_memory(work.inputs, work.protocol, held, on_host=not num_gpus(work.device))
+
+
+def _num_workers(work: Work, launch: _Launch) -> int:
+    """Return how many workers this process is or starts."""
+    return 1 if is_worker_of_a_group() else launch.workers or _default_workers(work)
+
+
 def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Report | None:
     """Do this worker's part, or start local workers and wait for them; return the report on worker 0."""
-    num_workers = 1 if is_worker_of_a_group() else launch.workers or _default_workers(work)
+    num_workers = _num_workers(work, launch)
     goes_on = output.can_go_on
     try:
         with nullcontext() if is_worker_of_a_group() else ended_by_signals():

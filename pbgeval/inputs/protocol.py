@@ -18,7 +18,7 @@ from pbgeval.inputs.opening import Inputs
 from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.notation import EntityNumbering, Side, WorkUnit, window_units
-from pbgeval.ranking.auc_sampling import EXACT_CELLS, AucSampling
+from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.known_answers import TimeWindow
 from pbgeval.ranking.settings import LossSettings, PassSettings, Relation
@@ -67,15 +67,24 @@ class Protocol:
     counts_keys: bool  # how often each query key occurs, for macro averages
     saves_ranks: bool
 
-    def auc_samples(self, sample: SampleDesign | None = None, level: float = 0.95) -> dict[Side, AucSample]:
-        """Return what the pools of scores of each side hold, of edges that were drawn so (None: all of them)."""
-        of_ends = f"there are more than {EXACT_CELLS:,} scores, and {self.uncounted}"
-        of_relations = f"there are more than {EXACT_CELLS:,} scores of relations"
-        return {
-            side: AucSample(auc.true_rate >= 1, auc.exact, sample, level, "" if auc.exact else reason)
-            for side in Side
-            for auc, reason in [(self.relation_auc, of_relations) if side is Side.REL else (self.auc, of_ends)]
-        }
+    def auc_samples(
+        self, design: SampleDesign | None = None, level: float = 0.95, share: float = 1.0
+    ) -> dict[Side, AucSample]:
+        """Return what the pools of scores of each side hold.
+
+        Args:
+            design: how edges were drawn; None: all were evaluated.
+            level: of intervals.
+            share: of the scores of a sample that pools hold.
+        """
+        samples = {}
+        for side in Side:
+            auc = self.relation_auc if side is Side.REL else self.auc
+            reason = self.uncounted if side is not Side.REL or share < 1.0 else "those of relations are not counted"
+            is_whole = auc.exact and share >= 1.0
+            told = "" if is_whole else f"there are too many scores to keep, and {reason}"
+            samples[side] = AucSample(auc.true_rate >= 1.0 and share >= 1.0, is_whole, design, level, told)
+        return samples
 
     @property
     def in_time(self) -> bool:

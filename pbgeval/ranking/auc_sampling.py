@@ -20,6 +20,7 @@ EXACT_CELLS = 1 << 24
 # Expected sizes of the samples. Competitors are many to each true score, so that their errors are small long before.
 SAMPLED_CELLS = 1 << 18
 SAMPLED_TRUE = 1 << 20
+ROUNDS_SCORES = 1 << 22  # of a sample that grows round by round; beyond, its pools are a share of its scores
 ROWS_APART = 1024  # beyond, words of rows in between are not made
 TRUE_WORD, COUNT_WORD, FIRST_POSITION_WORD = 0, 1, 2  # what a row's words decide
 
@@ -85,6 +86,10 @@ class AucSampling:
     def num_scores(self, num_queries: int) -> int:
         """Return about how many scores of some queries are kept."""
         return math.ceil(num_queries * (min(self.competing_rate, 1.0) * self.longest_list + self.true_rate))
+
+    def share_of_round(self, num_queries: int) -> float:
+        """Return the share of the scores of so many queries that pools have room for, where rounds add to them."""
+        return min(1.0, ROUNDS_SCORES / max(self.num_scores(num_queries), 1))
 
     def words(self, seed: int, place: tuple[int, Bucket], hidden: Side, row_E: np.ndarray) -> np.ndarray | None:
         """Return the words (E, words_per_row) of ascending rows of a bucket, None when every cell is kept.

@@ -55,7 +55,7 @@ def bucket_pass(
     """
     competition = competition or Competition()
     check_range(edges.rel, settings.num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
-    tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
+    tallies = {side: SideTally(competition.cluster_E, competition.pool_share) for side in settings.sides}
     file_row_E = edges.start + np.arange(edges.rel.numel())
     auc_words = {side: settings.auc.words(settings.seed, origin.place, side, file_row_E) for side in settings.ends}
 

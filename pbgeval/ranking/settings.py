@@ -129,6 +129,7 @@ class Competition:
     sets: CandidateSets | None = None  # None: every entity of the type competes
     chunks: np.ndarray | None = None  # int64, ascending: the only chunks of the window that are evaluated; None: all
     cluster_E: np.ndarray | None = None  # int64: the cluster of each edge that is evaluated, if edges are sampled
+    pool_share: float = 1.0  # of their scores that enter the pools
     first_number: Callable[[str, Side], int] | None = None  # (entity type, side) -> number of its partition's row 0
     degree_weights: Callable[[str, Side], DegreeWeights] | None = None  # of the same partition; None: nothing is drawn
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.loss import LOSSES
-from pbgeval.stats.groups import ScorePool, sortable_int32, with_clusters
+from pbgeval.stats.groups import ScorePool, share_of, sortable_int32, with_clusters
 from pbgeval.stats.ranks import QueryCounts
 
 
@@ -39,6 +39,7 @@ class SideTally:
     """Collects the queries of one side; order does not matter."""
 
     _cluster_E: np.ndarray | None = None  # int64: the cluster of each edge, if edges are sampled
+    _share: float = 1.0  # of the scores of a sample of edges that enter the pools
     _rows: list[Tensor] = field(factory=list)
     _counts: list[QueryCounts] = field(factory=list)
     _losses: list[Tensor] = field(factory=list)
@@ -66,14 +67,14 @@ class SideTally:
 
     def add_true_scores(self, true: Tensor, rows: Tensor) -> None:
         """Add scores of true entities to the pools of the AUC; `rows` are the positions of their edges."""
-        self._raw.true.append(self._pooled(true, rows))
+        self._raw.true.append(share_of(self._pooled(true, rows), self._share))
 
     def add_scores(self, competing: Tensor, rows: Tensor, known: Tensor | None = None) -> None:
         """Add scores of competitors to the pools; `known` tells which are of known answers (None: no filter)."""
         pooled = self._pooled(competing, rows)
-        self._raw.competing.append(pooled)
+        self._raw.competing.append(share_of(pooled, self._share))
         if known is not None:
-            self._unknown.append(pooled[~known.cpu().numpy()])
+            self._unknown.append(share_of(pooled[~known.cpu().numpy()], self._share))
 
     def _pooled(self, scores: Tensor, rows: Tensor) -> np.ndarray:
         images = sortable_int32(scores.float().cpu())

@@ -177,6 +177,7 @@ class SampleEstimate:
     design: SampleDesign  # how its units were drawn
     rounds: int
     level: float  # of the intervals
+    pool_share: float  # of its scores that the pools hold
     intervals: Mapping[str, Interval]
     intervals_of_paths: Sequence[Mapping[str, Interval]]  # of each edge path
 
@@ -224,7 +225,6 @@ def make_report(
         "macro_metrics": chosen(macro_over_keys(results.grouped, context.sides)) if context.with_macro else None,
         "relation_macro_metrics": chosen(macro_over_relations(results.grouped, context.sides)),
         "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
-        **({"refused": total.refused} if total.refused else {}),
         "estimates": estimates_section(context.drawn),
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
@@ -253,7 +253,7 @@ def make_report(
         )(with_loss=False).metrics
     add_types(document, results, context.classes.names)
     return Report(
-        document,
+        document | ({"refused": total.refused} if total.refused else {}),
         run,
         {
             BUCKETS: _bucket_rows(context, parts),

@@ -232,10 +232,10 @@ class OutputDirectory:
     owner: Ownership
     _made: list[Path] = field(factory=list, init=False)  # folders that `claim` makes, innermost first
 
-    def claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
+    def claim(self, provenance: Mapping[str, Any], check: Callable[[], None], *, overwrite: bool) -> Report | None:
         """Make the directory ours, or return the finished result of the same run that it holds.
 
-        Of an unfinished run that is the same the journal stays, unless it is to be overwritten.
+        Of an unfinished run that is the same the journal stays, unless it is to be overwritten. `check` may refuse.
 
         Raises:
             OutputError: it holds another run, one that is alive, or files that are not ours; or cannot be written.
@@ -247,6 +247,7 @@ class OutputDirectory:
                 finished = self._look(provenance, overwrite=overwrite)
                 if finished is not None:
                     return finished
+            check()
             self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
             self.owner.acquire()

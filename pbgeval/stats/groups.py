@@ -39,6 +39,20 @@ def with_clusters(image_P: np.ndarray, cluster_P: np.ndarray | None) -> np.ndarr
     return image_P if cluster_P is None else np.add(image_P.astype(np.int64) << _CLUSTER_BITS, cluster_P)
 
 
+def share_of(codes_P: np.ndarray, share: float) -> np.ndarray:
+    """Return a share of codes `with_clusters`, chosen by a hash of each (splitmix64's).
+
+    Any order gives the same ones, and a smaller share some of those of a larger one.
+    """
+    if share >= 1.0:
+        return codes_P
+    mixed_P = codes_P.astype(np.uint64)  # a copy
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        mixed_P ^= mixed_P >> np.uint64(shift)
+        mixed_P *= np.uint64(factor)
+    return codes_P[mixed_P < np.uint64(int(share * 2.0**64))]
+
+
 @define
 class ScorePool:
     """The scores of one group of queries that its pooled AUC compares; unordered.
@@ -51,6 +65,10 @@ class ScorePool:
 
     def __add__(self, other: ScorePool) -> ScorePool:
         return ScorePool(self.true + other.true, self.competing + other.competing)
+
+    def share(self, share: float) -> ScorePool:
+        """Return the pool with a share of its scores, which have clusters."""
+        return ScorePool(*([share_of(codes, share) for codes in of] for of in (self.true, self.competing)))
 
     def sort(self) -> SortedPool:
         """Return the pool with its scores in order."""

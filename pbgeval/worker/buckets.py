@@ -341,6 +341,7 @@ class _UnitResults:
             knows_past_alone=inputs.config.known_until is not None,
             sets=None if self.sets.unconstrained else self.sets,
             cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
+            pool_share=context.pool_share,
             first_number=lambda name, side: numbering.offset(name, inputs.partition_of(name, side, bucket)),
             degree_weights=lambda name, side: self.weights[name, inputs.partition_of(name, side, bucket)],
         )

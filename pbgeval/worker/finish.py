@@ -154,11 +154,12 @@ def _ranked_edges(
         true = with_clusters(
             true_image_E[kept], context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[kept])
         )
+        pool = ScorePool([true], []).share(context.pool_share)
         return SideResult(
             rows_Q=rows_Q,
             counts=QueryCounts.of_rows(counts_NE[:, start:stop][:, rows_Q]),
-            raw_pool=ScorePool([true], []),
-            filtered_pool=ScorePool([true], []) if context.work.protocol.filtered else ScorePool(),
+            raw_pool=pool,
+            filtered_pool=pool if context.work.protocol.filtered else ScorePool(),
             numbers={"num_outside": stop - start - len(rows_Q)},
         )
 
@@ -181,7 +182,8 @@ def rank_relations(
     def result(key: GroupKey, start: int, stop: int) -> SideResult:
         rows = slice(start, stop)
         block = edges.columns.select(rows)
-        tally = SideTally(context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[rows]))
+        clusters_E = context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[rows])
+        tally = SideTally(clusters_E, context.pool_share)
         HiddenRelations(
             place=(key.path_index, key.bucket),
             row_E=edges.row_E[rows],
@@ -223,9 +225,10 @@ def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdge
             pooled = with_clusters(
                 image[part], context.evaluated.clusters(key.path_index, key.bucket, edges.row_E[edge[part]])
             )
-            record.raw.pools[key] += ScorePool([], [pooled])
+            share = context.pool_share
+            record.raw.pools[key] += ScorePool([], [pooled]).share(share)
             if record.filtered is not None:
-                record.filtered.pools[key] += ScorePool([], [pooled[~known[part]]])
+                record.filtered.pools[key] += ScorePool([], [pooled[~known[part]]]).share(share)
     for (path, is_filtered), counts in () if one.result.pooled is None else one.result.pooled.counts().items():
         groups = record.filtered if is_filtered else record.raw
         assert groups is not None, "filtered competitors are counted where there are filtered figures"

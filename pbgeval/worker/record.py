@@ -149,6 +149,11 @@ class Record(Results):
         self.sample.add_packed(sample)
         self.draws.add_packed(draws)
 
+    def share_pools(self, share: float) -> None:
+        """Keep a share of the scores of a sample of edges."""
+        for groups in self._group_stats:
+            groups.pools.update({key: pool.share(share) for key, pool in groups.pools.items()})
+
     @property
     def _group_stats(self) -> list[GroupStats]:
         return [groups for groups in (self.raw, self.filtered, self.in_time) if groups is not None]

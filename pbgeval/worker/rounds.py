@@ -12,7 +12,8 @@ from attrs import evolve, frozen
 from pbgeval.cluster.resources import resident_bytes
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, kept_rows
-from pbgeval.inputs.partitions import BYTES_OF_SORTING, BYTES_PER_COUNTED, BYTES_PER_SCORE, check_sample
+from pbgeval.inputs.memory_check import bytes_of_pools
+from pbgeval.inputs.partitions import check_sample
 from pbgeval.metrics.intervals import Interval, round_level, round_needed, sample_intervals
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
@@ -134,13 +135,7 @@ def do_rounds(context: WorkerContext, record: Record) -> WorkSummary:
     """Evaluate all edges, or a sample round by round; every worker takes part."""
     sampling = plan_sampling(context)
     if sampling is None:
-        auc, filtered = context.settings.auc, context.work.protocol.filtered
-        num_queries = context.inputs.num_edges * len(context.settings.sides)
-        held = auc.num_scores(num_queries) * BYTES_PER_SCORE[filtered]
-        if auc.counts:
-            num_groups = len(context.inputs.buckets) * len(context.settings.ends) * (2 if filtered else 1)
-            held += num_groups * (num_queries * BYTES_PER_COUNTED + BYTES_OF_SORTING)
-        context = evolve(context, held_bytes=held)
+        context = evolve(context, held_bytes=bytes_of_pools(context.inputs, context.work.protocol))
     files = open_per_edge_files(context)
     scratch_path = context.scratch.path
     do_round = do_sweep if context.work.protocol.sweeps else do_buckets
@@ -153,6 +148,7 @@ def do_rounds(context: WorkerContext, record: Record) -> WorkSummary:
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
             context = evolve(context, scratch=evolve(context.scratch, path=scratch_path / f"round-{number}"))
             context = _begin_round(context, sampling)
+            record.share_pools(context.pool_share)
             context.work.observer.round_started(
                 earlier,
                 context.evaluated.num_sampled,
@@ -180,11 +176,12 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
         # All of it comes to worker 0, however many workers there are.
         num_edges = min(sample.round_totals[-1] * (sampling.chunk_size or 1), context.inputs.num_edges)
         num_queries = num_edges * len(context.settings.sides)
+        share = context.settings.auc.share_of_round(num_queries) if sampling.with_target else 1.0
         held = check_sample(
             context.inputs.config.max_memory_bytes,
             resident_bytes(),
             num_queries,
-            context.settings.auc.num_scores(num_queries),
+            math.ceil(share * context.settings.auc.num_scores(num_queries)),
             filtered=context.work.protocol.filtered,
         )
         if context.team.rank_in_team == 0:
@@ -198,7 +195,8 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> WorkerContext:
             else:
                 rows = kept_rows(context.numberer, file)
                 chosen[path_index, bucket] = RowsOfBucket(units if rows is None else rows[units], clusters, {})
-        return evolve(context, evaluated=EvaluatedRows(context.inputs.restrictions, chosen), held_bytes=held)
+        evaluated = EvaluatedRows(context.inputs.restrictions, chosen)
+        return evolve(context, evaluated=evaluated, pool_share=share, held_bytes=held)
 
 
 def _next_round(context: WorkerContext, record: Record, sampling: Sampling) -> int | None:
@@ -247,6 +245,7 @@ def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> Sam
         design=design,
         rounds=len(sampling.rounds),
         level=sampling.level,
+        pool_share=context.pool_share,
         intervals=_intervals(context, record, sampling, None),
         intervals_of_paths=[
             _intervals(context, record, sampling, None, path_index) for path_index in range(len(context.inputs.buckets))

@@ -22,12 +22,14 @@ from pbgeval.cluster.resources import (
     host_name,
     num_sharing_gpu,
     peak_memory_bytes,
+    resident_bytes,
     threads_put_back,
     use_threads,
 )
 from pbgeval.cluster.team import Team
 from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
+from pbgeval.inputs.memory_check import check_memory
 from pbgeval.jit import announced_compiling
 from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
@@ -131,6 +133,7 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
     device = choose_device(work.device, team.local_rank)
     if inputs.scorer is not None and work.device == "auto":
         device = device_of(inputs.scorer)  # where its scores are, they are counted
+    check_memory(inputs, work.protocol, resident_bytes(), on_host=device.type == "cpu")
     kernels = check_kernels(device, torch.float64 if config.precision == "float64" else torch.float32)
     relations, global_embeddings = inputs.read_relations(device)
     scorer = relations[0].scorer
@@ -217,7 +220,11 @@ def _report(
         edge_paths=[Path(path).name for path in config.edge_paths],
         buckets=work.inputs.all_buckets(),
         sides=protocol.sides,
-        auc_samples=protocol.auc_samples() if sample is None else protocol.auc_samples(sample.design, sample.level),
+        auc_samples=protocol.auc_samples(
+            None if sample is None else sample.design,
+            0.95 if sample is None else sample.level,
+            1.0 if found.estimate is None else found.estimate.pool_share,
+        ),
         with_loss=config.compute_loss,
         headline=config.headline,
         with_macro=protocol.counts_keys or found.estimate is not None,

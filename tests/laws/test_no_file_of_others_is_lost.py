@@ -202,7 +202,7 @@ def test_a_result_comes_back_whole_from_a_kill_at_any_moment(every: int, case: T
     before = contents(output)
     num_calls = 0
     while killed_at(num_calls, lambda: replaced_and_put_back(output)):
-        report = OutputDirectory(output, null_owner()).claim(provenance, overwrite=False)
+        report = OutputDirectory(output, null_owner()).claim(provenance, lambda: None, overwrite=False)
         assert (report.document, contents(output)) == (Report.read(output).document, before), num_calls
         num_calls += every
     assert num_calls > 40
@@ -211,7 +211,7 @@ def test_a_result_comes_back_whole_from_a_kill_at_any_moment(every: int, case: T
 
 def replaced_and_put_back(output: Path) -> None:
     directory = OutputDirectory(output, null_owner())
-    directory.claim({"another": 1}, overwrite=True)
+    directory.claim({"another": 1}, lambda: None, overwrite=True)
     (output / "journal").mkdir(exist_ok=True)
     (output / "buckets.csv").write_text("of the other run")
     directory.release()
@@ -258,7 +258,7 @@ def test_another_result_that_comes_first_is_not_removed(case: TinyCase, monkeypa
 
     monkeypatch.setattr(directory.owner, "acquire", late)
     with pytest.raises(OutputError, match="found the output of another"):
-        directory.claim({"another": 1}, overwrite=False)
+        directory.claim({"another": 1}, lambda: None, overwrite=False)
 
     assert contents(output) == contents(case.root / "done")
 

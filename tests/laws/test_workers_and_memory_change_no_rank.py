@@ -100,6 +100,8 @@ def test_a_memory_limit_changes_the_run_alone(candidates, data):
     results = []
     with (
         tempfile.TemporaryDirectory() as folder,
+        mock.patch("pbgeval.evaluation.resident_bytes", return_value=0),
+        mock.patch("pbgeval.worker.run.resident_bytes", return_value=0),
         mock.patch("pbgeval.worker.sweep.resident_bytes", return_value=0),
         mock.patch("pbgeval.worker.buckets.resident_bytes", return_value=0),
         mock.patch("pbgeval.worker.buckets.anonymous_bytes", return_value=0),
@@ -125,8 +127,21 @@ def test_a_limit_that_cannot_hold_is_refused_in_a_line(
     monkeypatch.chdir(case.root)
     config = load_config(case.config, [f"candidates={candidates}", "max_memory=20MB", *more])
 
-    fault = fault_of(lambda: evaluate(config, output=tmp_path / "output", workers=1, device="cpu"))
+    monkeypatch.setattr("pbgeval.evaluation.OutputDirectory._prepare", pytest.fail)  # nothing is written before
+    fault = fault_of(lambda: evaluate(config, output=tmp_path / "a" / "output", workers=1, device="cpu"))
     assert re.match(r"max_memory: expected at least \d+MB for .*, got 20MB; raise it", fault)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("candidates", ["all", "sampled"])
+def test_a_finished_result_needs_no_memory(candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = TinyCase.write(tmp_path / "case")
+    monkeypatch.chdir(case.root)
+    reports = [
+        evaluate(load_config(case.config, [f"candidates={candidates}", *more]), output=tmp_path / "output", workers=1)
+        for more in ([], ["max_memory=20MB"])
+    ]
+    assert reports[0].document == reports[1].document
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])

@@ -305,7 +305,7 @@ def test_what_was_asked_is_in_the_provenance_and_its_digest(saved: SavedCase):
 def test_a_recomputed_report_can_be_written_and_read_again(saved: SavedCase, tmp_path: Path):
     report = saved.report.recompute(edge_paths=saved.config.edge_paths, breakdowns=["relation"])
     output = OutputDirectory(tmp_path / "cut", null_owner())
-    output.claim(report.document["provenance"], overwrite=False)
+    output.claim(report.document["provenance"], lambda: None, overwrite=False)
     output.write(report)
 
     assert report.to_dict() == Report.read(tmp_path / "cut").to_dict()
