@@ -76,13 +76,18 @@ class IncompleteError(EvalError):
     """The run is incomplete; the same command resumes it. Exit status 75."""
 
 
+def install(package: str) -> str:
+    """Return the command that adds a missing package, in any folder; extras of pbgeval itself need its clone."""
+    return f"pip install {package}"
+
+
 @contextmanager
-def required(kind: type[EvalError], purpose: str, extra: str) -> Iterator[None]:
-    """Name the extra that brings the library which the context imports, if it is not installed."""
+def required(kind: type[EvalError], purpose: str, package: str) -> Iterator[None]:
+    """Name the package of the library which the context imports, if it is not installed."""
     try:
         yield
     except ImportError:
-        raise kind(f"{purpose}: pip install 'pbgeval[{extra}]'") from None
+        raise kind(f"{purpose}: {install(package)}") from None
 
 
 class Faults(list[str]):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from attrs import field, frozen
 
-from pbgeval.errors import ConfigError, OutputError
+from pbgeval.errors import ConfigError, OutputError, install
 
 Log = Callable[[int, Mapping[str, float]], None]  # takes the values of a step; steps do not decrease
 
@@ -133,15 +133,15 @@ class _Kind(NamedTuple):
     """A sink, which has the name of its package."""
 
     open: Callable[[Path, LoggedRun, ExitStack], Log]
-    extra: str
+    package: str
     writes: str
 
 
 PROJECT = "pbgeval"
 _KINDS = {
-    "tensorboard": _Kind(_tensorboard, "monitor", "an event file of TensorBoard"),
+    "tensorboard": _Kind(_tensorboard, "tensorboard", "an event file of TensorBoard"),
     "wandb": _Kind(_wandb, "wandb", "a run of Weights & Biases"),
-    "mlflow": _Kind(_mlflow, "mlflow", "a run of MLflow"),
+    "mlflow": _Kind(_mlflow, "mlflow-skinny", "a run of MLflow"),
 }
 SINKS = tuple(_KINDS)
 
@@ -150,7 +150,7 @@ def missing_library(name: str) -> str | None:
     """Return what is wrong if a sink's package is not installed, None if it is."""
     if find_spec(name) is not None:
         return None
-    return f"{name} is required for the sink {name}: pip install 'pbgeval[{_KINDS[name].extra}]'"
+    return f"{name} is required for the sink {name}: {install(_KINDS[name].package)}"
 
 
 def check_sink(name: str, folder: Path) -> None:

@@ -226,7 +226,7 @@ def _last_line(text: str) -> str:
 
 
 def _import_submitit() -> Any:  # noqa: ANN401 - a module
-    with required(LaunchError, "submitit is required for kgeval-dist submit", "slurm"):
+    with required(LaunchError, "submitit is required for kgeval-dist submit", "submitit"):
         import submitit
         import submitit.core.utils
         import submitit.helpers

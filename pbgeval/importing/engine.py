@@ -53,7 +53,7 @@ class Engine:
     _connection: DuckDBPyConnection = field(init=False)
 
     def __enter__(self) -> Engine:
-        with required(ConfigError, "duckdb is required to read text or Parquet edges", "import"):
+        with required(ConfigError, "duckdb is required to read text or Parquet edges", "duckdb"):
             import duckdb
         with self.faults():
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from typing import Any
 from attrs import fields
 from torch import Tensor
 
-from pbgeval.errors import ConfigError
+from pbgeval.errors import ConfigError, install
 from pbgeval.integrations.metric_objects import RankMetric
 from pbgeval.integrations.pykeen import RankBasedEvaluator
 from pbgeval.notation import ENDS, Side
@@ -26,7 +26,7 @@ try:
     from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
     from pykeen.models import Model
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(f"pykeen is required for {__name__}: pip install pykeen", name=error.name) from None
+    raise ModuleNotFoundError(f"pykeen is required for {__name__}: {install('pykeen')}", name=error.name) from None
 
 
 class ExactResults(RankBasedMetricResults):  # type: ignore[misc] # PyKEEN is not installed where types are checked

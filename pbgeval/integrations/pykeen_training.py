@@ -20,7 +20,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import ConfigError, raise_first
+from pbgeval.errors import ConfigError, install, raise_first
 from pbgeval.models.functions import CELLS_PER_CALL, in_parts
 from pbgeval.models.pykeen import pykeen_scorer
 from pbgeval.monitor.measure import ScoredModel, Visit, schema_of_scorer
@@ -33,7 +33,7 @@ try:
     from pykeen.training import TrainingCallback
     from pykeen.triples import CoreTriplesFactory
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(f"pykeen is required for {__name__}: pip install pykeen", name=error.name) from None
+    raise ModuleNotFoundError(f"pykeen is required for {__name__}: {install('pykeen')}", name=error.name) from None
 
 BUCKET = Bucket(0, 0)
 

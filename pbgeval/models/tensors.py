@@ -151,7 +151,7 @@ def _safetensors(path: Path) -> Tensors:
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """Return the header of a safetensors file and the offset of its data."""
-    with required(StorageError, f"{path}: safetensors is required to read this file", "tables"):
+    with required(StorageError, f"{path}: safetensors is required to read this file", "safetensors"):
         from safetensors import SafetensorError, safe_open
     kinds = (OSError, SafetensorError, ValueError, RecursionError)
     with unreadable(path, "cannot read this safetensors file", "; copy it again", kinds):

@@ -200,7 +200,7 @@ class Page:
         Raises:
             ConfigError: jinja2 is not installed.
         """
-        with required(ConfigError, "jinja2 is required to write a page", "report"):
+        with required(ConfigError, "jinja2 is required to write a page", "jinja2"):
             from jinja2 import Environment, PackageLoader, StrictUndefined
         environment = Environment(
             loader=PackageLoader("pbgeval.report", "templates"),

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import LaunchError
+from pbgeval.errors import LaunchError, install
 
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter compute on a CPU
 SIXTEEN = 16
@@ -67,7 +67,7 @@ def version() -> str:
 
 def _kernels() -> ModuleType:
     if not is_installed():
-        raise LaunchError("triton is required on a GPU: pip install 'pbgeval[gpu]', or use device cpu")
+        raise LaunchError(f"triton is required on a GPU: {install('triton')}, or use device cpu")
     from pbgeval.scoring import chain_kernels
 
     return chain_kernels

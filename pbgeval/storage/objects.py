@@ -18,7 +18,7 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-from pbgeval.errors import EvalError, StorageError, raise_first
+from pbgeval.errors import EvalError, StorageError, install, raise_first
 from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
 from pbgeval.storage.text import blocks_of, fingerprint, fingerprint_of, one_line, without_secrets
 from pbgeval.storage.writing import make_folder, write_new
@@ -38,7 +38,11 @@ _RANGES_AT_A_TIME = 4
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
 # What is wrong, by the kind of the error or, for optional libraries, by its name.
 _FAULTS: tuple[tuple[tuple[type[Exception], ...], tuple[str, ...], str], ...] = (
-    ((ImportError,), (), "a package is required for this URL ({}): pip install 'pbgeval[s3]'"),
+    (
+        (ImportError,),
+        (),
+        f"a package is required for this URL ({{}}): {install('fsspec s3fs')}; gcsfs for gs://, adlfs for abfs://",
+    ),
     ((FileNotFoundError,), ("ResourceNotFoundError",), "no object or prefix of that name: {}; check bucket and key"),
     (
         (),

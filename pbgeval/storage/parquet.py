@@ -179,7 +179,7 @@ def parquet_column(paths: Sequence[Path], *columns: str) -> Iterator[Any]:
 @contextmanager
 def _opened(path: Path, names: str | None = None) -> Iterator[Any]:
     """Open a file, and say what is wrong with it wherever that is found; `names` is a column that may be text."""
-    with required(StorageError, f"{path}: pyarrow is required to read vectors from Parquet", "tables"):
+    with required(StorageError, f"{path}: pyarrow is required to read vectors from Parquet", "pyarrow"):
         import pyarrow
         import pyarrow.parquet
     # pyarrow raises OSError for what is damaged, too.

@@ -467,11 +467,11 @@ def test_a_fault_is_its_lines_and_nothing_is_written(row: Fault, tmp_path: Path)
         (
             "duckdb",
             fault(
-                "duckdb is required to read text or Parquet edges: pip install 'pbgeval[import]'",
+                "duckdb is required to read text or Parquet edges: pip install duckdb",
                 world=NAMED,
             ),
         ),
-        ("jinja2", fault("jinja2 is required to write a page: pip install 'pbgeval[report]'", world=REPORT)),
+        ("jinja2", fault("jinja2 is required to write a page: pip install jinja2", world=REPORT)),
     ],
 )
 def test_a_library_that_is_missing_is_named(

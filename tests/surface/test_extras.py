@@ -87,12 +87,12 @@ class Use:
     has_worked: Callable[[Path, str], bool]  # with it: by what it left in a folder and printed
 
 
-def sink(name: str, extra: str) -> Use:
+def sink(name: str, extra: str, package: str) -> Use:
     evaluation = ("-m", "pbgeval", "--config", "case/eval.py", "--quiet", "--workers", "1", "--output", "noted")
     return Use(
         extra,
         (*evaluation, "-p", f"sinks={name}"),
-        f"-p sinks={name}: sinks[0]: {name} is required for the sink {name}: pip install 'pbgeval[{extra}]'",
+        f"-p sinks={name}: sinks[0]: {name} is required for the sink {name}: pip install {package}",
         lambda folder, _: any((folder / "noted" / "sinks" / name).iterdir()),
     )
 
@@ -101,7 +101,7 @@ USES = {
     "page": Use(
         "report",
         ("-m", "pbgeval", "report", "done"),
-        "jinja2 is required to write a page: pip install 'pbgeval[report]'",
+        "jinja2 is required to write a page: pip install jinja2",
         lambda folder, _: (
             not lacking((folder / "done" / "report.html").read_text(), "<!DOCTYPE", "<style>", "<script>")
         ),
@@ -109,47 +109,47 @@ USES = {
     "events": Use(
         "monitor",
         ("-c", TENSORBOARD),
-        "events: tensorboard is required for the sink tensorboard: pip install 'pbgeval[monitor]'",
+        "events: tensorboard is required for the sink tensorboard: pip install tensorboard",
         lambda folder, _: any((folder / "events").iterdir()),
     ),
-    "tensorboard": sink("tensorboard", "monitor"),
-    "wandb": sink("wandb", "wandb"),
-    "mlflow": sink("mlflow", "mlflow"),
+    "tensorboard": sink("tensorboard", "monitor", "tensorboard"),
+    "wandb": sink("wandb", "wandb", "wandb"),
+    "mlflow": sink("mlflow", "mlflow", "mlflow-skinny"),
     "frame": Use(
         "pandas",
         ("-c", TO_DF),
-        "pandas is required for a data frame: pip install 'pbgeval[pandas]'",
+        "pandas is required for a data frame: pip install pandas",
         lambda _, out: out.splitlines()[-1] == "DataFrame",
     ),
     "graph": Use(
         "import",
         ("-m", "pbgeval", "import-graph", "--output", "graph", "--edges", "train=train.tsv"),
-        "duckdb is required to read text or Parquet edges: pip install 'pbgeval[import]'",
+        "duckdb is required to read text or Parquet edges: pip install duckdb",
         lambda folder, _: any((folder / "graph").rglob("edges_0_0.h5")),
     ),
     "objects": Use(
         "s3",
         ("-m", "pbgeval", "--config", "case/eval.py", "-p", "checkpoint_path=s3://bucket/checkpoint"),
         "s3://bucket/checkpoint: a package is required for this URL (No module named 'fsspec'): "
-        "pip install 'pbgeval[s3]'",
+        "pip install fsspec s3fs; gcsfs for gs://, adlfs for abfs://",
         lambda folder, _: False,  # tried elsewhere
     ),
     "tables": Use(
         "tables",
         ("-c", TABLES),
-        "rows.parquet: pyarrow is required to read vectors from Parquet: pip install 'pbgeval[tables]'",
+        "rows.parquet: pyarrow is required to read vectors from Parquet: pip install pyarrow",
         lambda _, out: out == "3\n",
     ),
     "job": Use(
         "slurm",
         ("-m", "pbgeval", "submit", "--scheduler", "local", "case/eval.py", "--output", "job", "--wait"),
-        "submitit is required for kgeval-dist submit: pip install 'pbgeval[slurm]'",
+        "submitit is required for kgeval-dist submit: pip install submitit",
         lambda folder, _: json.loads((folder / "job" / "metrics.json").read_text(encoding="utf-8"))["complete"],
     ),
     "kernel": Use(
         "gpu",
         ("-c", KERNEL),
-        "triton is required on a GPU: pip install 'pbgeval[gpu]', or use device cpu",
+        "triton is required on a GPU: pip install triton, or use device cpu",
         lambda _, out: out == "triton\n",
     ),
 }

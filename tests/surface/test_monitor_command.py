@@ -42,4 +42,4 @@ def test_without_jinja_the_table_is_shown_and_the_extra_named(records: Path) -> 
 
     assert done.status == 1
     assert "0.5025" in done.out
-    assert done.err.splitlines() == ["jinja2 is required to write a page: pip install 'pbgeval[report]'"]
+    assert done.err.splitlines() == ["jinja2 is required to write a page: pip install jinja2"]

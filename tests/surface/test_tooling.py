@@ -52,6 +52,18 @@ def test_every_requirement_has_a_lowest_version_and_one_that_is_pinned_without_l
     assert [name for name, version in pinned.items() if "+" in version] == []
 
 
+# The name is on no index: its extras and itself are installed from a clone, other packages by their own names.
+NOT_INSTALLABLE = re.compile(r"pbgeva[l]\[[a-z0-9,]+\]|install (-\S+ )*'?pbgeva[l]\b")
+
+
+def test_no_message_or_page_advises_to_install_a_package_that_is_on_no_index() -> None:
+    texts = [path for path in repository_files() if path.suffix not in {".png", ".h5", ".pt"}]
+    found = {path.name for path in texts if NOT_INSTALLABLE.search(path.read_bytes().decode(errors="replace"))}
+
+    assert {".py", ".md", ".yaml", ""} <= {path.suffix for path in texts}
+    assert found == set()
+
+
 def test_pyproject_configures_tools_only() -> None:
     assert set(tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))) == {"build-system", "tool"}
 

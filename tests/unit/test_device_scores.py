@@ -290,7 +290,7 @@ def test_a_gpu_without_triton_is_refused_in_one_line(kernel_device, use, monkeyp
     with pytest.raises(LaunchError) as caught:
         uses[use]()
 
-    assert str(caught.value) == "triton is required on a GPU: pip install 'pbgeval[gpu]', or use device cpu"
+    assert str(caught.value) == "triton is required on a GPU: pip install triton, or use device cpu"
 
 
 def test_no_two_shapes_of_tiles_are_read_from_one_set_of_numbers():
