@@ -36,6 +36,7 @@ from pbgeval.command_line.options import (
     Workers,
     app,
     command,
+    options_in_place_of,
     usage_line,
 )
 from pbgeval.command_line.sharing import publish, verify
@@ -385,6 +386,13 @@ def types(
     _show(type_table(result, protocol))
 
 
+_OPTIONS_OF_COMPARE = {
+    "edge_paths=[...]": "--edges",
+    'clusters="edge"': "--clusters edge",
+    'filter="raw"': "--filter raw",
+}
+
+
 @command()
 def compare(
     a: Annotated[Path, LocalFolder(metavar="A", help="Output directory of the first run, with saved ranks.")],
@@ -432,9 +440,10 @@ def compare(
     from pbgeval.report.page import comparison_page
     from pbgeval.storage.writing import write_atomically
 
-    found = comparison.compare(
-        a, b, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
-    )
+    with options_in_place_of(_OPTIONS_OF_COMPARE):
+        found = comparison.compare(
+            a, b, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
+        )
     if output is None and format_ in (None, "text"):
         _show(*comparison.comparison_tables(found))  # as wide as the terminal
         return

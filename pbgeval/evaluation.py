@@ -55,6 +55,7 @@ from pbgeval.report.report import METRICS, Report, warnings_of
 from pbgeval.report.sending import check_url, refuse_another_result, send_result
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
+from pbgeval.storage.row_files import kept_edges_path
 from pbgeval.storage.text import is_url
 from pbgeval.storage.writing import temporary_folder
 from pbgeval.worker.context import Work
@@ -331,6 +332,9 @@ def _conclude(outcome: Report | EvalError | None, output: OutputDirectory, work:
         raise RuntimeError("the evaluation ended without a report")
     report = evolve(outcome, path=output.path)
     report = with_sections(report, work.inputs.buckets, work.inputs.training_buckets)
+    if work.protocol.saves_ranks:
+        for path_index, edges in work.inputs.edges_in_memory().items():
+            edges.save(kept_edges_path(output.path, path_index), output.owner.check)
     output.write(report)
     try:
         if work.inputs.config.sinks:

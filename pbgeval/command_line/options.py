@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from pbgeval.errors import ConfigError, OutputError
+from pbgeval.errors import ConfigError, EvalError, OutputError
 from pbgeval.storage.text import is_url, without_secrets
 
 # The command line as it is typed -> arguments, or the nearest right spelling of what is wrong with it.
@@ -61,6 +62,18 @@ def usage_line(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     command = "kgeval-dist" if context is None else context.command_path
     return f"{error.format_message().replace('Value error, ', '').rstrip('.')}; see {command} --help"
+
+
+@contextmanager
+def options_in_place_of(arguments: Mapping[str, str]) -> Iterator[None]:
+    """Name options in the faults of a function of ours, where it names its arguments."""
+    try:
+        yield
+    except EvalError as error:
+        faults = list(error.faults)
+        for argument, option in arguments.items():
+            faults = [fault.replace(argument, option) for fault in faults]
+        raise type(error)(*faults) from None
 
 
 def _check_options(command: Any, ctx: Any, args: Sequence[str]) -> list[str]:  # noqa: ANN401 - as above

@@ -83,6 +83,14 @@ class Inputs:
             for bucket, file in sorted(files.items())
         )
 
+    def edges_in_memory(self) -> dict[int, ArrayEdges]:
+        """Return the evaluated edges that no file holds as they are ranked, by index of their edge path."""
+        return {
+            path_index: file
+            for path_index, _, file in self.files
+            if isinstance(file, ArrayEdges) and file.array_E3 is not None
+        }
+
     @property
     def num_edges(self) -> int:
         return sum(file.num_edges for files in self.buckets for file in files.values())

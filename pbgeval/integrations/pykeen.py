@@ -45,6 +45,16 @@ if TYPE_CHECKING:
 _USUAL = ("inverse_harmonic_mean_rank", "hits_at_")  # metrics that results print
 
 
+def usual_figures(results: object, data: Mapping[tuple[str, ...], float]) -> str:
+    """Return what results print: the usual figures, of those by (side, rank type, metric)."""
+    usual = [
+        f"{metric}={value:.4f}"
+        for (side, rank_type, metric), value in data.items()
+        if (side, rank_type) == ("both", RankType.REALISTIC.value) and metric.startswith(_USUAL)
+    ]
+    return f"{type(results).__name__}({', '.join([*usual, f'{len(data)} figures in all'])})"
+
+
 @frozen(eq=False, repr=False)
 class RankBasedMetricResults:
     """The figures of an evaluation by PyKEEN's keys; all of them, also by ours, are in `report`."""
@@ -54,13 +64,7 @@ class RankBasedMetricResults:
     macro: bool = False  # every query key weighs alike
 
     def __repr__(self) -> str:
-        data = self.data
-        usual = [
-            f"{metric}={value:.4f}"
-            for (side, rank_type, metric), value in data.items()
-            if (side, rank_type) == ("both", RankType.REALISTIC.value) and metric.startswith(_USUAL)
-        ]
-        return f"{type(self).__name__}({', '.join([*usual, f'{len(data)} figures in all'])})"
+        return usual_figures(self, self.data)
 
     @property
     def figures(self) -> Mapping[str, Value]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pbgeval.errors import ConfigError, install
 from pbgeval.integrations.metric_objects import RankMetric
-from pbgeval.integrations.pykeen import RankBasedEvaluator
+from pbgeval.integrations.pykeen import RankBasedEvaluator, usual_figures
 from pbgeval.notation import ENDS, Side
 from pbgeval.report.report import Item, Report, items_of
 
@@ -37,6 +37,9 @@ class ExactResults(RankBasedMetricResults):  # type: ignore[misc] # PyKEEN is no
     def __init__(self, items: Iterable[Item], report: Report | None = None) -> None:
         super().__init__({RankBasedMetricKey(*key): value for key, value in items})
         self.report = report
+
+    def __repr__(self) -> str:
+        return usual_figures(self, {tuple(map(str, key)): value for key, value in self.data.items()})
 
 
 class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where types are checked

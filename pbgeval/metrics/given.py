@@ -5,7 +5,7 @@ Nothing is rounded to bins or to fixed point: ranks are float64 (exact to 2^52 w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from math import fsum
@@ -22,17 +22,25 @@ from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, known
 from pbgeval.notation import Floats, Integers
 from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.text import plural
 
 ArrayLike = torch.Tensor | NDArray[np.generic] | Sequence[float]
 
 MAX_CANDIDATES = 1 << 52  # of candidates: half ranks up to it are exact as float64
 
 
-@frozen(eq=False)
+_USUAL = ("mrr", "mean_rank", "hits@1", "hits@3", "hits@10")  # metrics that results print
+
+
+@frozen(eq=False, repr=False)
 class RankMetrics:
     """The metrics of some queries: `metrics["mrr"]`, `metrics["pessimistic.hits@5"]`, `metrics["expected.hits@1"]`."""
 
     distributions: dict[str, RankDistribution]  # by rank type, `expected` among them
+
+    def __repr__(self) -> str:
+        num_queries = self.distributions[RankType.REALISTIC.value].num_queries
+        return _told(self, {name: self[name] for name in _USUAL}, plural(num_queries, "query", "queries"))
 
     def __getitem__(self, name: str) -> Value:
         """Return a metric; without a rank type in front, that of realistic ranks.
@@ -90,6 +98,16 @@ class RankMetrics:
             advice = nearest_names(parsed.metric, parsed, names)
             raise UnknownMetricError(f"no metric '{name}' of {parsed.rank_type} ranks{advice}")
         return metric, self.distributions[parsed.rank_type]
+
+
+def _told(metrics: object, values: Mapping[str, Value | Bounds], of: str) -> str:
+    """Return what results print: their usual figures, those between bounds as `low to high`, and of what they are."""
+    found = {name: value if isinstance(value, tuple) else (value,) for name, value in values.items()}
+    told = (
+        f"{name}={' to '.join('-' if end is None else f'{end:.4f}' for end in dict.fromkeys(ends))}"
+        for name, ends in found.items()
+    )
+    return f"{type(metrics).__name__}({', '.join([*told, of])})"
 
 
 def from_ranks(
@@ -241,7 +259,7 @@ class ListedRanks:
         return ListedMetrics(convention, first, last, int(self.is_listed_Q.sum()), self.num_queries)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class ListedMetrics:
     """Metrics by the names of `RankMetrics`: `metrics["hits@3"]`, `metrics.bounds("pessimistic.mrr")`."""
 
@@ -250,6 +268,11 @@ class ListedMetrics:
     _last: RankMetrics  # as far behind
     _num_listed: int
     _num_queries: int
+
+    def __repr__(self) -> str:
+        known = {name: self.bounds(name) for name in _USUAL if self.refusal(name) is None}
+        lists = f"{self._num_listed} of {plural(self._num_queries, 'list')} with the true entity"
+        return _told(self, known, f"{lists}, absent={self.absent.value}")
 
     def __getitem__(self, name: str) -> float | int | None:
         """Return a metric that is known; None without queries.

@@ -24,11 +24,12 @@ from pbgeval.errors import OutputError, StorageError
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.notation import Bucket
 from pbgeval.sinks import Log, LoggedRun, check_sink, open_sink
-from pbgeval.storage.text import read_bytes, unreadable
+from pbgeval.storage.text import plural, read_bytes, unreadable
 from pbgeval.storage.writing import append_line, make_folder
 
 FILE_NAME = "training_stats.json"
 LOGGER = logging.getLogger("pbgeval.monitor")
+MAX_SHOWN = 10  # passes that a history prints
 VERSION = 1  # of what stands under `pbgeval`
 OURS = "pbgeval"
 AVERAGE = "eval_stats_chunk_avg"  # the key that tells the summary of a pass from a visit
@@ -258,12 +259,16 @@ def _ends_a_line(path: Path) -> bool:
 # trainer that goes on writes below it.
 
 
-@frozen
+@frozen(repr=False)
 class History:
-    """What a training run has recorded so far."""
+    """What a training run has recorded so far. It prints as the summaries of the last passes."""
 
     visits: tuple[VisitRecord, ...]  # in order of pass and index
     passes: tuple[PassRecord, ...]  # in order
+
+    def __repr__(self) -> str:
+        told = f"{plural(len(self.passes), 'pass', 'passes')}, {plural(len(self.visits), 'visit')} to buckets"
+        return "\n".join([told, *map(repr, self.passes[-MAX_SHOWN:])])
 
     @property
     def passes_of_visits(self) -> dict[PassKey, tuple[VisitRecord, ...]]:

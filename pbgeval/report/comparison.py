@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
@@ -19,7 +18,7 @@ from pbgeval.metrics.paired import Difference, GroupDifferences, differences, ho
 from pbgeval.metrics.registry import find_metric
 from pbgeval.monitor.schema import mixed
 from pbgeval.notation import Side, WorkUnit
-from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
+from pbgeval.ranking.chunks import SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
 from pbgeval.report.output import differing
@@ -31,14 +30,21 @@ from pbgeval.report.tables import (
     interval_line,
     one_line,
     to_csv,
+    to_html,
     to_latex,
     to_markdown,
+    to_terminal,
+    to_text,
     unbroken,
 )
+from pbgeval.report.unlike_runs import DIVIDED, differences_of, told_difference
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 from pbgeval.storage.text import json_text
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 # Two runs' saved ranks and their edges -> the queries of both, block by block, which must be the same.
 #
@@ -136,118 +142,7 @@ class PairedRuns:
         return mixed(mixed(place_E) ^ np.asarray(partition_E).astype(np.uint64))
 
 
-# The provenance of two runs -> whether their queries, filters and candidates are the same, else what differs.
-
-MAX_SHOWN = 60  # characters of a value
-_DIVIDED = "they split the graph differently"
-
-# Settings that decide which edges are evaluated, and which of their sides.
-QUERY_SETTINGS = (
-    "disable_lhs_negs",
-    "disable_rhs_negs",
-    "relation_prediction",
-    "dynamic_relations",
-    "restrict_entities",
-    "restrict_relations",
-    "sample_edges",
-    "target_error",
-)
-# Settings that decide which candidates compete.
-CANDIDATE_SETTINGS = ("pbg_semantics", "type_constraint", "head_candidates", "tail_candidates")
-# And those that decide it where lists are sampled: the same draws.
-LIST_SETTINGS = (
-    *("num_batch_negs", "num_uniform_negs", "num_degree_negs", "degree_power"),
-    *("seed", "workers", "batch_size"),
-)
-# Digests that tell of other queries or competitors.
-DIGESTS = {
-    "restrictions": "restrict_entities or restrict_relations: names stand for others",
-    "candidates": "candidate_path: files differ",
-}
-
-
-def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool) -> list[str]:
-    """Return what differs between the queries, filters and candidates of two runs, in words.
-
-    What the model is, its scores' precision, and how figures are reported may differ.
-
-    Args:
-        a: `provenance` of the first run.
-        b: of the second.
-        filtered: whether filtered figures are to be compared, so that known answers must be the same.
-    """
-    of_a, of_b = a["settings"], b["settings"]
-    both = sorted({*of_a["entities"]} & {*of_b["entities"]})
-    counts = {name: [of["entities"][name]["num_partitions"] for of in (of_a, of_b)] for name in both}
-    divided = [f"{name}: {one} and {other} partitions" for name, (one, other) in counts.items() if one != other]
-    if divided:  # all else may follow from it
-        return [f"{_DIVIDED} ({', '.join(divided)}), so queries cannot be paired"]
-    names = [*QUERY_SETTINGS, *CANDIDATE_SETTINGS]
-    if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in of_a["relations"]):
-        names += LIST_SETTINGS
-    elif any(of.get(name) is not None for of in (of_a, of_b) for name in ("sample_edges", "target_error")):
-        names.append("seed")
-    found = [
-        *_edges(a["data"]["edges"], b["data"]["edges"]),
-        *_schema(of_a, of_b),
-        *(_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)),
-        *(text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)),
-    ]
-    if filtered or "num_degree_negs" in of_a or "observed" in (of.get("type_constraint") for of in (of_a, of_b)):
-        found += _known(a["data"], b["data"])
-    return found
-
-
-def _line(key: str, a: object, b: object) -> str:
-    shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
-    of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
-    return f"{key}: A {of_a}, B {of_b}"
-
-
-def _more(unlike: Sequence[object]) -> str:
-    """Return the first, and how many more there are."""
-    return f"{unlike[0]} and {len(unlike) - 1} more" if len(unlike) > 1 else str(unlike[0])
-
-
-def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    if len(a) != len(b):
-        yield _line("edge_paths", f"has {len(a)}", str(len(b)))
-        return
-    for index, files in enumerate(zip(a, b, strict=True)):
-        unlike = sorted(bucket for bucket in {*files[0], *files[1]} if files[0].get(bucket) != files[1].get(bucket))
-        if unlike:
-            yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}"
-
-
-def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how relations and entity types differ; relations may have other names and operators."""
-    of_a, of_b = a["relations"], b["relations"]
-    if len(of_a) != len(of_b):
-        yield _line("relations", f"has {len(of_a)}", str(len(of_b)))
-    else:
-        for name in ("lhs", "rhs", "candidates"):
-            unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
-            if unlike:
-                key = f"relations{_more([f'[{unlike[0]}]', *unlike[1:]])}: {name}"
-                yield _line(key, of_a[unlike[0]][name], of_b[unlike[0]][name])
-    used = {relation[side] for relation in (*of_a, *of_b) for side in ("lhs", "rhs")}
-    for name in sorted(used & {*a["entities"]} & {*b["entities"]}):
-        values = [of["entities"][name]["featurized"] for of in (a, b)]
-        if values[0] != values[1]:
-            yield _line(f"entities['{name}'].featurized", *values)
-
-
-def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how known edges differ: whether a path is a filter path or a training path makes no difference."""
-    evaluated = {json.dumps(of_path, sort_keys=True) for of_path in a["edges"]}  # known in both
-    known_a, known_b = (
-        {json.dumps(of_path, sort_keys=True) for of_path in (*of["filter"], *of["training"])} - evaluated
-        for of in (a, b)
-    )
-    if known_a != known_b:
-        only_a, only_b = len(known_a - known_b), len(known_b - known_a)
-        yield f"filter_paths and train_paths differ: {only_a} only in A, {only_b} only in B"
-
+# Two runs -> how they differ.
 
 CLUSTERS = ("key", "edge")
 
@@ -262,9 +157,9 @@ class RelationDifferences:
     differences: tuple[Difference, ...]
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Comparison:
-    """How run B differs from run A."""
+    """How run B differs from run A. It prints as the tables of the command."""
 
     a: str
     b: str
@@ -290,6 +185,17 @@ class Comparison:
         if key not in found:
             raise UnknownMetricError(f"no metric '{name}' in this comparison: expected one of {', '.join(found)}")
         return found[key]
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(to_text, comparison_tables(self)))
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+
+        return Group(*map(to_terminal, comparison_tables(self)))
+
+    def _repr_html_(self) -> str:
+        return "".join(map(to_html, comparison_tables(self)))
 
     @property
     def told_settings(self) -> list[str]:
@@ -395,7 +301,7 @@ def _comparison(pair: PairedRuns, reports: Sequence[Report], *, side: str) -> Co
         filter="filtered" if pair.filtered else "raw",
         unit="edge" if pair.lists is None else "chunk",
         clusters="key" if pair.with_keys else "edge",
-        settings=tuple(_line(name, *(of.get(name) for of in settings)) for name in differing(*settings)),
+        settings=tuple(told_difference(name, *(of.get(name) for of in settings)) for name in differing(*settings)),
         num_queries=sum(of.num_queries for of in whole),
         differences=tuple(holm(whole[0].differences if whole else ())),  # one group, of all queries
         relations=() if pair.a.edges is None else _relations(pair, differences(stats, pair.metrics, by_group=True)),
@@ -437,14 +343,15 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
     unlike = differences_of(a, b, filtered=all(of_runs) and filtered)
     what = (
         "with the same number of partitions"
-        if any(line.startswith(_DIVIDED) for line in unlike)
+        if any(line.startswith(DIVIDED) for line in unlike)
         else "on the same graph with the same settings"
     )
-    faults = [*unlike[:-1], *(f"{line}; evaluate both {what}" for line in unlike[-1:])]  # the advice once
+    advice = f"evaluate both {what}"
     if filtered and not all(of_runs):
         one, other = "AB" if of_runs[0] else "BA"
-        told = f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered"
-        faults.append(f"{told}: use --filter raw")
+        advice = advice if unlike else 'compare with filter="raw"'  # which helps where nothing else differs
+        unlike.append(f"{one} is filtered, {other} is not" if any(of_runs) else "neither run is filtered")
+    faults = [*unlike[:-1], *(f"{line}; {advice}" for line in unlike[-1:])]  # the advice once
     Faults(f"{runs[1].folder}: cannot be compared with {runs[0].folder}: {of}" for of in faults).raise_any(OutputError)
     return filtered
 
@@ -461,8 +368,8 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
         if len(found) == expected and all(path.exists() for path in found):
             return found
     raise OutputError(
-        f"{reports[0].path}: expected the evaluated edges where they were (edge_paths of run.json), found none;"
-        " give their folders by --edges, or compare without keys and relations by --clusters edge"
+        f"{reports[0].path}: the evaluated edges are not where they were (edge_paths of run.json); give "
+        'edge_paths=[...], or compare without keys and relations by clusters="edge"'
     )
 
 

@@ -103,7 +103,7 @@ class ConsoleObserver(Observer):
             return
         if self._bar is None:
             self._write(CLEAR_LINE)
-            console = Console(stderr=True)
+            console = Console(stderr=True, force_jupyter=False)
             self._bar = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=max(4, min(20, console.width - 90))),

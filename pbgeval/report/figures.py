@@ -16,6 +16,7 @@ from pbgeval.report.notes import notes_of
 from pbgeval.report.report import Report, interval_name, title_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.row_files import KEPT_EDGES
 
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
 MAX_BYTES = {"relation": 2_500_000}  # of a breakdown's table on the page
@@ -565,7 +566,7 @@ def model_of(report: Report) -> str:
 def name_of(report: Report) -> str:
     """Return the model, the data set and the split, as far as the report tells them."""
     paths = [Path(report.path or "", path).absolute() for path in report.run.get("edge_paths") or ()]
-    folders = dict.fromkeys(os.path.normpath(path.parent) for path in paths)
+    folders = dict.fromkeys(os.path.normpath(path.parent) for path in paths if path.name != KEPT_EDGES)
     splits = [of["path"].removeprefix("edges_") for of in report.document.get("edge_paths") or ()]
     data = ", ".join([*map(os.path.basename, folders), *splits])
     return clipped((" on " if folders else ", ").join(filter(None, [_model_name(report), data])))

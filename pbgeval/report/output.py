@@ -33,6 +33,7 @@ from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.row_files import KEPT_EDGES
 from pbgeval.storage.text import json_text, listed, open_input
 from pbgeval.storage.writing import (
     files_below,
@@ -158,7 +159,8 @@ def _names(pattern: str) -> str:
 
 
 _PER_EDGE = re.compile(
-    rf"ranks/[0-9]+/{_names(r'ranks_[0-9]+_[0-9]+[.]h5')}|topk/[0-9]+/{_names(r'topk_[0-9]+_[0-9]+[.](?:h5|tsv)')}"
+    rf"ranks/[0-9]+/{_names(rf'ranks_[0-9]+_[0-9]+[.]h5|{re.escape(KEPT_EDGES)}')}"
+    rf"|topk/[0-9]+/{_names(r'topk_[0-9]+_[0-9]+[.](?:h5|tsv)')}"
 )
 _RESULT = re.compile(rf"{_names('|'.join(map(re.escape, RESULT_FILES)))}|{_PER_EDGE.pattern}")
 _TEMPORARY = re.compile(r"(?:.*/)?[.][^/]+[.](?:[0-9a-f]{12}|[0-9]+)", re.DOTALL)

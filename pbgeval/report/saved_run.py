@@ -19,7 +19,7 @@ from pbgeval.notation import ENDS, Bucket, Side, WorkUnit, grouped, window_units
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
-from pbgeval.storage.edges import EdgeFiles, EdgeSource, find_buckets, fingerprints_of
+from pbgeval.storage.edges import EdgeFiles, EdgeSource, edges_of_file, find_buckets, fingerprints_of
 from pbgeval.storage.row_files import RANK_COLUMNS, QueryFile, find_ranks, open_query_file
 from pbgeval.storage.text import fingerprint, listed
 
@@ -151,7 +151,9 @@ class SavedRun:
             StorageError: a file is missing, damaged, or not what the run evaluated; a line each.
         """
         if report.path is None:
-            raise OutputError("expected a report with an output directory, found one without; use Report.read(folder)")
+            raise OutputError(
+                "this report has no output directory; evaluate with output=FOLDER, or use Report.read(FOLDER)"
+            )
         if not report.document.get("complete"):
             raise OutputError(f"{report.path}: expected a finished run, found an unfinished one; evaluate again")
         try:
@@ -315,8 +317,7 @@ def _open_edges(
     faults = Faults()
     for path_index, (path, expected) in enumerate(zip(edge_paths, facts.edges, strict=True)):
         with faults.noted():
-            found = find_buckets(path, extent.lhs + 1, extent.rhs + 1)
-            digests = {bucket: fingerprint(file.path) for bucket, file in found.items()}
+            found, digests = _edges_there(path, extent, expected)
             unlike = [bucket for bucket in sorted({*digests, *expected}) if digests.get(bucket) != expected.get(bucket)]
             unlike = unlike or [of for of in found if found[of].num_edges != ranks[path_index, of].num_rows]
             if unlike:
@@ -328,6 +329,23 @@ def _open_edges(
             files |= {(path_index, bucket): file for bucket, file in found.items()}
     faults.raise_any(StorageError)
     return files
+
+
+def _edges_there(path: Path, extent: Bucket, expected: Mapping[Bucket, str]) -> tuple[EdgeFiles, Mapping[Bucket, str]]:
+    """Open a folder of bucket files or a .npy file; return the edges and their fingerprints.
+
+    Raises:
+        StorageError: neither is there.
+    """
+    if not path.is_file():
+        folder = find_buckets(path, extent.lhs + 1, extent.rhs + 1)
+        return folder, {bucket: fingerprint(file.path) for bucket, file in folder.items()}
+    if path.suffix != ".npy":
+        raise StorageError(f"{path}: expected a folder of bucket files or a .npy file, the edges that were evaluated")
+    file = edges_of_file(path)
+    # Of edges that were in memory, the run knows the ids.
+    digests = [file.fingerprint(), file.in_memory().fingerprint()]
+    return {file.bucket: file}, {file.bucket: next((of for of in digests if of in expected.values()), digests[0])}
 
 
 TRAINING_ROWS = 1 << 20  # that are read at a time

@@ -126,7 +126,8 @@ def console_of(file: IO[str] | None = None) -> Console:
     """Return a console for a file or stdout, which breaks no line where that is no terminal."""
     from rich.console import Console
 
-    console = Console(file=file)
+    # In Jupyter, rich would display what is printed, whatever the file.
+    console = Console(file=file, force_jupyter=None if file is None else False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 100_000  # more than a line of any table has
     return console
@@ -144,7 +145,7 @@ def to_text(table: DataTable, width: int = 120) -> str:
     from rich.console import Console
 
     file = StringIO()
-    Console(file=file, width=width, color_system=None).print(to_terminal(table))
+    Console(file=file, width=width, color_system=None, force_jupyter=False).print(to_terminal(table))
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from io import FileIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,6 +26,7 @@ from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import Hdf5Source, RemoteObject, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import fingerprint, listed, one_line
+from pbgeval.storage.writing import Check, write_atomically
 
 # Datasets whose pieces lie in their file as arrays of 32- or 64-bit integers -> rows of them, without HDF5.
 #
@@ -368,7 +369,21 @@ class ArrayEdges:
         """Return a short text that changes when the edges do."""
         if self.array_E3 is None:
             return fingerprint(self.path)
-        return hashlib.sha256(np.ascontiguousarray(self.array_E3, np.int64).tobytes()).hexdigest()[:32]
+        return hashlib.sha256(np.ascontiguousarray(self.array_E3, np.int64)).hexdigest()[:32]
+
+    def in_memory(self) -> ArrayEdges:
+        """Return the edges of a file as if they had been given in memory, so that their fingerprint is that of ids."""
+        return attrs.evolve(self, array_E3=open_npy(self.path, _INTEGERS)[0])
+
+    def save(self, path: Path, check: Check | None = None) -> None:
+        """Write edges in memory as int64 into a .npy file, as `write_atomically` does.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        array_E3, header = np.ascontiguousarray(self.array_E3, np.int64), BytesIO()
+        np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array_E3))
+        write_atomically(path, [header.getvalue(), array_E3.reshape(-1).view(np.uint8).data], check)
 
 
 EdgeSource: TypeAlias = BucketFile | ArrayEdges

@@ -37,6 +37,7 @@ from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelatio
 from pbgeval.scoring.product import full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.storage.objects import read_object_folder
+from pbgeval.storage.row_files import kept_edges_path
 from pbgeval.storage.text import plural
 from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_atomically
 from pbgeval.version import __version__
@@ -186,6 +187,14 @@ def _from_output(work: Work, inputs: Iterable[str | None]) -> list[str]:
     ]
 
 
+def _edge_paths_from_output(work: Work) -> list[str]:
+    """Return where the evaluated edges are, relative to the output directory: those in memory are kept in it."""
+    paths: list[str | None] = [*work.inputs.config.edge_paths]
+    for path_index in work.inputs.edges_in_memory():
+        paths[path_index] = str(kept_edges_path(work.output.absolute(), path_index))
+    return _from_output(work, paths)
+
+
 def _warnings(facts_of_workers: Iterable[dict[str, Any]], states: set[str], *, alike: bool) -> list[str]:
     """Return what users should know of the kernels that have computed, and of the scores of their own models."""
     warnings = [
@@ -246,7 +255,7 @@ def _report(
         "workers": facts_of_workers,
         "reproducible": alike and INCONSISTENT not in states,
         **({"certified": decided} if certified else {}),
-        **({"edge_paths": _from_output(work, config.edge_paths)} if protocol.saves_ranks else {}),
+        **({"edge_paths": _edge_paths_from_output(work)} if protocol.saves_ranks else {}),
         **({"model_path": model[0]} if model else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),

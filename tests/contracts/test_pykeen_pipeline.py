@@ -24,6 +24,12 @@ def found(of_pykeen: Path) -> dict[str, Any]:
     return of_jobs
 
 
+def test_results_print_as_their_usual_figures(found: dict[str, Any]) -> None:
+    figures = r"ExactResults\(inverse_harmonic_mean_rank=0\.\d{4}, (hits_at_\d+=[01]\.\d{4}, )+\d+ figures in all\)"
+
+    assert re.fullmatch(figures, found["printed"])
+
+
 @pytest.mark.parametrize("job", ["pipeline", "black box", "macro", "loop"])
 def test_metrics_are_those_of_pykeen_where_it_is_right(found: dict[str, Any], job: str) -> None:
     theirs, ours = found[job]["theirs"], found[job]["ours"]

@@ -187,7 +187,7 @@ UNLIKE = [
     (["disable_lhs_negs=True"], "disable_lhs_negs: A false, B true"),
     (["restrict_relations=knows"], 'restrict_relations: A null, B ["knows"]'),
     (["sample_edges=30"], "sample_edges: A null, B 30"),
-    (["filter_paths="], "A is filtered, B is not: use --filter raw"),
+    (["filter_paths="], "A is filtered, B is not; compare with --filter raw"),
     (["filter_paths=edges"], "filter_paths and train_paths differ: 1 only in A, 0 only in B; evaluate both on"),
     (["tail_candidates=user:0:1,tag:0:2"], "tail_candidates: A null, B"),
 ]
@@ -315,6 +315,18 @@ def test_a_path_that_is_no_output_directory_is_told_from_one(
     assert fault.replace("no metrics.json", instead) == run_main(command_name, folder, *more, cwd=tmp_path).fault
 
 
+def test_raw_figures_are_advised_only_where_that_helps(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    run(cases[0], tmp_path / "a", "candidates=all", f"train_paths={cases[0].root / 'edges'}")
+    run(cases[1], tmp_path / "b", "candidates=partition", graph=cases[0])
+
+    faults = command(tmp_path, "a", "b").faults
+
+    assert faults[-1] == (
+        "b: cannot be compared with a: A is filtered, B is not; evaluate both on the same graph with the same settings"
+    )
+    assert (len(faults) > 1, "--filter raw" in " ".join(faults)) == (True, False)
+
+
 @pytest.mark.slow
 def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
     shutil.copytree(cases[0].root / "edges", tmp_path / "edges")
@@ -327,7 +339,7 @@ def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_p
     given = command(tmp_path, "a", "b", "--edges", "elsewhere", "--format", "json").printed
     alone = json.loads(command(tmp_path, "a", "b", "--clusters", "edge", "--format", "json").printed)
 
-    advice = "found none; give their folders by --edges, or compare without keys and relations by --clusters edge"
+    advice = "not where they were (edge_paths of run.json); give --edges, or compare without keys and relations by --clusters edge"
     assert advice in command(tmp_path, "a", "b").fault
     assert here.to_dict()["differences"] == tuple(json.loads(given)["differences"])
     assert (alone["clusters"], alone["relations"]) == ("edge", [])

@@ -1,0 +1,120 @@
+"""The provenance of two runs -> whether their queries, filters and candidates are the same, else what differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pbgeval.ranking.chunks import CandidatePolicy
+
+MAX_SHOWN = 60  # characters of a value
+DIVIDED = "they split the graph differently"
+
+# Settings that decide which edges are evaluated, and which of their sides.
+QUERY_SETTINGS = (
+    "disable_lhs_negs",
+    "disable_rhs_negs",
+    "relation_prediction",
+    "dynamic_relations",
+    "restrict_entities",
+    "restrict_relations",
+    "sample_edges",
+    "target_error",
+)
+# Settings that decide which candidates compete.
+CANDIDATE_SETTINGS = ("pbg_semantics", "type_constraint", "head_candidates", "tail_candidates")
+# And those that decide it where lists are sampled: the same draws.
+LIST_SETTINGS = (
+    *("num_batch_negs", "num_uniform_negs", "num_degree_negs", "degree_power"),
+    *("seed", "workers", "batch_size"),
+)
+# Digests that tell of other queries or competitors.
+DIGESTS = {
+    "restrictions": "restrict_entities or restrict_relations: names stand for others",
+    "candidates": "candidate_path: files differ",
+}
+
+
+def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool) -> list[str]:
+    """Return what differs between the queries, filters and candidates of two runs, in words.
+
+    What the model is, its scores' precision, and how figures are reported may differ.
+
+    Args:
+        a: `provenance` of the first run.
+        b: of the second.
+        filtered: whether filtered figures are to be compared, so that known answers must be the same.
+    """
+    of_a, of_b = a["settings"], b["settings"]
+    both = sorted({*of_a["entities"]} & {*of_b["entities"]})
+    counts = {name: [of["entities"][name]["num_partitions"] for of in (of_a, of_b)] for name in both}
+    divided = [f"{name}: {one} and {other} partitions" for name, (one, other) in counts.items() if one != other]
+    if divided:  # all else may follow from it
+        return [f"{DIVIDED} ({', '.join(divided)}), so queries cannot be paired"]
+    names = [*QUERY_SETTINGS, *CANDIDATE_SETTINGS]
+    if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in of_a["relations"]):
+        names += LIST_SETTINGS
+    elif any(of.get(name) is not None for of in (of_a, of_b) for name in ("sample_edges", "target_error")):
+        names.append("seed")
+    found = [
+        *_edges(a["data"]["edges"], b["data"]["edges"]),
+        *_schema(of_a, of_b),
+        *(told_difference(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)),
+        *(text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)),
+    ]
+    if filtered or "num_degree_negs" in of_a or "observed" in (of.get("type_constraint") for of in (of_a, of_b)):
+        found += _known(a["data"], b["data"])
+    return found
+
+
+def told_difference(key: str, a: object, b: object) -> str:
+    """Return a line on a value that differs."""
+    shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
+    of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
+    return f"{key}: A {of_a}, B {of_b}"
+
+
+def _more(unlike: Sequence[object]) -> str:
+    """Return the first, and how many more there are."""
+    return f"{unlike[0]} and {len(unlike) - 1} more" if len(unlike) > 1 else str(unlike[0])
+
+
+def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    if len(a) != len(b):
+        yield told_difference("edge_paths", f"has {len(a)}", str(len(b)))
+        return
+    for index, files in enumerate(zip(a, b, strict=True)):
+        unlike = sorted(bucket for bucket in {*files[0], *files[1]} if files[0].get(bucket) != files[1].get(bucket))
+        if unlike:
+            yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}"
+
+
+def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how relations and entity types differ; relations may have other names and operators."""
+    of_a, of_b = a["relations"], b["relations"]
+    if len(of_a) != len(of_b):
+        yield told_difference("relations", f"has {len(of_a)}", str(len(of_b)))
+    else:
+        for name in ("lhs", "rhs", "candidates"):
+            unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
+            if unlike:
+                key = f"relations{_more([f'[{unlike[0]}]', *unlike[1:]])}: {name}"
+                yield told_difference(key, of_a[unlike[0]][name], of_b[unlike[0]][name])
+    used = {relation[side] for relation in (*of_a, *of_b) for side in ("lhs", "rhs")}
+    for name in sorted(used & {*a["entities"]} & {*b["entities"]}):
+        values = [of["entities"][name]["featurized"] for of in (a, b)]
+        if values[0] != values[1]:
+            yield told_difference(f"entities['{name}'].featurized", *values)
+
+
+def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how known edges differ: whether a path is a filter path or a training path makes no difference."""
+    evaluated = {json.dumps(of_path, sort_keys=True) for of_path in a["edges"]}  # known in both
+    known_a, known_b = (
+        {json.dumps(of_path, sort_keys=True) for of_path in (*of["filter"], *of["training"])} - evaluated
+        for of in (a, b)
+    )
+    if known_a != known_b:
+        only_a, only_b = len(known_a - known_b), len(known_b - known_a)
+        yield f"filter_paths and train_paths differ: {only_a} only in A, {only_b} only in B"
