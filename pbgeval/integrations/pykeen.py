@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _USUAL = ("inverse_harmonic_mean_rank", "hits_at_")  # metrics that results print
 
 
-def usual_figures(results: object, data: Mapping[tuple[str, ...], float]) -> str:
+def usual_figures(results: object, data: Mapping[Any, float]) -> str:
     """Return what results print: the usual figures, of those by (side, rank type, metric)."""
     usual = [
         f"{metric}={value:.4f}"

@@ -39,7 +39,7 @@ class ExactResults(RankBasedMetricResults):  # type: ignore[misc] # PyKEEN is no
         self.report = report
 
     def __repr__(self) -> str:
-        return usual_figures(self, {tuple(map(str, key)): value for key, value in self.data.items()})
+        return usual_figures(self, self.data)
 
 
 class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where types are checked

@@ -20,12 +20,13 @@ from pbgeval.monitor.records import (
     PassDetails,
     PassKey,
     Values,
+    Verdict,
     VisitRecord,
     read_history,
 )
 from pbgeval.notation import Bucket
 
-# Records of a training run, PyTorch-BigGraph's own or ours -> whether the gap persists, pass by pass.
+# Records of a training run, PyTorch-BigGraph's own or ours -> whether training overfits to buckets, pass by pass.
 
 
 def judge_history(history: History) -> dict[PassKey, Judgement]:
@@ -78,7 +79,7 @@ class PassRow:
     after: float | None
     training: float | None  # of as many training edges, after; our records alone have it
     gap_error: float | None  # standard error of after - before; None: not known
-    verdict: str  # decision 0017's
+    verdict: Verdict  # about buckets: decision 0017's
     num_diverged: int
     generalization_error: float | None = None  # standard error of training - after
     is_finished: bool = True  # False: a pass of our records that has not ended, or was interrupted
@@ -125,6 +126,39 @@ class Curves:
         return self.passes[-max(ranked)[1]] if ranked else None
 
     @property
+    def fall(self) -> float | None:
+        """How much worse held-out edges are after the last pass than after the best one; 0.0: at their best."""
+        best, last = self.best, self.last
+        if best is None or best.after is None or last.after is None:
+            return None
+        if not math.isfinite(last.after):
+            return math.inf
+        return max(0.0, self._sign * (best.after - last.after))
+
+    @property
+    def training_improved(self) -> bool | None:
+        """Whether training edges are better after the last pass than after the best one; None: not known."""
+        best, last = self.best, self.last
+        if best is None or best.training is None or last.training is None:
+            return None
+        return self._sign * (last.training - best.training) > 0
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the model overfits to buckets or to training edges."""
+        return self.last.verdict == "bucket_overfitting" or self.overfits or self.fits_training_edges_far_better
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing speaks for overfitting: neither to buckets, nor to training edges, nor is that open."""
+        return (
+            self.last.verdict == "no_bucket_overfitting"
+            and self.last.training is not None
+            and self.fall == 0.0
+            and not self.fits_training_edges_far_better
+        )
+
+    @property
     def overfits(self) -> bool:
         """Whether held-out edges got worse since the best pass, beyond the errors, and training edges better.
 
@@ -134,15 +168,7 @@ class Curves:
         single bucket), so that gaps add up, the sum of their errors.
         """
         best, last = self.best, self.last
-        if (
-            best is None
-            or best is last
-            or best.after is None
-            or last.after is None
-            or best.training is None
-            or last.training is None
-            or self._sign * (last.training - best.training) <= 0
-        ):
+        if best is None or best is last or not self.training_improved or best.after is None or last.after is None:
             return False
         ends = (self.passes.index(best), self.passes.index(last))
         shared = [(of[ends[0]], of[ends[1]]) for of in self.teeth.values() if of.keys() >= set(ends)]
@@ -190,7 +216,7 @@ def both_names(metric: str) -> str:
     return f"{metric} ({TRAINING_METRICS[metric]})" if TRAINING_METRICS[metric].startswith("hits") else metric
 
 
-def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) -> Curves:
+def curves_of(history: History, verdicts: Mapping[PassKey, Verdict], metric: str) -> Curves:
     """Add up each pass.
 
     Args:
@@ -207,7 +233,9 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
     for number, (key, visits) in enumerate(history.passes_of_visits.items()):
         of_buckets = _bucket_visits(visits, metric)
         record = records.get(key)
-        details = (None if record is None else record.details) or PassDetails(verdict=verdicts.get(key, "too_early"))
+        details = (None if record is None else record.details) or PassDetails(
+            verdict=verdicts.get(key, "needs_3_visits")
+        )
         rows.append(
             PassRow(
                 key,

@@ -58,7 +58,7 @@ from pbgeval.stats.ranks import RankType
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.text import plural
 
-# Visits of a pass, on any number of workers -> its summary, and whether the gap persists.
+# Visits of a pass, on any number of workers -> its summary, and whether it overfits to buckets.
 
 Place = tuple[int, int, int]  # edge path, edge chunk, number of the bucket: where the same edges come again
 
@@ -206,7 +206,7 @@ class Monitor:
             margin: of the ranking loss.
             pbg_semantics: PBG's own chunks and ties, as `kgeval-dist -p pbg_semantics=True -p workers=1`.
             batch_size: of PBG's, under `pbg_semantics`.
-            tolerance: share of the mean reciprocal rank at which a gap may persist without a warning.
+            tolerance: share of the mean reciprocal rank below which a gap is no overfitting to buckets.
             alarm_rate: bound of the probability that a whole run is warned without reason (decision 0017).
             team: the workers that train together; None: this one alone.
             sinks: what is handed each record of this worker besides: `TensorBoardSink`, `ScalarSink`.
@@ -396,28 +396,45 @@ class Monitor:
         # A bucket that another worker visited last time is not followed edge by edge.
         is_followed = gained.num_queries(MEAN_RECIPROCAL_RANK) >= gap.num_queries(MEAN_RECIPROCAL_RANK)
         judgement = self._test.judge(visits, *((gained, lost) if is_followed else ()))
+        figures = sums.figures(self.headline, with_loss=with_loss)
+        best_mrr, best_pass = self._best(key, figures["after"], is_whole=not sums.buckets[:, 1].any())
         details = PassDetails(
             num_buckets=len(visits),
             num_diverged=int(sums.buckets[:, 1].sum()),
             verdict=judgement.verdict,
             lost=judgement.lost,
             level=judgement.level,
-            **sums.figures(self.headline, with_loss=with_loss),
+            best_pass=best_pass,
+            best_mrr=best_mrr,
+            **figures,
         )
         self._past.append(PastPass(key, details, visits))
         record = PassRecord(key, max(self._next_index - 1, 0), sums.phases[AFTER].figures(with_loss=with_loss), details)
         self._key, self._sums = None, self._no_sums()
         if self.worker == 0:
             self._append(record)
-            if judgement.verdict == "persists":
+            if judgement.verdict == "bucket_overfitting":
                 self._warn_once(
-                    "persists",
-                    f"epoch {key.epoch}: training overfits to buckets: the mean reciprocal rank of held-out "
+                    judgement.verdict,
+                    f"epoch {key.epoch}: bucket overfitting: the mean reciprocal rank of held-out "
                     f"edges rises by {judgement.gained:.4f} while their bucket is trained, and has fallen by "
                     f"{judgement.lost:.4f} since the last visit; train each bucket less at a time (num_edge_chunks, "
                     "fewer passes over it), or lower the learning rate",
                 )
         return record
+
+    def _best(self, key: PassKey, after: Values, *, is_whole: bool) -> tuple[float | None, int | None]:
+        """Return the best mean reciprocal rank after a pass over these edges so far, and the epoch of the pass."""
+        name = f"both.{self.headline.value}.mean_reciprocal_rank"
+        passes = [(past.key, past.figures("after")) for past in self._past] + [(key, after if is_whole else {})]
+        found = [
+            (float(value), -at.epoch)
+            for at, figures in passes
+            if (at.edge_path, at.edge_chunk) == (key.edge_path, key.edge_chunk)
+            and (value := figures.get(name)) is not None
+        ]
+        best, epoch = max(found, default=(None, None))
+        return best, None if epoch is None else -epoch
 
     def _rewind(self, key: PassKey) -> None:
         """Forget the passes from this one on if it is over or of an earlier epoch."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.intervals import student_quantile
-from pbgeval.monitor.records import PBG_NAMES, PbgFigures, Values
+from pbgeval.monitor.records import PBG_NAMES, PbgFigures, Values, Verdict
 from pbgeval.notation import Side
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, QUERY_AUC, QueryMetric, hits_at
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout, by_label, mean_loss, rank_metrics
@@ -140,16 +140,6 @@ MIN_BUCKETS = 4  # for an error that comes from the differences between them
 MIN_TEETH = 2  # of every bucket, before anything is said
 
 
-# What a pass says about the gap
-Verdict: TypeAlias = Literal[
-    "too_early",  # some bucket was visited fewer than three times, or there is but one
-    "vanished",  # with confidence it is within the tolerance
-    "shrinking",  # with confidence it is smaller than at the visits before
-    "persists",  # with confidence what is gained is lost again (or the reverse), more than the tolerance
-    "undecided",
-]
-
-
 @frozen
 class BucketVisit:
     """The held-out edges of a bucket at one visit."""
@@ -192,7 +182,7 @@ class GapTest:
     """Judges one pass after the other; all its false alarms together have at most the probability `alarm_rate`."""
 
     alarm_rate: float = 0.05
-    tolerance: float = 0.1  # share of the metric that a gap may persist at
+    tolerance: float = 0.1  # share of the metric below which a gap is no overfitting
     num_tests: int = field(default=0, init=False)
     _teeth: dict[Hashable, _Teeth] = field(factory=dict, init=False)
 
@@ -218,7 +208,7 @@ class GapTest:
         self.add(visits)
         teeth = [self._teeth[key] for key in visits]
         if len(teeth) < 2 or min(of.num_teeth for of in teeth) < MIN_TEETH:
-            return Judgement("too_early")
+            return Judgement("needs_3_visits")
         self.num_tests += 1
         level = self.alarm_rate / (self.num_tests * (self.num_tests + 1))  # over all passes: alarm_rate
         shares_B = np.array([of.visit.num_queries for of in teeth], np.float64)
@@ -230,12 +220,12 @@ class GapTest:
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
         verdict: Verdict = "undecided"
         if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
-            verdict = "vanished"
+            verdict = "no_bucket_overfitting"
         elif Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
             verdict = "shrinking"
         # Both have to be significant, so the level is that of either; half of it for each direction.
         elif any(all(of.exceeds(margin, level / 2, sign) for of in (gained, lost)) for sign in (1.0, -1.0)):
-            verdict = "persists"
+            verdict = "bucket_overfitting"
         return Judgement(verdict, gained.value, lost.value, level)
 
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from attrs import asdict, astuple, define, field, fields, frozen
 
@@ -82,6 +82,16 @@ class VisitDetails:
     seconds: float = 0.0  # that measuring took
 
 
+# What a pass says about overfitting to buckets (decision 0017)
+Verdict: TypeAlias = Literal[
+    "needs_3_visits",  # some bucket was visited fewer than three times, or there is but one
+    "no_bucket_overfitting",  # with confidence the gap is within the tolerance
+    "shrinking",  # with confidence the gap is smaller than at the visits before
+    "bucket_overfitting",  # with confidence what is gained is lost again (or the reverse), more than the tolerance
+    "undecided",
+]
+
+
 @frozen
 class PassDetails:
     """What we add to the summary of a pass; `verdict` is decision 0017's."""
@@ -93,9 +103,16 @@ class PassDetails:
     training: Values | None = None
     gap: Mapping[str, Estimate] = field(factory=dict)
     generalization: Mapping[str, Estimate] = field(factory=dict)
-    verdict: str = "too_early"  # too_early, vanished, shrinking, persists, undecided
+    verdict: Verdict = "needs_3_visits"
     lost: float | None = None  # of what the last pass gained in a bucket, until its visit in this one
     level: float | None = None  # at which this verdict was tested
+    best_pass: int | None = None  # the epoch so far whose mean reciprocal rank after the visits was best
+    best_mrr: float | None = None  # its mean reciprocal rank
+
+
+def verdict_in_words(verdict: Verdict) -> str:
+    """Return a verdict about buckets as it is printed."""
+    return verdict.replace("_", " ")
 
 
 @frozen
@@ -147,8 +164,9 @@ class PassRecord:
         told += "" if training is None else f", {training:.4f} of training edges"
         error = "" if gap.standard_error is None else f" ± {gap.standard_error:.4f}"
         change = f"{gap.value:+.4f}".replace("-", "−")
-        verdict = f": {details.verdict.replace('_', ' ')}" if details.num_buckets > 1 else ""
-        return f"{epoch}: {told}; gap {change}{error}{verdict}"
+        verdict = f"; {verdict_in_words(details.verdict)}" if details.num_buckets > 1 else ""
+        best = "" if details.best_mrr is None else f"; best pass: {details.best_pass} ({details.best_mrr:.4f})"
+        return f"{epoch}: {told}; gap {change}{error}{verdict}{best}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""
@@ -199,6 +217,9 @@ def _details_of(kind: type[Details], ours: Mapping[str, Any] | None) -> Details 
     if ours is None:
         return None
     known = {of.name: ours[of.name] for of in fields(kind) if of.name in ours}
+    verdicts = get_args(Verdict)
+    if known.get("verdict", verdicts[0]) not in verdicts:
+        raise ValueError(f"the verdict {known['verdict']!r}, which is none of {', '.join(verdicts)}")
     estimates = {
         name: {key: Estimate(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
         for name in ("gap", "generalization")

@@ -166,7 +166,7 @@ class Notice:
     """Lines that must not be overlooked."""
 
     lines: Sequence[str]
-    is_good: bool = False
+    tone: str = "warning"  # or neutral, good
 
 
 @frozen(eq=False)
@@ -352,11 +352,7 @@ def _visits(curves: Curves) -> Section:
 
 
 def _verdict(curves: Curves) -> Notice:
-    return Notice(
-        verdicts_of(curves),
-        curves.last.verdict in ("vanished", "shrinking")
-        and not (curves.overfits or curves.fits_training_edges_far_better),
-    )
+    return Notice(verdicts_of(curves), "warning" if curves.is_bad else "good" if curves.is_sound else "neutral")
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:

@@ -40,7 +40,7 @@ class DataTable:
     anchor: str = ""  # of letters, digits and dashes
     kinds: str = field(default=Factory(lambda self: "l" + "r" * (len(self.columns) - 1), takes_self=True))
     # a letter per column: l text, r numbers
-    unbroken: Collection[str] = ()  # columns of text that the terminal keeps on one line, as it does numbers
+    whole_words: Collection[str] = ()  # columns of text whose words the terminal does not break
 
 
 def fitting(rows: Iterable[Sequence[str]], num_bytes: int) -> tuple[tuple[str, ...], ...]:
@@ -173,12 +173,14 @@ def to_terminal(table: DataTable) -> Group:
     from rich.text import Text
 
     shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)) if len(table.columns) > MAX_BORDERED else Table()
-    for title, kind in zip(table.columns, table.kinds, strict=True):
+    for at, (title, kind) in enumerate(zip(table.columns, table.kinds, strict=True)):
+        words = " ".join([title, *(row[at] for row in table.rows)]).split() if title in table.whole_words else ()
         shown.add_column(
             Text(title),
             justify="left" if kind == "l" else "right",
-            no_wrap=kind == "r" or title in table.unbroken,
+            no_wrap=kind == "r",
             overflow="fold",
+            min_width=max(map(len, words), default=None),
         )
     for row in table.rows:
         shown.add_row(*(Text(printable(cell)) for cell in row))

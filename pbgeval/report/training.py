@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from attrs import evolve
 
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves, PassRow
+from pbgeval.monitor.records import Verdict, verdict_in_words
 from pbgeval.report.figures import (
     ESTIMATED,
     MAX_BYTES_OF_OTHERS,
@@ -18,43 +19,64 @@ from pbgeval.report.figures import (
 )
 from pbgeval.report.tables import DataTable, fitting, interval_line, without
 
-_PASS_COLUMNS = ("pass", "before", "after", "gap", "training", "generalization", "diverged", "verdict")
-_VERDICTS = {
-    "too_early": "Too early to tell: some bucket was visited fewer than three times.",
-    "vanished": "No overfitting to buckets: what a visit gains is still there at the next one.",
-    "shrinking": "The gap is shrinking: a visit gains less and less.",
-    "persists": "Training overfits to buckets: what a visit gains is lost before the next one.",
-    "undecided": "Undecided: more passes are needed to tell.",
+_VERDICT, _SHORT_VERDICT = "bucket overfitting", "overfits"  # a column on the page, and on the terminal
+_PASS_COLUMNS = ("pass", "before", "after", "gap", "training", "generalization", "diverged", _VERDICT)
+_IN_COLUMN: Mapping[Verdict, str] = {"no_bucket_overfitting": "no", "bucket_overfitting": "yes"}
+_VERDICTS: Mapping[Verdict, str] = {
+    "needs_3_visits": "Bucket overfitting: not known yet, it needs 3 visits to every bucket.",
+    "no_bucket_overfitting": "No bucket overfitting: held-out edges keep what they gain in a visit until the next one.",
+    "shrinking": "Bucket overfitting: undecided, but the gap is shrinking, as a visit gains less and less.",
+    "bucket_overfitting": "Bucket overfitting: held-out edges lose before the next visit what they gain in a visit.",
+    "undecided": "Bucket overfitting: undecided, it needs more passes.",
 }
-_OF_LOSSES = {  # where held-out edges get worse in a visit
-    "vanished": "No overfitting to buckets: held-out edges are about as good after a visit as before it.",
-    "shrinking": "The gap is shrinking: a visit loses less and less.",
-    "persists": "Training overfits to buckets: what a visit loses comes back before the next one.",
+_OF_LOSSES: Mapping[Verdict, str] = {  # where held-out edges get worse in a visit
+    "no_bucket_overfitting": "No bucket overfitting: held-out edges are about as good after a visit as before it.",
+    "shrinking": "Bucket overfitting: undecided, but the gap is shrinking, as a visit loses less and less.",
+    "bucket_overfitting": "Bucket overfitting: what held-out edges lose in a visit comes back before the next one.",
 }
 
 
 def verdicts_of(curves: Curves) -> list[str]:
-    """Return what the last pass says, in words."""
-    metric = TRAINING_METRICS[curves.metric]
-    best = curves.best
-    last = curves.last
-    told = []
+    """Return what the last pass says about training edges and about buckets, in words."""
+    verdicts = {**_VERDICTS, **(_OF_LOSSES if curves.visits_lose else {})}
+    return [
+        *_about_training_edges(curves),
+        "With one bucket there is no verdict about buckets."
+        if curves.has_one_bucket
+        else verdicts[curves.last.verdict],
+    ]
+
+
+def _about_training_edges(curves: Curves) -> list[str]:
+    """Return where the best pass was, and whether the model overfits to its training edges."""
+    metric, best, last = TRAINING_METRICS[curves.metric], curves.best, curves.last
+    if best is None:
+        return [f"Overfitting to training edges: not known, as no finished pass has a {metric} of held-out edges."]
+    told = f"Best pass: {_pass_name(best)} ({_fixed(best.after)}); now {_fixed(last.after)}."
+    if best is last:
+        told = f"Best pass: {_pass_name(best)} ({_fixed(best.after)}), the last one."
+    since = (
+        f"since the best pass, {metric} of training edges went from {_fixed(best.training)} to {_fixed(last.training)} "
+        f"and that of held-out edges from {_fixed(best.after)} to {_fixed(last.after)}"
+    )
+    if curves.overfits:
+        found = f"Overfitting to training edges: {since}."
+    elif last.training is None or curves.training_improved is None:
+        found = "Overfitting to training edges: not known, as training edges were not ranked."
+    elif not curves.fall:
+        doubt = curves.fits_training_edges_far_better
+        found = f"{'Held' if doubt else 'No overfitting to training edges: held'}-out edges are at their best."
+    elif curves.training_improved:
+        found = f"Overfitting to training edges: undecided, as chance may explain it: {since}."
+    else:
+        found = f"No overfitting to training edges, but held-out edges got worse: {since}."
+    lines = [f"{told} {found}"]
     if curves.fits_training_edges_far_better:
-        told.append(
+        lines.append(
             f"{metric} of training edges is {_fixed(last.training)}, that of held-out edges {_fixed(last.after)}: the "
             "model fits its training edges far better."
         )
-    if best is not None and curves.overfits:
-        told.append(
-            f"Held-out {metric} was best in pass {best.key.epoch} ({_fixed(best.after)}) and is {_fixed(last.after)} "
-            f"now, while that of training edges went from {_fixed(best.training)} to {_fixed(last.training)}: the "
-            "model overfits."
-        )
-    verdicts = _VERDICTS | (_OF_LOSSES if curves.visits_lose else {})
-    return [
-        *told,
-        "With one bucket there is no verdict about buckets." if curves.has_one_bucket else verdicts[last.verdict],
-    ]
+    return lines
 
 
 def passes_of(curves: Curves) -> DataTable:
@@ -69,12 +91,11 @@ def passes_of(curves: Curves) -> DataTable:
         ESTIMATED if any("±" in row[3] for row in rows) else "",
         "passes",
         "lrrrrrrl",
-        ("verdict",),
     )
     # Columns that most runs do not need
     empty = {"training": {UNDEFINED}, "generalization": {UNDEFINED}, "diverged": {"0"}}
     left_out = [name for name in empty if {row[_PASS_COLUMNS.index(name)] for row in rows} == empty[name]]
-    return without(table, [*left_out, *(["verdict"] if curves.has_one_bucket else [])])
+    return without(table, [*left_out, *([_VERDICT] if curves.has_one_bucket else [])])
 
 
 def training_table(curves: Curves) -> DataTable:
@@ -85,7 +106,15 @@ def training_table(curves: Curves) -> DataTable:
         (name + f" {row.num_diverged} diverged" * bool(row.num_diverged), *(cell.replace(" ± ", "±") for cell in cells))
         for row, (name, *cells) in zip(curves.passes, shown.rows, strict=False)
     ]
-    return evolve(shown, title=title, rows=rows, note="\n".join(verdicts_of(curves)))
+    columns = tuple(_SHORT_VERDICT if name == _VERDICT else name for name in shown.columns)
+    return evolve(
+        shown,
+        title=title,
+        columns=columns,
+        rows=rows,
+        whole_words=(_SHORT_VERDICT,),
+        note="\n".join(verdicts_of(curves)),
+    )
 
 
 def _decimals(errors: Iterable[float | None]) -> int:
@@ -94,8 +123,7 @@ def _decimals(errors: Iterable[float | None]) -> int:
 
 
 def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = None) -> tuple[str, ...]:
-    key, name = row.key, str(row.key.epoch)
-    name += f", path {key.edge_path}, chunk {key.edge_chunk}" if key.edge_path or key.edge_chunk else ""
+    name = _pass_name(row)
     figures = (
         _fixed(row.before),
         _fixed(row.after),
@@ -104,7 +132,12 @@ def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = No
         _difference(row.generalization, row.generalization_error, decimals[1]),
     )
     name += " (best)" * (row is best) + " (unfinished)" * (not row.is_finished)
-    return name, *figures, str(row.num_diverged), row.verdict.replace("_", " ")
+    return name, *figures, str(row.num_diverged), _IN_COLUMN.get(row.verdict, verdict_in_words(row.verdict))
+
+
+def _pass_name(row: PassRow) -> str:
+    key = row.key
+    return f"{key.epoch}" + f", path {key.edge_path}, chunk {key.edge_chunk}" * bool(key.edge_path or key.edge_chunk)
 
 
 def _difference(value: float | None, error: float | None, decimals: int) -> str:
@@ -117,8 +150,8 @@ def _fixed(value: float | None) -> str:
 
 
 def training_tiles(curves: Curves) -> list[Tile]:
-    """Return the figures of the last finished pass."""
-    metric, last = TRAINING_METRICS[curves.metric], curves.last
+    """Return the figures of the last finished pass, and the best pass beside them."""
+    metric, last, best = TRAINING_METRICS[curves.metric], curves.last, curves.best
     error = last.gap_error or 0.0
     where = [f"in pass {last.key.epoch}" + " (unfinished)" * (not last.is_finished)]
     interval = []
@@ -129,6 +162,11 @@ def training_tiles(curves: Curves) -> list[Tile]:
     tiles = (
         Tile(f"{metric} before visits", before, where),
         Tile(f"{metric} after visits", after, where),
+        Tile(
+            f"Best {metric} after visits",
+            _fixed(None if best is None else best.after),
+            [f"in pass {_pass_name(best)}" if best else ""],
+        ),
         Tile("Gap", gap, [*interval, "after − before"]),
         Tile(f"{metric} of training edges", training, where),
     )

@@ -369,7 +369,7 @@ class ArrayEdges:
         """Return a short text that changes when the edges do."""
         if self.array_E3 is None:
             return fingerprint(self.path)
-        return hashlib.sha256(np.ascontiguousarray(self.array_E3, np.int64)).hexdigest()[:32]
+        return hashlib.sha256(np.ascontiguousarray(self.array_E3, np.int64).data).hexdigest()[:32]
 
     def in_memory(self) -> ArrayEdges:
         """Return the edges of a file as if they had been given in memory, so that their fingerprint is that of ids."""

@@ -54,7 +54,7 @@ class Run:
 
     @property
     def warned_of_overfitting(self) -> bool:
-        return any("overfits to buckets" in warning for warning in self.warnings)
+        return any(": bucket overfitting: " in warning for warning in self.warnings)
 
 
 def train(

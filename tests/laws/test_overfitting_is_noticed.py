@@ -22,10 +22,15 @@ def test_training_a_bucket_for_long_is_noticed_and_a_step_at_a_time_is_not() -> 
     overfit, mixed = train(0, **OVERFIT), train(0, **MIXED | {"num_passes": 4})
 
     [warning] = overfit.warnings
-    assert "persists" in [of.details.verdict for of in overfit.passes]
-    assert ": training overfits to buckets: the mean reciprocal rank" in warning.splitlines()[-1]
+    assert "bucket_overfitting" in [of.details.verdict for of in overfit.passes]
+    assert ": bucket overfitting: the mean reciprocal rank" in warning.splitlines()[-1]
     assert mixed.warnings == []
-    assert [of.details.verdict for of in mixed.passes] == ["too_early", "too_early", "vanished", "vanished"]
+    assert [of.details.verdict for of in mixed.passes] == [
+        "needs_3_visits",
+        "needs_3_visits",
+        "no_bucket_overfitting",
+        "no_bucket_overfitting",
+    ]
 
 
 @pytest.mark.slow
@@ -64,7 +69,7 @@ def test_the_warning_comes_without_reason_in_no_more_runs_than_stated() -> None:
         after = np.full((num_passes, num_buckets), 0.5) + noise[0]
         before = after - 0.05 * after + noise[1]  # the fall varies with both, the gain with one
         found = verdicts(before, after, alarm_rate=0.2, tolerance=0.05)
-        alarms += "persists" in found
+        alarms += "bucket_overfitting" in found
 
     assert alarms / num_runs <= (0.2 + NormalDist().inv_cdf(0.999) * math.sqrt(0.2 * 0.8 / num_runs))
 
@@ -72,37 +77,37 @@ def test_the_warning_comes_without_reason_in_no_more_runs_than_stated() -> None:
 LOW = 0.3 + np.random.default_rng(2).normal(0, 0.005, (5, 6))
 STEPS = np.linspace(0.05, 0.9, 60).reshape(5, 12)
 FALL = np.linspace(0.9, 0.1, 10)[:, None] + np.random.default_rng(3).normal(0, 0.003, (10, 6))
-TOO_EARLY, PERSISTS = "too_early", "persists"
+NEEDS_3_VISITS, BUCKET_OVERFITTING = "needs_3_visits", "bucket_overfitting"
 
 
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (LOW, LOW[::-1] + 0.1, [TOO_EARLY, TOO_EARLY, *[PERSISTS] * 3]),
-        (LOW[::-1] + 0.1, LOW, [TOO_EARLY, TOO_EARLY, *[PERSISTS] * 3]),
-        (np.full((6, 1), 0.2), np.full((6, 1), 0.4), [TOO_EARLY] * 6),
+        (LOW, LOW[::-1] + 0.1, [NEEDS_3_VISITS, NEEDS_3_VISITS, *[BUCKET_OVERFITTING] * 3]),
+        (LOW[::-1] + 0.1, LOW, [NEEDS_3_VISITS, NEEDS_3_VISITS, *[BUCKET_OVERFITTING] * 3]),
+        (np.full((6, 1), 0.2), np.full((6, 1), 0.4), [NEEDS_3_VISITS] * 6),
         (np.full((6, 2), 0.2), np.full((6, 2), 0.4), None),
         (STEPS[:, ::2], STEPS[:, 1::2] + 0.1, None),  # each visit gains, and the gain stays
         (FALL[::2], FALL[1::2], None),  # the other overfitting
     ],
     ids=["sawtooth", "downwards", "one bucket", "two buckets without errors of their edges", "learning", "falling"],
 )
-def test_a_gap_persists_where_buckets_gain_and_lose_it_again_and_nowhere_else(
+def test_there_is_bucket_overfitting_where_buckets_gain_and_lose_it_again_and_nowhere_else(
     before: np.ndarray, after: np.ndarray, expected: list[Verdict] | None
 ) -> None:
     found = verdicts(before, after)
 
-    assert PERSISTS not in found if expected is None else found == expected
+    assert BUCKET_OVERFITTING not in found if expected is None else found == expected
 
 
-def test_a_gap_that_goes_to_zero_shrinks_and_vanishes() -> None:
+def test_a_gap_that_goes_to_zero_shrinks_and_is_no_overfitting() -> None:
     random = np.random.default_rng(4)
     gap = np.array([0.1, 0.08, 0.05, 0.02, 0.001, 0.001, 0.0, 0.0, 0.0])[:, None]
     after = np.linspace(0.4, 0.5, 9)[:, None] + random.normal(0, 0.001, (9, 6))
     found = verdicts(after - gap, after)
 
-    assert {"shrinking"} <= {*found} - {PERSISTS} == {*found}
-    assert found[-1] == "vanished"
+    assert {"shrinking"} <= {*found} - {BUCKET_OVERFITTING} == {*found}
+    assert found[-1] == "no_bucket_overfitting"
 
 
 @pytest.mark.reference
@@ -110,7 +115,7 @@ def test_a_run_that_pbg_recorded_is_judged(reference_path: Path) -> None:
     history = read_history(reference_path / "golden" / "fb237_4p_transe" / "checkpoint", pytest.fail)
     judgements = list(judge_history(history).values())
 
-    assert [of.verdict for of in judgements[:2]] == [TOO_EARLY] * 2
+    assert [of.verdict for of in judgements[:2]] == [NEEDS_3_VISITS] * 2
     by_hand: dict[Bucket, list[float]] = {}
     for visits in list(history.passes_of_visits.values())[1:3]:  # the second and third visit to each bucket
         for visit in visits:
@@ -118,7 +123,7 @@ def test_a_run_that_pbg_recorded_is_judged(reference_path: Path) -> None:
     counts = {visit.bucket: visit.after.count for visit in history.visits}
     gained = sum(counts[bucket] * sum(gaps) / 2 for bucket, gaps in by_hand.items()) / sum(counts.values())
     assert gained == pytest.approx(judgements[2].gained, rel=1e-12)
-    assert PERSISTS not in [of.verdict for of in judgements]
+    assert BUCKET_OVERFITTING not in [of.verdict for of in judgements]
 
 
 @pytest.mark.slow

@@ -19,10 +19,10 @@ def test_the_pictures_of_the_documentation_are_those_that_the_program_draws(tmp_
     printed = run_program(sys.executable, "-m", "scripts.monitor_pictures", "--output", tmp_path, cwd=REPOSITORY)
 
     overfits, well_mixed = printed.split("well_mixed: ")
-    assert "overfits: epoch 2: training overfits to buckets: " in overfits
-    assert "Training overfits to buckets: what a visit gains is lost before the next one." in overfits
+    assert "overfits: epoch 2: bucket overfitting: " in overfits
+    assert "Bucket overfitting: held-out edges lose before the next visit what they gain in a visit." in overfits
     assert well_mixed.startswith("no warning\n")
-    assert "No overfitting to buckets: what a visit gains is still there at the next one." in well_mixed
+    assert "No bucket overfitting: held-out edges keep what they gain in a visit until the next one." in well_mixed
     for name in ("overfits.png", "well_mixed.png"):
         drawn, shown = ((folder / name).read_bytes() for folder in (tmp_path, REPOSITORY / "docs" / "pictures"))
         assert drawn[:24] == shown[:24], "width and height are in the first bytes of a PNG"

@@ -80,8 +80,8 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
 
 
 def test_the_passes_of_a_training_run_are_a_table() -> None:
-    row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "persists", 1)
+    row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "bucket_overfitting", 1)
     rows = rows_of_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
 
-    assert rows[0] == ["pass", "before", "after", "gap", "diverged", "verdict"]
-    assert rows[-1] == ["3 (best)", "0.2500", "0.5000", "+0.2 ± 0.1", "1", "persists"]
+    assert rows[0] == ["pass", "before", "after", "gap", "diverged", "bucket overfitting"]
+    assert rows[-1] == ["3 (best)", "0.2500", "0.5000", "+0.2 ± 0.1", "1", "yes"]

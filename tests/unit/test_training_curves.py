@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from pbgeval.monitor.records import (
     PassKey,
     PassRecord,
     PbgFigures,
+    Verdict,
     VisitDetails,
     VisitRecord,
 )
@@ -61,12 +63,19 @@ def test_teeth_follow_a_bucket_from_pass_to_pass() -> None:
 def test_our_own_records_bring_errors_training_edges_and_verdicts() -> None:
     key = "both.pessimistic.mean_reciprocal_rank"
     apart = {key: Estimate(0.7, 0.02)}
-    details = PassDetails(training={key: 0.9}, gap={key: Estimate(0.1, 0.01)}, generalization=apart, verdict="persists")
+    details = PassDetails(
+        training={key: 0.9}, gap={key: Estimate(0.1, 0.01)}, generalization=apart, verdict="bucket_overfitting"
+    )
     passes = (PassRecord(FIRST, 0, PbgFigures(10, {"mrr": 0.2}), details),)
 
-    [row] = curves_of(History((visit(FIRST, 0, 0, 10, 0.1, 0.2),), passes), {FIRST: "too_early"}, "mrr").passes
+    [row] = curves_of(History((visit(FIRST, 0, 0, 10, 0.1, 0.2),), passes), {FIRST: "needs_3_visits"}, "mrr").passes
 
-    assert (row.gap_error, row.training, row.generalization_error, row.verdict) == (0.01, 0.9, 0.02, "persists")
+    assert (row.gap_error, row.training, row.generalization_error, row.verdict) == (
+        0.01,
+        0.9,
+        0.02,
+        "bucket_overfitting",
+    )
     assert row.generalization == pytest.approx(0.7)
 
 
@@ -95,7 +104,7 @@ def curves_with(after_PB: np.ndarray, training: Sequence[float], error: float, m
     """Return the curves of passes (P, B) over buckets, each of which begins as the last one ended."""
     means = after_PB.mean(1)
     rows = [
-        PassRow(PassKey(at), means[max(at - 1, 0)], means[at], of, error, "vanished", 0, 10 * error)
+        PassRow(PassKey(at), means[max(at - 1, 0)], means[at], of, error, "no_bucket_overfitting", 0, 10 * error)
         for at, of in enumerate(training)
     ]
     teeth = {
@@ -131,8 +140,12 @@ def test_a_fall_beyond_the_errors_is_overfitting_where_training_edges_have_not_f
     overfits = curves_with(after, rising, 0.001)
     assert (overfits.overfits, overfits.best) == (True, overfits.passes[2])
     told = verdicts_of(overfits)
-    assert [of.startswith("Held-out MRR was best in pass 2 (0.") for of in told] == [False, True, False]
-    assert ", while that of training edges went from 0.5000 to 0.8000: the model overfits." in told[1]
+    best, now = (f"{of:.4f}" for of in (after.mean(1)[2], after.mean(1)[-1]))
+    assert told[0] == (
+        f"Best pass: 2 ({best}); now {now}. Overfitting to training edges: since the best pass, MRR of training edges "
+        f"went from 0.5000 to 0.8000 and that of held-out edges from {best} to {now}."
+    )
+    assert (overfits.is_bad, overfits.is_sound) == (True, False)
     assert curves_with(-after, [-of for of in rising], 0.001, "pos_rank").overfits, "lower is better"
     fine = {
         "it falls apart": curves_with(after, falling, 0.001),
@@ -145,15 +158,22 @@ def test_a_fall_beyond_the_errors_is_overfitting_where_training_edges_have_not_f
 def test_of_a_single_bucket_there_is_no_verdict_about_buckets() -> None:
     curves = curves_with(np.full((5, 1), 0.25), [0.49] * 5, 0.01)
 
-    assert verdicts_of(curves) == ["With one bucket there is no verdict about buckets."]
+    assert verdicts_of(curves) == [
+        "Best pass: 0 (0.2500); now 0.2500. No overfitting to training edges: held-out edges are at their best.",
+        "With one bucket there is no verdict about buckets.",
+    ]
     table = passes_of(curves)
     assert table.columns == ("pass", "before", "after", "gap", "training", "generalization")
     assert table.rows[0] == ("0 (best)", "0.2500", "0.2500", "0.00 ± 0.01", "0.4900", "+0.2 ± 0.1")
 
 
+AT_BEST = "Best pass: 0 (0.0700), the last one. "
+NO_OVERFITTING = "No overfitting to training edges: held-out edges are at their best."
+
+
 def last_row(metric: str = "mrr", gap: float = 0.01, training: float = 0.65, error: float | None = 0.02) -> Curves:
     """Return the curves of one pass over two buckets that ends at 0.07."""
-    row = PassRow(FIRST, 0.07 - gap, 0.07, training, 0.0012, "vanished", 0, error)
+    row = PassRow(FIRST, 0.07 - gap, 0.07, training, 0.0012, "no_bucket_overfitting", 0, error)
     return Curves(metric, (row,), {(0, 0, bucket, 0): ((0, 0.07 - gap, 0.07),) for bucket in range(2)})
 
 
@@ -161,25 +181,95 @@ def test_a_fit_to_training_edges_is_said_before_all_else() -> None:
     told = (
         "MRR of training edges is 0.6500, that of held-out edges 0.0700: the model fits its training edges far better."
     )
-    vanished = "No overfitting to buckets: what a visit gains is still there at the next one."
+    no_bucket = "No bucket overfitting: held-out edges keep what they gain in a visit until the next one."
 
-    assert verdicts_of(last_row()) == [told, vanished]
+    assert verdicts_of(last_row()) == [AT_BEST + "Held-out edges are at their best.", told, no_bucket]
+    assert (last_row().is_bad, last_row().is_sound) == (True, False)
     for of in (
         last_row(training=0.13),  # less than twice as good
         last_row(error=0.4),  # within the error
         last_row(error=None),
         last_row("pos_rank", gap=-0.01),  # lower is better, so training is worse
     ):
-        assert verdicts_of(of) == [vanished]
+        assert verdicts_of(of) == [AT_BEST + NO_OVERFITTING, no_bucket]
+        assert (of.is_bad, of.is_sound) == (False, True)
     of_ranks = verdicts_of(last_row("pos_rank", gap=-0.01, training=0.01))
-    assert [of.startswith("mean rank of training edges is 0.0100") for of in of_ranks] == [True, False]
+    assert [of.startswith("mean rank of training edges is 0.0100") for of in of_ranks] == [False, True, False]
 
 
 def test_no_gain_is_told_of_where_visits_lose() -> None:
-    told = "No overfitting to buckets: held-out edges are about as good after a visit as before it."
+    told = "No bucket overfitting: held-out edges are about as good after a visit as before it."
 
-    assert verdicts_of(last_row(gap=-0.001, training=0.07)) == [told]
-    assert verdicts_of(last_row("pos_rank", gap=0.001, training=0.07)) == [told]
+    assert verdicts_of(last_row(gap=-0.001, training=0.07)) == [AT_BEST + NO_OVERFITTING, told]
+    assert verdicts_of(last_row("pos_rank", gap=0.001, training=0.07)) == [AT_BEST + NO_OVERFITTING, told]
+
+
+def passes(
+    *figures: tuple[float, float | None], verdict: Verdict = "no_bucket_overfitting", metric: str = "mrr"
+) -> Curves:
+    """Return the curves of passes over two buckets, from (held-out, training) of each; errors explain every change."""
+    rows = [
+        PassRow(PassKey(at), after, after, training, 9.0, verdict, 0, 9.0)
+        for at, (after, training) in enumerate(figures)
+    ]
+    teeth = {
+        (0, 0, bucket, 0): {at: BucketVisit(10, after, after) for at, (after, _) in enumerate(figures)}
+        for bucket in range(2)
+    }
+    return Curves(metric, tuple(rows), teeth)
+
+
+def test_a_fall_while_training_edges_improve_is_open_until_it_is_significant() -> None:
+    found = passes((0.0425, 0.025), (0.0526, 0.05), (0.0417, 0.0721))
+    ranks = passes((9.0, 5.0), (7.5, 4.0), (8.0, 3.0), metric="pos_rank")
+
+    first, second = verdicts_of(found)
+    assert first == (
+        "Best pass: 1 (0.0526); now 0.0417. Overfitting to training edges: undecided, as chance may explain it: since "
+        "the best pass, MRR of training edges went from 0.0500 to 0.0721 and that of held-out edges from 0.0526 to "
+        "0.0417."
+    )
+    assert second == "No bucket overfitting: held-out edges keep what they gain in a visit until the next one."
+    assert verdicts_of(ranks)[0].startswith(
+        "Best pass: 1 (7.5000); now 8.0000. Overfitting to training edges: undecided"
+    )
+    assert [(of.is_bad, of.is_sound) for of in (found, ranks)] == [(False, False)] * 2
+
+
+@pytest.mark.parametrize(
+    ("figures", "told", "is_sound"),
+    [
+        ([(0.1, 0.1), (0.2, 0.2)], "1 (0.2000), the last one. " + NO_OVERFITTING, True),
+        ([(0.2, 0.1), (0.1, 0.1), (0.2, 0.2)], "0 (0.2000); now 0.2000. " + NO_OVERFITTING, True),
+        ([(0.2, 0.3), (0.1, 0.2)], "0 (0.2000); now 0.1000. No overfitting to training edges, but held-out", False),
+        ([(0.2, None), (0.1, None)], "0 (0.2000); now 0.1000. Overfitting to training edges: not known", False),
+        ([(0.1, None), (0.2, None)], "1 (0.2000), the last one. Overfitting to training edges: not known", False),
+        ([(0.2, 0.1), (math.nan, 0.2)], "0 (0.2000); now nan. Overfitting to training edges: undecided", False),
+    ],
+    ids=["better", "as good", "both fell", "fell without training", "rose without training", "NaN"],
+)
+def test_what_is_told_of_training_edges(figures: list[tuple[float, float | None]], told: str, is_sound: bool) -> None:
+    curves = passes(*figures)
+
+    assert verdicts_of(curves)[0].startswith(f"Best pass: {told}")
+    assert curves.is_sound == is_sound
+
+
+def test_only_both_answers_together_are_good() -> None:
+    rising = ((0.1, 0.1), (0.2, 0.2))
+    verdicts: tuple[Verdict, ...] = get_args(Verdict)
+
+    assert {of: passes(*rising, verdict=of).is_sound for of in verdicts} == {
+        of: of == "no_bucket_overfitting" for of in verdicts
+    }
+    assert [of for of in verdicts if passes(*rising, verdict=of).is_bad] == ["bucket_overfitting"]
+
+
+def test_tiles_show_the_best_pass_beside_the_last() -> None:
+    tiles = {of.name: (of.value, *of.lines) for of in training_tiles(passes((0.2, 0.1), (0.1, 0.2)))}
+
+    assert tiles["MRR after visits"] == ("0.1000", "in pass 1")
+    assert tiles["Best MRR after visits"] == ("0.2000", "in pass 0")
 
 
 @pytest.mark.parametrize("num_diverged", [0, 2])

@@ -63,7 +63,7 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
         PassKey(0, 1, 2),
         7,
         PbgFigures(10, METRICS),
-        PassDetails(num_buckets=3, verdict="persists", lost=0.5, level=0.025),
+        PassDetails(num_buckets=3, verdict="bucket_overfitting", lost=0.5, level=0.025),
     )
     bare = VisitRecord(PassKey(1), Bucket(0, 0), 8, None, None, None)
     append(tmp_path, 0, visit(6), of_pass, bare)
