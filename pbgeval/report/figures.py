@@ -565,8 +565,8 @@ def model_of(report: Report) -> str:
 
 def name_of(report: Report) -> str:
     """Return the model, the data set and the split, as far as the report tells them."""
-    paths = [Path(report.path or "", path).absolute() for path in report.run.get("edge_paths") or ()]
-    folders = dict.fromkeys(os.path.normpath(path.parent) for path in paths if path.name != KEPT_EDGES)
+    paths = [path for path in report.run.get("edge_paths") or () if not path.endswith(KEPT_EDGES)]
+    folders = dict.fromkeys(os.path.normpath(Path(report.path or "", path).absolute().parent) for path in paths)
     splits = [of["path"].removeprefix("edges_") for of in report.document.get("edge_paths") or ()]
     data = ", ".join([*map(os.path.basename, folders), *splits])
     return clipped((" on " if folders else ", ").join(filter(None, [_model_name(report), data])))
@@ -574,8 +574,7 @@ def name_of(report: Report) -> str:
 
 def tiles_of(report: Report) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
-    document = report.document
-    tiles = []
+    document, tiles = report.document, list[Tile]()
     metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
     intervals = document.get("intervals") or {}  # an unfinished run has none
     keys = [f"{headline}.{name}" for name in LARGE if f"both.{headline}.{name}" in metrics]
