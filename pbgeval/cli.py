@@ -52,6 +52,7 @@ __all__ = ["app", "main"]
 
 MAX_FAULTS = 9  # lines on stderr
 FORMAT_OF_SUFFIX = {".json": "json", ".csv": "csv", ".md": "md", ".tex": "latex", ".html": "html"}
+_DEFAULT_BASE = 2.0  # of the exponential gain of types
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
 
 
@@ -354,7 +355,7 @@ def types(
     ] = "jk",
     base: Annotated[
         float, typer.Option("--base", metavar="X", help="Base of the exponential gain; must be above 1.")
-    ] = 2.0,
+    ] = _DEFAULT_BASE,
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Count the root and repeated types, so that NDCG can exceed 1.")
     ] = False,
@@ -377,6 +378,8 @@ def types(
 
     if not 1.0 < base < float("inf"):
         raise ConfigError(f"--base {base}: the base must be above 1")
+    if base != _DEFAULT_BASE and gain == "linear":
+        raise ConfigError(f"--base {base} has no effect without --gain exponential; add it, or remove --base")
     protocol = TypeProtocol(TypeGain(gain), Discount(discount), base, as_published)
     cutoffs = sorted(set(k or DEFAULT_CUTOFFS))
     lists = read_type_lists(truth), read_type_lists(ranking)

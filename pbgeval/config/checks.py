@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pbgeval.config.effects import refuse_without_effect
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, refuse, rule, show
 from pbgeval.config.output_checks import OUTPUT_CHECKS
 from pbgeval.config.schema import (
@@ -276,6 +277,13 @@ def _known_until(config: EvalConfig) -> Iterator[Fault]:
         yield from refuse(("breakdowns", index), (is_counted, message, "known_until"))
 
 
+def _beside_given(config: EvalConfig) -> Iterator[Fault]:
+    for key in ("head_candidates", "tail_candidates"):
+        message = "does not work with candidate_path, which lists all candidates; remove one of the two"
+        is_both = config.candidate_path is not None and getattr(config, key) is not None
+        yield from refuse((key,), (is_both, message, "candidate_path"))
+
+
 def _lists_of_names(config: EvalConfig) -> Iterator[Fault]:
     for key, element in _NAME_LISTS.items():
         names: list[str] | None = getattr(config, key)
@@ -342,8 +350,6 @@ def _is_featurized(config: EvalConfig, entity_type: str) -> bool:
 
 
 _LOSS = "PBG's loss needs the candidates of one partition; set compute_loss = False"
-_OF_KNOWN_EDGES = f"concerns known edges; set filter_paths (for arrays: known=[...]) or {TRAIN_PATHS}"
-_GIVEN = "has no effect with candidate_path, which lists all candidates; remove one of the two"
 
 CHECKS: tuple[Check, ...] = (
     _bounds,
@@ -421,8 +427,6 @@ CHECKS: tuple[Check, ...] = (
         "ranks of relations are not certified; use precision = 'float32' or 'float64'",
         "precision",
     ),
-    rule("time_window", lambda c: c.time_window is not None and not c.filtered, _OF_KNOWN_EDGES, "filter_paths"),
-    rule("known_until", lambda c: c.known_until is not None and not c.filtered, _OF_KNOWN_EDGES, "filter_paths"),
     rule(
         "known_until",
         lambda c: c.known_until is not None and c.taxonomy_path is not None,
@@ -504,26 +508,10 @@ CHECKS: tuple[Check, ...] = (
         "candidate_path lists the candidates, so this must be 'all' or unset, got {found}; remove one of the two",
         "candidate_path",
     ),
-    rule(
-        "type_constraint",
-        lambda c: c.candidate_path is not None and c.type_constraint != "schema",
-        _GIVEN,
-        "candidate_path",
-    ),
-    rule(
-        "head_candidates",
-        lambda c: c.candidate_path is not None and c.head_candidates is not None,
-        _GIVEN,
-        "candidate_path",
-    ),
-    rule(
-        "tail_candidates",
-        lambda c: c.candidate_path is not None and c.tail_candidates is not None,
-        _GIVEN,
-        "candidate_path",
-    ),
+    _beside_given,
     _lists_of_names,
     _featurized,
     _entity_ids,
+    refuse_without_effect,
     *OUTPUT_CHECKS,
 )

@@ -85,8 +85,7 @@ SCORER = ModelForm("dot", "none", 1, dynamic=True, relations=[(ENTITY_TYPE,) * 3
 def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
     """Fill in the keys that the config's model decides; return the faults of both."""
     if config.model is None:
-        none = Fault(("model_options",), "these are of a model, but there is none; set model, or remove the key")
-        return config, [none] if config.model_options else []
+        return config, []
     unread = with_form(config, SCORER)[0]  # so that no fault is reported for what the model decides
     if not os.path.exists(config.model):  # which `resolve_paths` reports
         return unread, []
@@ -372,7 +371,9 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
     Faults(" ".join(line.split()) for line in lines).raise_any(ConfigError)
     # The folder of a checkpoint tells more than `config`.
     name = source.parent.name if is_in_checkpoint and source.parent.name else source.stem
-    return attrs.evolve(config, name=name, source=source, ignored=tuple(key for key in TRAINING_KEYS if key in raw))
+    ignored = tuple(key for key in TRAINING_KEYS if key in raw)
+    shared = frozenset(() if is_ours else raw.keys() - {path[0] for path, _ in applied})
+    return attrs.evolve(config, name=name, source=source, ignored=ignored, shared=shared)
 
 
 def config_of_keys(settings: Mapping[str, Any], arguments: Iterable[str] = ()) -> EvalConfig:

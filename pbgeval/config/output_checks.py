@@ -232,20 +232,8 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
         "sample_edges is set too; set the number of edges or the error to reach, not both",
         "sample_edges",
     ),
-    rule(
-        "target_metric",
-        lambda c: c.target_metric is not None and c.target_error is None,
-        "has no effect without target_error; set target_error too",
-        "target_error",
-    ),
     _target_metric,
     _metrics,
-    rule(
-        "type_relations",
-        lambda c: c.taxonomy_path is None and c.type_relations is not None,
-        "needs taxonomy_path; set it too",
-        "taxonomy_path",
-    ),
     _type_metrics,
     rule(
         "taxonomy_path",

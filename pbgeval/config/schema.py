@@ -479,6 +479,7 @@ class EvalConfig:
     name: str = field(default="config", eq=False)  # of the config file, or of its checkpoint
     source: Path | None = field(default=None, eq=False)  # absolute path of the config file
     ignored: tuple[str, ...] = field(default=(), eq=False)  # training-only keys that it sets
+    shared: frozenset[str] = field(default=frozenset(), eq=False, repr=False)  # keys as a config file of PBG has them
     # Keys that were set, if only to their defaults; a copy by `attrs.evolve` has those of its original.
     given: frozenset[str] = field(default=frozenset(), eq=False, repr=False)
 

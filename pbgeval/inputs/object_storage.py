@@ -68,7 +68,8 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
                     _copy(config, local_of, folder, read_in_place)
             places = {"checkpoint_path": config.checkpoint_path, "entity_path": config.entity_path}
             places = {key: local_of.get(path, path) for key, path in places.items()}
-            yield with_edge_paths(config, lambda path: local_of.get(path, path), **places)
+            had_effect = {"scratch_path": None, "scratch_limit": None}  # so that none of them is warned of
+            yield with_edge_paths(config, lambda path: local_of.get(path, path), **places, **had_effect)
     except EvalError as error:
         faults = error.faults
         for url, local in local_of.items():  # what the user knows in place of what stands for it

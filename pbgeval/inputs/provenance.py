@@ -13,6 +13,7 @@ from typing import Any
 from attrs import asdict
 
 from pbgeval.config import EvalConfig
+from pbgeval.config.effects import warnings_without_effect
 from pbgeval.inputs.model import difference_from_training, evaluated_in_training
 from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import Inputs
@@ -21,7 +22,7 @@ from pbgeval.models.model import EmbeddingModel
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.edges import fingerprints_of
 from pbgeval.storage.objects import read_object_folder
-from pbgeval.storage.text import fingerprint, listed
+from pbgeval.storage.text import fingerprint
 
 # `EvalConfig` -> the settings that can change a number: what the digest of a run covers.
 
@@ -31,7 +32,7 @@ _AS_THEY_ARE = (
     *("disable_lhs_negs", "disable_rhs_negs", "seed", "headline", "pbg_semantics", "compute_loss", "filtered"),
     *("sample_edges", "target_error"),
 )
-_OF_TIME = ("time_window", "known_until", "time_bin")
+_OF_TIME = ("time_window", "known_until")
 _LISTS_OF_NAMES = ("restrict_entities", "restrict_relations", "head_candidates", "tail_candidates")
 
 
@@ -52,6 +53,7 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
         *(("num_degree_negs", "degree_power") if samples and config.num_degree_negs else ()),
         *(("workers", "batch_size") if config.pbg_semantics else ()),
         *(("loss_fn",) if config.compute_loss else ()),
+        *(("time_bin",) if "time" in config.breakdowns else ()),
         *(("margin",) if config.compute_loss and config.loss_fn == "ranking" else ()),
     ]
     return {
@@ -150,14 +152,7 @@ def startup_warnings(inputs: Inputs) -> Iterator[str]:
     if inputs.model is None:
         yield from difference_from_training(config)
         yield from evaluated_in_training(config)
-    if config.ignored:
-        name = config.source.name if config.source else config.name
-        yield f"{name}: keys that only training uses are ignored: {listed(config.ignored)}"
-    yield from (  # where files of edges were named, neither is left
-        f"{key} has no effect: no path of edges names a file of text or Parquet"
-        for key in ("dictionary_path", "edge_columns")
-        if getattr(config, key) is not None
-    )
+    yield from warnings_without_effect(config)
     num_buckets = len(inputs.all_buckets())
     for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
         if len(files) < num_buckets:

@@ -107,7 +107,8 @@ def all_rules(draw: st.DrawFn, graph: TinyGraph, restricted: bool) -> Rules:
         if draw(st.booleans()):
             of_side[side] = some(entities or places)  # some of restrict_entities, or it is refused as empty
     relations = some(range(len(graph.relations))) if draw(st.booleans()) else None
-    return Rules(filter_edges, train_edges, entities, relations, of_side, observed=draw(st.booleans()))
+    observed = bool(filter_edges or train_edges) and draw(st.booleans())
+    return Rules(filter_edges, train_edges, entities, relations, of_side, observed=observed)
 
 
 @st.composite

@@ -287,11 +287,13 @@ def test_known_edges_need_times_only_where_a_filter_goes_by_them(tmp_path: Path)
         (("known_until=test",), "known_until=test: expected one of query, got 'test'"),
         (
             ("known_until=query", "filter_paths="),
-            "concerns known edges; set filter_paths (for arrays: known=[...]) or train_paths (for arrays: train=[...])",
+            "has no effect without known edges; set filter_paths (for arrays: known=[...]) or train_paths (for arrays: "
+            "train=[...])",
         ),
         (
             ("time_window=0", "filter_paths="),
-            "concerns known edges; set filter_paths (for arrays: known=[...]) or train_paths (for arrays: train=[...])",
+            "has no effect without known edges; set filter_paths (for arrays: known=[...]) or train_paths (for arrays: "
+            "train=[...])",
         ),
         (("breakdowns=time",), "'time' needs time_bin; set it, or remove 'time'"),
     ],

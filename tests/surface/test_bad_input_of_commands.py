@@ -325,6 +325,7 @@ COMMANDS = [
         fault(f"{message}…", args=arguments.split(), world=TYPES_COMMAND)
         for arguments, message in (
             ("--base 1", "--base 1.0: the base must be above 1"),
+            ("--base 3", "--base 3.0 has no effect without --gain exponential; add it, or remove --base"),
             ("--ranking absent.tsv", "absent.tsv: cannot read this text file: No such file"),
         )
     ),

@@ -412,5 +412,5 @@ def test_keys_of_files_have_no_effect_on_folders_and_that_is_said(dynamic: TinyC
 
     done = run_command(dynamic, "--workers", "1", "--output", "output", *overrides)
 
-    for key in ("dictionary_path", "edge_columns"):
-        assert f"warning: {key} has no effect: no path of edges names a file of text or Parquet" in done.err
+    keys = "dictionary_path and edge_columns"
+    assert f"warning: eval.py: {keys} have no effect where no path of edges names a file of text or Parquet" in done.err

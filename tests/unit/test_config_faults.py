@@ -152,7 +152,7 @@ RANGES = {
     "num_degree_negs": (changed(num_degree_negs=-2), "num_degree_negs: expected an int >= 0, got -2"),
     **{
         f"degree_power {power}": (
-            changed(degree_power=power),
+            changed(degree_power=power, num_degree_negs=1, train_paths=["known"]),
             f"degree_power: expected a number > 0 and <= 16, got {power}",
         )
         for power in (0.0, -1.5, 16.5)
@@ -399,7 +399,7 @@ HAVE_BEEN_TARGETS = (  # none is lost; a new metric may come between them
 )
 COMPETITION = {
     "an unknown type constraint": (
-        competing(type_constraint="seen"),
+        competing(type_constraint="seen", filter_paths=["known"]),
         "type_constraint: expected one of schema, observed, got 'seen'",
     ),
     "all under pbg_semantics": (
@@ -445,7 +445,7 @@ COMPETITION = {
     ),
     "given and head candidates": (
         competing(candidate_path="given", head_candidates=["a"]),
-        "head_candidates: has no effect with candidate_path, which lists all candidates; remove one of the two",
+        "head_candidates: does not work with candidate_path, which lists all candidates; remove one of the two",
     ),
     "no entities": (competing(restrict_entities=[]), "restrict_entities: " + EMPTY.format("an entity")),
     "no relations": (competing(restrict_relations=[]), "restrict_relations: " + EMPTY.format("a relation")),
