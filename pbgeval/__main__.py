@@ -1,11 +1,22 @@
 """`python -m pbgeval` is the command `kgeval-dist`."""
 
+import os
+import sys
+
 from pbgeval.cluster.signals import ended_at_once
+from pbgeval.cluster.surroundings import check_threads, check_working_directory, heed_children, standard_files
+from pbgeval.errors import LaunchError
 
 
 def main() -> None:
     """Run the command; signals end it with status 75 from here on."""
-    with ended_at_once():
+    with ended_at_once(), standard_files():
+        try:
+            check_threads(os.environ)
+            check_working_directory()
+        except LaunchError as error:
+            sys.exit(str(error))
+        heed_children()
         from pbgeval.cli import main as command
 
         command()

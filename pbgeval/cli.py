@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pbgeval.cluster.surroundings import PROCESS_ADVICE, is_lack_of_processes
 from pbgeval.command_line.imports import import_graph, import_model
 from pbgeval.command_line.options import (
     ConfigFile,
@@ -566,8 +567,10 @@ def main() -> None:
             raise KeyboardInterrupt
     except EvalError as error:
         status = _fail(list(error.faults), INCOMPLETE_STATUS if isinstance(error, IncompleteError) else 1)
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
+    except (OSError, RuntimeError) as error:
+        if is_lack_of_processes(error):
+            sys.exit(_fail([f"cannot start a thread or process; {PROCESS_ADVICE}"], INCOMPLETE_STATUS))
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
         status = _fail(
             [f"{error.strerror}: raise the limit (ulimit -n), and run the same command again"], INCOMPLETE_STATUS

@@ -27,6 +27,7 @@ from attrs import frozen
 from pbgeval.cluster.environment import LOOPBACK, place_in_group, variables_of_torch
 from pbgeval.cluster.liveness import StalledWorkerError, is_lost_connection
 from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
+from pbgeval.cluster.surroundings import PROCESS_ADVICE, is_lack_of_processes, standard_files
 from pbgeval.errors import EvalError, IncompleteError, LaunchError, raise_first
 
 MAX_LOCAL_WORKERS = 1024
@@ -77,6 +78,11 @@ def start_local_workers(
             multiprocessing.current_process().daemon,
             f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
             "or call evaluate in a process with daemon=False",
+        ),
+        (
+            signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN,
+            "workers: this process ignores SIGCHLD, so it cannot learn how its workers end; call "
+            "signal.signal(signal.SIGCHLD, signal.SIG_DFL), or use workers=1",
         ),
         (
             0 <= limit < needed,
@@ -183,7 +189,8 @@ def _run_spawned(function: Function, arguments: tuple[Any, ...], num_workers: in
     variables = variables_of_torch(os.environ, local_workers=True)
     os.environ.update(variables)  # they inherit it
     try:
-        return _run(multiprocessing.get_context("spawn"), function, arguments, num_workers, None)
+        with standard_files():  # a pipe to a worker in their place would be closed there
+            return _run(multiprocessing.get_context("spawn"), function, arguments, num_workers, None)
     finally:
         for name in variables:
             del os.environ[name]
@@ -269,9 +276,18 @@ def _work(function: Function, arguments: tuple[Any, ...], variables: dict[str, s
     for number in _SIGNALS:
         # At once and without a traceback: what Ctrl-C sends to all.
         signal.signal(number, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     os.environ.update(variables)
-    answers.send(_answer(function, arguments, f"worker-{variables['RANK']}"))
+    answers.send(_answer(_watched(function), arguments, f"worker-{variables['RANK']}"))
+
+
+def _watched(function: Function) -> Function:
+    """Return a function that also ends this process when its parent ends."""
+
+    def watched(*arguments: Any) -> Any:  # noqa: ANN401 - of the function
+        threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+        return function(*arguments)
+
+    return watched
 
 
 def _answer(function: Function, arguments: tuple[Any, ...], worker: str) -> tuple[str, Any]:
@@ -290,6 +306,8 @@ def _answer(function: Function, arguments: tuple[Any, ...], worker: str) -> tupl
             return "raised", IncompleteError(
                 f"{worker}: {error.strerror}; raise the limit (ulimit -n), and run it again"
             )
+        if is_lack_of_processes(error):
+            return "raised", IncompleteError(f"{worker}: cannot start a thread or process; {PROCESS_ADVICE}")
         return "raised", RuntimeError(f"{worker} failed:\n{traceback.format_exc()}")
 
 
