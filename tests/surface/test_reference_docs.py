@@ -97,7 +97,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     runs: dict[str, tuple[str, ...]] = {
         "plain": ("compute_loss=True",),
         "everything": EVERYTHING,
-        "sample": ("candidates=partition", "sample_edges=20"),
+        "sample": ("candidates=partition", "sample_edges=20", "metrics=rank,auc,pooled_hits@10"),
         "estimates": ("num_batch_negs=0", "candidates=sampled", "metrics=rank,estimates", "filter_paths=known"),
     }
     with entries_after_each_unit():
