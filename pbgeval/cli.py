@@ -403,7 +403,7 @@ def compare(
     b: Annotated[Path, LocalFolder(metavar="B", help="Second run, on the same queries. Differences are B - A.")],
     edges: Annotated[
         list[Path] | None,
-        typer.Option("--edges", metavar="DIR", help="Evaluated edges. Repeatable [default: where the runs read them]."),
+        typer.Option("--edges", metavar="PATH", help="Evaluated edges. Repeatable [default: as the runs read them]."),
     ] = None,
     metric: Annotated[
         list[str] | None,

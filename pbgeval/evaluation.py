@@ -27,7 +27,7 @@ from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
 from pbgeval.cluster.resources import host_name, num_cores, num_gpus, resident_bytes
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
-from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config, names_file_of_edges
+from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config
 from pbgeval.errors import (
     OVERWRITE,
     ConfigError,
@@ -56,7 +56,7 @@ from pbgeval.report.sending import check_url, refuse_another_result, send_result
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
 from pbgeval.storage.row_files import kept_edges_path
-from pbgeval.storage.text import is_url
+from pbgeval.storage.text import is_url, names_file_of_edges
 from pbgeval.storage.writing import temporary_folder
 from pbgeval.worker.context import Work
 from pbgeval.worker.run import do_work, what_is_done, work_as_local_worker

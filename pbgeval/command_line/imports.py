@@ -11,7 +11,10 @@ import typer
 
 from pbgeval.command_line.options import (
     EdgeColumns,
+    EdgeComment,
+    EdgeDelimiter,
     EdgeFilesByName,
+    MaxMemory,
     PartitionsOfTypes,
     Quiet,
     TypesOfRelations,
@@ -39,24 +42,21 @@ def import_model(
         int, typer.Option("--partitions", min=1, metavar="N", help="Number of entity partitions.")
     ] = 1,
     edges: EdgeFilesByName = [],  # noqa: B006 - typer copies it
-    edge_columns: Annotated[
-        str,
-        typer.Option(
-            "--edge-columns",
-            metavar="hrt",
-            help="Column order of the edges: h head, r relation, t tail.",
-        ),
-    ] = "hrt",
+    edge_columns: EdgeColumns = None,
+    delimiter: EdgeDelimiter = None,
+    comment: EdgeComment = None,
     entities: Annotated[
         Path | None,
-        typer.Option("--entities", metavar="FILE", help="File of labels of the entities [default: edges contain ids]."),
+        typer.Option(
+            "--entities", metavar="FILE", help="File of labels of the entities [default: those of the model]."
+        ),
     ] = None,
     relations: Annotated[
         Path | None,
         typer.Option(
             "--relations",
             metavar="FILE",
-            help="File of labels of the relations [default: edges contain ids].",
+            help="File of labels of the relations [default: those of the model].",
         ),
     ] = None,
     unknown: Unknown = "skip",
@@ -64,20 +64,25 @@ def import_model(
         bool,
         typer.Option("--trust-pickle", help="Unpickle the model file. This can execute any code in it."),
     ] = False,
+    max_memory: MaxMemory = None,
+    quiet: Quiet = False,
 ) -> None:
     """Convert a model of DGL-KE, LibKGE or plain arrays.
 
-    Writes a checkpoint in PyTorch-BigGraph's format, the edges, and a config file that evaluates them.
-    Edges are text with three columns, or .npy arrays of integers.
+    Writes a checkpoint in PyTorch-BigGraph's format, the edges, and a config file that evaluates them. Edges are text
+    or Parquet, as for import-graph, with the model's labels (without labels, and in .del: numbers of rows), or .npy
+    arrays of numbers of rows.
     """
+    from pbgeval.importing.columns import EdgeForms
     from pbgeval.importing.model import EdgeFiles
     from pbgeval.importing.model import import_model as write
     from pbgeval.models.opening import open_model
 
-    last_of = {name: paths[-1] for name, paths in _named_files(edges).items()}
-    files = EdgeFiles(last_of, edge_columns, entities, relations, skip_unknown=unknown == "skip")
-    for line in write(open_model(model, trust_pickle=trust_pickle), output, partitions, files):
-        print(printable(line))
+    paths = _named_files(edges)
+    forms = EdgeForms.parse(edge_columns or [], paths, delimiter, comment)
+    files = EdgeFiles(paths, forms, entities, relations, skip_unknown=unknown == "skip")
+    opened, memory_bytes = open_model(model, trust_pickle=trust_pickle), _bytes_of(max_memory)
+    _import(lambda observer: write(opened, output, partitions, files, memory_bytes, observer), output, quiet)
 
 
 def import_graph(
@@ -87,6 +92,8 @@ def import_graph(
     edges: EdgeFilesByName,
     partitions: PartitionsOfTypes = None,
     edge_columns: EdgeColumns = None,
+    delimiter: EdgeDelimiter = None,
+    comment: EdgeComment = None,
     types: TypesOfRelations = None,
     balance: Annotated[
         Literal["random", "degree"], typer.Option("--balance", help="How entities are assigned to partitions.")
@@ -109,53 +116,51 @@ def import_graph(
         ),
     ] = None,
     unknown: Unknown = "skip",
-    max_memory: Annotated[
-        str | None,
-        typer.Option(
-            "--max-memory", metavar="SIZE", help="Memory limit, for example 4GB [default: most of the host's memory]."
-        ),
-    ] = None,
+    max_memory: MaxMemory = None,
     quiet: Quiet = False,
 ) -> None:
     """Convert edges with names to a partitioned graph.
 
-    Reads text with tabs, .csv or Parquet. A name may have several files.
+    Reads text with tabs (.tsv, .txt, .del), .csv or Parquet. A name may have several files.
     """
+    from pbgeval.importing.columns import EdgeForms
     from pbgeval.importing.dictionaries import Partitioning, RelationTypes, partition_counts
-    from pbgeval.importing.edge_files import ColumnForm
     from pbgeval.importing.graph import GraphFiles
     from pbgeval.importing.graph import import_graph as write
 
+    paths = _named_files(edges)
     files = GraphFiles(
-        _named_files(edges),
-        ColumnForm.parse(edge_columns),
+        paths,
+        EdgeForms.parse(edge_columns or [], paths, delimiter, comment),
         None if types is None else RelationTypes.read(types),
         Partitioning(*partition_counts(partitions or []), balance == "degree", seed),
         dictionary,
         dictionary_of or (),
         skip_unknown=unknown == "skip",
     )
-    lines = _import(
-        partial(write, files, output, None if max_memory is None else parse_memory(max_memory)), output, quiet
-    )
-    if not quiet:
-        print("\n".join(map(printable, lines)))
+    _import(partial(write, files, output, _bytes_of(max_memory)), output, quiet)
 
 
-def _import(write: Callable[[Observer], Sequence[str]], output: Path, quiet: bool) -> Sequence[str]:
+def _bytes_of(max_memory: str | None) -> int | None:
+    return None if max_memory is None else parse_memory(max_memory)
+
+
+def _import(write: Callable[[Observer], Sequence[str]], output: Path, quiet: bool) -> None:
     from pbgeval.cluster.signals import ended_by_signals
     from pbgeval.report.console import ConsoleObserver
 
     observer = ConsoleObserver(quiet)
     try:
         with ended_by_signals():
-            return write(observer)
+            lines = write(observer)
     except KeyboardInterrupt:
         raise IncompleteError(
             f"{output}: the import was interrupted and nothing of it is left; run the same command again"
         ) from None
     finally:
         observer.finished()
+    if not quiet:
+        print("\n".join(map(printable, lines)))
 
 
 def _named_files(texts: list[str]) -> dict[str, list[Path]]:

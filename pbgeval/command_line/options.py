@@ -237,12 +237,32 @@ PartitionsOfTypes = Annotated[
     ),
 ]
 EdgeColumns = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--edge-columns",
-        metavar="COLUMNS",
-        help="Order of the columns (h head, r relation, t tail, w weight, s time, _ ignored), or their names as "
-        "HEAD,RELATION,TAIL[,WEIGHT[,TIME]] [default: hrt; Parquet: lhs,rel,rhs].",
+        metavar="[NAME=|TYPE=]COLUMNS",
+        help="Order of the columns (h head, r relation, t tail, w weight, s time, _ ignored; ht: no relation), or "
+        "their names as HEAD,RELATION,TAIL[,WEIGHT[,TIME]]. Repeatable: for the edges NAME, or files of a TYPE (tsv, "
+        "txt, del, csv, parquet) [default: hrt; Parquet: lhs,rel,rhs or head,relation,tail].",
+    ),
+]
+EdgeDelimiter = Annotated[
+    str | None,
+    typer.Option(
+        "--delimiter",
+        metavar="CHAR",
+        help="What separates the columns of text: one character, or tab, comma, semicolon, space, pipe [default: "
+        "comma in .csv, else tab].",
+    ),
+]
+EdgeComment = Annotated[
+    str | None,
+    typer.Option("--comment", metavar="TEXT", help="Skip lines of text that begin with this, for example '#'."),
+]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--max-memory", metavar="SIZE", help="Memory limit, for example 4GB [default: most of the host's memory]."
     ),
 ]
 TypesOfRelations = Annotated[

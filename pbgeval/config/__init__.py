@@ -3,7 +3,6 @@
 from pbgeval.config.explain import help_config
 from pbgeval.config.faults import read_relation_groups
 from pbgeval.config.loading import check_config, config_of_keys, load_config
-from pbgeval.config.overrides import names_file_of_edges
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 
 __all__ = [
@@ -14,6 +13,5 @@ __all__ = [
     "config_of_keys",
     "help_config",
     "load_config",
-    "names_file_of_edges",
     "read_relation_groups",
 ]

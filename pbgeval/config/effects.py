@@ -15,11 +15,10 @@ from enum import Enum
 from attrs import frozen
 
 from pbgeval.config.faults import Fault
-from pbgeval.config.overrides import names_file_of_edges
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema, default_of, keys_of
 from pbgeval.errors import TRAIN_PATHS
 from pbgeval.notation import grouped
-from pbgeval.storage.text import is_url, listed
+from pbgeval.storage.text import is_url, listed, names_file_of_edges
 
 Condition = Callable[[EvalConfig], object]
 
@@ -97,6 +96,8 @@ _WITHOUT_LOSS = "without compute_loss"
 NEEDS: tuple[Need, ...] = (
     Need("dictionary_path", _names_edges, _UNNAMED, _WARNED),
     Need("edge_columns", _names_edges, _UNNAMED, _WARNED),
+    Need("edge_delimiter", _names_edges, _UNNAMED, _WARNED),
+    Need("edge_comment", _names_edges, _UNNAMED, _WARNED),
     Need(
         "dimension",
         lambda c: c.model or not c.entities or any(of.dimension is None for of in c.entities.values()),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ import attrs
 from pbgeval.config.faults import Fault, KeyPath, show
 from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, keys_of, types_of, unknown_key, without_none
 from pbgeval.errors import ConfigError
-from pbgeval.storage.text import is_url, nearest_path
+from pbgeval.storage.text import edge_file_type, is_url, names_file_of_edges, nearest_path, unknown_extension
 
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NONE = frozenset({"", "none", "null"})
@@ -152,12 +151,6 @@ _PATHS = {
 _OF_MODEL = ("entity_path", "checkpoint_path")  # which may be empty where there is a model
 _MAY_BE_URLS = ("entity_path", "edge_paths", "checkpoint_path", "filter_paths", "train_paths")
 _ARRAYS = ".npy"  # the end of the name of edges in one file, which a model of another system has
-_NAMED_EDGES = re.compile(r"\.(tsv|txt|csv)(\.(gz|zst))?$|\.(parquet|pq)$", re.IGNORECASE)
-
-
-def names_file_of_edges(path: str) -> bool:
-    """Check by its name whether a path of edges is a text or Parquet file."""
-    return _NAMED_EDGES.search(path) is not None
 
 
 def resolve_paths(
@@ -185,9 +178,12 @@ def resolve_paths(
             tried.setdefault(
                 os.path.abspath(base / value), "" if os.path.isabs(value) else f" ({value}, relative to {label})"
             )
-        found = next(filter(_IS[what], tried), None)
+        is_of_edges = len(path) > 1
+        found = next(filter(_IS[what], tried), None) or next(
+            filter(names_file_of_edges, tried if is_of_edges and what == "directory" else ()), None
+        )
         if found is None:
-            faults.append(Fault(path, _not_found(what, value, tried, may_be_file=len(path) > 1)))
+            faults.append(Fault(path, _not_found(what, value, tried, may_be_file=is_of_edges)))
         return value if found is None else found
 
     resolved: dict[str, Any] = {}
@@ -213,11 +209,13 @@ def _not_found(what: str, value: str, tried: Mapping[str, str], *, may_be_file: 
         return f"expected the path of a {what}, got {show(value)}"
     places = [place + label for place, label in tried.items()]
     if len(tried) == 1 and os.path.exists(next(iter(tried))):
-        advice = "; write edges of one HDF5 file as .parquet" if value.endswith((".hdf5", ".h5")) else ""
-        return f"{places[0]} is not a {what}{advice}"
+        if may_be_file and os.path.splitext(value)[1]:
+            path = next(iter(tried))
+            return unknown_extension(path).replace(path, places[0], 1)
+        return f"{places[0]} is not a {what}"
     is_meant = _IS[what]
     if may_be_file and what == "directory" and os.path.splitext(value)[1]:  # edges in a file with a slip in its name
-        what, is_meant = "file or directory", lambda place: os.path.isdir(place) or names_file_of_edges(place)
+        what, is_meant = "file or directory", lambda place: os.path.isdir(place) or bool(edge_file_type(place))
     near = next(filter(None, (nearest_path(place, is_meant) for place in tried)), None)
     hint = f"; did you mean {os.path.join(os.path.dirname(value), near)!r}?" if near else ""
     return f"no such {what}: {' or '.join(places)}{hint}"

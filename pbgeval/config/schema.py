@@ -205,7 +205,7 @@ class EvalConfig:
         list,
         GRAPH,
         "Edges to evaluate: directories or URLs with edge files (edges_LHS_RHS.h5), or edges by name (.tsv, "
-        ".txt, .csv or .parquet; text may be compressed as .gz or .zst). With `model`, also .npy arrays of "
+        ".txt, .del, .csv or .parquet; text may be compressed as .gz or .zst). With `model`, also .npy arrays of "
         "integers with shape (edges, 3): lhs, rel, rhs. With several paths, each one is also reported "
         "separately.",
         required=True,
@@ -223,8 +223,18 @@ class EvalConfig:
         None,
         GRAPH,
         "Columns of text or Parquet edges: a letter per column (h head, r relation, t tail, w weight, s time, _ "
-        "ignored), or column names as HEAD,RELATION,TAIL[,WEIGHT[,TIME]]. Unset: hrt for text, lhs,rel,rhs for "
-        "Parquet.",
+        "ignored; ht: no relation), or column names as HEAD,RELATION,TAIL[,WEIGHT[,TIME]]. For one type of file or "
+        "one file, write TYPE=COLUMNS or FILE=COLUMNS, with semicolons between: hrt;parquet=from,via,to. Unset: hrt "
+        "for text; for Parquet lhs,rel,rhs or head,relation,tail or subject,predicate,object.",
+    )
+    edge_delimiter: str | None = key(
+        None,
+        GRAPH,
+        "What separates the columns of text edges: one character, or tab, comma, semicolon, space, pipe. Unset: comma "
+        "in .csv, else tab.",
+    )
+    edge_comment: str | None = key(
+        None, GRAPH, "Lines of text edges that begin with this are skipped, for example #. Unset: no comments."
     )
 
     # model

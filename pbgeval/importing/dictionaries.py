@@ -204,6 +204,49 @@ def make_entities(engine: Engine, tables: Sequence[str], types: RelationTypes, p
     return sizes
 
 
+# White space of Unicode, and what is printed as nothing.
+_BLANKS = "".join(
+    map(chr, (*range(9, 14), 32, 133, 160, 5760, *range(8192, 8204), 8232, 8233, 8239, 8287, 12288, 65279))
+)
+
+
+def plain_form(column: str) -> str:
+    """Return what a name is but for its Unicode form, and white space at its ends."""
+    return f"trim(nfc_normalize({column}), {quoted(_BLANKS)})"
+
+
+def names_that_look_alike(engine: Engine) -> list[str]:
+    """Count the names of the dictionaries that differ only in their Unicode form or in white space at their ends.
+
+    Returns:
+        A warning for entities, and one for relations, where there are such names.
+    """
+    warnings = []
+    for table, kind in (("entities", "type"), ("relations", "0")):
+        engine.run(
+            f"CREATE TABLE unusual AS SELECT {kind} AS type, {plain_form('name')} AS form FROM {table} "
+            f"WHERE {plain_form('name')} <> name"
+        )
+        num_unusual, text_bytes = engine.row("SELECT count(*), coalesce(avg(strlen(form)), 0) FROM unusual")
+        total, pairs = 0, []
+        for condition in engine.parts_of_groups("form", int(num_unusual), float(text_bytes)) if num_unusual else ():
+            count, pair = engine.row(
+                "SELECT coalesce(sum(copies), 0), min([low, high]) FROM (SELECT count(*) AS copies, min(name) AS low, "
+                f"max(name) AS high FROM (SELECT {kind} AS type, name, {plain_form('name')} AS form FROM {table}) "
+                f"SEMI JOIN unusual USING (type, form) WHERE {condition} GROUP BY type, form HAVING count(*) > 1)"
+            )
+            total += int(count)
+            pairs += [] if pair is None else [pair]
+        engine.run("DROP TABLE unusual")
+        if total:
+            low, high = min(pairs)
+            warnings.append(
+                f"{total:,} names of {table} differ from each other only in Unicode form or white space at their ends, "
+                f"for example {low!a} and {high!a}; they count as different {table}"
+            )
+    return warnings
+
+
 def _deal(engine: Engine, index: int, count: int, partitioning: Partitioning) -> None:
     """Deal the entities of a type to partitions: sorted in a table of their own, as a window would not be spilled."""
     order, part = f"md5({quoted(f'{partitioning.seed}:')} || name), name", f"k % {count}"
@@ -246,6 +289,8 @@ def read_dictionaries(
     relations: Sequence[str] | None = None,
     made_of: Path | None = None,
     label_files: Sequence[Path] = (),
+    *,
+    numbered: Sizes | None = None,
 ) -> tuple[RelationTypes, Sizes]:
     """Read what an earlier import, or PyTorch-BigGraph's, wrote into its folder of entities.
 
@@ -256,11 +301,15 @@ def read_dictionaries(
         relations: their names, in the order of their ids; None: those of the folder.
         made_of: the model whose labels the folder has, for errors.
         label_files: of which the folder was made, for errors.
+        numbered: sizes of partitions by type, where the names are the numbers of rows; the folder has no files of them.
 
     Raises:
         StorageError: a file is missing, damaged, or does not fit the others.
     """
-    found = _named_partitions(folder)
+    numbered = numbered or {}
+    found = {name: len(parts) for name, parts in numbered.items()}
+    if types is None or not set(types.entity_types) <= found.keys():
+        found = _named_partitions(folder) | found
     if types is None:
         if len(found) != 1:
             raise ConfigError(
@@ -276,7 +325,9 @@ def read_dictionaries(
     number_relations(engine, names, types)
     engine.run(ENTITIES)
     sizes = {
-        name: [_load_names(engine, folder, name, index, part) for part in range(found[name])]
+        name: _load_numbers(engine, index, numbered[name])
+        if name in numbered
+        else [_load_names(engine, folder, name, index, part) for part in range(found[name])]
         for index, name in enumerate(types.entity_types)
     }
     for table, key in (("entities", "type, name"), ("relations", "name")):
@@ -344,6 +395,18 @@ def _named_partitions(folder: Path) -> dict[str, int]:
         if (absent := min(set(range(max(numbers) + 2)) - numbers)) < len(numbers):
             raise StorageError(f"{entity_names_path(folder, entity_type, absent)}: no such file")
     return {entity_type: len(numbers) for entity_type, numbers in parts.items()}
+
+
+def _load_numbers(engine: Engine, index: int, sizes: Sequence[int]) -> list[int]:
+    """Add the entities of a type whose names are the numbers of rows, from partition to partition."""
+    start = 0
+    for part, size in enumerate(sizes):
+        engine.run(
+            f"INSERT INTO entities SELECT {index}, CAST({start} + row AS VARCHAR), {part}, row "
+            f"FROM range({size}) t(row)"
+        )
+        start += size
+    return list(sizes)
 
 
 def _load_names(engine: Engine, folder: Path, entity_type: str, index: int, part: int) -> int:

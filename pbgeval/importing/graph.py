@@ -14,9 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from attrs import asdict, field, frozen
+from attrs import asdict, field, fields_dict, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError, raise_first
+from pbgeval.importing.columns import ColumnForm, EdgeForms
 from pbgeval.importing.dictionaries import (
     Partitioning,
     RelationTypes,
@@ -24,15 +25,23 @@ from pbgeval.importing.dictionaries import (
     is_of_labels,
     make_entities,
     make_relations,
+    names_that_look_alike,
     read_dictionaries,
     write_dictionaries,
     write_labels,
 )
-from pbgeval.importing.edge_files import ColumnForm, load_edges
+from pbgeval.importing.edge_files import OpenedEdges, load_edges, open_edges
 from pbgeval.importing.engine import Engine
-from pbgeval.importing.placement import UNKNOWN, ImportedEdges, KnownNames, place_edges, refuse_unknown
+from pbgeval.importing.placement import (
+    UNKNOWN,
+    ImportedEdges,
+    KnownNames,
+    place_edges,
+    refuse_unknown,
+    unknown_kinds,
+)
 from pbgeval.progress import Observer
-from pbgeval.storage.text import json_text, listed, one_line, partitions, plural
+from pbgeval.storage.text import edge_file_type, fingerprint, json_text, listed, one_line, partitions, plural
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _COUNTS = "import.json"
@@ -44,7 +53,7 @@ class GraphFiles:
     """The files to import, and how to number their entities."""
 
     edges: Mapping[str, Sequence[Path]]  # files by the name of the folder that their buckets get
-    form: ColumnForm = field(factory=ColumnForm)
+    forms: EdgeForms = field(factory=EdgeForms)
     types: RelationTypes | None = None  # None: one entity type, `all`
     partitioning: Partitioning = field(factory=Partitioning)
     dictionary: Path | None = None  # entity folder of an earlier import, in place of new dictionaries
@@ -125,10 +134,19 @@ def _import(
     if files.dictionary is not None:  # before hours of reading
         observer.step(f"reading the dictionary {files.dictionary}")
         types, sizes = _read_dictionary(engine, files.dictionary, files.types)
-    for name, paths in files.edges.items():
-        for path in paths:
-            observer.step(f"reading {path}")
-            load_edges(engine, tables[name], path, files.form)
+        relations = [str(row[0]) for row in engine.run("SELECT name FROM relations ORDER BY id")]
+    else:
+        relations = [name for name, _, _ in types.listed]
+    opened = {  # before hours of reading, too
+        name: [open_edges(engine, path, files.forms.of(path, name)) for path in paths]
+        for name, paths in files.edges.items()
+    }
+    for name, of_name in opened.items():
+        relation = _only_relation(of_name, relations, str(files.dictionary or types.path))
+        for file in of_name:
+            observer.step(f"reading {file.path}")
+            for warning in load_edges(engine, tables[name], file, relation):
+                observer.warn(warning)
     if files.dictionary is None:
         observer.step("numbering entities")
         chosen = [tables[name] for name in files.dictionary_of or files.edges]
@@ -137,11 +155,15 @@ def _import(
         write_dictionaries(engine, target / "entity", types, sizes)
         (num_shared,) = engine.row("SELECT count(DISTINCT name) FROM relations JOIN entities USING (name)")
         if num_shared > 1 and num_shared >= engine.num_rows("relations") / 10:  # as where a column is taken for another
-            observer.warn(f"{num_shared:,} names are both entities and relations; {files.form.reading}")
+            reading = next(iter(opened.values()))[0].form.reading
+            observer.warn(f"{num_shared:,} names are both entities and relations; {reading}")
+        for warning in names_that_look_alike(engine):
+            observer.warn(warning)
     imported = {}
     for name, table in tables.items():
         observer.step(f"writing edges {name}")
-        known = KnownNames(files.dictionary or Path(", ".join(files.dictionary_of)), files.form.reading)
+        of = files.dictionary or Path(", ".join(files.dictionary_of))
+        known = KnownNames(of, opened[name][0].form.reading)
         imported[name] = counts = place_edges(engine, table, types, sizes, target / name, known)
         if not files.skip_unknown:
             refuse_unknown(f"--edges {name}", counts, target / name, known, engine)
@@ -197,6 +219,134 @@ class Dictionary:
     rows: Mapping[str, str] = {}  # of `KnownNames`
     label_files: tuple[Path, ...] = ()  # of which `files` was made
 
+    @property
+    def numbered(self) -> Sizes:
+        """Partitions of the types whose names are the numbers of rows."""
+        return {name: parts for name, parts in self.sizes.items() if f"entity:{name}" in self.rows}
+
+    def known(self, columns: str, *, may_skip: bool) -> KnownNames:
+        """Describe the names for messages.
+
+        Args:
+            columns: how those of the edges are read.
+            may_skip: whether an option of the command leaves out edges with other names.
+        """
+        of_model = self.folder != self.files
+        command = "import-model" if of_model else "import-graph --dictionary"
+        advice = f"kgeval-dist {command} skips such edges and lists the names"
+        if of_model and self.types.other is None:
+            advice = "remove these edges or correct the names"  # import-model has no model of several types
+        if may_skip:
+            advice = "--unknown skip leaves such edges out"
+        return KnownNames(self.folder, columns, self.rows, advice, of_model)
+
+
+@frozen
+class Dictionaries:
+    """The dictionary of all files, and the one of files that hold numbers of rows although there are labels."""
+
+    of_names: Dictionary
+    of_numbers: Dictionary | None = None
+
+    def of(self, path: Path) -> Dictionary:
+        """Return the dictionary of a file: LibKGE's `.del` has numbers."""
+        is_numbers = self.of_numbers is not None and edge_file_type(path) == "del"
+        return self.of_numbers if is_numbers and self.of_numbers is not None else self.of_names
+
+
+@frozen
+class EdgesToSplit:
+    """Files that become the buckets of one folder."""
+
+    what: str  # they are called in messages
+    files: Sequence[tuple[Path, ColumnForm]]
+    target: Path
+    dictionary: Dictionary
+    refuses_unknown: bool  # names; else such edges are left out
+    may_skip: bool = False  # whether there is an option for that
+
+
+@frozen
+class SplitEdges:
+    """What became of some files."""
+
+    counts: ImportedEdges
+    warnings: Sequence[str]  # of the files
+
+
+def split_edges(engine: Engine, edges: Sequence[EdgesToSplit], observer: Observer) -> list[SplitEdges]:
+    """Write buckets; edges keep the order of their files.
+
+    Raises:
+        EvalError: what is wrong with a file or a dictionary, or that something cannot be written.
+    """
+    opened = [[open_edges(engine, path, form) for path, form in one.files] for one in edges]  # before long reading
+    found = []
+    loaded: Dictionary | None = None
+    for one, files in zip(edges, opened, strict=True):
+        if loaded is not one.dictionary:
+            observer.step(f"reading the dictionary {one.dictionary.folder}")
+            types, sizes = _load_dictionary(engine, one.dictionary)
+            loaded = one.dictionary
+        form = one.files[0][1]
+        relation = _only_relation(files, list(loaded.relations), str(loaded.folder))
+        warnings = []
+        for file in files:
+            observer.step(f"reading {file.path}")
+            warnings += load_edges(engine, "edges", file, relation)
+        observer.step(f"writing edges {one.target.name}")
+        known = loaded.known(form.reading, may_skip=one.may_skip)
+        counts = place_edges(engine, "edges", types, sizes, one.target, known)
+        is_beyond = bool(loaded.rows) and not loaded.rows.keys().isdisjoint(unknown_kinds(one.target))
+        if one.refuses_unknown or is_beyond:  # ids that the model lacks are not names that it does not know
+            refuse_unknown(one.what, counts, one.target, known, engine)
+        found.append(SplitEdges(counts, warnings))
+    return found
+
+
+def _load_dictionary(engine: Engine, dictionary: Dictionary) -> tuple[RelationTypes, Sizes]:
+    for table in ("entities", "relations"):
+        engine.run(f"DROP TABLE IF EXISTS {table}")
+    types, sizes = read_dictionaries(
+        engine,
+        dictionary.files,
+        dictionary.types,
+        dictionary.relations,
+        dictionary.folder,
+        dictionary.label_files,
+        numbered=dictionary.numbered,
+    )
+    raise_first(  # the rows of another graph would be those of other vectors
+        StorageError,
+        *(
+            (
+                list(expected) != sizes[entity_type],
+                f"{dictionary.folder}: names of {listed(list(map(str, sizes[entity_type])))} entities of type "
+                f"{entity_type} (by partition), but the checkpoint has {listed(list(map(str, expected)))} "
+                "vectors; set dictionary_path to the names of this checkpoint",
+            )
+            for entity_type, expected in dictionary.sizes.items()
+        ),
+    )
+    return types, sizes
+
+
+def _only_relation(files: Sequence[OpenedEdges], names: Sequence[str], dictionary: str) -> str | None:
+    """Return what the relation of files without one is called.
+
+    Raises:
+        ConfigError: there are several to choose from.
+    """
+    without = [file for file in files if "rel" not in file.form.columns]
+    if not without or not names:
+        return None
+    if len(names) > 1:
+        raise ConfigError(
+            f"{without[0].path}: read without a column of relations ({without[0].form.flag}), but {dictionary} has "
+            f"{len(names)} relations; name the column"
+        )
+    return names[0]
+
 
 @frozen
 class NamedFiles:
@@ -204,19 +354,12 @@ class NamedFiles:
 
     of_folder: Mapping[Path, Path]  # the file of each folder that is to be made
     evaluated: Collection[Path]  # files in which every name must be known; of others, what is unknown is left out
-    dictionary: Dictionary
-    form: ColumnForm = field(factory=ColumnForm)
+    dictionaries: Dictionaries
+    forms: EdgeForms = field(factory=EdgeForms)
 
-    @property
-    def known(self) -> KnownNames:
-        """Whose names are known, for messages."""
-        dictionary = self.dictionary
-        of_model = dictionary.folder != dictionary.files
-        command = "import-model" if of_model else "import-graph --dictionary"
-        advice = f"kgeval-dist {command} skips such edges and lists the names"
-        if of_model and dictionary.types.other is None:
-            advice = "remove these edges or correct the names"  # import-model has no model of several types
-        return KnownNames(dictionary.folder, self.form.reading, dictionary.rows, advice, of_model)
+    def known(self, path: Path) -> KnownNames:
+        """Whose names are known, for messages about a file."""
+        return self.dictionaries.of(path).known(self.forms.of(path).reading, may_skip=False)
 
 
 def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:
@@ -226,40 +369,24 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
         EvalError: what is wrong with a file or a dictionary, or that something cannot be written; then no folder is
             made.
     """
-    dictionary = files.dictionary
     with ExitStack() as folders:
         targets = {folder: folders.enter_context(new_folder(folder)) for folder in files.of_folder}
         scratch = next(iter(targets.values())) / _SCRATCH
         with Engine(scratch, memory_bytes, observer) as engine:
-            observer.step(f"reading the dictionary {dictionary.folder}")
-            types, sizes = read_dictionaries(
-                engine,
-                dictionary.files,
-                dictionary.types,
-                dictionary.relations,
-                dictionary.folder,
-                dictionary.label_files,
-            )
-            raise_first(  # the rows of another graph would be those of other vectors
-                StorageError,
-                *(
-                    (
-                        list(expected) != sizes[entity_type],
-                        f"{dictionary.folder}: names of {listed(list(map(str, sizes[entity_type])))} entities of type "
-                        f"{entity_type} (by partition), but the checkpoint has {listed(list(map(str, expected)))} "
-                        "vectors; set dictionary_path to the names of this checkpoint",
-                    )
-                    for entity_type, expected in dictionary.sizes.items()
-                ),
-            )
-            for folder, path in files.of_folder.items():
-                observer.step(f"reading {path}")
-                load_edges(engine, "edges", path, files.form)
-                observer.step(f"writing edges {path.name}")
-                counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name, files.known)
-                if path in files.evaluated:
-                    refuse_unknown(str(path), counts, targets[folder] / path.name, files.known, engine)
-                write_atomically(targets[folder] / _COUNTS, json_text(counts.to_dict()))
+            edges = [
+                EdgesToSplit(
+                    str(path),
+                    [(path, files.forms.of(path))],
+                    targets[folder] / path.name,
+                    files.dictionaries.of(path),
+                    path in files.evaluated,
+                )
+                for folder, path in files.of_folder.items()
+            ]
+            found = split_edges(engine, edges, observer)
+            for (folder, path), of in zip(files.of_folder.items(), found, strict=True):
+                made = {"file": fingerprint(path), "warnings": list(of.warnings)}
+                write_atomically(targets[folder] / _COUNTS, json_text(of.counts.to_dict() | made))
         remove_folder(scratch)
 
 
@@ -271,7 +398,7 @@ def counts_of(folder: Path, name: str) -> ImportedEdges:
     """
     try:
         found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
-        counts = ImportedEdges(**{key: int(value) for key, value in found.items() if key != "num_left_out"})
+        counts = ImportedEdges(**{key: int(found[key]) for key in fields_dict(ImportedEdges)})
         num_buckets = sum(path.suffix == ".h5" for path in (folder / name).iterdir())
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise StorageError(
@@ -280,6 +407,12 @@ def counts_of(folder: Path, name: str) -> ImportedEdges:
     if num_buckets != counts.num_buckets:
         raise StorageError(f"{folder}: {num_buckets} of {counts.num_buckets} buckets of {name}; remove the folder")
     return counts
+
+
+def warnings_of(folder: Path) -> list[str]:
+    """Return what was doubtful about the file whose buckets are in a folder."""
+    found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+    return [str(warning) for warning in found["warnings"]]
 
 
 def is_made(folder: Path) -> bool:

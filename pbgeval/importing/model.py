@@ -7,24 +7,25 @@ FOLDER/eval.py               evaluates them against all entities
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import pprint
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
-from pbgeval.importing.edge_files import ColumnForm
-from pbgeval.importing.placement import UNKNOWN, unknown_lines, unknown_names
+from pbgeval.importing.columns import ColumnForm, EdgeForms
+from pbgeval.importing.dictionaries import RelationTypes, Sizes
+from pbgeval.importing.engine import Engine
+from pbgeval.importing.graph import Dictionaries, Dictionary, EdgesToSplit, split_edges
+from pbgeval.importing.placement import UNKNOWN
 from pbgeval.models.formulas import TwoOperators
-from pbgeval.models.labels import MAX_DIGITS, read_labels
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.notation import ENTITY_TYPE, Bucket, Side, distinct
-from pbgeval.storage.arrays import open_npy
+from pbgeval.progress import Observer
+from pbgeval.storage.arrays import open_npy, path_of
 from pbgeval.storage.checkpoint_files import (
     create_bucket,
     write_embeddings,
@@ -32,150 +33,126 @@ from pbgeval.storage.checkpoint_files import (
     write_model,
     write_relations,
 )
-from pbgeval.storage.text import one_line, plural, rows
-from pbgeval.storage.writing import write_atomically
+from pbgeval.storage.text import edge_file_type, listed, plural
+from pbgeval.storage.writing import new_folder, remove_folder, temporary_folder, write_atomically
 
-# A file of edges -> buckets of a partitioned graph, in two passes over the file: count, then write.
-#
-# The file is a .npy array of integers (edges, 3), or text with three columns, tabs or spaces between them: ids, or
-# labels where there are files of labels. Memory follows a block of edges.
+# What a model's entities and relations are called -> dictionaries of edges by name.
+
+
+def dictionaries_of_model(
+    model: EmbeddingModel, sizes: Sizes, pairs: Sequence[tuple[str, str]], files: Path, names: Sequence[str] = ()
+) -> Dictionaries:
+    """Return the labels of a model as a dictionary. Where it has none, the numbers of rows are the names.
+
+    Args:
+        model: opened.
+        sizes: of the partitions of each entity type.
+        pairs: the left and right entity type of each relation; one pair where all are alike.
+        files: an empty folder, which gets the labels of entities.
+        names: of the relations, in place of the labels.
+
+    Raises:
+        StorageError: a file of labels is not as it should be.
+    """
+    rows, all_rows = (_rows(model, [*sizes], labelled_too=labelled_too) for labelled_too in (False, True))
+    for name, parts in sizes.items():
+        if f"entity:{name}" not in rows:
+            _write_entities(model, files, name, len(parts))
+    numbers = tuple(map(str, range(model.num_relations)))
+    of_relations = numbers if "relation" in rows else tuple(names or model.relation_names() or ())
+    given = (*model.entity_labels.values(), model.relation_labels)
+    label_files = tuple(path for path in given if isinstance(path, Path))
+    types = _types(of_relations, pairs)
+    of_names = Dictionary(Path(model.label), files, types, of_relations, sizes, rows, label_files)
+    if rows == all_rows or model.rows_of_ids:
+        return Dictionaries(of_names)
+    return Dictionaries(of_names, evolve(of_names, types=_types(numbers, pairs), relations=numbers, rows=all_rows))
+
+
+def _types(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> RelationTypes:
+    if len(set(pairs)) == 1:
+        return RelationTypes(other=pairs[0])
+    return RelationTypes(tuple((name, *pair) for name, pair in zip(names, pairs, strict=True)), None)
+
+
+def _rows(model: EmbeddingModel, entity_types: Sequence[str], *, labelled_too: bool) -> dict[str, str]:
+    """Say which rows a model has, of entities and relations without labels, or of all."""
+    said = {
+        f"entity:{name}": f"{path_of(table) or model.label} has {table.num_rows:,} rows: ids 0 to {table.num_rows - 1}"
+        for name, table in model.tables_of(entity_types).items()
+        if labelled_too or isinstance(model.labels_of(name), range | None)
+    }
+    has_numbers = model.relation_labels == tuple(map(str, range(model.num_relations)))
+    if labelled_too or (not model.relation_types and (has_numbers or model.relation_labels is None)):
+        table = model.parameter_tables.get("relations")
+        num_rows = model.num_relations if table is None else table.num_rows
+        each = "" if num_rows == model.num_relations else ", two of each relation"
+        said["relation"] = (
+            f"{path_of(table) or model.label} has {num_rows:,} rows{each}: ids 0 to {model.num_relations - 1}"
+        )
+    return said
+
+
+def _write_entities(model: EmbeddingModel, path: Path, entity_type: str, num_partitions: int) -> None:
+    names, num_entities = model.entity_names(entity_type), model.tables_of([entity_type])[entity_type].num_rows
+    for index in range(num_partitions):
+        start, stop = part_of(num_entities, index, num_partitions)
+        of_part = None if names is None else itertools.islice(names, stop - start)
+        write_entities(path, entity_type, index, stop - start, of_part)
+
+
+# Arrays of edges -> buckets of a partitioned graph, in two passes: count, then write. Memory follows a block of edges.
 
 EDGES_AT_A_TIME = 1 << 18
-MAX_COMPARED = 20_000  # labels that an unknown one is compared with
-ORDERS = ("hrt", "htr", "rht", "rth", "thr", "trh")  # of columns: head (lhs), relation, tail (rhs)
+ARRAYS = ".npy"
 
 
-@define
-class SkippedEdges:
-    """Edges with unknown labels, which are not written."""
+def _array_blocks(model: EmbeddingModel, paths: Sequence[Path], form: ColumnForm) -> Iterator[np.ndarray]:
+    """Yield blocks of edges, int64 (n, 3): lhs, rel, rhs.
 
-    num_edges: int = 0
-    occurrences: Counter[tuple[str, str]] = field(factory=Counter)  # of (kind, label)
-
-    @property
-    def unknown_names(self) -> str:
-        """Which labels are unknown, in words."""
-        num_relations = sum(kind == "relation" for kind, _ in self.occurrences)
-        return unknown_names(len(self.occurrences) - num_relations, num_relations)
-
-    def lines(self) -> Iterator[str]:
-        """Return the lines of `unknown.tsv`, most frequent labels first."""
-        return unknown_lines(
-            (*unknown, count)
-            for unknown, count in sorted(self.occurrences.items(), key=lambda item: (-item[1], item[0]))
-        )
-
-
-@frozen(eq=False)
-class EdgeForm:
-    """The meaning of the columns of edge files."""
-
-    num_entities: int
-    num_relations: int
-    column_form: ColumnForm = field(factory=ColumnForm)
-    entity_ids: Mapping[str, int] | None = None  # by label; None: files have ids
-    relation_ids: Mapping[str, int] | None = None
-    skip_unknown: bool = True  # edges with unknown labels; else they are an error
-    labels: str = "--entities FILE --relations FILE"  # the options by which files may have labels
-
-    def blocks(self, path: Path, skipped: SkippedEdges) -> Iterator[np.ndarray]:
-        """Yield blocks of edges, int64 (n, 3): lhs, rel, rhs; count those with unknown labels.
-
-        Raises:
-            StorageError: the file cannot be read.
-            DataError: a line is not as it should be, an id out of range, or a label unknown; it names the row or line.
-        """
-        first, places = 0, [self.column_form.order.index(letter) for letter in "hrt"]
-        for block_n3 in _array_blocks(path) if path.suffix == ".npy" else self._text_blocks(path, skipped):
-            ordered_n3 = block_n3[:, places]
-            entity, relation = ("entity", self.num_entities), ("relation", self.num_relations)
+    Raises:
+        StorageError: a file cannot be read.
+        DataError: it has another shape, or an id is out of range; names the edge.
+    """
+    places = [form.order.index(letter) for letter in "hrt"]
+    entity, relation = ("entity", model.num_entities), ("relation", model.num_relations)
+    for path in paths:
+        array, _ = open_npy(path, "iu")
+        if array.ndim != 2 or array.shape[1] != 3:
+            raise DataError(f"{path}: expected integers of shape (edges, 3), got shape {array.shape}")
+        for start in range(0, array.shape[0], EDGES_AT_A_TIME):
+            block_n3 = array[start : start + EDGES_AT_A_TIME].astype(np.int64)[:, places]
             for column, (what, size) in enumerate((entity, relation, entity)):
-                wrong = (ordered_n3[:, column] < 0) | (ordered_n3[:, column] >= size)
+                wrong = (block_n3[:, column] < 0) | (block_n3[:, column] >= size)
                 if wrong.any():
                     at = int(np.flatnonzero(wrong)[0])
                     raise DataError(
-                        f"{path}: edge {first + at}: the id of the {what} is {int(ordered_n3[at, column])}, but the "
-                        f"model has ids from 0 to {size - 1}; {self.column_form.reading}"
+                        f"{path}: edge {start + at}: the id of the {what} is {int(block_n3[at, column])}, but the "
+                        f"model has ids from 0 to {size - 1}; {form.reading}"
                     )
-            yield ordered_n3
-            first += len(block_n3)
-
-    def _text_blocks(self, path: Path, skipped: SkippedEdges) -> Iterator[np.ndarray]:
-        ids = [self.relation_ids if letter == "r" else self.entity_ids for letter in self.column_form.order]
-
-        def edge(number: int, line: str, columns: list[str]) -> list[int] | None:
-            if len(columns) < 3:
-                raise DataError(f"{path}:{number}: expected three columns, got {one_line(line)!r}")
-            of_edge = list(zip(self.column_form.order, columns, ids, strict=False))
-            unknown = [(letter, label) for letter, label, known in of_edge if known is not None and label not in known]
-            if unknown and self.skip_unknown:
-                skipped.num_edges += 1
-                skipped.occurrences.update(
-                    ("relation" if letter == "r" else "entity", label) for letter, label in unknown
-                )
-                return None
-            return [self._id(path, number, *of) for of in zip(columns, ids, strict=False)]
-
-        edges = filter(None, itertools.starmap(edge, rows(path, by_words=True)))
-        while block := list(itertools.islice(edges, EDGES_AT_A_TIME)):
-            yield np.array(block, np.int64)
-
-    def _id(self, path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> int:
-        if ids is not None and text in ids:
-            return ids[text]
-        if ids is not None:
-            near = difflib.get_close_matches(text, itertools.islice(ids, MAX_COMPARED), n=1)
-            hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
-            fault = (
-                f"unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out; "
-                f"{self.column_form.reading}"
-            )
-        elif not (text.isascii() and text.isdigit()):
-            fault = f"expected an id, got {one_line(text)!r}; for labels, add {self.labels}"
-        elif len(text) > MAX_DIGITS:
-            fault = f"expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
-        else:
-            return int(text)
-        raise DataError(f"{path}:{number}: {fault}")
+            yield block_n3
 
 
-def _array_blocks(path: Path) -> Iterator[np.ndarray]:
-    array, _ = open_npy(path, "iu")
-    if array.ndim != 2 or array.shape[1] != 3:
-        raise DataError(f"{path}: expected integers of shape (edges, 3), got shape {array.shape}")
-    for start in range(0, array.shape[0], EDGES_AT_A_TIME):
-        yield array[start : start + EDGES_AT_A_TIME].astype(np.int64)
-
-
-def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) -> tuple[int, SkippedEdges]:
-    """Write the edges of a file as buckets; rows keep their order within a bucket.
-
-    Args:
-        path: the file.
-        target: the folder of the buckets.
-        form: of the file.
-        num_partitions: of the entities, which are parts as equal as can be.
-
-    Returns:
-        The number of edges that are written, and those that are not.
+def _import_arrays(
+    model: EmbeddingModel, paths: Sequence[Path], target: Path, form: ColumnForm, num_partitions: int
+) -> int:
+    """Write the edges of arrays as buckets, in which they keep their order; return their number.
 
     Raises:
-        EvalError: what is wrong with the file, or that something cannot be written.
+        EvalError: what is wrong with a file, or that something cannot be written.
     """
-    skipped = SkippedEdges()
-    borders = np.array([part_of(form.num_entities, index, num_partitions)[0] for index in range(num_partitions)])
+    borders = np.array([part_of(model.num_entities, index, num_partitions)[0] for index in range(num_partitions)])
     sizes = np.zeros(num_partitions**2, np.int64)
-    for block_n3 in form.blocks(path, skipped):
+    for block_n3 in _array_blocks(model, paths, form):
         sizes += np.bincount(_buckets(block_n3, borders), minlength=num_partitions**2)
+    if not sizes.any():
+        raise DataError(f"{listed(list(map(str, paths)))}: there are no edges in this file")
     files = {
         code: create_bucket(target, Bucket(*divmod(code, num_partitions)), int(sizes[code]))
         for code in np.flatnonzero(sizes).tolist()
     }
-    if not files:
-        of = f"no edge has known labels; {form.column_form.reading}" if skipped.num_edges else "there are no edges"
-        raise DataError(f"{path}: {of}; check the file")
     written = np.zeros_like(sizes)
-    for block_n3 in form.blocks(path, SkippedEdges()):
+    for block_n3 in _array_blocks(model, paths, form):
         bucket_n = _buckets(block_n3, borders)
         for code in distinct(bucket_n).tolist():
             rows_n3 = block_n3[bucket_n == code]
@@ -185,9 +162,7 @@ def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) 
             written[code] += len(rows_n3)
     for file in files.values():
         file.sync()
-    if skipped.num_edges:
-        write_atomically(target / UNKNOWN, skipped.lines())
-    return int(sizes.sum()), skipped
+    return int(sizes.sum())
 
 
 def _buckets(block_n3: np.ndarray, borders: np.ndarray) -> np.ndarray:
@@ -202,59 +177,112 @@ VERSION = 1
 class EdgeFiles:
     """Files of edges by the names that their folders get, and how to read them."""
 
-    paths: Mapping[str, Path]
-    order: str = "hrt"
-    entities: Path | None = None  # labels of ids, where files have labels
+    paths: Mapping[str, Sequence[Path]]
+    forms: EdgeForms = field(factory=EdgeForms)
+    entities: Path | None = None  # labels of ids, in place of the model's own
     relations: Path | None = None
     skip_unknown: bool = True
 
-    def form(self, model: EmbeddingModel) -> EdgeForm:
-        """Read what labels mean.
-
-        Raises:
-            StorageError: a file of labels is not as it should be, or has not one for each.
-        """
-        sizes = model.num_entities, model.num_relations
-        found = model.entity_labels.get(ENTITY_TYPE), model.relation_labels
-        entity_ids, relation_ids = (
-            None if path is None else _ids(own if isinstance(own, tuple) and str(path) == model.label else path, size)
-            for path, own, size in zip((self.entities, self.relations), found, sizes, strict=True)
-        )
-        form = EdgeForm(*sizes, ColumnForm(self.order), entity_ids, relation_ids, self.skip_unknown)
-        places = [model.label if isinstance(of, tuple) else of for of in found]
-        return evolve(form, labels="--entities {} --relations {}".format(*places)) if all(found) else form
+    def labelled(self, model: EmbeddingModel) -> EmbeddingModel:
+        """Return the model with the labels that are given."""
+        if self.entities is not None:
+            model = evolve(model, entity_labels=dict.fromkeys(model.tables, self.entities))
+        return model if self.relations is None else evolve(model, relation_labels=self.relations)
 
 
-def _ids(labels: Path | tuple[str, ...], size: int) -> dict[str, int]:
-    names = read_labels(labels, size) if isinstance(labels, Path) else labels
-    return {label: index for index, label in enumerate(names)}
-
-
-def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> Sequence[str]:
-    """Write a model and its edges; nothing larger than a range of rows or edges is held in memory but the relations.
+def import_model(
+    model: EmbeddingModel,
+    folder: Path,
+    num_partitions: int,
+    edges: EdgeFiles,
+    memory_bytes: int | None = None,
+    observer: Observer | None = None,
+) -> Sequence[str]:
+    """Write a model and its edges; nothing larger than a range of rows is held in memory but labels and relations.
 
     Args:
         model: opened.
         folder: new, or empty.
         num_partitions: of the entities: consecutive rows, parts as equal as can be.
         edges: to be written with it.
+        memory_bytes: that this process may take for edges by name; None: most of the host's.
+        observer: is told how far the work is.
 
     Returns:
         What was written, a line each.
 
     Raises:
-        EvalError: what is wrong with a file, or that something cannot be written.
+        EvalError: what is wrong with a file, or that something cannot be written; then nothing is left of it.
     """
     _check(model, folder, num_partitions, edges)
-    form = edges.form(model)
-    lines = []
-    for name, path in edges.paths.items():
-        num_edges, skipped = import_edges(path, folder / name, form, num_partitions)
-        lines.append(f"{folder / name}: {plural(num_edges, 'edge')} of {path}")
-        if skipped.num_edges:
-            lines.append(
-                f"{folder / name / UNKNOWN}: {plural(skipped.num_edges, 'edge')} skipped ({skipped.unknown_names})"
+    with new_folder(folder) as target:
+        model = edges.labelled(model)
+        lines = _import_edges(model, target, folder, num_partitions, edges, memory_bytes, observer or Observer())
+        evaluated, known = _write_model(model, target, num_partitions, edges)
+    what = (
+        f"{plural(model.num_entities, 'entity', 'entities')} of dimension {model.dimension} in "
+        f"{plural(num_partitions, 'partition')}, {plural(model.num_relations, 'relation')} ({model.system})"
+    )
+    filtered = f"filters {' and '.join(known)}" if known else "filters nothing: name known edges valid and train"
+    return [
+        f"{folder / 'checkpoint'}: {what}",
+        *lines,
+        *([f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}"] if evaluated else []),
+        f"evaluate with: kgeval-dist run {folder / 'eval.py'}{'' if evaluated else ' -p edge_paths=FILE'}",
+    ]
+
+
+def _import_edges(
+    model: EmbeddingModel,
+    target: Path,
+    folder: Path,
+    num_partitions: int,
+    edges: EdgeFiles,
+    memory_bytes: int | None,
+    observer: Observer,
+) -> list[str]:
+    """Write the buckets of all edges; return a line or two of each."""
+    lines: list[str] = []
+    arrays = {name for name, paths in edges.paths.items() if paths[0].suffix == ARRAYS}
+    for name in sorted(arrays):
+        paths = edges.paths[name]
+        num_edges = _import_arrays(model, paths, target / name, edges.forms.of(paths[0], name), num_partitions)
+        lines.append(f"{folder / name}: {plural(num_edges, 'edge')} of {listed(list(map(str, paths)))}")
+    named = [name for name in edges.paths if name not in arrays]
+    if not named:
+        return lines
+    spans = [part_of(model.num_entities, index, num_partitions) for index in range(num_partitions)]
+    sizes = {ENTITY_TYPE: [stop - start for start, stop in spans]}
+    scratch = target / ".scratch"
+    with temporary_folder() as labels, Engine(scratch, memory_bytes, observer) as engine:
+        dictionaries = dictionaries_of_model(model, sizes, [(ENTITY_TYPE, ENTITY_TYPE)], labels)
+        to_split = [
+            EdgesToSplit(
+                f"--edges {name}",
+                [(path, edges.forms.of(path, name)) for path in edges.paths[name]],
+                target / name,
+                dictionaries.of(edges.paths[name][0]),
+                refuses_unknown=not edges.skip_unknown,
+                may_skip=True,
             )
+            for name in named
+        ]
+        for name, of in zip(named, split_edges(engine, to_split, observer), strict=True):
+            for warning in of.warnings:
+                observer.warn(warning)
+            files = listed(list(map(str, edges.paths[name])))
+            lines.append(f"{folder / name}: {plural(of.counts.num_written, 'edge')} of {files}")
+            if of.counts.num_left_out:
+                skipped = f"{plural(of.counts.num_left_out, 'edge')} skipped ({of.counts.unknown_names})"
+                lines.append(f"{folder / name / UNKNOWN}: {skipped}")
+    remove_folder(scratch)
+    return lines
+
+
+def _write_model(
+    model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles
+) -> tuple[list[str], list[str]]:
+    """Write dictionaries, checkpoint and config; return the names of edges that it evaluates, and that it knows."""
     write_dictionary(model, folder / "entity", num_partitions)
     parameters = model.parameters()
     operators = (
@@ -275,17 +303,7 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     evaluated, known = (evaluated, known) if evaluated else (known, [])
     write_atomically(folder / "eval.py", _config(model, evaluated, known, num_partitions))
     write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
-    what = (
-        f"{plural(model.num_entities, 'entity', 'entities')} of dimension {model.dimension} in "
-        f"{plural(num_partitions, 'partition')}, {plural(model.num_relations, 'relation')} ({model.system})"
-    )
-    filtered = f"filters {' and '.join(known)}" if known else "filters nothing: name known edges valid and train"
-    return [
-        f"{folder / 'checkpoint'}: {what}",
-        *lines,
-        *([f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}"] if evaluated else []),
-        f"evaluate with: kgeval-dist run {folder / 'eval.py'}{'' if evaluated else ' -p edge_paths=FILE'}",
-    ]
+    return evaluated, known
 
 
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:
@@ -302,7 +320,23 @@ def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: Edge
             not 1 <= num_partitions <= model.num_entities,
             f"--partitions {num_partitions}: must be from 1 to {model.num_entities}, the number of entities",
         ),
-        (edges.order not in ORDERS, f"--edge-columns {edges.order}: expected one of {', '.join(ORDERS)}"),
+        *(
+            (
+                len({edge_file_type(path) == "del" for path in paths}) > 1
+                or len({path.suffix == ARRAYS for path in paths}) > 1,
+                f"--edges {name}: .npy and .del files have numbers of rows, others may have labels; give them as edges "
+                "of another name",
+            )
+            for name, paths in edges.paths.items()
+        ),
+        *(
+            (
+                path.suffix == ARRAYS and sorted(edges.forms.of(path, name).order) != sorted("hrt"),
+                f"--edge-columns: an array has three columns; expected an order of h, r and t for {path}",
+            )
+            for name, paths in edges.paths.items()
+            for path in paths
+        ),
         *(
             (
                 not name or "/" in name or name in (".", "..", "checkpoint", "entity", "eval.py"),
@@ -320,11 +354,7 @@ def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, ent
         StorageError: a file of labels is not as it should be.
         OutputError: the files cannot be written.
     """
-    names, num_entities = model.entity_names(entity_type), model.tables_of([entity_type])[entity_type].num_rows
-    for index in range(num_partitions):
-        start, stop = part_of(num_entities, index, num_partitions)
-        of_part = None if names is None else itertools.islice(names, stop - start)
-        write_entities(path, entity_type, index, stop - start, of_part)
+    _write_entities(model, path, entity_type, num_partitions)
     write_relations(path, model.num_relations if model.dynamic else None, model.relation_names())
 
 

@@ -6,7 +6,7 @@ Rows keep the order of their files within a bucket.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from attrs import asdict, frozen
 
 from pbgeval.errors import DataError
-from pbgeval.importing.dictionaries import RelationTypes, Sizes
+from pbgeval.importing.dictionaries import RelationTypes, Sizes, plain_form
 from pbgeval.importing.engine import Engine, quoted
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
@@ -184,6 +184,7 @@ def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path)
         f"UNION ALL SELECT NULL, rel, count(*) FROM {table} ANTI JOIN relations ON relations.name = rel GROUP BY rel"
     )
     entities, relations = engine.row("SELECT count(type), count(*) - count(type) FROM unknown")
+    _warn_of_variants(engine, f"CASE known.type {words} END")
     engine.run(
         "CREATE TABLE listed AS SELECT coalesce('entity:' || type, 'relation') AS what, name, copies FROM unknown "
         "ORDER BY copies DESC, what, name"
@@ -194,6 +195,21 @@ def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path)
     engine.run("DROP TABLE unknown")
     engine.run("DROP TABLE listed")
     return int(entities), int(relations)
+
+
+def _warn_of_variants(engine: Engine, known_type: str) -> None:
+    """Warn of unknown names that differ from known ones only in their Unicode form or in white space."""
+    pairs = " UNION ALL ".join(
+        f"SELECT unknown.name AS name, known.name AS near FROM unknown JOIN {table} known "
+        f"ON {condition} AND {plain_form('unknown.name')} = {plain_form('known.name')}"
+        for table, condition in (("entities", f"unknown.type = {known_type}"), ("relations", "unknown.type IS NULL"))
+    )
+    count, name, near = engine.row(f"SELECT count(DISTINCT name), min(name), min_by(near, name) FROM ({pairs})")
+    if count:
+        engine.observer.warn(
+            f"{plural(int(count), 'unknown name')} would be known but for the Unicode form or white space at an end, "
+            f"for example {name!a} instead of {near!a}"
+        )
 
 
 def refuse_unknown(
@@ -242,6 +258,15 @@ def _first_unknown(buckets: Path) -> tuple[tuple[str, str], str]:
     what, _, entity_type = kind.partition(":")
     of_type = f" of type {entity_type}" if entity_type else ""
     return (kind, name), f"{what} {one_line(name)!r}{of_type}"
+
+
+def unknown_kinds(buckets: Path) -> list[str]:
+    """Return which kinds of names a folder's `unknown.tsv` lists: `entity:TYPE` or `relation`; none without it."""
+    path = buckets / UNKNOWN
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return sorted({line.partition("\t")[0] for line in islice(file, 1, None)})
 
 
 def unknown_lines(rows: Iterable[tuple[str, str, int]]) -> Iterator[str]:

@@ -15,25 +15,34 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from attrs import asdict
+
 from pbgeval.cluster.signals import ended_by_signals
-from pbgeval.config import EvalConfig, names_file_of_edges
+from pbgeval.config import EvalConfig
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
-from pbgeval.importing.dictionaries import RelationTypes, Sizes, is_of_labels, write_labels
-from pbgeval.importing.edge_files import ColumnForm
-from pbgeval.importing.graph import Dictionary, NamedFiles, counts_of, is_made, split_files
-from pbgeval.importing.model import write_dictionary
+from pbgeval.importing.columns import EdgeForms
+from pbgeval.importing.dictionaries import RelationTypes, is_of_labels, write_labels
+from pbgeval.importing.graph import (
+    Dictionaries,
+    Dictionary,
+    NamedFiles,
+    counts_of,
+    is_made,
+    split_files,
+    warnings_of,
+)
+from pbgeval.importing.model import dictionaries_of_model
 from pbgeval.importing.placement import UNKNOWN, refuse_unknown
 from pbgeval.inputs.opening import Inputs, edge_paths, needs_time, open_inputs, with_edge_paths
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.output import IMPORTED
-from pbgeval.storage.arrays import path_of
 from pbgeval.storage.entities import read_relation_names
-from pbgeval.storage.text import fingerprint, listed
+from pbgeval.storage.text import fingerprint, listed, names_file_of_edges
 from pbgeval.storage.writing import files_below, remove_files, remove_if_empty, temporary_folder
 
 DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
-_FORMAT = 1  # of what is made: another one is made anew
+_FORMAT = 2  # of what is made: another one is made anew
 _MADE = re.compile(r"[0-9a-f]{16}")
 _FILES_MADE = re.compile(rf"import\.json|[^/]+/(?:edges_[0-9]+_[0-9]+\.h5|{re.escape(UNKNOWN)})")
 
@@ -71,8 +80,9 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
             if files.of_folder:
                 _split(files, config.max_memory_bytes, observer)
             _look_at_unknown(files, folder_of, observer)
+            unset = dict.fromkeys(("dictionary_path", "edge_columns", "edge_delimiter", "edge_comment"))
             of_path = {str(path): str(folder / path.name) for path, folder in folder_of.items()}
-            yield with_edge_paths(config, lambda path: of_path.get(path, path), dictionary_path=None, edge_columns=None)
+            yield with_edge_paths(config, lambda path: of_path.get(path, path), **unset)
         except EvalError as error:
             if not isinstance(error, IncompleteError):
                 _remove_made(store, [folder.name for folder in files.of_folder])
@@ -107,8 +117,14 @@ def _plan(
 
     All else that can be wrong is found before: splitting may take long.
     """
-    form = ColumnForm.parse(config.edge_columns, "edge_columns")
-    if "time" not in form.columns and any(needs_time(config, str(path)) for path in paths):
+    forms = EdgeForms.parse(
+        config.edge_columns.split(";") if config.edge_columns else [],
+        [path.name for path in paths],
+        config.edge_delimiter,
+        config.edge_comment,
+        "edge_columns",
+    )
+    if any("time" not in forms.of(path).columns and needs_time(config, str(path)) for path in paths):
         key = next((of for of in ("time_window", "known_until") if getattr(config, of) is not None), "breakdowns: time")
         raise ConfigError(
             f"edge_columns: no column s (time), which {key} needs; add it, as in 'hrts', or as a fifth name"
@@ -116,21 +132,21 @@ def _plan(
     without = {str(path) for path in paths}
     # Candidates are of edges.
     inputs = open_inputs(with_edge_paths(config, lambda path: None if path in without else path, candidate_path=None))
-    dictionary = _dictionary(config, inputs, labels)
-    common = _digests(dictionary, config)
+    dictionaries = _dictionaries(config, inputs, labels)
+    digests = {path: _digests(dictionaries.of(path), config) for path in paths}
     folder_of: dict[Path, Path] = {}
     for path in paths:
-        made_of = {"file": [path.name, fingerprint(path)], "columns": config.edge_columns, **common}
+        made_of = {"file": [path.name, fingerprint(path)], "form": asdict(forms.of(path)), **digests[path]}
         name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
         places = [store / name for store in stores]
         folder_of[path] = next((place for place in places if place.is_dir()), places[0])
     missing = {folder: path for path, folder in folder_of.items() if not folder.is_dir()}
     evaluated = [path for path in paths if str(path) in config.edge_paths]
-    return NamedFiles(missing, evaluated, dictionary, form), folder_of
+    return NamedFiles(missing, evaluated, dictionaries, forms), folder_of
 
 
-def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
-    """Return the dictionary that numbers the entities and relations of the config.
+def _dictionaries(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionaries:
+    """Return the dictionaries that number the entities and relations of the config.
 
     Args:
         config: checked.
@@ -141,20 +157,32 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
         ConfigError: a type or a relation cannot be found by name.
         StorageError: names are missing, or there are too many or too few.
     """
-    sizes = {
-        name: [inputs.embeddings[name, part].num_rows for part in range(config.entities[name].num_partitions)]
-        for name in config.used_entity_types
-    }
-    folder, files, rows, label_files = _named(config, inputs, sizes, labels)
+    folder = Path(config.dictionary_path or config.entity_path)
     featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
     if featurized:
         raise ConfigError(
             f"edge_paths: expected folders of buckets, as entity type {featurized[0]!r} is featurized, found a file; "
             "an entity that is a set of features has no name to be found by"
         )
-    types = {relation.name: (relation.lhs, relation.rhs) for relation in config.relations}
+    sizes = {
+        name: [inputs.embeddings[name, part].num_rows for part in range(config.entities[name].num_partitions)]
+        for name in config.used_entity_types
+    }
+    names = [relation.name for relation in config.relations]
+    pairs = [(relation.lhs, relation.rhs) for relation in config.relations]
+    model, files = inputs.model, folder
+    label_files: tuple[Path, ...] = ()
+    if isinstance(model, EmbeddingModel) and config.dictionary_path is None and not any(folder.glob("entity_names_*")):
+        return dictionaries_of_model(model, sizes, pairs, labels, () if config.dynamic_relations else names)
+    if is_of_labels(folder):
+        if model is None and any(len(parts) > 1 for parts in sizes.values()):
+            raise ConfigError(
+                f"{folder}: files of labels say nothing of partitions; set dictionary_path to the folder with the "
+                "checkpoint's entity_names_<type>_<partition>.json"
+            )
+        num_relations = inputs.num_relations if config.dynamic_relations else None
+        files, label_files = labels, write_labels(folder, labels, sizes, num_relations)
     if config.dynamic_relations:
-        (pair,) = types.values()
         named = read_relation_names(files)
         if named is None or len(named) != inputs.num_relations:
             found = "no such file" if named is None else f"{len(named)} names"
@@ -162,62 +190,16 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
                 f"{files / 'dynamic_rel_names.json'}: {found}; edges by name need the names of all "
                 f"{inputs.num_relations} relations: set dictionary_path to their folder"
             )
-        return Dictionary(folder, files, RelationTypes(other=pair), tuple(named), sizes, rows, label_files)
-    if len(types) < len(config.relations):
-        names = [relation.name for relation in config.relations]
+        relations = RelationTypes(other=pairs[0])
+        return Dictionaries(Dictionary(folder, files, relations, tuple(named), sizes, label_files=label_files))
+    if len(set(names)) < len(names):
         again = sorted({name for name in names if names.count(name) > 1})
         raise ConfigError(
             f"relations: expected each name once, as edges are given by name, found {listed(again)} again; number the "
             "edges with kgeval-dist import-graph --types"
         )
-    listed_types = RelationTypes(tuple((name, *pair) for name, pair in types.items()), None)
-    return Dictionary(folder, files, listed_types, tuple(types), sizes, rows, label_files)
-
-
-def _named(
-    config: EvalConfig, inputs: Inputs, sizes: Sizes, labels: Path
-) -> tuple[Path, Path, Mapping[str, str], tuple[Path, ...]]:
-    """Find the names; of files of labels, write dictionaries.
-
-    Returns:
-        `folder`, `files`, `rows` and `label_files` of `Dictionary`.
-    """
-    folder, model = Path(config.dictionary_path or config.entity_path), inputs.model
-    if isinstance(model, EmbeddingModel) and config.dictionary_path is None and not any(folder.glob("entity_names_*")):
-        if len(model.entity_labels) < len(model.tables) or model.relation_names() is None:
-            raise StorageError(
-                f"{model.label}: edges given by name need the model's entities.tsv and relations.tsv, which are not"
-                " there; add them (one label per line, in the order of the rows), set dictionary_path, or give the"
-                " edges as row numbers in an array (.npy) of shape (edges, 3)"
-            )
-        for name in config.used_entity_types:
-            write_dictionary(model, labels, config.entities[name].num_partitions, name)
-        given = (*model.entity_labels.values(), model.relation_labels)
-        label_files = tuple(path for path in given if isinstance(path, Path))
-        return Path(model.label), labels, _rows(model, config.used_entity_types), label_files
-    if not is_of_labels(folder):
-        return folder, folder, {}, ()
-    if model is None and any(len(parts) > 1 for parts in sizes.values()):
-        raise ConfigError(
-            f"{folder}: files of labels say nothing of partitions; set dictionary_path to the folder with the "
-            "checkpoint's entity_names_<type>_<partition>.json"
-        )
-    num_relations = inputs.num_relations if config.dynamic_relations else None
-    return folder, labels, {}, write_labels(folder, labels, sizes, num_relations)
-
-
-def _rows(model: EmbeddingModel, entity_types: list[str]) -> dict[str, str]:
-    """Say which rows a model has, of entities and relations whose names are the numbers of rows."""
-    said = {
-        f"entity:{name}": f"{path_of(table)} has {table.num_rows:,} rows: ids 0 to {table.num_rows - 1}"
-        for name, table in model.tables_of(entity_types).items()
-        if all(isinstance(labels, range) for labels in model.entity_labels.values())
-    }
-    if model.relation_labels == tuple(map(str, range(model.num_relations))) and "relations" in model.parameter_tables:
-        table = model.parameter_tables["relations"]
-        each = "" if table.num_rows == model.num_relations else ", two of each relation"
-        said["relation"] = f"{path_of(table)} has {table.num_rows:,} rows{each}: ids 0 to {model.num_relations - 1}"
-    return said
+    types = RelationTypes(tuple((name, *pair) for name, pair in zip(names, pairs, strict=True)), None)
+    return Dictionaries(Dictionary(folder, files, types, tuple(names), sizes, label_files=label_files))
 
 
 def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:
@@ -229,6 +211,7 @@ def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:
     paths = [
         dictionary.files / f"entity_names_{entity_type}_{part}.json"
         for entity_type, parts in dictionary.sizes.items()
+        if entity_type not in dictionary.numbered
         for part in range(len(parts))
     ]
     advice = "edges by name need the names of all entities: set dictionary_path to their folder"
@@ -247,8 +230,10 @@ def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:
 def _look_at_unknown(files: NamedFiles, folder_of: Mapping[Path, Path], observer: Observer) -> None:
     for path, folder in folder_of.items():
         counts = counts_of(folder, path.name)
+        for warning in warnings_of(folder):
+            observer.warn(warning)
         if path in files.evaluated:
-            refuse_unknown(str(path), counts, folder / path.name, files.known)
+            refuse_unknown(str(path), counts, folder / path.name, files.known(path))
         elif counts.num_left_out:
             observer.warn(
                 f"{path}: {counts.num_left_out:,} of {counts.num_read:,} known edges are skipped: "

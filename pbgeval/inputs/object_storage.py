@@ -20,7 +20,7 @@ from attrs import define
 
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
-from pbgeval.config import EvalConfig, names_file_of_edges
+from pbgeval.config import EvalConfig
 from pbgeval.errors import EvalError, Faults, OutputError, StorageError
 from pbgeval.inputs.opening import edge_paths, with_edge_paths
 from pbgeval.storage.checkpoint import read_checkpoint_version
@@ -31,7 +31,7 @@ from pbgeval.storage.objects import (
     find_object,
     list_objects,
 )
-from pbgeval.storage.text import is_url, parse_memory, without_secrets
+from pbgeval.storage.text import is_url, names_file_of_edges, parse_memory, without_secrets
 from pbgeval.storage.writing import make_folder, private_folder
 
 _SHARE_OF_FREE = 2  # without a limit, copies take at most this part of what is free

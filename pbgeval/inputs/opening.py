@@ -13,7 +13,7 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from pbgeval.config import EvalConfig, check_config, names_file_of_edges
+from pbgeval.config import EvalConfig, check_config
 from pbgeval.config.loading import SCORER, ModelForm
 from pbgeval.errors import (
     ConfigError,
@@ -36,7 +36,7 @@ from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
 from pbgeval.storage.edges import FORM_WITH_TIME, Array, ArrayEdges, Edges, EdgeSource, edges_of_file, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
-from pbgeval.storage.text import is_url
+from pbgeval.storage.text import is_url, names_file_of_edges
 
 P = ParamSpec("P")
 Model: TypeAlias = EmbeddingModel | Scorer

@@ -63,13 +63,19 @@ class EmbeddingModel:
         """Return the tables by a config's entity types; a single table takes any name."""
         return {name: self.entities if len(self.tables) == 1 else self.tables[name] for name in entity_types}
 
+    def labels_of(self, entity_type: str | None) -> Path | Iterable[object] | None:
+        """Return where the names of a type come from; a single table takes any name."""
+        return self.entity_labels.get(self._table_name(entity_type))
+
+    def _table_name(self, entity_type: str | None) -> str:
+        return next(iter(self.tables)) if len(self.tables) == 1 or entity_type is None else entity_type
+
     def entity_names(self, entity_type: str | None = None) -> Iterator[str] | None:
         """Return the names of the entities in order, read lazily; None if there are none."""
-        name = next(iter(self.tables)) if len(self.tables) == 1 or entity_type is None else entity_type
-        labels = self.entity_labels.get(name)
+        labels, table = self.labels_of(entity_type), self.tables[self._table_name(entity_type)]
         if labels is None:
             return None
-        return labels_in_order(labels, self.tables[name].num_rows) if isinstance(labels, Path) else map(str, labels)
+        return labels_in_order(labels, table.num_rows) if isinstance(labels, Path) else map(str, labels)
 
     def relation_names(self) -> list[str] | None:
         """Return the names of the relations, if they have any.

@@ -23,7 +23,7 @@ from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
 from pbgeval.report.output import differing
 from pbgeval.report.report import Report
-from pbgeval.report.saved_run import SavedRun
+from pbgeval.report.saved_run import SavedRun, buckets_of
 from pbgeval.report.tables import (
     DataTable,
     escape_markdown,
@@ -225,7 +225,7 @@ def compare(
     Args:
         a: the output directory of a finished run with `save_ranks`, or its report.
         b: the second run, of the same queries, filters and candidates.
-        edge_paths: folders of the evaluated edges, in the order of the runs; default: where run A, or B, found them.
+        edge_paths: folders or files of the evaluated edges, as the runs have them; default: where A, or B, found them.
         metrics: mean_rank, mean_reciprocal_rank, hits_at_k by any of their names; default: these, k as in either run.
         side: head, tail or both.
         rank_type: of the ranks.
@@ -362,7 +362,7 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
     if given is not None:
         if len(given) != expected:
             raise ConfigError(f"edge_paths: expected {expected}, in the order of the runs, got {len(given)}")
-        return tuple(map(Path, given))
+        return tuple(buckets_of(Path(path), reports) for path in given)
     for report in reports:
         found = tuple((report.path or Path()) / path for path in report.run.get("edge_paths") or ())
         if len(found) == expected and all(path.exists() for path in found):

@@ -340,7 +340,7 @@ class Report:
             hits_at: cut-offs of hits at k; default: those of the run.
             filter: "raw" or "filtered"; default: as here. Filtered figures have raw ones beside them.
             headline: a rank type; default: as here.
-            edge_paths: folders of the evaluated edges, in the order of the run. What follows needs them, and so do
+            edge_paths: folders or files of the evaluated edges, as the run has them. What follows needs them, and so do
                 the macro averages, which are None without.
             train_paths: folders of training edges, for popularity and topk_metrics: those of the run, if it had any.
             keep: (index of the edge path, bucket, lhs, rel, rhs) -> bool, all arrays with an element per edge, int64,

@@ -5,6 +5,7 @@ Everything is checked against the provenance: ranks files and edges of another r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
 from pbgeval.storage.edges import EdgeFiles, EdgeSource, edges_of_file, find_buckets, fingerprints_of
 from pbgeval.storage.row_files import RANK_COLUMNS, QueryFile, find_ranks, open_query_file
-from pbgeval.storage.text import fingerprint, listed
+from pbgeval.storage.text import fingerprint, listed, read_small_text
 
 ROWS_AT_A_TIME = 1 << 17
 MAX_ROWS = 1 << 36  # of a partition, and
@@ -164,7 +165,8 @@ class SavedRun:
                 "again"
             ) from error
         ranks = _open_ranks(report.path, facts)
-        return cls(report.path, facts, ranks, None if edge_paths is None else _open_edges(edge_paths, facts, ranks))
+        folders = None if edge_paths is None else [buckets_of(path, [report]) for path in edge_paths]
+        return cls(report.path, facts, ranks, None if folders is None else _open_edges(folders, facts, ranks))
 
     def open_training(self, paths: Sequence[Path]) -> Sequence[EdgeFiles]:
         """Open the headers of training edges: those of the run, if it had any.
@@ -307,6 +309,34 @@ def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], Query
                     faults.append(f"{file.path}: expected the sides {expected}, found {found}; evaluate again")
     faults.raise_any(StorageError)
     return files
+
+
+def buckets_of(path: Path, reports: Sequence[Report]) -> Path:
+    """Return the folder of evaluated edges: a path itself, or for a file of edges the buckets that a run made of it.
+
+    Raises:
+        StorageError: no run made buckets of this file as it is now.
+    """
+    if not path.is_file():
+        return path
+    recorded: list[Path] = [(of.path or Path()) / place for of in reports for place in of.run.get("edge_paths") or ()]
+    for folder in recorded:
+        if folder.name == path.name and made_of(folder.parent) == fingerprint(path):
+            return folder
+    where = f"; the run has read {listed([str(folder) for folder in recorded])}" if recorded else ""
+    raise StorageError(
+        f"{path}: no run has made buckets of this file as it is now; give the file or the folder that was evaluated"
+        f"{where}"
+    )
+
+
+def made_of(folder: Path) -> str | None:
+    """Return the fingerprint of the file that a folder of `imported` was made of; None for another folder."""
+    try:
+        found = json.loads(read_small_text(folder / "import.json") or "null")
+    except (StorageError, ValueError, RecursionError):
+        return None
+    return str(found["file"]) if isinstance(found, dict) and "file" in found else None
 
 
 def _open_edges(

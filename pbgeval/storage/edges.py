@@ -188,6 +188,11 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int, *, with_time: bool
         names = sorted(os.listdir(edge_path) if folder is None else folder.objects)
     except FileNotFoundError as error:
         raise StorageError(f"{edge_path}: no such folder; check edge_paths") from error
+    except NotADirectoryError as error:
+        raise StorageError(
+            f"{edge_path}: expected a folder of buckets, found a file; number its edges with kgeval-dist import-graph "
+            "--dictionary"
+        ) from error
     except OSError as error:
         raise StorageError(f"{edge_path}: cannot read the folder: {one_line(error)}") from error
     found = sorted(bucket for name in names if (bucket := bucket_of_name(name)) is not None)

@@ -165,6 +165,19 @@ def text_blocks(path: Path, *, keep_returns: bool = False) -> Iterator[tuple[int
         raise _unreadable(path, number, error) from error
 
 
+def has_mixed_line_ends(path: Path) -> bool:
+    """Return whether some lines of a plain or gzip file that can be read end in CRLF, and others in LF."""
+    num_lines = num_crlf = 0
+    last = b""
+    with open_input(path) as file:
+        stream = _decompressed(path, file)
+        while data := stream.read1(_BYTES_AT_A_TIME):
+            num_lines += data.count(b"\n")
+            num_crlf += data.count(b"\r\n") + (last == b"\r" and data.startswith(b"\n"))
+            last = data[-1:]
+    return 0 < num_crlf < num_lines
+
+
 def check_compressed(path: Path, magic: bytes) -> None:
     """Read a file of gzip or zstd to its end, so that none is taken for whole that was cut off or damaged.
 
@@ -423,6 +436,39 @@ def printable(text: str) -> str:
 def is_url(path: str) -> bool:
     """Check whether a path is a URL such as s3://bucket/prefix."""
     return "://" in path
+
+
+# Which files hold edges by name, by the end of their names.
+
+TEXT_OF_EDGES = ("tsv", "txt", "del", "csv")
+_EDGES = re.compile(rf"\.({'|'.join(TEXT_OF_EDGES)})(\.(gz|zst))?$|\.(parquet|pq)$", re.IGNORECASE)
+_OTHER_EDGES = {
+    ".npy": "an array has row numbers, which `model` in a config and import-model read",
+    ".h5": "write edges of one HDF5 file as .parquet",
+    ".hdf5": "write edges of one HDF5 file as .parquet",
+}
+
+
+def edge_file_type(path: str | Path) -> str | None:
+    """Return the type of a file of edges by name (tsv, txt, del, csv or parquet), None for another name."""
+    match = _EDGES.search(str(path))
+    return None if match is None else (match[1] or "parquet").lower()
+
+
+def names_file_of_edges(path: str | Path) -> bool:
+    """Check whether a path names a file of edges by name: by its extension, or a file that has none."""
+    if edge_file_type(path) is not None:
+        return True
+    return not os.path.splitext(path)[1] and not is_url(str(path)) and os.path.isfile(path)
+
+
+def unknown_extension(path: str | Path) -> str:
+    """Say that a file's name tells no form of edges that can be read."""
+    extension = os.path.splitext(path)[1]
+    advice = _OTHER_EDGES.get(
+        extension.lower(), "edges are read from .tsv, .txt, .del, .csv (also with .gz or .zst) and .parquet"
+    )
+    return f"{path}: unknown extension {one_line(extension)!r}; {advice}"
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")  # a Path of a URL has lost a slash

@@ -105,7 +105,7 @@ def test_ranks_of_a_model_in_three_partitions_are_within_the_rounding_bound(
     trained: Path, model: str, tmp_path: Path
 ) -> None:
     ranks, metrics = ranks_and_metrics(trained, model)
-    edges = EdgeFiles({name: trained / f"{name}.npy" for name in ("test", "train", "valid")})
+    edges = EdgeFiles({name: [trained / f"{name}.npy"] for name in ("test", "train", "valid")})
     exported = open_model(trained / model / "exported")
     import_model(exported, tmp_path / "converted", NUM_PARTITIONS, edges)
     config = load_config(tmp_path / "converted" / "eval.py", ["candidates=all", "save_ranks=True", "hits_at=1,3,5,10"])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pbgeval import Edges, EvalConfig, edge_scorer, evaluate, load_config
-from pbgeval.importing.model import EdgeFiles, EdgeForm, SkippedEdges, import_edges, import_model
+from pbgeval.importing.model import EdgeFiles, import_model
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.row_files import RANK_COLUMNS
@@ -50,7 +50,9 @@ def ranks_of_rows(output: Path, edges: np.ndarray, borders: list[int]) -> dict[t
 def test_in_place_in_memory_and_in_three_partitions_ranks_are_equal(name: str, tmp_path: Path) -> None:
     model, paths = DglkeFolder(tmp_path / "model", name, labels=True), write_edges(tmp_path)
     test, train = (np.load(path) for path in paths.values())
-    import_model(open_model(model.folder), tmp_path / "converted", 3, EdgeFiles(paths))
+    import_model(
+        open_model(model.folder), tmp_path / "converted", 3, EdgeFiles({name: [path] for name, path in paths.items()})
+    )
     scores = [[[model.score(lhs, rel, rhs) for rhs in range(41)] for rel in range(4)] for lhs in range(41)]
     table = torch.tensor(scores, dtype=torch.float64)
     scorer = edge_scorer(lambda lhs, rel, rhs: table[lhs, rel, rhs], num_entities=41, num_relations=4)
@@ -86,9 +88,9 @@ def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path)
     (tmp_path / "train.tsv").write_text("e0\tknows\te3\ne1\tis a\te2\n")
     arguments = ["import-model", "x.pt", "--output", "converted", "--partitions", "4"]
 
-    printed = run_main(*arguments, "--edges", "test=test.del", cwd=tmp_path).printed
+    printed = run_main(*arguments, "--edges", "test=test.del", cwd=tmp_path).out
     labelled = ["--edges", "train=train.tsv", "--entities", "entity_ids.del", "--relations", "relation_ids.del"]
-    assert run_main(*arguments[:3], "labelled", *labelled, cwd=tmp_path).printed
+    assert run_main(*arguments[:3], "labelled", *labelled, cwd=tmp_path).status == 0
     done = run_main("--config", "converted/eval.py", "--workers", "1", "--output", "out", cwd=tmp_path)
 
     sizes = "37 entities of dimension 8 in 4 partitions, 3 relations (libkge)"
@@ -105,10 +107,10 @@ def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path
     (tmp_path / "test.tsv").write_text("e0\tknows\te3\nnew\tknows\te1\ne1\teats\tnew\ne1\tis a\te2\n")
     labels = ["--edges", "test=test.tsv", "--entities", "entities", "--relations", "relations"]
 
-    lines = run_main("import-model", "x.pt", "--output", "converted", *labels, cwd=tmp_path).printed.splitlines()
+    lines = run_main("import-model", "x.pt", "--output", "converted", *labels, cwd=tmp_path).out.splitlines()
     skipped = "converted/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)"
     assert not lacking(lines, "converted/test: 2 edges of test.tsv", skipped)
-    unknown = {("entity", "new"): 2, ("relation", "eats"): 1}
+    unknown = {("entity:all", "new"): 1, ("relation", "eats"): 1}
     assert unknown_in(tmp_path / "converted" / "test" / "unknown.tsv") == unknown
     assert buckets_in(tmp_path / "converted" / "test") == {(0, 0): [(0, 1, 3), (1, 2, 2)]}
 
@@ -119,39 +121,47 @@ def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path
         (["--partitions", "38"], "--partitions 38: must be from 1 to 37, the number of entities"),
         (["--edges", "test"], "--edges test: expected NAME=FILE, for example test=test.tsv"),
         (["--edges", "checkpoint=test.txt"], "--edges checkpoint: checkpoint cannot be the name of a folder of edges"),
-        (["--edge-columns", "hht"], "--edge-columns hht: expected one of hrt, htr"),
-        (["--edges", "test=absent.txt"], "absent.txt: cannot read this text file: "),
-        (["--edges", "test=two.txt"], "two.txt:2: expected three columns, got '1 2'"),
+        (["--edge-columns", "hht"], "--edge-columns hht: expected h, r and t once each"),
+        (["--edges", "test=absent.txt"], "absent.txt: cannot read this file of edges: No such file or directory"),
+        (["--edges", "test=two.txt"], "two.txt:2: expected 3 columns separated by tabs, found 2; set --edge-columns"),
+        (["--edges", "test=four.txt"], "four.txt:1: expected 3 columns separated by tabs, found 4; set --edge-columns"),
+        (
+            ["--edges", "test=spaces.txt"],
+            "spaces.txt:1: expected 3 columns separated by tabs, found 1; columns must be",
+        ),
         (
             ["--edges", "test=far.txt"],
-            "far.txt: edge 1: the id of the entity is 37, but the model has ids from 0",
+            "--edges test: 1 of 2 edges have ids that the model lacks (1 unknown entity, for example entity '37' of "
+            "type all): x.pt has 37 rows: ids 0 to 36",
         ),
         (
             ["--edges", "test=far.txt", "--edge-columns", "htr"],
-            "far.txt: edge 0: the id of the relation is 3, but the model has ids from 0 to 2; the columns are read as "
-            "head, tail, relation (--edge-columns changes this)",
+            "--edges test: 1 of 2 edges have ids that the model lacks (1 unknown relation, for example relation '37'): "
+            "x.pt has 3 rows: ids 0 to 2; the columns are read as head, tail, relation (--edge-columns changes this)",
         ),
         (
             ["--edges", "test=words.txt"],
-            "words.txt:1: expected an id, got 'a'; for labels, add --entities ",
-        ),
-        (
-            ["--edges", "test=words.txt", "--entities", "labels"],
-            "words.txt: no edge has known labels; the columns are read as head, relation, tail (--edge-columns",
-        ),
-        (
-            ["--edges", "test=words.txt", "--entities", "labels", "--unknown", "refuse"],
-            "words.txt:1: unknown label 'a'; --unknown skip leaves such edges out",
+            "test: none of 1 edges has all of its names in the dictionary x.pt; for example, relation 'b' is missing "
+            "(x.pt has 3 rows: ids 0 to 2); the columns are read as head, relation, tail (--edge-columns",
         ),
         (
             ["--edges", "test=near.txt", "--entities", "labels", "--unknown", "refuse"],
-            "near.txt:1: unknown label 'e36x' (did you mean 'e36'?); --unknown skip leaves such edges out",
+            "--edges test: 1 of 2 edges have names that are not in x.pt (1 unknown entity, for example entity 'e36x' "
+            "of type all; did you mean 'e36'?); --unknown skip leaves such edges out",
         ),
-        (["--edges", "test=neer.txt"], "neer.txt: cannot read this text file: No such file or directory; did you mean"),
-        (["--edges", "test=empty.txt"], "empty.txt: there are no edges; check the file"),
+        (["--edges", "test=neer.txt"], "neer.txt: cannot read this file of edges: No such file or directory; did you"),
+        (["--edges", "test=empty.txt"], "empty.txt: there are no edges in this file"),
+        (["--edges", "test=edges.json"], "edges.json: unknown extension '.json'; edges are read from .tsv"),
+        (
+            ["--edges", "test=far.txt", "--edges", "test=far.npy"],
+            "--edges test: .npy and .del files have numbers of rows",
+        ),
         (["--entities", "few"], "few: 1 label for 37 ids, and none for id 1"),
-        (["--entities", "twice"], "twice:2: expected each label once, found 'x' again, as in line 1"),
-        (["--entities", "words.txt"], "words.txt: 1 label for 37 ids, and none for id 1"),
+        (
+            ["--edges", "test=far.txt", "--entities", "twice"],
+            "twice:2: expected each label once, found 'x' again, as in line 1",
+        ),
+        (["--entities", "words.txt"], "words.txt:1: expected id<TAB>label"),
     ],
 )
 def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, tmp_path: Path) -> None:
@@ -159,12 +169,23 @@ def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, 
     write_labels(tmp_path / "labels", [f"e{index}" for index in range(37)])
     write_labels(tmp_path / "few", ["x"])
     write_labels(tmp_path / "twice", ["x"] * 37)
-    files = {"two": "0 1 2\n1 2\n", "far": "0 1 3\n0 1 37\n", "words": "a b c\n", "near": "e36x 0 e1\n", "empty": ""}
+    files = {
+        "two": "0\t1\t2\n1\t2\n",
+        "four": "0\t1\t2\t3\n",
+        "spaces": "0 1 2\n",
+        "far": "0\t1\t2\n0\t2\t37\n",
+        "words": "a\tb\tc\n",
+        "near": "e1\t0\te2\ne36x\t0\te1\n",
+        "empty": "",
+    }
     for name, text in files.items():
         (tmp_path / f"{name}.txt").write_text(text)
+    (tmp_path / "edges.json").write_text("{}")
+    np.save(tmp_path / "far.npy", np.zeros((1, 3), int))
 
-    assert run_main("import-model", "x.pt", "--output", "converted", *arguments, cwd=tmp_path).fault.startswith(fault)
-    assert not (tmp_path / "converted" / "checkpoint" / "checkpoint_version.txt").exists()
+    command = ("import-model", "x.pt", "--quiet", "--output", "converted")
+    assert run_main(*command, *arguments, cwd=tmp_path).fault.startswith(fault)
+    assert not (tmp_path / "converted").exists()
 
 
 def test_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
@@ -185,18 +206,21 @@ def test_buckets_hold_the_edges_in_their_order_whatever_the_blocks(
     at_a_time: int, num_partitions: int, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pbgeval.importing.model.EDGES_AT_A_TIME", at_a_time)
-    edges = some_edges(17, 3, 40, seed=3)
-    path = tmp_path / f"edges{suffix}"
-    if suffix == ".npy":
-        np.save(path, np.array(edges, np.int32))
-    else:
-        path.write_text("".join(f"{lhs} {rel} {rhs} 1.0\r\n" for lhs, rel, rhs in edges))
+    model = LibkgeCheckpoint(tmp_path / "x.pt", "complex")
+    size = len(model.entity)
+    halves = [some_edges(size, 3, 20, seed=seed) for seed in (3, 4)]
+    paths = [tmp_path / f"{name}{suffix}" for name in ("first", "second")]
+    for path, edges in zip(paths, halves, strict=True):
+        if suffix == ".npy":
+            np.save(path, np.array(edges, np.int32))
+        else:
+            path.write_text("".join(f"{lhs}\t{rel}\t{rhs}\r\n" for lhs, rel, rhs in edges))
 
-    assert import_edges(path, tmp_path / "buckets", EdgeForm(17, 3), num_partitions) == (len(edges), SkippedEdges())
+    import_model(open_model(tmp_path / "x.pt"), tmp_path / "converted", num_partitions, EdgeFiles({"test": paths}))
 
-    starts = [17 * part // num_partitions for part in range(num_partitions + 1)]
+    starts = [size * part // num_partitions for part in range(num_partitions + 1)]
     expected = defaultdict(list)
-    for lhs, rel, rhs in edges:
+    for lhs, rel, rhs in [*halves[0], *halves[1]]:
         left, right = (max(part for part in range(num_partitions) if starts[part] <= at) for at in (lhs, rhs))
         expected[left, right].append((lhs - starts[left], rel, rhs - starts[right]))
-    assert expected == buckets_in(tmp_path / "buckets")
+    assert expected == buckets_in(tmp_path / "converted" / "test")

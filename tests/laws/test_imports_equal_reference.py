@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.importing import engine
+from pbgeval.importing.columns import ColumnForm, EdgeForms
 from pbgeval.importing.dictionaries import Partitioning, RelationTypes
-from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.graph import GraphFiles, import_graph
 from pbgeval.progress import Observer
 from tests import import_reference
@@ -81,7 +81,7 @@ def test_an_import_writes_what_plain_python_says(graph: dict) -> None:
         root = Path(folder)
         files = GraphFiles(
             {"train": [tsv(root / "train.tsv", graph["train"])], "test": [tsv(root / "test.tsv", graph["test"])]},
-            ColumnForm(graph["order"]),
+            EdgeForms(ColumnForm(graph["order"])),
             RelationTypes(tuple((name, *pair) for name, pair in types.items()), None) if graph["typed"] else None,
             Partitioning(min(graph["num_partitions"], limit), (), graph["degree"], graph["seed"]),
             dictionary_of=() if graph["both"] else ("train",),
@@ -135,7 +135,7 @@ def test_every_form_of_file_gives_the_same_graph(form: str, tmp_path: Path) -> N
     names = import_reference.dictionaries(EDGES, types, {"all": 2}, False, 5)
 
     import_graph(
-        GraphFiles({"train": [path]}, columns, None, Partitioning(2, seed=5)),
+        GraphFiles({"train": [path]}, EdgeForms(columns), None, Partitioning(2, seed=5)),
         tmp_path / "graph",
         MEMORY_BYTES,
         Observer(),

@@ -37,7 +37,7 @@ from tests.kit.reports import write_records
 
 def zstd(root: Path) -> None:
     lines = "SELECT unnest(['a\tr\tb', 'b\tr', 'c\tr\ta'])"
-    duckdb.sql(f"COPY ({lines}) TO '{root / 'x.zst'}' (FORMAT csv, HEADER false, DELIMITER '|', COMPRESSION zstd)")
+    duckdb.sql(f"COPY ({lines}) TO '{root / 'x.tsv.zst'}' (FORMAT csv, HEADER false, DELIMITER '|', COMPRESSION zstd)")
 
 
 def imported(name: str) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ IMPORTED = [
                 gzip.compress(GRAPH.encode() * 500)[:60],
                 ":1166: cannot read this text file: Compressed file ended",
             ),
-            ("a\tr\tb\r\nb\tr\ta\nc\tr\ta\r\n", ": the lines have different forms or line ends:"),
+            ("a\tr\tb\r\nb\tr\ta\nc\tr\ta\r\n", ": some lines end in CRLF and others in LF; end all of them alike"),
         )
     ),
     *(
@@ -126,7 +126,8 @@ IMPORTED = [
         for damage, message in (
             (
                 lambda root: duckdb.sql("SELECT 1 AS h, 2 AS rel, 3 AS rhs").write_parquet(f"{root}/e.parquet"),
-                "e.parquet: expected columns lhs, rel, rhs, found h, rel, rhs; name them with --edge-columns…",
+                "e.parquet: expected columns lhs, rel, rhs or head, relation, tail or subject, predicate, object, "
+                "found h, rel, rhs; name them with --edge-columns…",
             ),
             (
                 lambda root: duckdb.sql(
@@ -144,7 +145,9 @@ IMPORTED = [
             ),
         )
     ),
-    fault("x.zst:2: expected 3 columns separated by tabs, found 2;…", zstd, args=imported("x.zst"), world=NOTHING),
+    fault(
+        "x.tsv.zst:2: expected 3 columns separated by tabs, found 2;…", zstd, args=imported("x.tsv.zst"), world=NOTHING
+    ),
     *(
         fault(
             f"x.csv{message}…",
@@ -167,7 +170,7 @@ def without_vectors(root: Path) -> None:
 
 
 UNKNOWN = "user/0/1\tr0\tnew\nnew\tr1\tuser/0/0\nuser/0/0\tr9\tuser/0/0\n"
-HEAD_REL_TAIL = "SELECT * FROM (VALUES ('user/0/0', 'r0', 'user/0/1')) t(head, rel, rhs)"
+FROM_REL_TO = 'SELECT * FROM (VALUES (1, 2, 3)) t("from", rel, "to")'
 BY_NAME = [
     *(
         fault(message, write("edges.tsv", content), world=NAMED)
@@ -180,7 +183,7 @@ BY_NAME = [
                 (
                     f"user/0/0{by}r0{by}user/0/1\n",
                     "{root}/edges.tsv:1: expected 3 columns separated by tabs, found 1; columns must be "
-                    "separated by tabs; name the file .csv if commas separate them",
+                    "separated by tabs; name the file .csv if commas separate them, or set edge_delimiter",
                 )
                 for by in (" ", ",")
             ),
@@ -211,9 +214,9 @@ BY_NAME = [
         world=NAMED,
     ),
     fault(
-        "{root}/edges.parquet: expected columns lhs, rel, rhs, found head, rel, rhs; name them with edge_columns "
-        "HEAD,RELATION,TAIL",
-        lambda root: duckdb.sql(HEAD_REL_TAIL).write_parquet(f"{root}/edges.parquet"),
+        "{root}/edges.parquet: expected columns lhs, rel, rhs or head, relation, tail or subject, predicate, object, "
+        "found from, rel, to; name them with edge_columns HEAD,RELATION,TAIL",
+        lambda root: duckdb.sql(FROM_REL_TO).write_parquet(f"{root}/edges.parquet"),
         p="edge_paths=edges.parquet",
         world=NAMED,
     ),
@@ -245,7 +248,7 @@ BY_NAME = [
             ),
             (
                 "edge_columns=hrx",
-                "edge_columns hrx: expected h, r and t once each (head, relation, tail), optionally w",
+                "edge_columns hrx: expected h, r and t once each (head, relation, tail; ht where there is no",
             ),
             ("edge_columns=a,r,x", "{root}/edges.tsv:1: expected a header with columns a, r, x, found user/"),
             ("edge_columns=a,r", "edge_columns a,r: expected the names of three columns"),

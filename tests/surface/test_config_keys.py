@@ -22,6 +22,8 @@ edge_paths: list[str]
 dynamic_relations: bool = False
 dictionary_path: str | None = None
 edge_columns: str | None = None
+edge_delimiter: str | None = None
+edge_comment: str | None = None
 entities.NAME.num_partitions: int
 relations.INDEX.name: str
 relations.INDEX.lhs: str

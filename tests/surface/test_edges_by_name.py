@@ -13,15 +13,17 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pbgeval import Report
-from pbgeval.config import load_config, names_file_of_edges
+from pbgeval import Report, compare
+from pbgeval.config import load_config
 from pbgeval.errors import EvalError
 from pbgeval.evaluation import evaluate, output_of
 from pbgeval.storage import writing as files
+from pbgeval.storage.text import names_file_of_edges
 from tests.kit.case import TinyCase
 from tests.kit.commands import COMMAND, Done, evaluated, flags, metrics_of, numbers_of, run_command, run_main, run_of
 from tests.kit.groups import start_as_mpirun
 from tests.kit.names import buckets_in, write_edges_by_name, write_tsv
+from tests.kit.refusals import fault_of
 from tests.kit.reports import rows_of
 
 Edges = list[tuple[str, str, str]]
@@ -210,13 +212,35 @@ def test_the_buckets_that_stay_serve_what_is_computed_later(dynamic: TinyCase) -
     report = Report.read(dynamic.root / "output")
 
     again = report.recompute(edge_paths=imported(dynamic.root / "output"), breakdowns=["relation"])
+    by_file = report.recompute(edge_paths=[dynamic.root / "edges.tsv"], breakdowns=["relation"])
 
     assert report["mrr"] == again["mrr"]
+    assert again.document == by_file.document
+    compared = compare(report, report, edge_paths=[dynamic.root / "edges.tsv"])
+    assert compared.to_dict() == compare(report, report).to_dict()
     assert (
         report.document["macro_metrics"]["both.realistic.mean_rank"]
         == again.document["macro_metrics"]["both.realistic.mean_rank"]
     )
     assert [str(row["relation_id"]) for row in again.rows["relations"]] == ["0", "1", "2", "3", "4"]
+
+    (dynamic.root / "edges.tsv").write_text("changed\tsince\tthen\n")
+    changed = [dynamic.root / "edges.tsv"]
+    faults = [
+        fault_of(lambda: report.recompute(edge_paths=changed)),
+        fault_of(lambda: compare(report, report, edge_paths=changed)),
+    ]
+    expected = f"{dynamic.root}/edges.tsv: no run has made buckets of this file as it is now; give the file or the"
+    assert [fault.startswith(expected) for fault in faults] == [True, True], faults
+    (dynamic.root / "train.tsv").write_text("a\tb\tc\n")
+    fault = fault_of(
+        lambda: report.recompute(
+            edge_paths=imported(dynamic.root / "output"),
+            train_paths=[dynamic.root / "train.tsv"],
+            breakdowns=["popularity"],
+        )
+    )
+    assert fault.startswith(f"{dynamic.root}/train.tsv: expected a folder of buckets, found a file; number its edges")
 
 
 # Once

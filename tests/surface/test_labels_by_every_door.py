@@ -77,7 +77,9 @@ class Doors:
     def by_import_model(self) -> Done:
         labels = ("--entities", self.entities, "--relations", self.relations)
         edges = ("--edges", "edges.tsv=edges.tsv", "--unknown", "refuse")
-        return run_main("import-model", "arrays", "--output", "by_import_model", *edges, *labels, cwd=self.root)
+        return run_main(
+            "import-model", "arrays", "--quiet", "--output", "by_import_model", *edges, *labels, cwd=self.root
+        )
 
     def by_import_graph(self) -> Done:
         edges = ("--edges", "edges.tsv=edges.tsv", "--unknown", "refuse")

@@ -722,12 +722,13 @@ PLACES = [
             (
                 {key: ["known", "groups.json"]},
                 [],
-                f"eval.json: {key}[1]: {{folder}}/groups.json (groups.json, {WORKING}) is not a directory",
+                f"eval.json: {key}[1]: {{folder}}/groups.json (groups.json, {WORKING}): unknown extension '.json'; "
+                "edges are read from .tsv, .txt, .del, .csv (also with .gz or .zst) and .parquet",
             ),
             (
                 {key: ["edges.hdf5"]},
                 [],
-                f"eval.json: {key}[0]: {{folder}}/edges.hdf5 (edges.hdf5, {WORKING}) is not a directory; "
+                f"eval.json: {key}[0]: {{folder}}/edges.hdf5 (edges.hdf5, {WORKING}): unknown extension '.hdf5'; "
                 "write edges of one HDF5 file as .parquet",
             ),
             (

@@ -15,9 +15,9 @@ import pytest
 from pbgeval.config import load_config
 from pbgeval.config.output_checks import read_relation_groups
 from pbgeval.errors import EvalError, StorageError
+from pbgeval.importing.columns import ColumnForm
 from pbgeval.importing.dictionaries import RelationTypes
-from pbgeval.importing.edge_files import ColumnForm, load_edges
-from pbgeval.importing.model import EdgeForm, SkippedEdges
+from pbgeval.importing.edge_files import open_edges
 from pbgeval.metrics.taxonomy import Taxonomy
 from pbgeval.models.labels import read_labels
 from pbgeval.models.pickles import read_saved, read_trusting
@@ -50,12 +50,13 @@ def lines_of(of: Callable[[Path], object]) -> Callable[[Path], object]:
 
 def import_text(path: Path) -> object:
     """Load edges without an engine: what is damaged must be found before it is asked."""
-    return load_edges(None, "edges", path, ColumnForm())  # type: ignore[arg-type]
+    with open_edges(None, path, ColumnForm()).readable(None):  # type: ignore[arg-type]
+        return None
 
 
 # Each reader of text that may be compressed, and a file that it takes.
 COMPRESSED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "edges, filter_paths, train_paths, import-graph": (import_text, EDGES),
+    "edges, filter_paths, train_paths, import-graph, import-model": (import_text, EDGES),
     "topk --ranking": (lines_of(ranked_edges), EDGES.replace("\n", "\nHeads: e1\t0.5\t\nTails: \n")),
     "topk --test, --known": (lines_of(triples_of), EDGES),
     "topk --entities": (lambda path: read_topk(path, path, entities=path), "".join(f"{name}\n" for name in NAMES)),
@@ -67,10 +68,6 @@ COMPRESSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "import-graph --types": (RelationTypes.read, "".join(f"r{at}\tuser\t{name}\n" for at, name in enumerate(NAMES))),
     "labels": (lambda path: read_labels(path, 2000), "".join(f"{at}\t{name}\n" for at, name in enumerate(NAMES))),
-    "import-model --edges": (
-        lambda path: list(EdgeForm(10**9, 10).blocks(path, SkippedEdges())),
-        EDGES.replace("\te", "\t").replace("\tr", "\t").replace("\ne", "\n").removeprefix("e"),
-    ),
 }
 
 
@@ -166,7 +163,6 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "checkpoint version": ("checkpoint_version.txt", lambda path: read_checkpoint_version(path.parent)),
     "small text": ("text", read_small_text),
     "edges by name": ("edges.tsv", import_text),
-    "edges as ids": ("edges.txt", lambda path: list(EdgeForm(9, 9).blocks(path, SkippedEdges()))),
     "arrays": ("entity.npy", open_npy),
     "HDF5": ("edges_0_0.h5", hdf5),
     "file of torch": ("model.pt", lambda path: read_saved(path, "")),

@@ -1,0 +1,251 @@
+"""The same file has the same edges, or the same fault, wherever edges by name are read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pbgeval.config import load_config
+from pbgeval.errors import EvalError
+from pbgeval.evaluation import inputs_of_config
+from pbgeval.importing.columns import EdgeForms
+from pbgeval.importing.graph import GraphFiles, import_graph
+from pbgeval.importing.model import EdgeFiles, import_model
+from pbgeval.inputs.edge_files import buckets_of_files
+from pbgeval.models.opening import open_model
+from pbgeval.progress import Observer
+from tests.kit.names import buckets_in
+
+ENTITIES = ["a", "b", 'say "c"', "d,e", "1", "2", "é", "#x"]
+RELATIONS = ["r", "s"]
+OPTIONS = {"model": "complex", "entities": "entity.npy", "relations": "relation.npy"}
+Edges = list[tuple]
+Settings = dict[str, str]  # of a config: edge_columns, edge_delimiter, edge_comment
+
+
+def world(root: Path) -> None:
+    """Write a model with labels, the same names as a dictionary, and a config."""
+    for name, rows in (("entity", len(ENTITIES)), ("relation", len(RELATIONS))):
+        np.save(root / f"{name}.npy", np.random.default_rng(rows).normal(size=(rows, 4)).astype(np.float32))
+    (root / "entities.tsv").write_text("".join(f"{name}\n" for name in ENTITIES), encoding="utf-8")
+    (root / "relations.tsv").write_text("".join(f"{name}\n" for name in RELATIONS))
+    (root / "names").mkdir()
+    for file, names in (("entity_names_all_0", ENTITIES), ("dynamic_rel_names", RELATIONS)):
+        (root / "names" / f"{file}.json").write_text(json.dumps(names))
+    (root / "known.tsv").write_text("a\tr\tb\n")
+    (root / "eval.json").write_text(
+        json.dumps({"model": str(root), "model_options": OPTIONS, "candidates": "all", "edge_paths": ["known.tsv"]})
+    )
+
+
+def named(folder: Path) -> Edges:
+    rows = buckets_in(folder)[0, 0]
+    return [(ENTITIES[lhs], RELATIONS[rel], ENTITIES[rhs], *more) for lhs, rel, rhs, *more in rows]
+
+
+def forms(settings: Settings) -> EdgeForms:
+    columns = settings.get("edge_columns")
+    return EdgeForms.parse(
+        [columns] if columns else [], (), settings.get("edge_delimiter"), settings.get("edge_comment")
+    )
+
+
+def by_import_graph(root: Path, path: Path, settings: Settings) -> Edges:
+    files = GraphFiles({"test": [path]}, forms(settings), dictionary=root / "names", skip_unknown=False)
+    import_graph(files, root / "graph", None, Observer())
+    return named(root / "graph" / "test")
+
+
+def by_import_model(root: Path, path: Path, settings: Settings) -> Edges:
+    files = EdgeFiles({"test": [path]}, forms(settings), skip_unknown=False)
+    import_model(open_model(root, OPTIONS), root / "converted", 1, files)
+    return named(root / "converted" / "test")
+
+
+def by_config(key: str) -> Callable[[Path, Path, Settings], Edges]:
+    def read(root: Path, path: Path, settings: Settings) -> Edges:
+        texts = {"edge_paths": "", key: path, **settings}
+        if key != "edge_paths":
+            texts["edge_paths"] = path  # read by the same settings, so `known.tsv` will not do
+        config = load_config(root / "eval.json", [f"{name}={value}" for name, value in texts.items()])
+        with buckets_of_files(config, root / "output", Observer()) as split:
+            (folder,) = getattr(split, key)
+            return named(Path(folder))
+
+    return read
+
+
+def by_verify(root: Path, path: Path, settings: Settings) -> Edges:
+    """As `verify` opens what it checks, and as `submit` looks at what it sends off."""
+    overrides = [f"{name}={value}" for name, value in {"edge_paths": path, **settings}.items()]
+    with inputs_of_config(load_config(root / "eval.json", overrides)) as inputs:
+        return named(Path(inputs.config.edge_paths[0]))
+
+
+DOORS = {
+    "import-graph": by_import_graph,
+    "import-model": by_import_model,
+    "edge_paths": by_config("edge_paths"),
+    "filter_paths": by_config("filter_paths"),
+    "train_paths": by_config("train_paths"),
+    "verify": by_verify,
+}
+
+EDGES = [("a", "r", "b"), ('say "c"', "s", "d,e"), ("é", "r", "é")]
+LINES = "".join("\t".join(edge) + "\n" for edge in EDGES)
+NUMBERS = [("1", "r", "2"), ("2", "s", "1")]
+
+
+def table(names: Sequence[str], columns: Sequence[Sequence[object]], **types: pa.DataType) -> Callable[[Path], None]:
+    arrays = {name: pa.array(list(values), types.get(name)) for name, values in zip(names, columns, strict=True)}
+    return lambda path: pq.write_table(pa.table(arrays), path)
+
+
+def zstd(path: Path) -> None:
+    duckdb.sql("SELECT 'a' AS h, 'r' AS r, 'b' AS t").write_csv(str(path), sep="\t", header=False, compression="zstd")
+
+
+COLUMNS = list(zip(*EDGES, strict=True))
+OF_NUMBERS = ([1.0, 2.0], ["r", "s"], [2.0, 1.0])
+PARQUET = ("lhs", "rel", "rhs"), ("head", "relation", "tail"), ("Subject", "Predicate", "Object"), ("h", "r", "t")
+GOOD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, Edges]] = [
+    ("test.tsv", LINES, {}, EDGES),
+    ("test.txt", LINES.replace("\n", "\r\n"), {}, EDGES),
+    ("test", LINES, {}, EDGES),
+    ("test.tsv", "\ufeff" + LINES.replace("\n", "\n\n"), {}, EDGES),
+    ("test.tsv.gz", gzip.compress(LINES.encode()), {}, EDGES),
+    ("test.tsv.zst", zstd, {}, [("a", "r", "b")]),
+    ("test.csv", 'a,r,b\n"say ""c""",s,"d,e"\né,r,é\n', {}, EDGES),
+    (
+        "test.csv",
+        ",head,relation,tail\n0,a,r,b\n1,b,s,a\n",
+        {"edge_columns": "head,relation,tail"},
+        [
+            ("a", "r", "b"),
+            ("b", "s", "a"),
+        ],
+    ),
+    ("test.tsv", "b\ta\tr\t0.5\n", {"edge_columns": "thrw"}, [("a", "r", "b", 0.5)]),
+    ("test.tsv", "9\tr\ta\tb\n", {"edge_columns": "tsv=_rht"}, [("a", "r", "b")]),
+    ("test.txt", "a r b\nb s a\n", {"edge_delimiter": "space"}, [("a", "r", "b"), ("b", "s", "a")]),
+    ("test.csv", 'a|r|"d,e"\n', {"edge_delimiter": "pipe"}, [("a", "r", "d,e")]),
+    ("test.tsv", "# by us\n#\na\tr\t#x\n# the end\n", {"edge_comment": "#"}, [("a", "r", "#x")]),
+    ("test.csv", '# a "quote\na,r,b\n', {"edge_comment": "#"}, [("a", "r", "b")]),
+    *((f"{names[0]}.parquet", table(names, COLUMNS), {}, EDGES) for names in PARQUET),
+    ("test.pq", table(("index", "s", "p", "o"), [[0, 1, 2], *COLUMNS]), {}, EDGES),
+    ("doubles.parquet", table(("head", "relation", "tail"), OF_NUMBERS), {}, NUMBERS),
+    ("test.parquet", table(("from", "via", "to"), COLUMNS), {"edge_columns": "parquet=from,via,to"}, EDGES),
+]
+HEAD = ("head", "relation", "tail")
+BAD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, str]] = [
+    ("test.tsv", LINES + "a\tr\tb\t1\n", {}, ":4: expected 3 columns separated by tabs, found 4"),
+    ("test.tsv", "a\tr\tb\tx\n", {}, ":1: expected 3 columns separated by tabs, found 4"),
+    ("test.tsv", "a r b\n", {}, ":1: expected 3 columns separated by tabs, found 1; columns must be separated by tabs"),
+    ("test.tsv", "a\tb\n", {}, "found 2; set edge_columns to the columns of the file (ht: no relation)"),
+    ("test.tsv", "a\tb\n", {"edge_columns": "ht"}, "read without a column of relations (edge_columns), but"),
+    ("test.tsv", "# x\na\tr\tb\n", {}, "set edge_comment '#' if lines that begin with # are comments"),
+    ("test.tsv", "a\tr\tb\rb\tr\ta\n", {}, ":1: a carriage return (CR) within the line"),
+    ("test.csv", "a,r,b\nb,r,a\ra,r,a\n", {}, ":2: a carriage return (CR) within the line"),
+    ("test.tsv", "a\tr\tb\r\nb\tr\ta\n", {}, ": some lines end in CRLF and others in LF"),
+    ("test.tsv", b"a\tr\tb\xe9\n", {}, ":1: expected UTF-8 text, found byte 0xe9"),
+    ("test.tsv", "", {}, ": there are no edges in this file"),
+    ("test.tsv", "\n\n", {}, ": there are no edges in this file"),
+    ("test.tsv", "#\n", {"edge_comment": "#"}, ": there are no edges in this file"),
+    ("test.tsv", "a\t\tb\n", {}, ":1: rel is empty"),
+    ("test.tsv.gz", gzip.compress(LINES.encode())[:-4], {}, "Compressed file ended"),
+    ("test.csv", 'a,r,b\n"a,r,b\n', {}, ": wrong quotation marks (RFC 4180)"),
+    ("test.csv", ",head,relation,tail\n0,a,r,b\n", {}, "if this is a header, set edge_columns head,relation,tail"),
+    ("test.csv", "x,x,y\na,r,b\n", {"edge_columns": "x,y,z"}, ":1: the header has a column twice: x, x, y"),
+    ("test.csv", "x,y\na,r\n", {"edge_columns": "x,y,z"}, ":1: expected a header with columns x, y, z, found x, y"),
+    ("test.tsv", "a\tr\tb\theavy\n", {"edge_columns": "hrtw"}, ":1: the weight is not a finite number"),
+    ("test.parquet", "a\tr\tb\n", {}, ": not a Parquet file, or not complete"),
+    (
+        "test.parquet",
+        table(("a", "b", "c"), COLUMNS),
+        {},
+        ": expected columns lhs, rel, rhs or head, relation, tail or",
+    ),
+    (
+        "test.parquet",
+        table((*HEAD, "source", "target"), [*COLUMNS, COLUMNS[0], COLUMNS[2]]),
+        {},
+        ": columns head, tail, source, target may all be meant; name them with edge_columns",
+    ),
+    (
+        "test.parquet",
+        table(HEAD, [[1.0, 1.5], ["r", "s"], [2.0, 1.0]]),
+        {},
+        ": row 1: column head is 1.5, but names must be text or integers",
+    ),
+    ("test.parquet", table(HEAD, [[1.0], ["r"], [2.0**53]]), {}, ": row 0: column tail is 9007199254740992.0, but"),
+    ("test.parquet", table(HEAD, [[float("nan")], ["r"], [1.0]]), {}, ": row 0: column head is nan, but names"),
+    ("test.parquet", table(HEAD, [[["a"]], ["r"], ["b"]]), {}, ": column head holds VARCHAR[]; names must be text"),
+    ("test.parquet", table(HEAD, [["a", None], ["r", "r"], ["b", "b"]]), {}, ": row 1: lhs is empty"),
+    ("test.json", "[]", {}, ": unknown extension '.json'; edges are read from .tsv, .txt, .del, .csv"),
+    ("test.h5", "a\tr\tb\n", {}, ": unknown extension '.h5'; write edges of one HDF5 file as .parquet"),
+]
+
+
+def write(path: Path, content: bytes | str | Callable[[Path], None]) -> None:
+    if callable(content):
+        content(path)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def found_by(door: str, root: Path, name: str, content: object, settings: Settings) -> Edges | str:
+    """The edges, or the fault from the file's name on, with the words of a config for the options of commands."""
+    root.mkdir()
+    world(root)
+    write(root / name, content)  # type: ignore[arg-type]
+    try:
+        return DOORS[door](root, root / name, settings)
+    except EvalError as error:
+        (fault,) = {one.rpartition(str(root / name))[2] for one in error.faults}  # said once per key of a config
+    for option, key in (("--edge-columns", "edge_columns"), ("--delimiter", "edge_delimiter")):
+        fault = fault.replace(option, key)
+    return (
+        fault.replace("--comment", "edge_comment").replace(f"{root}/names", str(root)).replace(str(root), "DICTIONARY")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings", "expected"), GOOD, ids=[f"{at}-{of[0]}" for at, of in enumerate(GOOD)]
+)
+def test_every_door_reads_the_same_edges(
+    name: str, content: object, settings: Settings, expected: Edges, tmp_path: Path
+) -> None:
+    found = {door: found_by(door, tmp_path / door, name, content, settings) for door in DOORS}
+
+    assert found == dict.fromkeys(DOORS, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings", "fault"), BAD, ids=[f"{at}-{of[0]}" for at, of in enumerate(BAD)]
+)
+def test_every_door_says_the_same_fault(
+    name: str, content: object, settings: Settings, fault: str, tmp_path: Path
+) -> None:
+    found = {door: found_by(door, tmp_path / door, name, content, settings) for door in DOORS}
+
+    assert fault in str(found["import-graph"])
+    assert found == dict.fromkeys(DOORS, found["import-graph"])
+
+
+def test_del_files_have_rows_of_a_model_with_labels_and_names_elsewhere(tmp_path: Path) -> None:
+    """As LibKGE writes them."""
+    found = {
+        door: found_by(door, tmp_path / door, "test.del", "1\t1\t4\n5\t0\t0\n", {})
+        for door in DOORS
+        if door != "import-graph"
+    }
+
+    assert list(found.values()) == [[("b", "s", "1"), ("2", "r", "a")]] * len(found)
