@@ -12,8 +12,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import gpu_stages
+
+if TYPE_CHECKING:
+    import torch
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -30,32 +36,90 @@ def main() -> int:
     import gpu_speed
     import torch
 
-    from pbgeval.ranking import counting
-
-    counting.JIT_MIN_CELLS = 1 << 62  # the CPU counts on the general path: what numba is here, who knows
-
     if arguments.device == "cuda" and not torch.cuda.is_available():
         print("gpu_check: no GPU that torch can use; --device cpu interprets the kernel", file=sys.stderr)
         return 1
     device = torch.device(arguments.device)
-    begun = time.monotonic()
-    results: dict[str, Any] = {"complete": False, "smoke": arguments.smoke, "machine": gpu_speed.machine(device)}
-    try:
-        checks = gpu_paths.checks(device, arguments.smoke)
-        results["checks"] = [_run(name, check) for name, check in checks.items()]
-        results["benchmarks"] = []
-        for name, benchmark in gpu_speed.benchmarks(device, arguments.smoke).items():
-            if time.monotonic() - begun > arguments.seconds:
-                results["benchmarks"].append({"name": name, "passed": True, "skipped": "no time was left"})
-                continue
-            results["benchmarks"].append(_run(name, benchmark))
-        results["complete"] = True
-    finally:  # what an unforeseen error leaves is better than nothing
-        results["passed"] = all(part["passed"] for part in results.get("checks", []) + results.get("benchmarks", []))
-        results["seconds"] = round(time.monotonic() - begun, 1)
-        _write(json.dumps(results, indent=1), arguments.output)
-        print(_table(results.get("benchmarks", [])), file=sys.stderr)
-    return 0 if results["passed"] else 1
+    results = Results(arguments.output, arguments.seconds, {"smoke": arguments.smoke})
+    results.found["machine"] = gpu_speed.machine(device)
+    # What users run comes first after the start-up check: it says most, and time may run out.
+    checks = gpu_paths.checks(device, arguments.smoke)
+    start_up = [name for name in checks if name.startswith("self-check")]
+    results.run_all("checks", {name: checks[name] for name in start_up}, may_skip=False)
+    results.run_all("benchmarks", gpu_speed.benchmarks(device, arguments.smoke))
+    _run_evaluations(results, device, smoke=arguments.smoke)
+    results.run_all("checks", {name: check for name, check in checks.items() if name not in start_up})
+    results.found["complete"] = not results.skipped()
+    results.write(to_stdout=True)
+    print(_table(results.found["benchmarks"]), _table_of_runs(results.found["runs"]), sep="\n\n", file=sys.stderr)
+    return 0 if results.found["passed"] else 1
+
+
+def _run_evaluations(results: Results, device: torch.device, *, smoke: bool) -> None:
+    """Evaluate each job on the device, beside the CPU and a plain torch loop, and trace a smaller one."""
+    import gpu_runs
+
+    for name, job in gpu_runs.jobs(smoke).items():
+        with gpu_runs.files(job) as config:
+            found = results.run("runs", name, partial(gpu_runs.run_on_device, config, device))
+            if "mrr" in found and job.has_cpu_run:
+                results.run("runs", f"{name}, CPU", partial(gpu_runs.run_on_cpu, config, found["mrr"]))
+        if job.settings["candidates"] == "all":
+            results.run("runs", f"{name}, plain torch loop", partial(gpu_runs.plain_torch_loop, job, device))
+        if device.type == "cuda":
+            with gpu_runs.files(job.smaller()) as config:
+                label = f"{name}, a {gpu_runs.SMALLER}th of the edges, traced"
+                results.run("runs", label, partial(gpu_runs.trace_on_device, config))
+
+
+class Results:
+    """What has been found so far; a file has it after every step, so a run that is cut off still tells."""
+
+    def __init__(self, output: Path | None, seconds: float, found: dict[str, Any]) -> None:
+        self.found = {"complete": False, **found}
+        self._paths = [output] if output is not None else []
+        if os.environ.get("OUT"):
+            self._paths.append(Path(os.environ["OUT"]) / "gpu_check.json")
+        self._begun, self._limit = time.monotonic(), seconds
+
+    def run_all(self, part: str, steps: dict[str, Check], *, may_skip: bool = True) -> None:
+        """Run steps one after the other."""
+        for name, step in steps.items():
+            self.run(part, name, step, may_skip=may_skip)
+
+    def run(self, part: str, name: str, step: Check, *, may_skip: bool = True) -> dict[str, Any]:
+        """Run one step, unless the time is over; what it raises is its result."""
+        begun = time.monotonic()
+        if may_skip and begun - self._begun > self._limit:
+            found: dict[str, Any] = {"passed": True, "skipped": "no time was left"}
+        else:
+            try:
+                found = {"passed": True, **step()}
+            except Exception as error:
+                found = {"passed": False, "error": f"{type(error).__name__}: {error}"}
+                found["traceback"] = traceback.format_exc()
+            print(f"{'ok  ' if found['passed'] else 'FAIL'} {name}", file=sys.stderr, flush=True)
+        found = {"name": name, "seconds_of_step": round(time.monotonic() - begun, 3), **found}
+        self.found.setdefault(part, []).append(found)
+        self.write()
+        return found
+
+    def skipped(self) -> list[str]:
+        """Return the steps for which no time was left."""
+        return [step["name"] for step in self._steps() if "skipped" in step]
+
+    def write(self, *, to_stdout: bool = False) -> None:
+        """Write all that has been found."""
+        self.found["passed"] = all(step["passed"] for step in self._steps())
+        self.found["seconds"] = round(time.monotonic() - self._begun, 1)
+        text = json.dumps(self.found, indent=1)
+        for path in self._paths:
+            path.write_text(text, encoding="utf-8")
+        if to_stdout:
+            print(text)
+
+    def _steps(self) -> list[dict[str, Any]]:
+        return [step for part in ("checks", "benchmarks", "runs") for step in self.found.get(part, [])]
 
 
 def _arguments() -> argparse.Namespace:
@@ -63,19 +127,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes: figures of speed mean nothing")
     parser.add_argument("--output", type=Path, help="also write the JSON here")
-    parser.add_argument("--seconds", type=float, default=480, help="no benchmark begins after this long")
+    parser.add_argument("--seconds", type=float, default=240, help="no step begins after this long")
     return parser.parse_args()
-
-
-def _run(name: str, check: Check) -> dict[str, Any]:
-    """Run one check; what it raises is its result."""
-    begun = time.monotonic()
-    try:
-        found = {"passed": True, **check()}
-    except Exception as error:
-        found = {"passed": False, "error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-    print(f"{'ok  ' if found['passed'] else 'FAIL'} {name}", file=sys.stderr)
-    return {"name": name, "seconds": round(time.monotonic() - begun, 3), **found}
 
 
 def _table(benchmarks: list[dict[str, Any]]) -> str:
@@ -89,12 +142,22 @@ def _table(benchmarks: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _write(text: str, output: Path | None) -> None:
-    print(text)
-    if output is not None:
-        output.write_text(text, encoding="utf-8")
-    if os.environ.get("OUT"):
-        (Path(os.environ["OUT"]) / "gpu_check.json").write_text(text, encoding="utf-8")
+def _table_of_runs(runs: list[dict[str, Any]]) -> str:
+    """Return a line per evaluation: seconds in all and by stage, the second time; and of those traced, launches."""
+    stages = [*gpu_stages.STAGES, gpu_stages.COMPILE, gpu_stages.OTHER]
+    lines = [f"| run | seconds | first | {' | '.join(stages)} |", "|---|---|---|" + "---|" * len(stages)]
+    traces = ["| traced | launches | synchronisations | GPU busy |", "|---|---|---|---|"]
+    for run in runs:
+        if "launches" in run:
+            waits = sum(run["synchronisations"].values())
+            traces.append(f"| {run['name']} | {run['launches']:,} | {waits:,} | {run['busy']:.0%} |")
+            continue
+        second = run.get("second", run)
+        by_stage = second.get("seconds_by_stage", {})
+        figures = [second.get("seconds", "not measured"), run.get("first", {}).get("seconds", "")]
+        figures += [by_stage.get(stage, "") for stage in stages]
+        lines.append(f"| {run['name']} | {' | '.join(map(str, figures))} |")
+    return "\n".join([*lines, "", *traces])
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def machine(device: torch.device) -> dict[str, Any]:
     found: dict[str, Any] = {
         "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__, "device": device.type,
     }  # fmt: skip
-    with contextlib.suppress(EvalError):
+    with contextlib.suppress(EvalError, ImportError):  # the self-check says what is missing, or cannot be imported
         found["triton"] = device_scores.version()
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
@@ -57,21 +57,22 @@ def benchmarks(device: torch.device, smoke: bool) -> dict[str, Callable[[], dict
 
 
 def _seconds(device: torch.device, work: Callable[[], object]) -> float:
-    """Return the median time of some work, warmed up."""
+    """Return the median time of some work, warmed up; on a GPU by its own events, without what the host does before."""
     work()
     times = []
     for _ in range(REPEATS if device.type == "cuda" else 1):
-        _wait(device)
-        begun = time.perf_counter()
-        work()
-        _wait(device)
-        times.append(time.perf_counter() - begun)
+        if device.type == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            work()
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) / 1000)
+        else:
+            begun = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - begun)
     return statistics.median(times)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _matmul(device: torch.device, smoke: bool) -> dict[str, Any]:

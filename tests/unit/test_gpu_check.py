@@ -15,7 +15,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 NOT_THERE = ("rich", "typer", "numba", "submitit", "hypothesis", "pytest")  # on a bare machine with a GPU
 SMOKE = ("--device", "cpu", "--smoke")
 
-pytestmark = pytest.mark.slow  # all paths, and an interpreted kernel
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a test import what stands beside the script."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
 
 
 def checked(folder: Path, *arguments: object, without: tuple[str, ...] = (), **environment: str) -> Any:
@@ -27,6 +31,7 @@ def checked(folder: Path, *arguments: object, without: tuple[str, ...] = (), **e
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
 
 
+@pytest.mark.slow
 def test_it_checks_every_path_with_what_a_bare_machine_has(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
 
@@ -36,14 +41,21 @@ def test_it_checks_every_path_with_what_a_bare_machine_has(tmp_path: Path) -> No
     found = json.loads(done.stdout)
     written = [(tmp_path / name).read_text(encoding="utf-8") for name in ("found.json", "out/gpu_check.json")]
     assert [found] * 2 == [json.loads(text) for text in written]
-    names, benchmarks = ([of["name"] for of in found[part]] for part in ("checks", "benchmarks"))
+    names, benchmarks, runs = ([of["name"] for of in found[part]] for part in ("checks", "benchmarks", "runs"))
     assert (found["complete"], found["passed"]) == (True, True)
-    assert {"sampled", "partition", "all", "tiles"} <= {name.split()[0] for name in names}
+    assert {"self-check", "sampled", "partition", "all", "tiles"} <= {name.split()[0] for name in names}
     assert {name.split()[0] for name in benchmarks} == {"tiles", "float32"}
-    rows = [line.split(" | ") for line in done.stderr.splitlines() if line.startswith(("| f", "| t"))]
-    assert ([row[0][2:] for row in rows], rows[0][2]) == (benchmarks, "100%")
+    assert {"sampled", "partition", "all", "all, certified", "sampled, CPU", "all, plain torch loop"} <= set(runs)
+    for run in found["runs"]:
+        if "second" in run:
+            seconds = sum(run["second"]["seconds_by_stage"].values())
+            assert abs(seconds - run["second"]["seconds"]) < 0.05, "a stage is missing, or counts twice"
+            assert {"count", "read", "report"} <= run["second"]["seconds_by_stage"].keys()
+    tables = done.stderr.split("| benchmark |")[1]
+    assert all(f"| {name} |" in tables for name in benchmarks + runs)
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path) -> None:
     done = checked(tmp_path, CUDA_VISIBLE_DEVICES="")
 
@@ -51,6 +63,7 @@ def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 
+@pytest.mark.slow
 def test_a_failed_check_is_in_the_results_and_in_the_status(tmp_path: Path) -> None:
     """Without Triton there are no kernels: what needs them fails, the rest is still told."""
     done = checked(tmp_path, *SMOKE, without=("triton",))
@@ -60,3 +73,65 @@ def test_a_failed_check_is_in_the_results_and_in_the_status(tmp_path: Path) -> N
     names = ("self-check torch.float32", "tiles within the rounding bound")
     assert (done.returncode, found["passed"]) == (1, False)
     assert all("triton" in errors[name] for name in names)
+
+
+def test_each_function_of_a_stage_is_there(scripts: None) -> None:
+    import gpu_stages
+
+    assert gpu_stages.missing() == []
+
+
+def test_a_kernel_belongs_to_the_innermost_stage_that_launched_it(scripts: None) -> None:
+    import gpu_stages
+
+    def stage(name: str, start: float, stop: float) -> dict[str, Any]:
+        return {"cat": "user_annotation", "name": f"stage: {name}", "ts": start, "dur": stop - start}
+
+    def launch(number: int, at: float, start: float, stop: float, category: str = "kernel") -> list[dict[str, Any]]:
+        of = {"correlation": number}
+        return [
+            {"cat": "cuda_driver", "ts": at, "dur": 1, "args": of, "name": "cuLaunchKernel"},
+            {"cat": category, "ts": start, "dur": stop - start, "args": of, "name": "count_tiles"},
+        ]
+
+    events = [
+        stage("count", 0, 100),
+        stage("pairs", 20, 40),
+        {"cat": "user_annotation", "name": "something else", "ts": 0, "dur": 50},
+        {"ph": "M", "name": "process_name"},
+        *launch(1, 10, 50, 70),  # runs after `pairs` has begun, but `count` launched it
+        *launch(2, 30, 60, 90),  # within `pairs`; overlaps the first for 10
+        *launch(3, 60, 150, 160, "gpu_memcpy"),
+        *launch(4, 200, 300, 310),  # no stage is open
+    ]
+
+    found = gpu_stages._by_stage(events)
+
+    assert found["launches"] == 4
+    assert found["launches_by_kind"] == {"kernel": 3, "gpu_memcpy": 1}
+    assert found["launches_by_stage"] == {"count": 2, "pairs": 1, "other": 1}
+    assert found["device_seconds_by_stage"] == pytest.approx({"count": 30e-6, "pairs": 30e-6, "other": 10e-6})
+    assert gpu_stages._busy_seconds(events) == pytest.approx(60e-6)
+
+
+def test_what_was_found_is_written_after_every_step(
+    scripts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu_check
+
+    monkeypatch.delenv("OUT", raising=False)
+    path = tmp_path / "found.json"
+    results = gpu_check.Results(path, 0.0, {})
+    results.run("checks", "first", lambda: {"value": 1}, may_skip=False)
+
+    def fails() -> dict[str, Any]:
+        assert json.loads(path.read_text(encoding="utf-8"))["checks"][0]["value"] == 1
+        raise ValueError("no")
+
+    results.run("checks", "second", fails, may_skip=False)
+    results.run("runs", "third", lambda: {"value": 3})
+
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert (found["passed"], found["complete"]) == (False, False)
+    assert [step.get("error") for step in found["checks"]] == [None, "ValueError: no"]
+    assert "skipped" in found["runs"][0], "there is no time"
