@@ -145,7 +145,7 @@ def run_on_device(config: Path, device: torch.device) -> dict[str, Any]:
 def run_on_cpu(config: Path, device_mrr: float) -> dict[str, Any]:
     """Evaluate once on the CPU of the same host, with one worker and all cores, and compare the figure."""
     seconds, report = _evaluated(config, "cpu")
-    difference = abs(report["mrr"] - device_mrr)
+    difference = abs(float(report["mrr"] or 0.0) - device_mrr)
     # Last bits of float32 scores differ between devices, so near-ties may fall otherwise.
     assert difference <= 1e-5, f"MRR {device_mrr} on the device, {report['mrr']} on the CPU"
     return {"seconds": round(seconds, 3), "cores": len(os.sched_getaffinity(0)), "mrr_difference": difference}

@@ -59,10 +59,10 @@ def benchmarks(device: torch.device, smoke: bool) -> dict[str, Callable[[], dict
 def _seconds(device: torch.device, work: Callable[[], object]) -> float:
     """Return the median time of some work, warmed up; on a GPU by its own events, without what the host does before."""
     work()
-    times = []
+    times: list[float] = []
     for _ in range(REPEATS if device.type == "cuda" else 1):
         if device.type == "cuda":
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             begin.record()
             work()
             end.record()

@@ -243,14 +243,14 @@ def synchronisations(work: Callable[[], object]) -> dict[str, int]:
     """Return how often each line waits for the GPU, as torch tells it: by "file:line", the most frequent first."""
     lines: Counter[str] = Counter()
 
-    def count(message: object, category: object, filename: str, lineno: int, *_: object) -> None:
+    def count(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
         if "synchroniz" in str(message):
             lines[f"{Path(filename).parent.name}/{Path(filename).name}:{lineno}"] += 1
 
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = count
+        warnings.showwarning = count  # type: ignore[assignment] # it takes whatever else is handed over
         torch.cuda.set_sync_debug_mode("warn")
         try:
             work()
