@@ -17,10 +17,10 @@ import torch
 from attrs import evolve, frozen
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.ranking import blocks, certified, chunk_loops, counting, gathered_chunks, kernels
+from pbgeval.ranking import blocks, certified, chunk_loops, counting, gathered_chunks
 from pbgeval.ranking import known_answers as semi_join
+from pbgeval.scoring import block_sizes, device_scores, distances, fast_products
 from pbgeval.scoring import certified as exact
-from pbgeval.scoring import device_scores, distances, fast_products
 from pbgeval.scoring.comparators import COMPARATORS, L1
 from pbgeval.scoring.scorer import SharedCandidates, contests
 from pbgeval.scoring.self_check import check_kernels
@@ -105,8 +105,8 @@ def watch_float32(patch: pytest.MonkeyPatch, note: Note) -> None:
 def count_by_kernel(patch: pytest.MonkeyPatch) -> None:
     assert "cpu" in device_scores.DEVICE_TYPES or torch.cuda.is_available(), "the fixture kernel_device comes before"
     patch.setattr(device_scores, "TILES", evolve(device_scores.TILES, rows=64, columns=64))  # fewer to interpret
-    patch.setattr(kernels, "COUNTED_CANDIDATES_PER_BLOCK", 20)
-    patch.setattr(kernels, "COUNTED_QUERIES_PER_BLOCK", 30)
+    patch.setattr(block_sizes.CPU, "counted_candidates", 20)
+    patch.setattr(block_sizes.CPU, "counted_queries", 30)
 
 
 def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:

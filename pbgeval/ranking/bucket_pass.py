@@ -15,7 +15,7 @@ from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.chunks import CandidatePolicy, chunk_blocks, group_by_relation
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
 from pbgeval.ranking.groups import Group, check_range, make_group
-from pbgeval.ranking.kernels import LOSS_CANDIDATES_PER_BLOCK, Kernel, choose_kernel
+from pbgeval.ranking.kernels import LOSS_CANDIDATES_PER_BLOCK, choose_kernel
 from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.ranking.query_edges import queries_by_key
 from pbgeval.ranking.ranking_pass import rank
@@ -24,6 +24,7 @@ from pbgeval.ranking.sampled import count_sampled
 from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Tables
 from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.scoring.block_scorer import ScorerComparator
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.scorer import SharedCandidates
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.rows import MemoryRows
@@ -93,9 +94,6 @@ def bucket_pass(
 # The pass is that of `candidates = "all"`; the table of candidates is the partition, a range of rows at a time.
 
 
-BYTES_PER_RANGE = 1 << 25  # of candidates that are prepared together; changes no number
-
-
 def count_against_partition(
     group: Group,
     rows_E: Tensor,
@@ -112,12 +110,10 @@ def count_against_partition(
             filters[0] = group.competition.filters[0][hidden].of(state.queries.edge_of_keys)
         table = group.tables[hidden]
         threads = BlockThreads.of_device(table.device)
-        rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
+        rows_at_a_time = max(sizes_on(table.device).range_bytes // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
         if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
             threads = BlockThreads(1)
             rows_at_a_time = table.num_rows
-        elif state.kernel is Kernel.DEVICE:
-            rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
         elif state.loss is not None:  # it is folded over whole runs of those that compete
             runs = -(-rows_at_a_time // LOSS_CANDIDATES_PER_BLOCK)
             rows_at_a_time = runs * LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
@@ -173,7 +169,7 @@ def _state(
         (rel_E, known_E, true_E),
         np.zeros_like(rel_E),
         int(known_E.max(initial=0)) + 1,
-        kernel.queries_per_block(scorer.comparator),
+        kernel.queries_per_block(scorer.comparator, table.device),
         by_relation=competing.by_relation,
         in_order=settings.loss is not None,  # the last bits of a loss depend on the queries beside it
         apart_E=filters[0].key_E if group.competition.knows_past_alone and filters else None,

@@ -8,11 +8,12 @@ bound allows, else exactly. So the integers do not depend on the product, its bl
 from __future__ import annotations
 
 import torch
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.ranking import blocks
 from pbgeval.ranking.counting import CellIndex, are_among, count, count_compared
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.fast_products import (
     Bfloat16Use,
@@ -25,8 +26,6 @@ from pbgeval.scoring.fast_products import (
 )
 from pbgeval.scoring.true_scores import CertifiedTrue
 from pbgeval.stats.ranks import QueryCounts, RankCounts
-
-PAIRS_AT_A_TIME = 1 << 12  # decided together; changes no number
 
 
 def _limits(
@@ -71,8 +70,10 @@ def decide(
         query_P: the query of each pair, whose true entity is meant.
     """
     parts = [torch.empty(0, dtype=torch.int8, device=query_P.device)]
-    for start in range(0, query_P.numel(), PAIRS_AT_A_TIME):
-        pairs = slice(start, start + PAIRS_AT_A_TIME)
+    sizes = sizes_on(query_P.device)
+    step = sizes.rows(sizes.decided_pairs, candidates[0].shape[-1])
+    for start in range(0, query_P.numel(), step):
+        pairs = slice(start, start + step)
         query = query_P[pairs]
         of_queries, of_candidates = (queries[0], queries[1][pairs]), (candidates[0], candidates[1][pairs])
         score_P, error_P = comparator.pair_scores_in_float64(of_queries, of_candidates)
@@ -113,37 +114,39 @@ class CertifiedQueries:
     true: CertifiedTrue
 
 
-def count_certified(
+def count_by_bounds(
     queries: CertifiedQueries,
-    candidates_CL: Tensor,
-    first_Q: Tensor | int,
     fast: FastScores,
     own_Q: Tensor,
     known: CellIndex | None,
     excluded: CellIndex | None = None,
-) -> QueryCounts:
-    """Count a block as exact arithmetic does.
+) -> tuple[QueryCounts, CellIndex]:
+    """Count a block as far as bounds decide; what they leave open is counted as tied, and named: (query, column).
 
     Args:
         queries: of the block.
-        candidates_CL: prepared rows.
-        first_Q: the row of the block's first column; for each query, where they meet different candidates.
         fast: the block's scores, (K, C).
-        own_Q: column of each true entity, negative where it is not in the block.
+        own_Q: column of each true entity, out of range where it is not in the block.
         known: (row, column) of the known answers, rows ascending; None: no filter.
         excluded: (query, column) of other cells that do not compete, each once.
     """
     row_Q, true, scores_KC = queries.row_Q, queries.true, fast.scores_KC
     limits = _limits((fast.offset_K, fast.error_K), true, row_Q, scores_KC.dtype)
     counts = count(scores_KC, *limits, row_Q=row_Q, own_Q=own_Q, excluded=excluded, known=known)
-    # The cells between the limits of their query, which were counted as tied.
-    open_Q = counts.raw.tied_Q.nonzero().squeeze(1)
+    # The cells between the limits of their query, which were counted as tied. A GPU is not asked which queries have any
+    open_Q = torch.arange(row_Q.numel(), device=row_Q.device)
+    if row_Q.device.type == "cpu":
+        open_Q = counts.raw.tied_Q.nonzero().squeeze(1)
     scores_OC = scores_KC[row_Q[open_Q]]
-    high_O1, low_O1 = (limit_Q[open_Q].unsqueeze(1) for limit_Q in limits)
-    at, column_P = ((scores_OC <= high_O1) & (scores_OC >= low_O1)).nonzero(as_tuple=True)
+    high_O1, low_O1, own_O1 = (of_Q[open_Q].unsqueeze(1) for of_Q in (*limits, own_Q))
+    is_open_OC = (scores_OC <= high_O1) & (scores_OC >= low_O1)
+    is_open_OC &= torch.arange(scores_KC.shape[1], device=row_Q.device) != own_O1
+    at, column_P = is_open_OC.nonzero(as_tuple=True)
     query_P = open_Q[at]
-    competes_P = (column_P != own_Q[query_P]) & ~are_among(query_P, column_P, excluded, scores_KC.shape[1])
-    return _decided(queries, candidates_CL, first_Q, counts, (query_P[competes_P], column_P[competes_P]), known)
+    if excluded is not None:
+        competes_P = ~are_among(query_P, column_P, excluded, scores_KC.shape[1])
+        query_P, column_P = query_P[competes_P], column_P[competes_P]
+    return counts, (query_P, column_P)
 
 
 def count_certified_compiled(
@@ -153,7 +156,7 @@ def count_certified_compiled(
     known: CellIndex | None,
     bfloat16: Bfloat16Use,
 ) -> QueryCounts | None:
-    """Do what `count_certified` does by a compiled loop, without a block of scores in memory.
+    """Count a block as exact arithmetic does, by a compiled loop, without a block of scores in memory.
 
     Args:
         queries: of the block.
@@ -200,7 +203,7 @@ def _counted(
         known,
         room_for_open=most_open,
     )
-    return None if cells is None else _decided(queries, candidates_CL, 0, counts, cells, known)
+    return None if cells is None else decided(queries, candidates_CL, 0, len(candidates_CL), counts, cells, known)
 
 
 def _counted_in_parts(
@@ -226,20 +229,31 @@ def _counted_in_parts(
     return total
 
 
-def _decided(
+def decided(
     queries: CertifiedQueries,
     candidates_CL: Tensor,
     first_Q: Tensor | int,
+    num_columns: int,
     counts: QueryCounts,
     cells: CellIndex,
     known: CellIndex | None,
 ) -> QueryCounts:
-    """Return counts in which the cells (query, column) that no bound decides are what exact arithmetic says."""
+    """Return counts in which the cells (query, column) that no bound decides are what exact arithmetic says.
+
+    Args:
+        queries: of the counts.
+        candidates_CL: prepared rows.
+        first_Q: the row of the first column; for each query, where they meet different candidates.
+        num_columns: that a query meets.
+        counts: as far as bounds decide.
+        cells: (query, column) of those that were counted as tied.
+        known: (row, column) of the known answers; None: no filter.
+    """
     query_P, column_P = cells
     if not query_P.numel():
         return counts
     row_P = queries.row_Q[query_P]
-    known_P = are_among(row_P, column_P, known, candidates_CL.shape[0])
+    known_P = are_among(row_P, column_P, known, num_columns)
     first_P = first_Q[query_P] if isinstance(first_Q, Tensor) else first_Q
     signs_P = decide(
         queries.prepared.comparator,
@@ -251,6 +265,46 @@ def _decided(
     return QueryCounts(
         _with_decisions(counts.raw, query_P, signs_P), _with_decisions(counts.known, query_P[known_P], signs_P[known_P])
     )
+
+
+@define(eq=False)
+class UndecidedCells:
+    """What bounds leave open in the blocks of some queries, to be decided together."""
+
+    queries: CertifiedQueries
+    candidates_CL: Tensor  # prepared rows of all blocks
+    _counts: list[QueryCounts] = field(factory=list, init=False)  # as far as bounds decide
+    _cells: list[CellIndex] = field(factory=list, init=False)
+    _known: list[CellIndex] = field(factory=list, init=False)
+
+    def add(self, counts: QueryCounts, cells: CellIndex, first_column: int, known: CellIndex | None) -> None:
+        """Add a block that begins with a column; None: nothing is filtered."""
+        self._counts.append(counts)
+        for listed, new in ((self._cells, cells), *([] if known is None else [(self._known, known)])):
+            listed.append((new[0], new[1] + first_column))
+
+    def decide_if_many(self) -> QueryCounts:
+        """Return the counts of the blocks added, if many cells are open, else none: they wait."""
+        num_open = sum(query_P.numel() for query_P, _ in self._cells)
+        is_full = num_open >= sizes_on(self.candidates_CL.device).decided_pairs
+        return self.decide() if is_full else self._nothing()
+
+    def decide(self) -> QueryCounts:
+        """Return the counts of the blocks added since the last time."""
+        counts = sum(self._counts, start=self._nothing())
+        if self._cells:
+            cells, known = (
+                None if not listed else (torch.cat([of[0] for of in listed]), torch.cat([of[1] for of in listed]))
+                for listed in (self._cells, self._known)
+            )
+            assert cells is not None, "there are blocks"
+            counts = decided(self.queries, self.candidates_CL, 0, len(self.candidates_CL), counts, cells, known)
+        for listed in (self._counts, self._cells, self._known):
+            listed.clear()
+        return counts
+
+    def _nothing(self) -> QueryCounts:
+        return QueryCounts.unfiltered(RankCounts.zero(self.queries.row_Q.numel(), self.queries.row_Q.device))
 
 
 @frozen(eq=False)
@@ -292,8 +346,9 @@ class CertifiedChunks:
         """Count the candidates of each query but its true entity and those excluded; cells are (query, candidate)."""
         device = self.first_Q.device
         known, excluded = ((query.to(device), column.to(device)) for query, column in (known, excluded))
-        return count_certified(
-            self.queries, self.candidates_CL, self.first_Q, self.fast, own_Q.to(device), known, excluded
+        counts, cells = count_by_bounds(self.queries, self.fast, own_Q.to(device), known, excluded)
+        return decided(
+            self.queries, self.candidates_CL, self.first_Q, self.fast.scores_KC.shape[1], counts, cells, known
         )
 
     def values_of(self, query: Tensor, candidate: Tensor) -> Tensor:

@@ -29,15 +29,12 @@ from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
 from pbgeval.ranking.type_gains import TypeGains, passing_cells, with_listed
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.fast_products import Bfloat16Use, GridProduct
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.storage.rows import Rows
-
-KEYS_AT_A_TIME = 4096  # prepared together; changes no number
-QUERIES_AT_A_TIME = 8192  # true scores computed together
-
 
 # What the pooled AUC compares: cells (query, candidate) and their scores.
 
@@ -399,13 +396,13 @@ class ContestState:
         Raises:
             DataError: a query or true entity without a direction under cos, or a true score that is not a number.
         """
-        queries = self.queries
+        queries, sizes = self.queries, sizes_on(self.device)
         start, end = share
         borders = start + np.flatnonzero(np.diff(queries.schema_K[start:end], prepend=-1, append=-1))
         for first, stop in (
-            (at, min(at + KEYS_AT_A_TIME, last))
+            (at, min(at + sizes.keys, last))
             for begin, last in pairwise(borders.tolist())
-            for at in range(begin, last, KEYS_AT_A_TIME)
+            for at in range(begin, last, sizes.keys)
         ):  # of one schema each
             schema = int(queries.schema_K[first])
             known_K = queries.known_K[first:stop]
@@ -421,8 +418,9 @@ class ContestState:
 
     def _write_true_scores(self, prepared_KD: Tensor, first_key: int, of_queries: tuple[int, int]) -> None:
         queries, (first, last) = self.queries, of_queries
-        for at in range(first, last, QUERIES_AT_A_TIME):
-            until = min(at + QUERIES_AT_A_TIME, last)
+        step = sizes_on(self.device).true_scores
+        for at in range(first, last, step):
+            until = min(at + step, last)
             true_Q = queries.true_Q[at:until]
             row_Q = torch.from_numpy(queries.key_Q[at:until] - first_key).to(prepared_KD.device)
             true_QD = self.source.vectors(queries.contest.scorer, self.hidden, true_Q)

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from pbgeval.jit import is_installed
 from pbgeval.ranking.chunk_loops import count_rows
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a block, int64
 MAX_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
 JIT_MIN_CELLS = 1 << 18  # of the first block for which numba is imported
-CELLS_AT_A_TIME, CELLS_OF_GPU_AT_A_TIME = 1 << 18, 1 << 26  # that are compared; they change no number
+EXPANDED_AT_A_TIME = 1 << 23  # known answers, for each query that has them; changes no number
 FEW_COMPARISONS = 1 << 16
 
 
@@ -56,8 +57,10 @@ def count(
     if is_taken and count_rows.pays_for(num_queries * num_candidates, JIT_MIN_CELLS) and is_installed():
         return count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
     raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), torch.full_like(row_Q, num_candidates))
-    for query, column in (own_cells(own_Q, num_candidates), *([] if excluded is None else [excluded])):
-        query, column = query.to(device), column.to(device)
+    if num_candidates:
+        raw = raw - _count_own(scores_KC, high_Q, low_Q, row_Q, own_Q)
+    if excluded is not None:
+        query, column = excluded[0].to(device), excluded[1].to(device)
         raw = raw - count_cells(scores_KC[row_Q[query], column], query, high_Q, low_Q)
     of_queries = row_Q, own_Q, high_Q, low_Q
     return (
@@ -67,14 +70,22 @@ def count(
     )
 
 
+def _count_own(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor, own_Q: Tensor) -> RankCounts:
+    """Count the true entities that are in a block, without asking which: a GPU would have to answer first."""
+    last = scores_KC.shape[1] - 1
+    is_here_Q = (own_Q >= 0) & (own_Q <= last)
+    score_Q = scores_KC[row_Q, own_Q.clamp(0, last)]
+    better_Q = is_here_Q & (score_Q > high_Q)
+    return RankCounts(*(of.long() for of in (better_Q, is_here_Q & (score_Q >= low_Q) & ~better_Q, is_here_Q)))
+
+
 def _compare(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor) -> tuple[Tensor, Tensor]:
     """Return how many scores of each query's row are better, and how many tie.
 
     Comparisons are written as floats and summed: reducing booleans would cost six times as much.
     """
     better_Q, at_least_Q = torch.empty_like(row_Q), torch.empty_like(row_Q)
-    at_a_time = CELLS_AT_A_TIME if scores_KC.device.type == "cpu" else CELLS_OF_GPU_AT_A_TIME
-    step = max(at_a_time // max(scores_KC.shape[1], 1), 1)
+    step = max(sizes_on(scores_KC.device).compared_cells // max(scores_KC.shape[1], 1), 1)
     for start in range(0, row_Q.numel(), step):
         part = slice(start, start + step)
         scores_QC = scores_KC.index_select(0, row_Q[part])
@@ -107,7 +118,7 @@ def count_known(
         return total
     row_P, column_P = known
     # A hub's answers for each of its queries take much room.
-    step = max(CELLS_OF_GPU_AT_A_TIME // (8 * int(torch.bincount(row_P).max())), 1)
+    step = max(EXPANDED_AT_A_TIME // int(torch.bincount(row_P).max()), 1)
     for start in range(0, row_Q.numel(), step):
         query, entry = expand_by_row(row_Q[start : start + step], row_P)
         query += start

@@ -22,6 +22,7 @@ from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.query_edges import CompetingEntities, GatheredVectors
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Relation, Tables
 from pbgeval.scoring.block_scorer import RowComparator
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import EdgeScorer
@@ -230,7 +231,6 @@ def _with_features(
 # bound on the rows excludes overflow (no partial sum exceeds D' * max|q| * max|c|), or all scores have a finite sum.
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that rounding cannot reach it
-NUMBERS_AT_A_TIME = 1 << 22  # in float64, where overflow is searched for
 
 
 def first_nan(
@@ -250,7 +250,7 @@ def first_nan(
     if not comparator.multiplies:
         return _first(torch.isnan(scores_BQC))
     num_queries, dimension = query_BQD.shape[1:]
-    rows = max(NUMBERS_AT_A_TIME // (candidate_BCD.shape[1] + dimension), 1)
+    rows = max(sizes_on(scores_BQC.device).searched_numbers // (candidate_BCD.shape[1] + dimension), 1)
     chunks = max(rows // num_queries, 1)
     for chunk in range(0, scores_BQC.shape[0], chunks):
         for row in range(0, num_queries, rows):

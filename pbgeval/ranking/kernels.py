@@ -11,13 +11,10 @@ from pbgeval.ranking import blocks, counting
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
 from pbgeval.scoring import device_scores
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.scorer import EdgeScorer
 
-QUERIES_PER_BLOCK = 1024  # this and the following change no number
-COUNTED_QUERIES_PER_BLOCK = 1 << 14  # so that a GPU has much to do at a time
-CANDIDATES_PER_BLOCK = 2048  # of a block of scores
-COUNTED_CANDIDATES_PER_BLOCK = 1 << 16
-SCORER_CANDIDATES_PER_BLOCK = 1 << 13  # a model may score all entities for each block
+SCORER_CANDIDATES_PER_BLOCK = 1 << 13  # a model may score all entities for each block; changes no number
 # Of the candidates that the compiled loop counts at a time: enough that calls of Python cost nothing beside it, few
 # enough that what is made of them needs little room.
 BYTES_PER_BLOCK = 1 << 24
@@ -31,22 +28,26 @@ class Kernel(Enum):
     COMPILED = "by a loop on a CPU that forgets scores"
     DEVICE = "by a kernel on a GPU that forgets them"
 
-    def queries_per_block(self, comparator: RowComparator) -> int:
+    def queries_per_block(self, comparator: RowComparator, device: torch.device) -> int:
         """Return how many queries are counted together; of a model that keeps their scores, as many as it wants."""
         if isinstance(comparator, ScorerComparator) and comparator.by_rows is not None:
             return comparator.by_rows.queries_per_block
-        return COUNTED_QUERIES_PER_BLOCK if self is Kernel.DEVICE else QUERIES_PER_BLOCK
+        sizes = sizes_on(device)
+        return sizes.counted_queries if self is Kernel.DEVICE else sizes.queries
 
-    def candidates_per_block(self, comparator: RowComparator, num_columns: int, *, with_loss: bool) -> int:
+    def candidates_per_block(
+        self, comparator: RowComparator, num_columns: int, device: torch.device, *, with_loss: bool
+    ) -> int:
         """Return how many candidates of so many columns are counted together."""
         if isinstance(comparator, ScorerComparator):
             return SCORER_CANDIDATES_PER_BLOCK
         if with_loss:
             return LOSS_CANDIDATES_PER_BLOCK
         compiled = max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1) * COLUMNS_AT_A_TIME
+        sizes = sizes_on(device)
         return {
-            Kernel.DEVICE: COUNTED_CANDIDATES_PER_BLOCK,
-            Kernel.SCORES: CANDIDATES_PER_BLOCK,
+            Kernel.DEVICE: sizes.counted_candidates,
+            Kernel.SCORES: sizes.candidates,
             Kernel.COMPILED: compiled,
         }[self]
 

@@ -154,15 +154,17 @@ class BlockQueries:
         return true.compare(query_P, score_P, is_twin)
 
 
-def scores_of_run(work: RangeWork, rows: BlockQueries, run: int, *, may_overflow: bool) -> Tensor:
-    """Return the scores (K, C) of a run of candidates, none of them NaN."""
-    state, candidates_CD = work.state, work.runs[run]
+def scores_of_run(
+    work: RangeWork, rows: BlockQueries, run: int, *, may_overflow: bool, first: int = 0, stop: int | None = None
+) -> Tensor:
+    """Return the scores (K, C) of a run of candidates, or of some of them, none of them NaN."""
+    state, candidates_CD = work.state, work.runs[run][first:stop]
     scores_KC = state.comparator.scores(rows.query_KD[None], candidates_CD[None])[0]
     if may_overflow:
         found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
         if found is not None:
             query = int(np.searchsorted(state.queries.key_Q, rows.block.first_key + found[1]))
-            raise state.nan_score(query, int(work.numbers_C[run * work.width + found[2]]))
+            raise state.nan_score(query, int(work.numbers_C[run * work.width + first + found[2]]))
     return scores_KC
 
 

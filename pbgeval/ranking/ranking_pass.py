@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pbgeval.ranking import blocks
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled
+from pbgeval.ranking.certified import CertifiedQueries, UndecidedCells, count_by_bounds, count_certified_compiled
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
 from pbgeval.ranking.contest_state import CellSample, ContestState, ScoreCollector
 from pbgeval.ranking.counting import (
@@ -40,15 +40,12 @@ from pbgeval.ranking.range_work import TASKS_PER_THREAD, BlockQueries, RangeWork
 from pbgeval.ranking.tally import LossFold
 from pbgeval.scoring import device_scores
 from pbgeval.scoring.block_scorer import ScorerComparator
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.fast_products import PreparedRows, fast_scores
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
-ROWS_AT_A_TIME = 2048  # candidates for certified ranks prepared together; changes no number
-PAIRS_OF_GPU_AT_A_TIME = 1 << 20
-CELLS_AT_A_TIME = 1 << 11  # scored together; changes no number
-COMPARED_AT_A_TIME = 1 << 14  # where pairs come again
 NO_CELLS = CellSample(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -120,14 +117,17 @@ def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers
         return prepared(0, rows.size)
     # In float64 they take twice the room, so a few at a time.
     prepared_CL = torch.empty((rows.size, table.embeddings_ND.shape[1]), dtype=torch.float32, device=table.device)
-    for start in range(0, rows.size, ROWS_AT_A_TIME):
-        prepared_CL[start : start + ROWS_AT_A_TIME] = prepared(start, start + ROWS_AT_A_TIME)
+    step = sizes_on(table.device).rows(sizes_on(table.device).prepared_rows, prepared_CL.shape[1])
+    for start in range(0, rows.size, step):
+        prepared_CL[start : start + step] = prepared(start, start + step)
     return prepared_CL
 
 
 def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: BlockThreads) -> int:
     """Return how many candidates are counted together."""
-    most = state.kernel.candidates_per_block(state.comparator, prepared_CD.shape[1], with_loss=state.loss is not None)
+    most = state.kernel.candidates_per_block(
+        state.comparator, prepared_CD.shape[1], state.device, with_loss=state.loss is not None
+    )
     if state.kernel is not Kernel.COMPILED or threads.num_threads == 1:
         return most
     runs = -(-TASKS_PER_THREAD * threads.num_threads // num_blocks)  # fewer where few blocks leave threads idle
@@ -177,7 +177,9 @@ def _count_on_gpu(
     for run in runs:
         run_CD, columns = work.runs[run], work.columns[run]
         if not overflow_is_impossible(largest_query, work.largest[run], run_CD.shape[1]):
-            scores_of_run(work, rows, run, may_overflow=True)
+            step = max(sizes_on(device).list_cells // max(rows.query_KD.shape[0], 1), 1)
+            for first in range(0, run_CD.shape[0], step):  # an error names what is no number
+                scores_of_run(work, rows, run, may_overflow=True, first=first, stop=first + step)
         own_Q = column_Q - run * work.width
         own_Q[(own_Q < 0) | (own_Q >= run_CD.shape[0])] = -1
         at_Q = torch.from_numpy(own_Q).to(device)
@@ -186,7 +188,7 @@ def _count_on_gpu(
         raw = raw + RankCounts(better_Q.long(), tied_Q.long(), run_CD.shape[0] - (at_Q >= 0).long())
         if work.known_of is not None:
             lists = work.known_of[run].lists(state.queries.key_Q[block.first : block.stop])
-            for query, at in positions_of_lists(*lists, PAIRS_OF_GPU_AT_A_TIME):
+            for query, at in positions_of_lists(*lists, sizes_on(device).pairs):
                 column = work.known_of[run].number_P[at]
                 others = column != own_Q[query]
                 query_P, column_P = torch.from_numpy(np.stack([query[others], column[others]])).to(device)
@@ -242,6 +244,7 @@ def _count_exactly(
     prepared = PreparedRows(work.certified[0].comparator, rows.query_KD, of_queries=True)
     queries = CertifiedQueries(prepared, rows.row_Q, true)
     total = QueryCounts.unfiltered(RankCounts.zero(rows.row_Q.numel(), work.device))
+    undecided = UndecidedCells(queries, work.prepared_CD)
     for run in runs:
         candidates = work.certified[run]
         own_Q = column_Q - run * work.width
@@ -253,10 +256,11 @@ def _count_exactly(
         )
         if found is None:
             fast = fast_scores(queries.prepared, candidates, values=state.wants_all_scores)
-            found = count_certified(queries, candidates.rows_NL, 0, fast, own_Q.to(work.device), known)
+            undecided.add(*count_by_bounds(queries, fast, own_Q.to(work.device), known), run * work.width, known)
             _hand_over(work, rows, run, fast.scores_KC, own_Q, true.value_Q, known)
+            found = undecided.decide_if_many()
         total = total + found
-    return total
+    return total + undecided.decide()
 
 
 # Blocks of scores, and single cells -> those who ask for more than counts.
@@ -279,7 +283,7 @@ def _hand_over(
         own = own_cells(own_Q, scores_KC.shape[1])
         fold.fold(scores_KC[row_Q], own if known is None else joined(own, _by_query(row_Q, known)))
     if work.in_time is not None:
-        for query_P, number in state.in_time_cells(block, work.in_time, CELLS_AT_A_TIME):
+        for query_P, number in state.in_time_cells(block, work.in_time, sizes_on(scores_KC.device).pairs):
             column = positions(numbers_C, number)
             of_query, of_column = (torch.from_numpy(of[column >= 0]).to(scores_KC.device) for of in (query_P, column))
             with state.lock:
@@ -373,8 +377,9 @@ def _scored_cells(
     if not query.size:
         return
     query_KD = state.prepared_queries(block, table.device) if query_KD is None else query_KD
-    for at in range(0, query.size, CELLS_AT_A_TIME):
-        of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
+    step = sizes_on(table.device).rows(sizes_on(table.device).pairs, query_KD.shape[1])
+    for at in range(0, query.size, step):
+        of_cell, numbers = query[at : at + step], number[at : at + step]
         row = torch.from_numpy(state.queries.key_Q[of_cell] - block.first_key).to(table.device)
         yield of_cell, numbers, row, score_pairs(state, table, first_number, query_KD[row], (of_cell, numbers))
 
@@ -396,10 +401,12 @@ def count_in_time(
     state: ContestState, table: EntityTable, first_number: int, in_time: KnownAnswers, threads: BlockThreads
 ) -> None:
     """Count what a time-aware filter leaves out in a range of candidates; pairs that come again are scored once."""
+    width = table.embeddings_ND.shape[1]
 
     def count(block: QueryBlock) -> None:
         rows = None
-        for query, number in state.in_time_cells(block, in_time, COMPARED_AT_A_TIME):
+        sizes = sizes_on(table.device)
+        for query, number in state.in_time_cells(block, in_time, sizes.rows(sizes.compared_pairs, width)):
             rows = rows or BlockQueries.read(state, block, table.device)
             row = state.queries.key_Q[block.first + query] - block.first_key
             _, first, at = np.unique(row * table.num_rows + number, return_index=True, return_inverse=True)

@@ -26,6 +26,7 @@ from pbgeval.ranking.groups import Group, first_nan, refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.ranks import QueryCounts
 
@@ -459,9 +460,6 @@ def _end(group: Group, block: ChunkBlock, side: Side, part: ChunkPart | None) ->
     return ChunkEnd(table, part.ids_BC, parameters, (part.excluded, part.known, part.read[0]))
 
 
-CELLS_AT_A_TIME = 1 << 19  # of scores, so that they stay in cache; changes no number
-
-
 def count_sampled(
     group: Group,
     block: ChunkBlock,
@@ -479,7 +477,7 @@ def count_sampled(
             _tally(parts[hidden], tallies[hidden], scored)
         if found:
             return
-    step = max(1, CELLS_AT_A_TIME // (num_queries * max(candidates.ids_BC.shape[1] for candidates in lists.values())))
+    step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
     for start in range(0, num_chunks, step):
         chunks = slice(start, min(start + step, num_chunks))
         rows = {side: _rows(group, side, candidates.ids_BC[chunks]) for side, candidates in lists.items()}
@@ -494,6 +492,13 @@ def count_sampled(
             query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
             scored = score_chunks(part, query_BQD, group.candidates(hidden, rows[hidden], part.ids_BC), settings)
             _tally(part, tallies[hidden], scored)
+
+
+def _chunks_at_a_time(group: Group, num_queries: int, num_candidates: int) -> int:
+    """Return how many chunks are scored together: so many that their rows and their scores have room."""
+    table = group.tables[Side.LHS]
+    sizes, row_numbers = sizes_on(table.device), (num_queries + num_candidates) * table.embeddings_ND.shape[1]
+    return max(1, min(sizes.list_cells // (num_queries * num_candidates), sizes.numbers // max(row_numbers, 1)))
 
 
 def _rows(group: Group, side: Side, ids_BK: Tensor) -> Tensor:

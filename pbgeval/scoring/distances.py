@@ -19,8 +19,8 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
+from pbgeval.scoring.block_sizes import sizes_on
 
-CELLS_AT_A_TIME = 1 << 16  # so that differences and sums stay in cache; changes no number
 JIT_MIN_TERMS = 1 << 22  # of the first block for which numba is imported
 
 
@@ -45,8 +45,8 @@ class ColumnDistance:
             of_column_BDC = candidate_BCD.transpose(1, 2).contiguous()  # a column's candidates next to each other
             self.loop(query_BQD.contiguous().numpy(), of_column_BDC.numpy(), sums_BQC.numpy())
             return sums_BQC.neg_()
-        batches = max(1, CELLS_AT_A_TIME // (num_queries * num_candidates))
-        rows = max(1, CELLS_AT_A_TIME // num_candidates)
+        cells = sizes_on(query_BQD.device).distance_cells
+        batches, rows = max(1, cells // (num_queries * num_candidates)), max(1, cells // num_candidates)
         for batch, row in itertools.product(range(0, num_products, batches), range(0, num_queries, rows)):
             part = slice(batch, batch + batches), slice(row, row + rows)
             query_BQ1D, candidate_B1CD = query_BQD[part].unsqueeze(2), candidate_BCD[part[0]].unsqueeze(1)

@@ -13,9 +13,9 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import UnrankableError
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.fixed_order import means_in_order, norms_in_order
 
-ROWS_AT_A_TIME = 1 << 15  # of a partition under inspection: a few MB at usual widths
 NORM_MARGIN = 1e-7  # torch's embedding renormalisation divides by the norm plus this
 NUM_ROWS_NAMED = 5  # in an error message
 
@@ -81,8 +81,10 @@ class EntityTable:
         Raises:
             UnrankableError: some row holds NaN or infinity or, if `refuse_zero_vectors`, has no direction.
         """
-        for start in range(0, self.num_rows, ROWS_AT_A_TIME):
-            x_ED = self.embeddings_ND[start : start + ROWS_AT_A_TIME]
+        sizes = sizes_on(self.device)
+        step = sizes.rows(sizes.checked_rows, self.embeddings_ND.shape[1])
+        for start in range(0, self.num_rows, step):
+            x_ED = self.embeddings_ND[start : start + step]
             low, high = torch.aminmax(x_ED) if x_ED.numel() else (torch.zeros(1), torch.zeros(1))
             if not bool(torch.isfinite(low) & torch.isfinite(high)):
                 self._refuse(~torch.isfinite(x_ED).all(1), start, "NaN or infinite embeddings", "finite numbers")

@@ -285,4 +285,7 @@ def _magnitudes(comparator: CertifiedComparator, queries: Operand, candidates: O
 
 
 def _product(query_KW: Tensor, candidate_CW: Tensor) -> Tensor:
+    """Multiply; bounds hold for any order of additions, so on a GPU torch's own product serves, whatever its bits."""
+    if query_KW.device.type != "cpu":
+        return query_KW @ candidate_CW.mT
     return product(query_KW[None], candidate_CW[None])[0] if query_KW.dim() == 2 else product(query_KW, candidate_CW)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-ROWS_AT_A_TIME = 1 << 10  # of a matrix product, so that its sums stay in cache; changes no number
+from pbgeval.scoring.block_sizes import sizes_on
 
 
 def sum_in_order(x_ND: Tensor) -> Tensor:
@@ -33,9 +33,10 @@ def transform_in_order(x_ED: Tensor, matrix_FD: Tensor) -> Tensor:
     """Return `matrix @ x` for each row x, shape (E, F), its terms added from the first column to the last."""
     transformed_EF = x_ED.new_zeros((x_ED.shape[0], matrix_FD.shape[0]))
     columns_DF = matrix_FD.t().contiguous()
-    for start in range(0, x_ED.shape[0], ROWS_AT_A_TIME):
-        of_rows_EF = transformed_EF[start : start + ROWS_AT_A_TIME]
-        for x_E, column_F in zip(x_ED[start : start + ROWS_AT_A_TIME].t().contiguous(), columns_DF, strict=True):
+    step = sizes_on(x_ED.device).ordered_rows
+    for start in range(0, x_ED.shape[0], step):
+        of_rows_EF = transformed_EF[start : start + step]
+        for x_E, column_F in zip(x_ED[start : start + step].t().contiguous(), columns_DF, strict=True):
             of_rows_EF += x_E.unsqueeze(1) * column_F
     return transformed_EF
 

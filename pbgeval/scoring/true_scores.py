@@ -11,6 +11,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.scoring.block_scorer import PairedScores, RowComparator
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.fast_products import GridProduct
@@ -95,9 +96,6 @@ class CertifiedTrue:
 # and tie by definition (law 2).
 
 
-ROWS_AT_A_TIME = 256  # of a CPU, so that their products stay in cache; changes no number
-
-
 def row_hashes(prepared_ND: Tensor) -> Tensor:
     """Return a 64-bit hash of each row, int64 (N,); 0.0 and -0.0 are equal.
 
@@ -107,7 +105,7 @@ def row_hashes(prepared_ND: Tensor) -> Tensor:
         prepared_ND = F.pad(prepared_ND, (0, 1))
     multiplier_W = _multipliers(prepared_ND.shape[1] * prepared_ND.element_size() // 8).to(prepared_ND.device)
     hash_N = torch.empty(prepared_ND.shape[0], dtype=torch.int64, device=prepared_ND.device)
-    step = max(len(hash_N), 1) if prepared_ND.is_cuda else ROWS_AT_A_TIME
+    step = sizes_on(prepared_ND.device).hashed_rows
     for start in range(0, len(hash_N), step):
         words_NW = (prepared_ND[start : start + step] + 0.0).view(torch.int64)
         words_NW = words_NW ^ (words_NW >> 32)  # of small numbers the lower halves are zeros

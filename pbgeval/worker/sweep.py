@@ -107,7 +107,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
         wants_scores=wants_best or context.settings.auc.takes_all or bool(context.inputs.candidate_files),
         num_cells=edges.num_edges * edges.numbering.num_entities,
     )
-    queries_per_block = kernel.queries_per_block(relation.scorer.comparator)
+    queries_per_block = kernel.queries_per_block(relation.scorer.comparator, context.device)
     of_contests = [
         contest_queries(edges, contest, sets, queries_per_block, by_time=config.known_until is not None)
         for side in context.settings.ends

@@ -180,7 +180,7 @@ class ScorerContract(ABC):
     def test_blocks_and_threads_change_no_number(self, tmp_path, monkeypatch):
         edges = Edges(some_edges(self.num_entities, self.num_relations, 30, seed=6))
         whole = self.evaluate(tmp_path / "whole", edges).document
-        monkeypatch.setattr("pbgeval.ranking.kernels.QUERIES_PER_BLOCK", 7)
+        monkeypatch.setattr("pbgeval.scoring.block_sizes.CPU.queries", 7)
         monkeypatch.setattr("pbgeval.ranking.kernels.SCORER_CANDIDATES_PER_BLOCK", 11)
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
 

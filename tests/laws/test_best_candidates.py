@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pbgeval.notation import ENDS, Bucket
-from pbgeval.ranking import kernels
+from pbgeval.scoring import block_sizes
 from pbgeval.storage.row_files import open_query_file
 from tests import reference
 from tests.kit.graphs import Relation, TinyGraph
@@ -50,8 +50,8 @@ def test_the_best_candidates_are_those_of_a_sort(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where the queries of one key lie in several blocks."""
-    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", queries_per_block)
-    monkeypatch.setattr(kernels, "CANDIDATES_PER_BLOCK", candidates_per_block)
+    monkeypatch.setattr(block_sizes.CPU, "queries", queries_per_block)
+    monkeypatch.setattr(block_sizes.CPU, "candidates", candidates_per_block)
     graph = graph_with_ties()
     entities = [(part, row) for part, size in enumerate(SIZES) for row in range(size)]
     other = {(1, 0): [(row, 0, other) for row in range(SIZES[1]) for other in range(0, SIZES[0], 2)]}

@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking import auc_sampling, blocks, certified, gathered_chunks, kernels, ranking_pass, sampled
+from pbgeval.ranking import auc_sampling, blocks, certified, gathered_chunks, kernels, ranking_pass
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.contest_state import ScoreCollector
 from pbgeval.ranking.query_edges import QueryBlock
+from pbgeval.scoring import block_sizes
 from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
@@ -53,8 +54,8 @@ def write_case(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
     """Write a graph with twins, of whose scores the AUC wants a sample."""
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)
-    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", 7)
-    monkeypatch.setattr(sampled, "CELLS_AT_A_TIME", 500)
+    monkeypatch.setattr(block_sizes.CPU, "queries", 7)
+    monkeypatch.setattr(block_sizes.CPU, "list_cells", 500)
     case = TinyCase.write(folder, partition_sizes=(33, 30), edges_per_bucket=12, **settings)
     case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # twins
     return case
@@ -208,7 +209,7 @@ def test_sampled_scores_have_the_bits_of_pairs(
 
 
 def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", 1 << 20)
+    monkeypatch.setattr(block_sizes.CPU, "queries", 1 << 20)
     monkeypatch.setattr(ranking_pass, "COLUMNS_AT_A_TIME", 4)
     widths = []
     width = ranking_pass._width
@@ -216,7 +217,7 @@ def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch:
     monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(2)))
 
     num_calls = num_calls_of(case, "candidates=all")
-    widths = [of_loop for of_loop in widths if of_loop != kernels.CANDIDATES_PER_BLOCK]
+    widths = [of_loop for of_loop in widths if of_loop != block_sizes.CPU.candidates]
     assert 0 < max(widths, default=0) <= 12  # of 63 candidates
     assert num_calls > 4 * len(widths)
 

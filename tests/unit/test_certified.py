@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pbgeval.ranking import blocks as compiled_blocks
 from pbgeval.ranking import certified
-from pbgeval.ranking.certified import CertifiedQueries, count_certified
+from pbgeval.ranking.certified import CertifiedQueries, count_by_bounds, decided
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import ZeroVectorError
 from pbgeval.scoring.fast_products import (
@@ -86,7 +86,9 @@ def counted(
         operands = operands_of(prepared, candidates, in_bfloat16=kind == "bfloat16")
         return None if operands is None else certified._counted_in_parts(queries, block_CL, operands, own, None).raw
     fast = scores_by(kind, prepared, candidates)
-    return None if fast is None else count_certified(queries, block_CL, 0, fast, own, None).raw
+    if fast is None:
+        return None
+    return decided(queries, block_CL, 0, len(block_CL), *count_by_bounds(queries, fast, own, None), None).raw
 
 
 def counts_of(

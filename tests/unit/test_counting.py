@@ -125,7 +125,7 @@ def test_hubs_are_counted_a_few_queries_at_a_time(monkeypatch):
     score_P, known = torch.arange(50.0), (torch.zeros(50, dtype=torch.int64), torch.arange(50))
     row_Q, own_Q = torch.zeros(40, dtype=torch.int64), torch.arange(40)
     whole = count_known(score_P, known, row_Q, own_Q, own_Q.float(), own_Q.float())
-    monkeypatch.setattr(counting, "CELLS_OF_GPU_AT_A_TIME", 8 * 50 * 3)
+    monkeypatch.setattr(counting, "EXPANDED_AT_A_TIME", 50 * 3)
 
     assert as_tuples(whole) == as_tuples(count_known(score_P, known, row_Q, own_Q, own_Q.float(), own_Q.float()))
     assert [(49 - own, 0, 49) for own in range(40)] == as_tuples(whole)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from pbgeval.errors import DataError
-from pbgeval.scoring import entities
+from pbgeval.scoring import block_sizes
 from pbgeval.scoring.entities import EntityTable
 
 ROWS = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [-6.0, 8.0], [0.6, 0.8]])
@@ -57,7 +57,7 @@ def test_a_featurized_entity_is_the_mean_of_its_features(more, offsets, features
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("rows_at_a_time", [2, 1000])
 def test_rows_that_are_not_finite_are_named(value, rows_at_a_time, monkeypatch):
-    monkeypatch.setattr(entities, "ROWS_AT_A_TIME", rows_at_a_time)
+    monkeypatch.setattr(block_sizes.CPU, "checked_rows", rows_at_a_time)
     rows = torch.ones(9, 2)
     rows[3, 1] = value
 
