@@ -6,14 +6,17 @@ of the CPU to the bit, so a whole run on the pretended device must give the figu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
 from pbgeval.scoring import device_scores
@@ -66,12 +69,70 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     target = device_asked_for(name, args, kwargs)
     args, kwargs = tree_map(plain, (args, kwargs))
     args, kwargs = tree_map(lambda of: torch.device("cpu") if isinstance(of, torch.device) else of, (args, kwargs))
-    with torch._C.DisableTorchFunction():
+    with torch._C.DisableTorchFunction(), counted(func, tensors, target):
         result = func(*args, **kwargs)
     if name in ON_THE_HOST:
         return result
     stays = bool(on_device) if target is None else target.type == DEVICE.type
     return tree_map(lambda of: of.as_subclass(OnDevice) if isinstance(of, Tensor) else of, result) if stays else result
+
+
+# What a GPU would be asked to do: kernels and copies that are launched, and answers that the host waits for.
+
+NO_KERNELS = {"empty", "empty_like", "empty_strided", "new_empty", "lift_fresh", "_local_scalar_dense", "is_same_size"}
+WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount", "equal", "is_nonzero"}
+COPIES = {"copy_", "__setitem__", "__getitem__", "index_put_"}
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations on tensors of the device that are no views, and synchronisations, while it is entered."""
+
+    entered: ClassVar[Launches | None] = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_on_device = False
+        self.operations: Counter[str] = Counter()
+        self.synchronisations: Counter[str] = Counter()
+
+    def __enter__(self) -> Launches:
+        Launches.entered = self
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        Launches.entered = None
+        super().__exit__(*exception)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.partition("::")[2]
+        is_view = any(of.alias_info is not None and not of.alias_info.is_write for of in func._schema.returns)
+        if self.is_on_device:
+            self.operations[name] += not is_view and name not in NO_KERNELS
+            of_bools = name.startswith("index") and any(
+                isinstance(of, Tensor) and of.dtype is torch.bool for of in tree_iter(args[1:2])
+            )
+            repeats = name == "repeat_interleave" and (kwargs or {}).get("output_size") is None
+            self.synchronisations[name] += name in WAITS or of_bools or repeats
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def counted(func: Callable[..., Any], tensors: list[Tensor], target: torch.device | None) -> Iterator[None]:
+    """Count what a call does on the device, and its copies from or to pageable memory of the host."""
+    counts, name = Launches.entered, getattr(func, "__name__", "")
+    if counts is None:
+        yield
+        return
+    on_device = [isinstance(of, OnDevice) for of in tensors]
+    goes = target is not None and bool(tensors) and (target.type == DEVICE.type) != on_device[0]
+    mixes = name in COPIES and any(on_device) and any(of.dim() for of in tensors if not isinstance(of, OnDevice))
+    counts.synchronisations[f"{name} of the host"] += goes or mixes
+    counts.is_on_device = any(on_device) or (target is not None and target.type == DEVICE.type)
+    try:
+        yield
+    finally:
+        counts.is_on_device = False
 
 
 def check_assignment(into: Tensor, index: Any, value: Any) -> None:

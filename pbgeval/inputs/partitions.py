@@ -16,6 +16,7 @@ from pbgeval.inputs.dispatch import Partition, PartitionCache
 from pbgeval.inputs.opening import Inputs
 from pbgeval.notation import ENDS, Bucket, T
 from pbgeval.ranking.settings import Tables
+from pbgeval.scoring.block_sizes import GPU_WORKSPACE_BYTES
 from pbgeval.scoring.entities import EntityTable
 
 
@@ -112,6 +113,11 @@ class MemoryPlan:
     pairs_bytes: int  # known answers that are buffered before they are spilled
     queries_in_memory: bool  # else prepared queries are spilled
     block_threads: int = 1 << 10  # at most so many blocks of scores at once
+
+
+def beside_blocks(free: int) -> int:
+    """Return of a GPU's free bytes what `plan_room` may halve: blocks of scores and of rows need their room, too."""
+    return min(free, 2 * max(free - GPU_WORKSPACE_BYTES, 0))
 
 
 def plan_room(

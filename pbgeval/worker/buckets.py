@@ -19,7 +19,7 @@ from attrs import define, field
 from pbgeval.cluster.liveness import Counters
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
-from pbgeval.inputs.partitions import PartitionHolder, check_held, plan_room
+from pbgeval.inputs.partitions import PartitionHolder, beside_blocks, check_held, plan_room
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import Side, WorkUnit
@@ -228,10 +228,11 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
     needed = [len(inputs.partitions_needed(bucket)) for bucket in {unit.bucket for unit in context.work.protocol.units}]
     on_host = context.device.type == "cpu"  # partitions on a GPU take none of the host's memory
     with context.collectively():
+        available = available_bytes(context.device)
         own_room = plan_room(
             inputs.config.max_memory_bytes if on_host else None,
             resident_bytes(),
-            available_bytes(context.device) // (context.team.local_size if on_host else context.num_sharing_gpu),
+            available // context.team.local_size if on_host else beside_blocks(available // context.num_sharing_gpu),
             max(sizes, default=1),
             max(needed, default=1),
             len(sizes),

@@ -12,6 +12,7 @@ import torch
 
 from pbgeval.inputs import partitions as read_ahead
 from pbgeval.ranking import auc_sampling
+from pbgeval.scoring.block_sizes import GPU_WORKSPACE_BYTES
 from pbgeval.worker import run
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, run_of
@@ -62,7 +63,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """
     monkeypatch.setattr(run, "choose_device", lambda name, rank: DEVICE)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a pretended GPU")
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 17 * 8 * 4, 1 << 30))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GPU_WORKSPACE_BYTES + 2 * 17 * 8 * 4, 1 << 40))
     monkeypatch.setattr(read_ahead, "_start_copy", lambda rows, device: lambda: rows.as_subclass(OnDevice))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: PROPERTIES)
     return compute_on_the_host(monkeypatch)

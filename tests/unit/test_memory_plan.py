@@ -16,11 +16,13 @@ from pbgeval.inputs.partitions import (
     MAX_KNOWN_ROWS,
     MAX_ROWS_PER_RANGE,
     MIN_ROWS_PER_RANGE,
+    beside_blocks,
     check_sample,
     plan_memory,
     plan_room,
 )
 from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.scoring.block_sizes import GPU_WORKSPACE_BYTES
 
 MB, GB = 10**6, 10**9
 sizes = st.tuples(st.integers(0, 300 * MB), st.integers(0, 10**6), st.sampled_from([8, 400, 4096, 80_000]))
@@ -34,6 +36,17 @@ def test_without_a_limit_blocks_are_as_large_as_is_useful():
         plan.known_rows,
         plan.queries_in_memory,
     ) == (MAX_ROWS_PER_RANGE, MAX_KNOWN_ROWS, True)
+
+
+@pytest.mark.parametrize(
+    ("free", "of_partitions"),
+    [(100 * GB, 50 * GB), (GPU_WORKSPACE_BYTES + GB, GB), (GPU_WORKSPACE_BYTES, 0), (0, 0)],
+)
+def test_blocks_of_scores_leave_a_small_gpu_less_for_partitions(free: int, of_partitions: int) -> None:
+    assert beside_blocks(free) // 2 == of_partitions
+    num_partitions = of_partitions // GB
+    room, _ = plan_room(None, 0, beside_blocks(free), GB, 1, 100)
+    assert room == max(1, num_partitions - 1)
 
 
 @given(sizes, st.integers(1, 4000))

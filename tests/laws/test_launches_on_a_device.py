@@ -1,0 +1,108 @@
+"""What a run asks of a GPU, counted without one: launches and synchronisations of each path, each with a limit.
+
+A launch is an operation on tensors of the device that is no view, or one of our kernels, which a reference stands for.
+A synchronisation is an answer that the host waits for, or a copy from or to its pageable memory. Speed is not measured.
+
+    .venv/bin/python -m pytest -rP tests/laws/test_launches_on_a_device.py | grep "^| c"   # a table: path, both
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from pbgeval.ranking import auc_sampling
+from pbgeval.scoring.self_check import check_kernels
+from tests.kit.case import TinyCase
+from tests.laws.test_every_path_runs_on_a_device import on_the_device, pretend
+from tests.pretend_device import DEVICE, Launches, PretendDevice
+
+MATRIX_PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv", "dot", "_scaled_mm"}
+NUM_EDGES = 1500  # 30 chunks of 50, both sides
+GRAPH: dict[str, Any] = {
+    "dynamic": True,
+    "partition_sizes": (400,),
+    "num_batch_negs": 50,
+    "num_uniform_negs": 50,
+    "batch_size": 1000,
+}
+FILTER, EXACT_AUC, NO_AUC = "filter_paths=edges", "exact", "metrics=rank"
+
+pytestmark = pytest.mark.slow
+
+
+@frozen
+class Asked:
+    """How often a run launches something, how often the host waits, and which matrix products of torch it calls."""
+
+    launches: int
+    synchronisations: int
+    products: set[str]
+
+
+def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, num_edges: int, *overrides: str, exact_auc: bool) -> Asked:
+    """Evaluate one bucket on the pretended device."""
+    case = TinyCase.write(folder / f"case-{num_edges}", edges_per_bucket=num_edges, **GRAPH)
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 1 << 40 if exact_auc else 0)
+    monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 5000)
+    kernels = pretend(monkeypatch)
+    with PretendDevice():
+        check_kernels(DEVICE)  # once in a process: it is no part of a path
+    vars(kernels).update(scores=0, pairs=0, count=0)
+    with Launches() as counts:
+        on_the_device(case, *overrides)
+    return Asked(
+        sum(counts.operations.values()) + kernels.scores + kernels.pairs + kernels.count,
+        sum(counts.synchronisations.values()),
+        MATRIX_PRODUCTS & {name for name, number in counts.operations.items() if number},
+    )
+
+
+# Of one bucket, both sides: at most so many launches and synchronisations. They are to become fewer.
+LIMITS: dict[tuple[str, ...], tuple[int, int]] = {
+    ("candidates=sampled", NO_AUC): (170, 55),
+    ("candidates=sampled",): (170, 55),
+    ("candidates=sampled", FILTER): (250, 70),
+    ("candidates=sampled", FILTER, EXACT_AUC): (250, 70),
+    ("candidates=partition", NO_AUC): (150, 50),
+    ("candidates=partition",): (150, 50),
+    ("candidates=partition", FILTER): (195, 52),
+    ("candidates=all", NO_AUC): (155, 52),
+    ("candidates=all",): (155, 52),
+    ("candidates=all", FILTER): (200, 54),
+    ("candidates=all", NO_AUC, "precision=certified"): (590, 60),
+    ("candidates=all", FILTER, "precision=certified"): (770, 88),
+    ("candidates=partition", FILTER, "precision=certified"): (770, 88),
+    ("candidates=sampled", FILTER, "precision=certified"): (630, 80),
+}
+
+
+@pytest.mark.parametrize("overrides", LIMITS, ids=" ".join)
+def test_a_path_launches_and_waits_no_more_often_than_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
+) -> None:
+    """Nor does it call a matrix product of torch, whose bits depend on the shape; certified ranks may."""
+    given = [of for of in overrides if of != EXACT_AUC]
+
+    found = asked(tmp_path, monkeypatch, NUM_EDGES, *given, exact_auc=EXACT_AUC in overrides)
+
+    print("|", " ".join(overrides), "|", found.launches, "|", found.synchronisations, "|")  # noqa: T201 - the table
+    launches, synchronisations = LIMITS[overrides]
+    assert (found.products != set()) is ("precision=certified" in overrides)
+    assert found.launches <= launches
+    assert found.synchronisations <= synchronisations
+
+
+@pytest.mark.parametrize("candidates", ["sampled", "partition", "all"])
+def test_more_edges_of_a_bucket_are_launched_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str
+) -> None:
+    few, many = (
+        asked(tmp_path, monkeypatch, num_edges, f"candidates={candidates}", exact_auc=False)
+        for num_edges in (NUM_EDGES, 2 * NUM_EDGES)
+    )
+
+    assert (many.launches, many.synchronisations) == (few.launches, few.synchronisations)
