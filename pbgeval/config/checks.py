@@ -60,6 +60,7 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     "precision": ["float32", "float64", "certified"],
     "type_constraint": ["schema", "observed"],
     "known_until": ["query"],
+    "unknown": ["refuse", "skip"],
 }
 _NEED_ENTITY_IDS = (
     "filter_paths",

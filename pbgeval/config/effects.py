@@ -186,7 +186,7 @@ NEEDS: tuple[Need, ...] = (
 # Keys that have an effect by themselves. Values of theirs that do not go together are refused elsewhere.
 ALWAYS = frozenset(
     {
-        *("entities", "relations", "entity_path", "edge_paths", "dynamic_relations", "checkpoint_path"),
+        *("unknown", "entities", "relations", "entity_path", "edge_paths", "dynamic_relations", "checkpoint_path"),
         *("max_norm", "global_emb", "comparator", "bias", "model"),
         *("candidates", "disable_lhs_negs", "disable_rhs_negs", "relation_prediction", "seed", "rank_type", "hits_at"),
         *("compute_loss", "pbg_semantics", "workers", "filter_paths", "train_paths"),

@@ -237,6 +237,13 @@ class EvalConfig:
         None, GRAPH, "Lines of text edges that begin with this are skipped, for example #. Unset: no comments."
     )
 
+    unknown: str = key(
+        "refuse",
+        GRAPH,
+        "Evaluated edges with unknown names, which text and Parquet have and imports left out: refuse them, or skip "
+        "them, which the result says. Known edges with unknown names are always left out, with a warning.",
+    )
+
     # model
     checkpoint_path: str = key(
         str,

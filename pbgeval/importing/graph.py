@@ -33,6 +33,7 @@ from pbgeval.importing.dictionaries import (
 from pbgeval.importing.edge_files import OpenedEdges, load_edges, open_edges
 from pbgeval.importing.engine import Engine
 from pbgeval.importing.placement import (
+    SKIP_BY_KEY,
     UNKNOWN,
     ImportedEdges,
     KnownNames,
@@ -224,21 +225,14 @@ class Dictionary:
         """Partitions of the types whose names are the numbers of rows."""
         return {name: parts for name, parts in self.sizes.items() if f"entity:{name}" in self.rows}
 
-    def known(self, columns: str, *, may_skip: bool) -> KnownNames:
+    def known(self, columns: str, advice: str) -> KnownNames:
         """Describe the names for messages.
 
         Args:
             columns: how those of the edges are read.
-            may_skip: whether an option of the command leaves out edges with other names.
+            advice: what to do about edges with other names.
         """
-        of_model = self.folder != self.files
-        command = "import-model" if of_model else "import-graph --dictionary"
-        advice = f"kgeval-dist {command} skips such edges and lists the names"
-        if of_model and self.types.other is None:
-            advice = "remove these edges or correct the names"  # import-model has no model of several types
-        if may_skip:
-            advice = "--unknown skip leaves such edges out"
-        return KnownNames(self.folder, columns, self.rows, advice, of_model)
+        return KnownNames(self.folder, columns, self.rows, advice, of_model=self.folder != self.files)
 
 
 @frozen
@@ -263,7 +257,7 @@ class EdgesToSplit:
     target: Path
     dictionary: Dictionary
     refuses_unknown: bool  # names; else such edges are left out
-    may_skip: bool = False  # whether there is an option for that
+    advice: str = SKIP_BY_KEY  # what to do about them
 
 
 @frozen
@@ -295,7 +289,7 @@ def split_edges(engine: Engine, edges: Sequence[EdgesToSplit], observer: Observe
             observer.step(f"reading {file.path}")
             warnings += load_edges(engine, "edges", file, relation)
         observer.step(f"writing edges {one.target.name}")
-        known = loaded.known(form.reading, may_skip=one.may_skip)
+        known = loaded.known(form.reading, one.advice)
         counts = place_edges(engine, "edges", types, sizes, one.target, known)
         is_beyond = bool(loaded.rows) and not loaded.rows.keys().isdisjoint(unknown_kinds(one.target))
         if one.refuses_unknown or is_beyond:  # ids that the model lacks are not names that it does not know
@@ -359,7 +353,7 @@ class NamedFiles:
 
     def known(self, path: Path) -> KnownNames:
         """Whose names are known, for messages about a file."""
-        return self.dictionaries.of(path).known(self.forms.of(path).reading, may_skip=False)
+        return self.dictionaries.of(path).known(self.forms.of(path).reading, SKIP_BY_KEY)
 
 
 def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:

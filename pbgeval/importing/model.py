@@ -20,7 +20,7 @@ from pbgeval.importing.columns import ColumnForm, EdgeForms
 from pbgeval.importing.dictionaries import RelationTypes, Sizes
 from pbgeval.importing.engine import Engine
 from pbgeval.importing.graph import Dictionaries, Dictionary, EdgesToSplit, split_edges
-from pbgeval.importing.placement import UNKNOWN
+from pbgeval.importing.placement import SKIP_BY_OPTION, UNKNOWN
 from pbgeval.models.formulas import TwoOperators
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.notation import ENTITY_TYPE, Bucket, Side, distinct
@@ -263,7 +263,7 @@ def _import_edges(
                 target / name,
                 dictionaries.of(edges.paths[name][0]),
                 refuses_unknown=not edges.skip_unknown,
-                may_skip=True,
+                advice=SKIP_BY_OPTION,
             )
             for name in named
         ]

@@ -19,12 +19,16 @@ from pbgeval.importing.dictionaries import RelationTypes, Sizes, plain_form
 from pbgeval.importing.engine import Engine, quoted
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
+from pbgeval.storage.left_out import LeftOut, unknown_names
 from pbgeval.storage.text import cell_of, name_of, one_line, plural
 from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
 _NUMBERS = {"weight": np.dtype(np.float64), "time": np.dtype(np.int64)}  # beside ids
 MIN_LIKENESS = 0.8  # of a known name that may be meant, from 0 to 1
 UNKNOWN = "unknown.tsv"
+# What to do about edges with unknown names: by the option of a command, or the key of a config.
+SKIP_BY_OPTION = "--unknown skip leaves such edges out"
+SKIP_BY_KEY = "correct the names, or leave these edges out with unknown = 'skip' (-p unknown=skip)"
 
 
 @frozen
@@ -53,12 +57,6 @@ class ImportedEdges:
         return asdict(self) | {"num_left_out": self.num_left_out}
 
 
-def unknown_names(num_entities: int, num_relations: int) -> str:
-    """Write how many names are unknown."""
-    counts = ((num_entities, "unknown entity", "unknown entities"), (num_relations, "unknown relation", ""))
-    return " and ".join(plural(count, one, many) for count, one, many in counts if count)
-
-
 @frozen
 class KnownNames:
     """Whose names are known, for messages."""
@@ -67,14 +65,14 @@ class KnownNames:
     columns: str  # how those of the edges are read
     # What there is where names are the numbers of rows, by what `unknown.tsv` calls it: entity:TYPE or relation.
     rows: Mapping[str, str] = {}
-    advice: str = "--unknown skip leaves such edges out"  # what to do about edges with other names
+    advice: str = SKIP_BY_OPTION  # what to do about edges with other names
     of_model: bool = False  # they are a model's labels, so arrays may have the numbers of its rows
 
 
 def place_edges(
     engine: Engine, table: str, types: RelationTypes, sizes: Sizes, folder: Path, known: KnownNames
 ) -> ImportedEdges:
-    """Write the buckets of a table of edges, which is dropped; and `unknown.tsv` beside them where names are unknown.
+    """Write the buckets of a table of edges, which is dropped; beside them, what was left out as names are unknown.
 
     Args:
         engine: with the tables of the dictionary.
@@ -115,6 +113,7 @@ def place_edges(
         for condition in engine.parts_of_groups("lhs", num_written)
     )
     num_buckets = _write_buckets(engine, folder, num_rhs, sizes, numbers)
+    LeftOut(num_read, num_read - num_written, *unknown).write(folder)
     engine.run("DROP TABLE placed")
     return ImportedEdges(num_read, num_written, num_buckets, num_repeated, *unknown)
 

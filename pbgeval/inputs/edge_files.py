@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,13 +38,14 @@ from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.output import IMPORTED
 from pbgeval.storage.entities import read_relation_names
+from pbgeval.storage.left_out import LEFT_OUT
 from pbgeval.storage.text import fingerprint, listed, names_file_of_edges
 from pbgeval.storage.writing import files_below, remove_files, remove_if_empty, temporary_folder
 
 DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
-_FORMAT = 2  # of what is made: another one is made anew
+_FORMAT = 3  # of what is made: another one is made anew
 _MADE = re.compile(r"[0-9a-f]{16}")
-_FILES_MADE = re.compile(rf"import\.json|[^/]+/(?:edges_[0-9]+_[0-9]+\.h5|{re.escape(UNKNOWN)})")
+_FILES_MADE = re.compile(rf"import\.json|[^/]+/(?:edges_[0-9]+_[0-9]+\.h5|{re.escape(UNKNOWN)}|{re.escape(LEFT_OUT)})")
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
     Args:
         config: checked.
         output: the output directory; None: the default one.
-        observer: is told how it goes, and warned of known edges that are left out.
+        observer: is told how it goes.
 
     Raises:
         EvalError: what is wrong with a file of edges, the dictionary or any other input.
@@ -79,7 +80,8 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
         try:
             if files.of_folder:
                 _split(files, config.max_memory_bytes, observer)
-            _look_at_unknown(files, folder_of, observer)
+            for path, folder in folder_of.items():  # those that were made before, too
+                _look_at(files, path, folder, observer)
             unset = dict.fromkeys(("dictionary_path", "edge_columns", "edge_delimiter", "edge_comment"))
             of_path = {str(path): str(folder / path.name) for path, folder in folder_of.items()}
             yield with_edge_paths(config, lambda path: of_path.get(path, path), **unset)
@@ -141,7 +143,7 @@ def _plan(
         places = [store / name for store in stores]
         folder_of[path] = next((place for place in places if place.is_dir()), places[0])
     missing = {folder: path for path, folder in folder_of.items() if not folder.is_dir()}
-    evaluated = [path for path in paths if str(path) in config.edge_paths]
+    evaluated = [path for path in paths if config.unknown == "refuse" and str(path) in config.edge_paths]
     return NamedFiles(missing, evaluated, dictionaries, forms), folder_of
 
 
@@ -227,18 +229,12 @@ def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:
     }
 
 
-def _look_at_unknown(files: NamedFiles, folder_of: Mapping[Path, Path], observer: Observer) -> None:
-    for path, folder in folder_of.items():
-        counts = counts_of(folder, path.name)
-        for warning in warnings_of(folder):
-            observer.warn(warning)
-        if path in files.evaluated:
-            refuse_unknown(str(path), counts, folder / path.name, files.known(path))
-        elif counts.num_left_out:
-            observer.warn(
-                f"{path}: {counts.num_left_out:,} of {counts.num_read:,} known edges are skipped: "
-                f"{counts.unknown_names}; listed in {folder / path.name / UNKNOWN}"
-            )
+def _look_at(files: NamedFiles, path: Path, folder: Path, observer: Observer) -> None:
+    counts = counts_of(folder, path.name)
+    for warning in warnings_of(folder):
+        observer.warn(warning)
+    if path in files.evaluated:
+        refuse_unknown(str(path), counts, folder / path.name, files.known(path))
 
 
 def _remove_made(store: Path, names: Collection[str]) -> None:

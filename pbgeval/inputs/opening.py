@@ -36,6 +36,7 @@ from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
 from pbgeval.storage.edges import FORM_WITH_TIME, Array, ArrayEdges, Edges, EdgeSource, edges_of_file, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
+from pbgeval.storage.left_out import LeftOut
 from pbgeval.storage.text import is_url, names_file_of_edges
 
 P = ParamSpec("P")
@@ -58,6 +59,7 @@ class Inputs:
     restrictions: Restrictions = field(factory=Restrictions, repr=False)
     candidate_files: tuple[dict[Bucket, CandidateFile], ...] = ()  # of each edge path, where candidates are given
     types: TypeQueries | None = field(default=None, repr=False)  # None: no types are evaluated
+    left_out: Mapping[str, LeftOut] = field(factory=dict)  # by path of edges, where an import has left out some
 
     @property
     def training_buckets(self) -> list[dict[Bucket, EdgeSource]]:
@@ -176,6 +178,9 @@ def open_inputs(
 
     buckets = tuple(opened_edges(path) for path in config.edge_paths)
     known = {path: opened_edges(path) for path in dict.fromkeys([*config.filter_paths, *config.train_paths])}
+    left_out = {
+        path: _collect(faults, _left_out, config, path) for path in edge_paths(config) if path not in (edges or {})
+    }
     given: tuple[dict[Bucket, CandidateFile], ...] | None = ()
     if config.candidate_path is not None:
         given = _collect(faults, find_candidate_files, Path(config.candidate_path), buckets, config.sides)
@@ -200,6 +205,7 @@ def open_inputs(
         restrictions=read_restrictions(config, numbering, num_relations),
         candidate_files=given or (),
         types=read_type_queries(config, numbering, num_relations),
+        left_out={path: found for path, found in left_out.items() if found is not None},
     )
 
 
@@ -327,6 +333,22 @@ def _open_edges(
     if isinstance(model, EmbeddingModel) and model.rows_of_ids:
         edges = evolve(edges, array_E3=numbered_by_rows(edges, model))
     return {edges.bucket: edges}
+
+
+def _left_out(config: EvalConfig, path: str) -> LeftOut | None:
+    """Return what an import has left out of a folder of edges.
+
+    Raises:
+        DataError: it is evaluated, and the config does not accept that.
+    """
+    found = LeftOut.read(Path(path))
+    if found is not None and path in config.edge_paths and config.unknown == "refuse":
+        raise DataError(
+            f"{path}: the import left out {found.num_left_out:,} of {found.num_read:,} edges ({found.unknown_names}, "
+            "listed in unknown.tsv there), so the figures would be those of other edges; import them with the names "
+            "that they have, or accept it with unknown = 'skip' (-p unknown=skip)"
+        )
+    return found
 
 
 def numbered_by_rows(edges: ArrayEdges, model: EmbeddingModel) -> np.ndarray:

@@ -14,9 +14,10 @@ from attrs import asdict
 
 from pbgeval.config import EvalConfig
 from pbgeval.config.effects import warnings_without_effect
+from pbgeval.importing.placement import UNKNOWN
 from pbgeval.inputs.model import difference_from_training, evaluated_in_training
 from pbgeval.inputs.names import relation_groups
-from pbgeval.inputs.opening import Inputs
+from pbgeval.inputs.opening import EDGE_PATHS, Inputs
 from pbgeval.inputs.protocol import counts_keys
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.storage.checkpoint import model_path
@@ -138,12 +139,25 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
         },
         "model": _digest_of_model(inputs),
         **({} if inputs.types is None else {"types": inputs.types.digest}),
+        **({} if not inputs.left_out else {"left_out": _left_out(inputs)}),
     }
     return {
         "settings": settings,
         "checkpoint_version": inputs.checkpoint_version if inputs.model is None else None,
         "data": data,
     }
+
+
+def _left_out(inputs: Inputs) -> dict[str, list[int]]:
+    """Return how many edges imports have left out of each path, by the key of the paths."""
+    counts = {path: of.num_left_out for path, of in inputs.left_out.items()}
+    return {key: [counts.get(path, 0) for path in getattr(inputs.config, key)] for key in EDGE_PATHS}
+
+
+def _shown(path: str) -> str:
+    """Return what a user calls a folder of edges: its URL, if it is a copy."""
+    folder = read_object_folder(Path(path))
+    return path if folder is None else folder.url
 
 
 def startup_warnings(inputs: Inputs) -> Iterator[str]:
@@ -153,12 +167,16 @@ def startup_warnings(inputs: Inputs) -> Iterator[str]:
         yield from difference_from_training(config)
         yield from evaluated_in_training(config)
     yield from warnings_without_effect(config)
+    for path, of in inputs.left_out.items():
+        what = "edges" if path in config.edge_paths else "known edges"
+        yield (
+            f"{_shown(path)}: {of.num_left_out:,} of {of.num_read:,} {what} are skipped: {of.unknown_names}; listed in "
+            f"{_shown(path)}/{UNKNOWN}"
+        )
     num_buckets = len(inputs.all_buckets())
     for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
         if len(files) < num_buckets:
-            folder = read_object_folder(Path(path))
-            shown = path if folder is None else folder.url
-            yield f"{shown}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"
+            yield f"{_shown(path)}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"
     if not counts_keys(inputs) and config.sample_edges is None and config.target_error is None:
         reason = "a type is featurized" if inputs.featurized else "too many edges to count query keys"
         yield f"macro_metrics are null: {reason}"

@@ -232,7 +232,7 @@ def make_report(
         ],
         "diagnostics": diagnose(results.headline, context.sides),
         "edge_diagnostics": context.edges,
-        "provenance": {**provenance, "digest": digest_of(provenance)},
+        **_of_inputs(provenance),
     }
     if estimate is not None:
         document["sample"] = {
@@ -261,6 +261,15 @@ def make_report(
             **_breakdown_tables(results, context),
         },
     )
+
+
+def _of_inputs(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the provenance with its digest, and what imports left out of the edges."""
+    left_out = (provenance.get("data") or {}).get("left_out")
+    return {
+        "provenance": {**provenance, "digest": digest_of(provenance)},
+        **({} if left_out is None else {"left_out": left_out}),
+    }
 
 
 def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:

@@ -25,6 +25,7 @@ from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.report.tables import DataTable, Table, data_frame, read_csv, to_html, to_terminal, to_text
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.left_out import num_left_out
 from pbgeval.storage.text import did_you_mean, json_text, plural, read_text
 
 if TYPE_CHECKING:
@@ -479,7 +480,9 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     leaked, repeated, unseen = (edges.get(f"num_{name}", 0) for name in ("in_training", "repeated", "entities_unseen"))
     num_edges, num_entities = edges.get("num_edges", 0), edges.get("num_entities", 0)
     without_draws = (document.get("estimates") or {}).get("num_queries_without_draws") or 0
+    lost = num_left_out(document, "filter_paths", "train_paths")
     found = [
+        (lost > 0, f"imports left out {plural(lost, 'known edge')}, as names are unknown, so no filter has them"),
         (
             leaked > 0,
             f"{leaked:,} of {num_edges:,} evaluated edges are also in train_paths, so the model may have been trained "
@@ -533,13 +536,15 @@ def _filter(document: Mapping[str, Any]) -> str:
 
 def edges_told(document: Mapping[str, Any]) -> str:
     """Return how many edges were evaluated, so far or in the end, and of how many where they are a sample."""
-    edges, sample = plural(document["num_edges"], "edge"), part_of(document)
+    edges, sample, lost = plural(document["num_edges"], "edge"), part_of(document), num_left_out(document, "edge_paths")
+    without = f" ({lost:,} more were left out, as their names are unknown)" if lost else ""
     if "diagnostics" not in document:
-        return f"{edges} so far"
+        return f"{edges} so far{without}"
     if sample is None:
-        return edges
+        return f"{edges}{without}"
     told = f"a sample of {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s"
-    return told if (sample["unit"], sample["num_units"]) == ("edge", document["num_edges"]) else f"{edges} ({told})"
+    is_told = (sample["unit"], sample["num_units"]) == ("edge", document["num_edges"])
+    return f"{told if is_told else f'{edges} ({told})'}{without}"
 
 
 def part_of(document: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -200,14 +200,14 @@ BY_NAME = [
     ),
     fault(
         "{root}/edges.tsv: 3 of 53 edges have names that are not in {root}/entity (1 unknown entity and 1 unknown "
-        "relation, for example entity 'new' of type user); kgeval-dist import-graph --dictionary skips such edges and "
-        "lists the names; the columns are read as head, relation, tail (edge_columns changes this)",
+        "relation, for example entity 'new' of type user); correct the names, or leave these edges out with unknown = "
+        "'skip' (-p unknown=skip); the columns are read as head, relation, tail (edge_columns changes this)",
         lambda root: (root / "edges.tsv").write_text((root / "edges.tsv").read_text() + UNKNOWN),
         world=NAMED,
     ),
     fault(
         "{root}/edges.tsv: 1 of 51 edges have names that are not in {root}/entity (1 unknown entity, for example "
-        "entity 'user/0/0x' of type user; did you mean 'user/0/0'?); kgeval-dist import-graph …",
+        "entity 'user/0/0x' of type user; did you mean 'user/0/0'?); correct the names, or …",
         lambda root: (root / "edges.tsv").write_text(
             (root / "edges.tsv").read_text().rstrip("\n") + "\nuser/0/0x\tr0\tuser/0/1\n"
         ),

@@ -24,6 +24,7 @@ dictionary_path: str | None = None
 edge_columns: str | None = None
 edge_delimiter: str | None = None
 edge_comment: str | None = None
+unknown: str = 'refuse'
 entities.NAME.num_partitions: int
 relations.INDEX.name: str
 relations.INDEX.lhs: str

@@ -18,6 +18,7 @@ from pbgeval.config.explain import explained_keys
 from pbgeval.monitor.records import PassDetails, PassKey, PassRecord, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.notation import Bucket
 from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
+from pbgeval.storage.left_out import LeftOut
 from scripts import reference_docs
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command, run_main
@@ -92,13 +93,15 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         with h5py.File(path, "r+") as file:
             file["time"] = range(len(file["rel"]))
     shutil.copytree(case.root / "edges", case.root / "known")
+    shutil.copytree(case.root / "known", case.root / "less")
+    LeftOut(num_read=50, num_left_out=6, num_unknown_entities=1, num_unknown_relations=0).write(case.root / "less")
     (case.root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(TAGS))
     (case.root / "groups.json").write_text(json.dumps({"some": ["knows", "has"]}))
     runs: dict[str, tuple[str, ...]] = {
         "plain": ("compute_loss=True",),
         "everything": EVERYTHING,
         "sample": ("candidates=partition", "sample_edges=20", "metrics=rank,auc,pooled_hits@10"),
-        "estimates": ("num_batch_negs=0", "candidates=sampled", "metrics=rank,estimates", "filter_paths=known"),
+        "estimates": ("num_batch_negs=0", "candidates=sampled", "metrics=rank,estimates", "filter_paths=less"),
     }
     with entries_after_each_unit():
         for name, overrides in runs.items():

@@ -635,7 +635,10 @@ def test_unknown_names_of_a_model_of_types_are_refused_without_advice_to_convert
     with (tmp_path / "test.tsv").open("a") as file:
         file.write("\t".join([*names(edges[0])[:2], "nobody"]) + "\n")
 
-    with pytest.raises(DataError, match=r"'nobody'.*; remove these edges or correct the names$"):
+    with pytest.raises(
+        DataError,
+        match=r"'nobody'.*; correct the names, or leave these edges out with unknown = 'skip' \(-p unknown=skip\)$",
+    ):
         evaluate(config, output=tmp_path / "out", workers=1)
 
 

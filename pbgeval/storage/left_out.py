@@ -1,0 +1,78 @@
+"""Read and write what an import left out of a folder of edges: `left_out.json` beside its buckets.
+
+There is such a file only where an edge was left out: a folder of PyTorch-BigGraph's has none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, frozen
+
+from pbgeval.errors import StorageError
+from pbgeval.storage.text import json_text, one_line, plural, read_small_text
+from pbgeval.storage.writing import MAKE_ROOM, write_atomically
+
+LEFT_OUT = "left_out.json"
+
+
+@frozen
+class LeftOut:
+    """Counts of the edges that a list had and its folder has not."""
+
+    num_read: int
+    num_left_out: int
+    num_unknown_entities: int  # distinct names
+    num_unknown_relations: int
+
+    @property
+    def unknown_names(self) -> str:
+        """Return how many names the dictionaries lack, in words."""
+        return unknown_names(self.num_unknown_entities, self.num_unknown_relations)
+
+    def write(self, folder: Path) -> None:
+        """Write the file; nothing where no edge was left out.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        if self.num_left_out:
+            write_atomically(folder / LEFT_OUT, json_text(asdict(self)), advice=MAKE_ROOM)
+
+    @classmethod
+    def read(cls, folder: Path) -> LeftOut | None:
+        """Return what was left out of a folder; None where nothing was, or nobody says so.
+
+        Raises:
+            StorageError: the file cannot be read or is of another form.
+        """
+        path = folder / LEFT_OUT
+        text = read_small_text(path)
+        if text is None:
+            return None
+        try:
+            found = json.loads(text)
+            counts = {name: found[name] for name in cls.__annotations__}
+            if not all(type(count) is int and count >= 0 for count in counts.values()):
+                raise ValueError("counts that are no integers >= 0")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise StorageError(
+                f"{path}: expected the counts {', '.join(cls.__annotations__)}, found {one_line(error)}; import the "
+                "edges again"
+            ) from error
+        return cls(**counts)
+
+
+def unknown_names(num_entities: int, num_relations: int) -> str:
+    """Write how many names are unknown."""
+    counts = ((num_entities, "unknown entity", "unknown entities"), (num_relations, "unknown relation", ""))
+    return " and ".join(plural(count, one, many) for count, one, many in counts if count)
+
+
+def num_left_out(document: Mapping[str, Any], *keys: str) -> int:
+    """Return how many edges the paths of some keys lack according to a result: its section `left_out`."""
+    counts = document.get("left_out") or {}
+    return sum(sum(counts.get(key, ())) for key in keys)
