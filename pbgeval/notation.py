@@ -14,6 +14,8 @@ of known answers.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Literal, NamedTuple, TypeVar
@@ -94,10 +96,9 @@ class EntityNumbering:
 
     slots: tuple[tuple[str, int], ...]  # (entity type, partition), partitions of a type next to each other
     boundaries: np.ndarray  # int64 (slots + 1): the first number of each slot, and the number of all entities
-    _offsets: dict[tuple[str, int], int] = field(
+    _slot_at: dict[tuple[str, int], int] = field(
         init=False,
-        repr=False,
-        default=Factory(lambda self: dict(zip(self.slots, self.boundaries.tolist(), strict=False)), takes_self=True),
+        default=Factory(lambda self: {place: slot for slot, place in enumerate(self.slots)}, takes_self=True),
     )
 
     @classmethod
@@ -113,7 +114,11 @@ class EntityNumbering:
 
     def offset(self, entity_type: str, partition: int) -> int:
         """Return the number of row 0 of a partition."""
-        return self._offsets[entity_type, partition]
+        return int(self.boundaries[self._slot_at[entity_type, partition]])
+
+    def slot_at(self, place: tuple[str, int]) -> int:
+        """Return the slot of a type's partition."""
+        return self._slot_at[place]
 
     def range_of_slot(self, slot: int) -> tuple[int, int]:
         """Return the first number of a slot and one past its last."""
@@ -121,8 +126,8 @@ class EntityNumbering:
 
     def range_of_type(self, entity_type: str) -> tuple[int, int]:
         """Return the first number of a type and one past its last."""
-        slots = [slot for slot, (name, _) in enumerate(self.slots) if name == entity_type]
-        return int(self.boundaries[slots[0]]), int(self.boundaries[slots[-1] + 1])
+        first, stop = (bisect_left(self.slots, (entity_type, partition)) for partition in (0, math.inf))
+        return int(self.boundaries[first]), int(self.boundaries[stop])
 
     def slot_of(self, numbers: np.ndarray) -> np.ndarray:
         """Return the slot of each entity."""

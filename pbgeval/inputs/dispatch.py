@@ -10,6 +10,7 @@ Every worker makes the same plan from the same units.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise, starmap
 from math import gcd, isqrt
@@ -18,7 +19,7 @@ import numpy as np
 from attrs import Factory, define, field, frozen
 
 from pbgeval.cluster.liveness import Counters
-from pbgeval.notation import Bucket, WorkUnit
+from pbgeval.notation import Bucket, WorkUnit, grouped
 
 # The partitions needed next -> which of those in memory to keep, and how many must be loaded.
 #
@@ -117,14 +118,21 @@ def best_walk(buckets: Iterable[Bucket], needs: Needs, room: int = 0, width: int
 
 def _triangle(existing: set[Bucket], width: int) -> list[Step]:
     """Take bands from both ends of the partitions left, in turn: each begins where the last one's steps ended."""
-    left = sorted({partition for bucket in existing for partition in bucket})
+    met_by = grouped(pair for bucket in sorted(existing) for pair in (bucket, bucket[::-1]))
+    left = deque(sorted(met_by))
     walk: list[Step] = []
+    is_upwards = True
     while left:
-        band, left = left[:width], left[width:]
+        take = left.popleft if is_upwards else left.pop
+        band = [take() for _ in range(min(width, len(left)))]
         # A partition of the band meets those before it, and itself; the others meet the whole band.
         first = (_pairs(existing, band[: place + 1], partition) for place, partition in enumerate(band))
-        walk += filter(None, (*first, *(_pairs(existing, band, partition) for partition in left)))
-        left.reverse()
+        others = {other for partition in band for other in met_by[partition]}  # few, where few buckets exist
+        if left:
+            others = {other for other in others if left[0] <= other <= left[-1]}
+        ordered = sorted(others if left else (), reverse=not is_upwards)
+        walk += filter(None, (*first, *(_pairs(existing, band, partition) for partition in ordered)))
+        is_upwards = not is_upwards
     return walk
 
 
@@ -136,13 +144,13 @@ def _pairs(existing: set[Bucket], band: list[int], partition: int) -> Step:
 
 def _rows(existing: set[Bucket], width: int) -> list[Step]:
     """Keep `width` left partitions while the right ones pass, up and down in turn."""
-    rows = sorted({bucket.lhs for bucket in existing})
-    columns = sorted({bucket.rhs for bucket in existing})
+    columns_of = grouped(sorted(existing))  # the right partitions of each left one
+    rows = sorted(columns_of)
     walk: list[Step] = []
-    for first in range(0, len(rows), width):
+    for number, first in enumerate(range(0, len(rows), width)):
         band = rows[first : first + width]
-        walk += filter(None, [[Bucket(lhs, rhs) for lhs in band if Bucket(lhs, rhs) in existing] for rhs in columns])
-        columns.reverse()
+        columns = sorted({column for row in band for column in columns_of[row]}, reverse=number % 2 == 1)
+        walk += [[Bucket(lhs, rhs) for lhs in band if Bucket(lhs, rhs) in existing] for rhs in columns]
     return walk
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from functools import cached_property
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
@@ -28,7 +29,7 @@ from pbgeval.inputs.model import difference_from_training, read_relations, relat
 from pbgeval.inputs.names import Restrictions, TypeQueries, read_restrictions, read_type_queries
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.models.opening import open_model
-from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, T
+from pbgeval.notation import Bucket, EntityNumbering, Side, T
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, name_of
 from pbgeval.storage.arrays import NumberRows, Table
@@ -93,13 +94,9 @@ class Inputs:
             if isinstance(file, ArrayEdges) and file.array_E3 is not None
         }
 
-    @property
+    @cached_property
     def num_edges(self) -> int:
         return sum(file.num_edges for files in self.buckets for file in files.values())
-
-    def all_buckets(self) -> list[Bucket]:
-        """Return every bucket of the grid, in PBG's order, empty ones too."""
-        return [Bucket(*pair) for pair in product(*map(range, grid(self.config)))]
 
     @property
     def scorer(self) -> Scorer | None:
@@ -128,9 +125,21 @@ class Inputs:
         types = (side.pick(relation.lhs, relation.rhs) for relation in self.config.relations)
         return [(name, self.partition_of(name, side, bucket)) for name in types]
 
+    @cached_property
+    def _type_pairs(self) -> list[tuple[str, str]]:
+        """The types at both ends of edges, each pair once: there may be very many relations."""
+        return list(dict.fromkeys((relation.lhs, relation.rhs) for relation in self.config.relations))
+
+    def places_of_edges(self, bucket: Bucket) -> list[tuple[tuple[str, int], tuple[str, int]]]:
+        """Return (entity type, partition) at both ends of the bucket's edges, each pair of them once."""
+        return [
+            ((lhs, self.partition_of(lhs, Side.LHS, bucket)), (rhs, self.partition_of(rhs, Side.RHS, bucket)))
+            for lhs, rhs in self._type_pairs
+        ]
+
     def partitions_needed(self, bucket: Bucket) -> frozenset[tuple[str, int]]:
         """Return (entity type, partition) of all that the bucket's edges may touch."""
-        return frozenset(place for side in ENDS for place in self.partitions_at(side, bucket))
+        return frozenset(chain.from_iterable(self.places_of_edges(bucket)))
 
 
 EDGE_PATHS = ("edge_paths", "filter_paths", "train_paths")  # keys

@@ -56,8 +56,8 @@ class PartitionHolder:
             self._tables[partition] = loaded
         return {
             (entity_type, side): self._tables[entity_type, number].result()
-            for side in ENDS
-            for entity_type, number in self.inputs.partitions_at(side, bucket)
+            for places in self.inputs.places_of_edges(bucket)
+            for side, (entity_type, number) in zip(ENDS, places, strict=True)
         }
 
     def read_ahead(self) -> None:

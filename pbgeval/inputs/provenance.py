@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import uuid
 from collections.abc import Iterator
 from operator import itemgetter
@@ -17,7 +18,7 @@ from pbgeval.config.effects import warnings_without_effect
 from pbgeval.importing.placement import UNKNOWN
 from pbgeval.inputs.model import difference_from_training, evaluated_in_training
 from pbgeval.inputs.names import relation_groups
-from pbgeval.inputs.opening import EDGE_PATHS, Inputs
+from pbgeval.inputs.opening import EDGE_PATHS, Inputs, grid
 from pbgeval.inputs.protocol import counts_keys
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.storage.checkpoint import model_path
@@ -173,7 +174,7 @@ def startup_warnings(inputs: Inputs) -> Iterator[str]:
             f"{_shown(path)}: {of.num_left_out:,} of {of.num_read:,} {what} are skipped: {of.unknown_names}; listed in "
             f"{_shown(path)}/{UNKNOWN}"
         )
-    num_buckets = len(inputs.all_buckets())
+    num_buckets = math.prod(grid(inputs.config))
     for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
         if len(files) < num_buckets:
             yield f"{_shown(path)}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"

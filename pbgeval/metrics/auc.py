@@ -62,9 +62,8 @@ def pooled_auc(
     if not num_true or not num_competing:
         return None
     if design is None and all_true and all_competing:
-        if num_true * len(pools) > num_competing:
-            pools = [SortedPool.union(pools)]
-        doubled_wins = sum(_doubled_wins(pool.true, other.competing) for pool in pools for other in pools)
+        true = np.sort(np.concatenate([pool.true for pool in pools]))  # so each pool's competitors are met once
+        doubled_wins = sum(_doubled_wins(true, pool.competing) for pool in pools if len(pool.competing))
         return PooledAuc(doubled_wins / (2 * num_true * num_competing), None)
     union = SortedPool.union(pools)
     wins_Q, wins_C = _wins_of_each(union.true, union.competing)

@@ -195,36 +195,28 @@ def summarise(
     *,
     with_loss: bool,
     path_index: int | None = None,
-    bucket: Bucket | None = None,
 ) -> Summary:
-    """Return the selected metrics of all groups, one edge path, or one bucket.
+    """Return the selected metrics of all groups, or of one edge path.
 
-    `both` pools the queries of the enabled sides; a disabled side has no keys. A bucket has only the metrics that
-    follow from sums: mean rank, mean reciprocal rank, hits, and the pooled AUC.
+    `both` pools the queries of the enabled sides; a disabled side has no keys.
     """
-    labelled = by_label({side: groups.rank_stats(side, path_index, bucket) for side in sides}, sides)
-    keys_of = by_label({side: groups.keys_of(side, path_index, bucket) for side in sides}, sides)
-    histograms_of = None
-    if bucket is None:
-        histograms_of = by_label({side: groups.side_histograms(side, path_index) for side in sides}, sides)
+    keys = {side: groups.keys_of(side, path_index) for side in sides}
+    keys_of = by_label(keys, sides)
+    labelled = by_label({side: groups.rank_stats(of_side) for side, of_side in keys.items()}, sides)
+    histograms_of = by_label({side: groups.side_histograms(side, path_index) for side in sides}, sides)
     metrics: Metrics = {}
     intervals: dict[str, dict[str, float]] = {}
     refused: dict[str, str] = {}
     for label, stats in labelled.items():
-        of_ranks = rank_metrics(stats.total, stats.layout.cutoffs)
-        if histograms_of is not None:
-            of_ranks = {
-                **all_rank_metrics(stats, histograms_of[label], selection.optional_metrics),
-                "query_auc": of_ranks["query_auc"],
-            }
-        of_pool, intervals_of_pool, reasons = _pool_metrics(
-            pools, keys_of[label], selection, of_bucket=bucket is not None
-        )
+        of_ranks = {
+            **all_rank_metrics(stats, histograms_of[label], selection.optional_metrics),
+            "query_auc": query_mean(stats.total, QUERY_AUC, RankType.REALISTIC),
+        }
+        of_pool, intervals_of_pool, reasons = _pool_metrics(pools, keys_of[label], selection)
         metrics |= {f"{label}.{name}": value for name, value in (of_ranks | of_pool).items()}
         intervals |= {f"{label}.{name}": interval for name, interval in intervals_of_pool.items()}
         refused |= {f"{label}.{name}": reason for name, reason in reasons.items()}
-    one_side = labelled[sides[0].label]
-    num_edges = one_side.total("num_queries") + one_side.total("num_outside")
+    num_edges = _num_edges(labelled[sides[0].label])
     if with_loss:
         metrics["both.loss"] = mean_loss(labelled["both"], num_edges)
     return Summary(
@@ -236,24 +228,41 @@ def summarise(
     )
 
 
-def _pool_metrics(
-    pools: SortedPools, keys: Sequence[GroupKey], selection: Selection, *, of_bucket: bool
-) -> tuple[Metrics, dict[str, dict[str, float]], dict[str, str]]:
-    """Return what follows from the scores of some groups, the intervals of estimates, and why metrics are None.
+def bucket_figures(
+    groups: GroupStats, pools: SortedPools, sides: tuple[Side, ...], path_index: int, bucket: Bucket, *, with_loss: bool
+) -> tuple[int, Metrics]:
+    """Return the number of edges of a bucket, and what follows from the sums of both its sides.
 
-    Of a bucket, that is the AUC alone, without an interval.
+    That is mean ranks, mean reciprocal ranks, hits, both AUCs and the loss: little for each of very many buckets.
     """
+    keys = [GroupKey(path_index, bucket, side) for side in sides]
+    of_both = [key for key in keys if key.side.is_in("both")]
+    stats = groups.rank_stats(of_both)
+    num_edges = _num_edges(groups.rank_stats(keys[:1]))
+    auc = pools.auc(of_both, with_error=False)
+    metrics = rank_metrics(stats.total, stats.layout.cutoffs) | {"auc": None if auc is None else auc.value}
+    return num_edges, metrics | ({"loss": mean_loss(stats, num_edges)} if with_loss else {})
+
+
+def _num_edges(of_side: RankStats) -> int:
+    return of_side.total("num_queries") + of_side.total("num_outside")
+
+
+def _pool_metrics(
+    pools: SortedPools, keys: Sequence[GroupKey], selection: Selection
+) -> tuple[Metrics, dict[str, dict[str, float]], dict[str, str]]:
+    """Return what follows from the scores of some groups, the intervals of estimates, and why metrics are None."""
     names = [*(NAMES if selection.classification else ()), *(f"{POOLED_HITS}{k}" for k in selection.pooled_cutoffs)]
-    counts = None if of_bucket else pools.counts(keys)
+    counts = pools.counts(keys)
     if counts is not None:
         true = pools.union(keys).true
         found = counted_classification(true, counts) | counted_hits(true, counts, selection.pooled_cutoffs)
         return {name: found[name] for name in ("auc", *names)}, {}, {}
-    sample, auc = pools.sample(keys), pools.auc(keys, with_error=not of_bucket)
+    sample, auc = pools.sample(keys), pools.auc(keys, with_error=True)
     metrics: Metrics = {"auc": None if auc is None else auc.value}
     interval = None if auc is None else auc.interval(sample.level)
     intervals = {} if interval is None else {"auc": interval}
-    if of_bucket or not names:
+    if not names:
         return metrics, intervals, {}
     if not sample.is_whole:
         return {**dict.fromkeys(names), **metrics}, intervals, dict.fromkeys(names, sample.reason)
@@ -268,7 +277,7 @@ def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
     """Return the diagnostics of the queries, by side and for both."""
     histograms_of = by_label({side: groups.side_histograms(side) for side in sides}, sides)
     found: dict[str, object] = {}
-    for label, stats in by_label({side: groups.rank_stats(side) for side in sides}, sides).items():
+    for label, stats in by_label({side: groups.rank_stats(groups.keys_of(side)) for side in sides}, sides).items():
         total = stats.total
         num_queries = stats.total("num_queries")
         candidates = histograms_of[label].num_candidates.keys

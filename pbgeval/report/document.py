@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, reduce
+from itertools import groupby
 from operator import add
 from typing import Any
 
+import numpy as np
+import torch
 from attrs import define, evolve, frozen
 from torch import Tensor
 
@@ -19,19 +22,20 @@ from pbgeval.metrics.ndcg import type_metrics
 from pbgeval.metrics.summary import (
     SortedPools,
     Summary,
+    bucket_figures,
     diagnose,
     macro_over_keys,
     macro_over_relations,
     summarise,
 )
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import Side
 from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import HistogramRows, digest_of
 from pbgeval.report.report import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Report
 from pbgeval.stats.grouped import RELATION, GroupedStats
-from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, TypeStats
-from pbgeval.stats.rank_stats import RankStats, rank_metrics
-from pbgeval.stats.ranks import RankCounts
+from pbgeval.stats.groups import GroupKey, GroupStats, TypeStats
+from pbgeval.stats.rank_stats import RankStats, rank_metrics, sums_of_groups
+from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 # Statistics of queries for types -> their part of `metrics.json` and of relations.csv.
 
@@ -105,6 +109,15 @@ def estimates_section(drawn: Mapping[str, Mapping[str, DrawSums]] | None) -> dic
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
 
 
+@frozen(eq=False)
+class SideOfEdges:
+    """The queries that hide one side of some edges of a bucket."""
+
+    key: GroupKey  # edge path, bucket and side
+    result: SideResult
+    dimensions: Mapping[str, Tensor]  # the group of each query, in the order of the result, by name of the dimension
+
+
 @define
 class Results:
     """The statistics of what has been found or read so far."""
@@ -121,52 +134,67 @@ class Results:
         """The statistics of the headline's figures: filtered where there are any."""
         return self.raw if self.filtered is None else self.filtered
 
-    def headline_counts(self, result: SideResult) -> RankCounts:
-        """Return the counts that the headline's figures are made of."""
-        return result.counts.raw if self.filtered is None else result.counts.filtered
+    def headline_counts(self, counts: QueryCounts) -> RankCounts:
+        """Return the counts that the headline's figures are made of: filtered where there are any."""
+        return counts.raw if self.filtered is None else counts.filtered
 
-    def add(self, key: GroupKey, result: SideResult, dimensions: Mapping[str, Tensor]) -> RankStats:
-        """Add the queries of one side of some edges of a bucket.
-
-        Args:
-            key: edge path, bucket and side.
-            result: what was found.
-            dimensions: group of each query, in the order of the result, by name of the dimension.
-
-        Returns:
-            The sums of the headline's figures: filtered where there are any.
-        """
-        headline_counts = self.headline_counts(result)
-        headline = self._stats(
-            self.raw, key, result, result.counts.raw, result.raw_pool, with_loss=self.filtered is None
-        )
+    def add(self, found: Sequence[SideOfEdges]) -> None:
+        """Add queries: of very many buckets at once, since each call takes some milliseconds."""
+        found = sorted(found, key=lambda part: (part.key.side.value, part.key.path_index))
+        if not found:
+            return
+        counts = QueryCounts.concatenate([part.result.counts for part in found])
+        headline = self.headline_counts(counts)
+        raw = headline if self.filtered is None else counts.raw
+        losses = _joined_losses([part.result for part in found])
+        self._add_sums(self.raw, found, raw, None, losses if self.filtered is None else None)
         if self.filtered is not None:
-            headline = self._stats(self.filtered, key, result, headline_counts, result.filtered_pool, with_loss=True)
+            self._add_sums(self.filtered, found, headline, counts.known, losses)
         if self.in_time is not None:
-            self._stats(self.in_time, key, result, result.counts.time_filtered, ScorePool(), with_loss=False)
-        for name, group_Q in dimensions.items():
-            self.grouped.add(name, key.side, group_Q, headline_counts)
-        return headline
+            self._add_sums(self.in_time, found, counts.time_filtered, counts.known, None)
+        start = 0
+        for side, its in groupby(found, lambda part: part.key.side):
+            of_side = list(its)
+            stop = start + sum(part.result.counts.raw.num_queries for part in of_side)
+            for name in of_side[0].dimensions:
+                group_Q = torch.cat([part.dimensions[name] for part in of_side])
+                self.grouped.add(name, side, group_Q, headline.between(start, stop))
+            start = stop
+        for part in found:
+            self.raw.pools[part.key] += part.result.raw_pool
+            if self.filtered is not None:
+                self.filtered.pools[part.key] += part.result.filtered_pool
 
     @staticmethod
-    def _stats(
+    def _add_sums(
         groups: GroupStats,
-        key: GroupKey,
-        result: SideResult,
+        found: Sequence[SideOfEdges],
         counts: RankCounts,
-        pool: ScorePool,
-        *,
-        with_loss: bool,
-    ) -> RankStats:
-        stats = RankStats.from_queries(
+        known: RankCounts | None,
+        loss_Q: Tensor | None,
+    ) -> None:
+        parts = [(part.key, part.result.counts.raw.num_queries) for part in found]
+        sums_PF = sums_of_groups(
             groups.layout,
             counts,
-            numbers=result.numbers,
-            known_Q=result.counts.known.num_competitors_Q if counts is not result.counts.raw else None,
-            loss_Q=result.loss_Q if with_loss else None,
+            np.array([size for _, size in parts]),
+            numbers=[part.result.numbers for part in found],
+            known_Q=None if known is None else known.num_competitors_Q,
+            loss_Q=loss_Q,
         )
-        groups.add(key, stats, counts, pool)
-        return stats
+        groups.add(parts, sums_PF, counts)
+
+
+def _joined_losses(results: Sequence[SideResult]) -> Tensor | None:
+    """Join the losses of queries; those that have none add nothing. None where no query has one."""
+    if all(result.loss_Q is None for result in results):
+        return None
+    return torch.cat(
+        [
+            torch.zeros(result.counts.raw.num_queries, dtype=torch.float64) if result.loss_Q is None else result.loss_Q
+            for result in results
+        ]
+    )
 
 
 @frozen(eq=False)
@@ -187,7 +215,6 @@ class ReportContext:
     """What was context, besides the statistics."""
 
     edge_paths: Sequence[str]  # as they are shown: no absolute path
-    buckets: Sequence[Bucket]  # the whole grid
     sides: tuple[Side, ...]
     auc_samples: Mapping[Side, AucSample]  # what the pools of scores hold
     with_loss: bool
@@ -205,7 +232,8 @@ def make_report(
     results: Results, context: ReportContext, provenance: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Report:
     """Compute all metrics from merged statistics. `run` may differ between equal runs; nothing else may."""
-    parts = _summaries(results.headline, context)
+    pools = SortedPools.from_groups(results.headline, context.auc_samples)  # sorted once
+    parts = _summaries(results.headline, pools, context)
     total = parts()
     estimate = context.estimate
     chosen = context.selection.select
@@ -235,28 +263,22 @@ def make_report(
         **_of_inputs(provenance),
     }
     if estimate is not None:
-        document["sample"] = {
-            "unit": estimate.unit,
-            "num_units": len(estimate.design.stratum_U),
-            "population": int(estimate.design.population_H.sum()),
-            "num_strata": len(estimate.design.population_H),
-            "rounds": estimate.rounds,
-            "level": estimate.level,
-        }
+        document["sample"] = _sample_section(estimate)
         for of_path, intervals in zip(document["edge_paths"], estimate.intervals_of_paths, strict=True):
             of_path["intervals"] = _sample_intervals(intervals, of_path["metrics"])
     if results.filtered is not None:
-        document["raw_metrics"] = _summaries(results.raw, context)(with_loss=False).metrics
+        of_raw = SortedPools.from_groups(results.raw, context.auc_samples)
+        document["raw_metrics"] = _summaries(results.raw, of_raw, context)(with_loss=False).metrics
     if results.in_time is not None:  # scores are not kept for a third filter
-        document["time_filtered_metrics"] = _summaries(
-            results.in_time, evolve(context, selection=context.selection.of_ranks)
-        )(with_loss=False).metrics
+        no_scores = SortedPools.from_groups(results.in_time, context.auc_samples)
+        of_ranks = evolve(context, selection=context.selection.of_ranks)
+        document["time_filtered_metrics"] = _summaries(results.in_time, no_scores, of_ranks)(with_loss=False).metrics
     add_types(document, results, context.classes.names)
     return Report(
         document | ({"refused": total.refused} if total.refused else {}),
         run,
         {
-            BUCKETS: _bucket_rows(context, parts),
+            BUCKETS: _bucket_rows(results.headline, pools, context),
             HISTOGRAM: HistogramRows.from_groups(results.headline, context.sides),
             **_breakdown_tables(results, context),
         },
@@ -272,17 +294,28 @@ def _of_inputs(provenance: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _sample_section(estimate: SampleEstimate) -> dict[str, Any]:
+    return {
+        "unit": estimate.unit,
+        "num_units": len(estimate.design.stratum_U),
+        "population": int(estimate.design.population_H.sum()),
+        "num_strata": len(estimate.design.population_H),
+        "rounds": estimate.rounds,
+        "level": estimate.level,
+    }
+
+
 def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return the intervals of the metrics in the report."""
     return {key: interval.report() for key, interval in intervals.items() if key in metrics}
 
 
-def _summaries(groups: GroupStats, context: ReportContext) -> Callable[..., Summary]:
-    """Return what summarises a part of the groups; pools of scores are sorted once."""
+def _summaries(groups: GroupStats, pools: SortedPools, context: ReportContext) -> Callable[..., Summary]:
+    """Return what summarises a part of the groups."""
     return partial(
         summarise,
         groups,
-        SortedPools.from_groups(groups, context.auc_samples),
+        pools,
         context.sides,
         context.selection,
         with_loss=context.with_loss,
@@ -313,24 +346,27 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
     }
 
 
-def _bucket_rows(context: ReportContext, parts: Callable[..., Summary]) -> tuple[dict[str, Any], ...]:
-    others = ("both.auc", "both.query_auc", "both.loss")
-    summaries = (
-        (path, bucket, parts(path_index=path_index, bucket=bucket))
-        for path_index, path in enumerate(context.edge_paths)
-        for bucket in context.buckets
-    )
-    return tuple(
-        {
-            "edge_path": path,
-            "lhs_partition": bucket.lhs,
-            "rhs_partition": bucket.rhs,
-            "num_edges": summary.num_edges,
-            **{
-                key: value
-                for key, value in summary.metrics.items()
-                if key.startswith("both.") and (key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others)
-            },
-        }
-        for path, bucket, summary in summaries
-    )
+def _bucket_rows(groups: GroupStats, pools: SortedPools, context: ReportContext) -> tuple[dict[str, Any], ...]:
+    """Return a row for each edge path and each bucket of which it has a file."""
+    others = ("auc", "query_auc", "loss")
+
+    @cache  # the same keys in every row
+    def is_shown(key: str) -> bool:
+        is_figure = key.rpartition(".")[2].startswith(BUCKET_METRICS) or key in others
+        return is_figure and context.selection.has(f"both.{key}")
+
+    rows = []
+    for path_index, bucket in groups.buckets:
+        num_edges, metrics = bucket_figures(
+            groups, pools, context.sides, path_index, bucket, with_loss=context.with_loss
+        )
+        rows.append(
+            {
+                "edge_path": context.edge_paths[path_index],
+                "lhs_partition": bucket.lhs,
+                "rhs_partition": bucket.rhs,
+                "num_edges": num_edges,
+                **{f"both.{key}": value for key, value in metrics.items() if is_shown(key)},
+            }
+        )
+    return tuple(rows)

@@ -34,7 +34,7 @@ from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.ranking.known_answers import key_frequency, repeated_keys
 from pbgeval.ranking.tally import SideResult
-from pbgeval.report.document import ReportContext, Results, make_report
+from pbgeval.report.document import ReportContext, Results, SideOfEdges, make_report
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import MAX_ROWS, Places, RunFacts, SavedRun, TrainingCounts, in_places
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
@@ -403,11 +403,12 @@ def _statistics(
                     if popularity is not None and side is not Side.REL:  # it is of entities
                         for name, count_Q in popularity.of(side, rows.bucket, of_queries).items():
                             dimensions |= popularity_groups(name, count_Q, frequency_Q)
-            stats.add(
+            part = SideOfEdges(
                 GroupKey(rows.path_index, rows.bucket, side),
                 _result_of({name: values[at] for name, values in of_side.items()}, int(counts_E.sum()) - len(at)),
                 {name: torch.from_numpy(np.ascontiguousarray(group_Q)) for name, group_Q in dimensions.items()},
             )
+            stats.add([part])
     return stats
 
 
@@ -424,7 +425,6 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
     usual = [*of_run, *(f"hits_at_{cutoff}" for cutoff in (() if RANK in of_run else query.hits_at or ()))]
     return ReportContext(
         edge_paths=facts.edge_paths,
-        buckets=facts.grid,
         sides=facts.sides,
         auc_samples=dict.fromkeys(Side, AucSample(all_true=False, all_competing=False, reason=NO_SCORES)),
         with_loss=False,

@@ -7,6 +7,8 @@ however they are divided among workers.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import torch
 from attrs import define, field
@@ -35,6 +37,7 @@ class GroupedStats:
     # Tables whose sum is meant, by dimension or `<KEY_FREQUENCY>.<histogram>`. They are added up only now and then, so
     # that each row is copied but a few times.
     _parts: dict[tuple[str, Side], list[KeyedSums]] = field(factory=dict, init=False, repr=False)
+    _num_pending: Counter[tuple[str, Side]] = field(factory=Counter, init=False, repr=False)  # after the first part
 
     def add(self, dimension: str, side: Side, group_Q: Tensor, counts: RankCounts) -> None:
         """Add queries.
@@ -108,13 +111,16 @@ class GroupedStats:
         if table.sums.shape[1] != expected:
             raise ValueError(f"statistics of unlike columns do not add: {expected} and {table.sums.shape[1]}")
         parts = self._parts.setdefault((name, side), [])
+        if parts:
+            self._num_pending[name, side] += len(table.keys)
         parts.append(table)
-        if sum(len(part.keys) for part in parts[1:]) > max(MAX_PENDING_ROWS, len(parts[0].keys)):
-            parts[:] = [KeyedSums.sum(parts)]
+        if self._num_pending[name, side] > max(MAX_PENDING_ROWS, len(parts[0].keys)):
+            self._table(name, side)
 
     def _table(self, name: str, side: Side, width: int | None = None) -> KeyedSums:
         parts = self._parts.get((name, side), [KeyedSums.zero(width or len(self.layout.columns))])
         parts[:] = [KeyedSums.sum(parts)]
+        del self._num_pending[name, side]
         return parts[0]
 
 

@@ -6,9 +6,9 @@ packed in one int64 tensor.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from functools import reduce
-from operator import add
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import Bucket, Side, grouped
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.keyed_sums import KeyedSums, packed, unpacked
 from pbgeval.stats.pooled_counts import PooledCounts
@@ -122,6 +122,10 @@ class GroupStats:
     histograms: dict[tuple[int, Side], RankHistograms]  # by edge path and side
     pools: dict[GroupKey, ScorePool]
     counted: dict[tuple[int, Side], PooledCounts]  # of all scores, where pools are samples; by edge path and side
+    _keys: dict[tuple[int, Side], list[GroupKey]] = field(init=False)  # the groups by edge path and side
+
+    def __attrs_post_init__(self) -> None:
+        self._keys = grouped(((key.path_index, key.side), key) for key in self.rows)
 
     @classmethod
     def zero(cls, layout: StatsLayout, keys: Iterable[GroupKey]) -> GroupStats:
@@ -135,30 +139,40 @@ class GroupStats:
             counted={(key.path_index, key.side): PooledCounts.nothing() for key in rows},
         )
 
-    def add(self, key: GroupKey, stats: RankStats, counts: RankCounts, pool: ScorePool) -> None:
-        """Add some of a group's queries: their statistics, the counts that these are of, and scores."""
-        if stats.layout != self.layout:
-            raise ValueError(f"statistics of unlike columns do not add: {self.layout} and {stats.layout}")
-        self.table_GF[self.rows[key]] += stats.sums
-        self.histograms[key.path_index, key.side] += RankHistograms.from_queries(counts)
-        self.pools[key] += pool
+    def add(self, parts: Sequence[tuple[GroupKey, int]], sums_PF: np.ndarray, counts: RankCounts) -> None:
+        """Add queries.
 
-    def rank_stats(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> RankStats:
-        """Return the sums over the groups of a side, of one edge path, of one bucket."""
-        rows = [self.rows[key] for key in self.keys_of(side, path_index, bucket)]
-        return RankStats(self.layout, self.table_GF[rows].sum(0))
+        Args:
+            parts: (group, number of queries) of queries that stand next to each other, sides and paths in order.
+            sums_PF: the sums of each part, int64 (P, columns).
+            counts: what the sums are of.
+        """
+        rows_P = torch.tensor([self.rows[key] for key, _ in parts])
+        self.table_GF.index_add_(0, rows_P, torch.from_numpy(sums_PF))
+        start = 0
+        for of, its in groupby(parts, lambda part: (part[0].path_index, part[0].side)):
+            stop = start + sum(size for _, size in its)
+            self.histograms[of] += RankHistograms.from_queries(counts.between(start, stop))
+            start = stop
 
-    def keys_of(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> list[GroupKey]:
-        """Return the groups of a side, of one edge path, of one bucket of it."""
-        if path_index is not None and bucket is not None:  # at once: there may be thousands of buckets
-            key = GroupKey(path_index, bucket, side)
-            return [key] if key in self.rows else []
-        return [key for key in self.rows if key.side is side and path_index in (None, key.path_index)]
+    @property
+    def buckets(self) -> list[tuple[int, Bucket]]:
+        """The edge path and the bucket of all groups, each pair once and in order."""
+        return sorted({(key.path_index, key.bucket) for key in self.rows})
+
+    def rank_stats(self, keys: Sequence[GroupKey]) -> RankStats:
+        """Return the sums over some groups."""
+        return RankStats(self.layout, self.table_GF[[self.rows[key] for key in keys]].sum(0))
+
+    def keys_of(self, side: Side, path_index: int | None = None) -> list[GroupKey]:
+        """Return the groups of a side over all edge paths, or of one."""
+        paths = sorted({path for path, _ in self._keys}) if path_index is None else [path_index]
+        return [key for path in paths for key in self._keys.get((path, side), [])]
 
     def side_histograms(self, side: Side, path_index: int | None = None) -> RankHistograms:
         """Return the histograms of a side over all edge paths, or of one."""
-        chosen = [of for (path, its), of in self.histograms.items() if its is side and path_index in (None, path)]
-        return reduce(add, chosen, RankHistograms.zero())
+        paths = sorted({path for path, _ in self._keys}) if path_index is None else [path_index]
+        return RankHistograms.sum([self.histograms[path, side] for path in paths if (path, side) in self.histograms])
 
     def pack_sparse(self) -> np.ndarray:
         """Return histograms and pools as one int64 array (n,) that `add_sparse` reads."""
@@ -225,7 +239,8 @@ class TypeStats:
         return [total / (row[0] << FRACTION_BITS) if row[0] else None for total in totals]
 
     def _sums(self, relation: int | None) -> list[int]:
-        rows: list[list[int]] = self.table_RF.tolist()  # Python integers: no overflow
         if relation is not None:
-            return rows[self.relations.index(relation)] if relation in self.relations else [0] * len(rows[0])
-        return [sum(column) for column in zip(*rows, strict=True)]
+            at = bisect_left(self.relations, relation)
+            is_there = at < len(self.relations) and self.relations[at] == relation
+            return self.table_RF[at].tolist() if is_there else [0] * self.table_RF.shape[1]
+        return [sum(column) for column in zip(*self.table_RF.tolist(), strict=True)]  # Python integers: no overflow

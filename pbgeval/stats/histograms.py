@@ -6,7 +6,7 @@ Realistic ranks are doubled, so that they are integers. Numbers of candidates ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -77,8 +77,13 @@ class RankHistograms:
         counts, times = counts.each_once()
         return cls(tuple(KeyedSums.from_values(values_Q, times) for values_Q in histogram_values(counts)))
 
+    @classmethod
+    def sum(cls, terms: Sequence[RankHistograms]) -> RankHistograms:
+        """Add any number of them at once."""
+        return cls(tuple(map(KeyedSums.sum, zip(*(term.parts for term in terms or [cls.zero()]), strict=True))))
+
     def __add__(self, other: RankHistograms) -> RankHistograms:
-        return RankHistograms(tuple(one + its for one, its in zip(self.parts, other.parts, strict=True)))
+        return self.sum([self, other])
 
     def ranks(self, rank_type: RankType) -> KeyedSums:
         """Return how often each bin occurs."""

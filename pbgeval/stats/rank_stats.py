@@ -123,19 +123,9 @@ class RankStats:
             known_Q: how many known answers were taken out of each query's competitors, int64.
             loss_Q: the loss of each query, float64.
         """
-        counts, times = counts.each_once()
-        sums = sum_groups(layout, counts, np.zeros(min(counts.better_Q.numel(), 1), np.int64), times).sum(0)
-        further = dict(numbers or {})
-        if known_Q is not None:
-            further |= {name: int(part_Q.sum()) for name, part_Q in _limbs("known", known_Q).items()}
-        if loss_Q is not None:
-            defined_Q = torch.isfinite(loss_Q) & (loss_Q.abs() < MAX_LOSS)
-            limbs = _limbs("loss", fixed_point(loss_Q[defined_Q], LOSS_FRACTION_BITS))
-            further |= {name: int(part_Q.sum()) for name, part_Q in limbs.items()}
-            further["num_undefined_losses"] = int((~defined_Q).sum())
-        for name, value in further.items():
-            sums[layout.index[name]] = value
-        return cls(layout, torch.from_numpy(sums))
+        size_G = np.array([counts.num_queries])
+        [sums_F] = sums_of_groups(layout, counts, size_G, numbers=[numbers or {}], known_Q=known_Q, loss_Q=loss_Q)
+        return cls(layout, torch.from_numpy(sums_F))
 
     def __add__(self, other: RankStats) -> RankStats:
         if self.layout != other.layout:
@@ -150,6 +140,44 @@ class RankStats:
             name: integers[low] + (integers[high] << LIMB_BITS) for name, (low, high) in self.layout.limbs.items()
         }
         return totals.__getitem__
+
+
+def sums_of_groups(
+    layout: StatsLayout,
+    counts: RankCounts,
+    size_G: np.ndarray,
+    *,
+    numbers: Sequence[Mapping[str, int]],
+    known_Q: Tensor | None = None,
+    loss_Q: Tensor | None = None,
+) -> np.ndarray:
+    """Return a row of all sums for each group of queries, int64 (G, columns).
+
+    Args:
+        layout: the columns.
+        counts: of queries whose counts are complete; those of one group stand next to each other.
+        size_G: how many queries each group has, or 0.
+        numbers: of each group, as in `RankStats.from_queries`.
+        known_Q: the same.
+        loss_Q: the same.
+    """
+    table_GF = np.zeros((len(size_G), len(layout.columns)), np.int64)
+    has_queries = np.flatnonzero(size_G)
+    starts_G = (np.cumsum(size_G) - size_G)[has_queries]
+    columns = {} if known_Q is None else _limbs("known", known_Q)
+    if loss_Q is not None:
+        defined_Q = torch.isfinite(loss_Q) & (loss_Q.abs() < MAX_LOSS)
+        columns |= _limbs("loss", fixed_point(loss_Q.masked_fill(~defined_Q, 0.0), LOSS_FRACTION_BITS))
+        columns["num_undefined_losses"] = ~defined_Q
+    if len(has_queries):
+        each, times = counts.each_once() if len(has_queries) == 1 else (counts, None)
+        table_GF[has_queries] = sum_groups(layout, each, starts_G, times)
+        for name, values_Q in columns.items():
+            table_GF[has_queries, layout.index[name]] = _sums(values_Q, starts_G)
+    for sums_F, of_group in zip(table_GF, numbers, strict=True):
+        for name, value in of_group.items():
+            sums_F[layout.index[name]] = value
+    return table_GF
 
 
 def sum_groups(

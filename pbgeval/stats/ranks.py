@@ -56,6 +56,10 @@ class RankCounts:
     def columns(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.better_Q, self.tied_Q, self.num_competitors_Q
 
+    @property
+    def num_queries(self) -> int:
+        return self.better_Q.numel()
+
     def __add__(self, other: RankCounts) -> RankCounts:
         """Add the counts of another, disjoint block of candidates for the same queries."""
         return RankCounts(*map(add, self.columns, other.columns))
@@ -80,6 +84,10 @@ class RankCounts:
     def select(self, query: Tensor | slice) -> RankCounts:
         """Return the counts of some of the queries."""
         return RankCounts(*(column[query] for column in self.columns))
+
+    def between(self, start: int, stop: int) -> RankCounts:
+        """Return the counts of consecutive queries; of all of them these, with what is known of them."""
+        return self if (start, stop) == (0, self.num_queries) else self.select(slice(start, stop))
 
     def doubled_rank(self, rank_type: RankType) -> Tensor:
         """Return twice the rank of each query, an int64 tensor (Q,): realistic ranks may be half-integral."""

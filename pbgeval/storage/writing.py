@@ -354,6 +354,7 @@ class ScratchFolder:
 
     path: Path
     writer: int  # this worker
+    num_writers: int = 1
 
     def make(self) -> None:
         """Make the folder within one that is there; one worker does, before others use it.
@@ -386,9 +387,8 @@ class ScratchFolder:
 
     def read(self, name: str, dtype: np.dtype | type) -> np.ndarray:
         """Return what all workers appended to an array, in order of worker; empty if none did."""
-        found = [path for path in self.path.glob(f"{name}.*") if path.suffix[1:].isdigit()]
-        parts = [np.fromfile(path, dtype) for path in sorted(found, key=lambda path: int(path.suffix[1:]))]
-        return np.concatenate([np.empty(0, dtype), *parts])
+        paths = [self.path / f"{name}.{writer}" for writer in range(self.num_writers)]  # no list of so many files
+        return np.concatenate([np.empty(0, dtype), *(np.fromfile(path, dtype) for path in paths if path.exists())])
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,8 +7,7 @@ import time
 from collections import Counter as Multiset
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
-from functools import reduce
-from operator import add, attrgetter
+from operator import attrgetter
 from pathlib import Path
 from statistics import NormalDist
 
@@ -32,8 +31,6 @@ from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin
 from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
-from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
-from pbgeval.stats.rank_stats import RankStats, query_mean
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.checkpoint import num_bytes_of
 from pbgeval.storage.edges import EdgeBlock
@@ -120,7 +117,7 @@ class InterimReport:
     context: WorkerContext
     _record: Record
     _entries: set[str] = field(factory=set, init=False)
-    _done: list[str] = field(factory=list, init=False)
+    _done: set[str] = field(factory=set, init=False)
     _pace: Pace = field(factory=Pace, init=False)
 
     def write_if_due(self) -> None:
@@ -157,7 +154,7 @@ class InterimReport:
         self._entries.update(new)
         for units, arrays in journal.readable(new):
             if not share_names(self._done, units) and all(unit.startswith(part) for unit in units):
-                self._done += units
+                self._done.update(units)
                 self._record.add_packed(arrays)
 
 
@@ -177,7 +174,7 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> t
     """
     team, prefix, time_use, journal = context.team, context.journal.part, context.time_use, context.journal
     results = _UnitResults.begin(context, record, files)
-    done = set(journal.look(team, context.work.observer, share_names))
+    done = journal.look(team, context.work.observer, share_names)
     watch = team.watch(prefix)
     context.work.observer.phase("scoring")
     with context.collectively(watch):
@@ -201,7 +198,7 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> t
                         tables = partitions.enter(index, unit.bucket)
                         partitions.read_ahead()
                     found = bucket_pass(edges, origin, tables, context.settings, competition, results.relations)
-                    headline = results.add(unit, columns, found)
+                    mean_reciprocal_rank = results.add(unit, columns, found)
                     # Before the next unit's are read: tables may be evicted.
                     del edges, columns, competition, tables, found
                 check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
@@ -211,7 +208,7 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> t
                 with time_use.spent_on(QUEUE):
                     watch.tick()
                     context.work.observer.unit_finished(
-                        _unit_report(context, progress, unit, headline, time.perf_counter() - begun)
+                        _unit_report(context, progress, unit, mean_reciprocal_rank, time.perf_counter() - begun)
                     )
                     if team.add("faults", 0):
                         break  # another worker has met a fault: there will be no result
@@ -307,10 +304,9 @@ class _UnitResults:
             competition = self._competition(unit, columns)
         return edges, EdgeOrigin(str(file.path), (unit.path_index, unit.bucket)), columns, competition
 
-    def add(self, unit: WorkUnit, columns: EdgeColumns, found: Mapping[Side, SideResult]) -> RankStats:
-        """Add what was found about the queries of a unit; return the sums of the headline over heads and tails."""
+    def add(self, unit: WorkUnit, columns: EdgeColumns, found: Mapping[Side, SideResult]) -> float | None:
+        """Add what was found about the queries of a unit; return their mean reciprocal rank over heads and tails."""
         context = self.context
-        sums = []
         for side, result in found.items():
             rows_Q = result.rows_Q.numpy()
             of_queries = columns.select(rows_Q)
@@ -318,9 +314,15 @@ class _UnitResults:
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
             key = GroupKey(unit.path_index, unit.bucket, side)
             context.journal.journal.check()
-            of_side = add_side(context, self.pending, self.files, key, unit.start + rows_Q, of_queries, result, groups)
-            sums += [of_side] if side.is_in("both") else []
-        return reduce(add, sums)
+            add_side(context, self.pending, self.files, key, unit.start + rows_Q, of_queries, result, groups)
+        doubled_Q = torch.cat(
+            [
+                self.pending.headline_counts(result.counts).doubled_rank(RankType(context.inputs.config.headline))
+                for side, result in found.items()
+                if side.is_in("both")
+            ]
+        )
+        return float((2.0 / doubled_Q.double()).mean()) if len(doubled_Q) else None
 
     def _competition(self, unit: WorkUnit, columns: EdgeColumns) -> Competition:
         """Decide which edges of a unit are evaluated, and which entities do not compete."""
@@ -365,10 +367,9 @@ def unit_name(unit: WorkUnit) -> str:
 
 
 def _unit_report(
-    context: WorkerContext, progress: BucketProgress, unit: WorkUnit, headline: RankStats, seconds: float
+    context: WorkerContext, progress: BucketProgress, unit: WorkUnit, mean_reciprocal_rank: float | None, seconds: float
 ) -> UnitReport:
     config, num_edges = context.inputs.config, context.evaluated.num_between(*unit)
-    mean_reciprocal_rank = query_mean(headline.total, MEAN_RECIPROCAL_RANK, RankType(config.headline))
     done, average, half_width = progress.running(unit, mean_reciprocal_rank)
     total = context.inputs.num_edges if context.evaluated.sample is None else context.evaluated.num_sampled
     return UnitReport(

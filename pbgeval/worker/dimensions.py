@@ -68,8 +68,9 @@ def query_dimensions(context: WorkerContext, evaluated: np.ndarray) -> QueryDime
     """
     config = context.inputs.config
     names = tuple(config.used_entity_types)
+    number_of = {name: number for number, name in enumerate(names)}
     types = {
-        side: np.array([names.index(side.pick(relation.lhs, relation.rhs)) for relation in config.relations])
+        side: np.array([number_of[side.pick(relation.lhs, relation.rhs)] for relation in config.relations])
         for side in ENDS
     }
     return QueryDimensions(
@@ -121,7 +122,7 @@ def degree_weights(context: WorkerContext, training: SlotCounts | None) -> dict[
     }
     weights = {}
     for slot in sorted(slots):
-        numbers, degrees = training.degrees(*numbering.range_of_slot(numbering.slots.index(slot)))
+        numbers, degrees = training.degrees(*numbering.range_of_slot(numbering.slot_at(slot)))
         label = f"entity type '{slot[0]}', partition {slot[1]}"
         weights[slot] = DegreeWeights.of_degrees(numbers - numbering.offset(*slot), degrees, config.degree_power, label)
     return weights

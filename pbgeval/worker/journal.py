@@ -24,9 +24,9 @@ MIN_SECONDS_AT_END = 2.0  # of work that is worth an entry when nothing follows
 SECONDS_PER_SECOND = 100.0  # of work, for each second that the last entry, or report, took
 
 
-def share_names(done: Sequence[str], units: Sequence[str]) -> bool:
+def share_names(done: set[str], units: Sequence[str]) -> bool:
     """Whether some units are among those that are done, where equal units have equal names."""
-    return not set(done).isdisjoint(units)
+    return not done.isdisjoint(units)
 
 
 @define
@@ -59,9 +59,7 @@ class RunJournal:
     _mine: list[str] = field(factory=list, init=False)  # entries whose results this worker takes
     _finished: list[str] = field(factory=list, init=False)  # units that no entry holds yet
 
-    def look(
-        self, team: Team, observer: Observer, overlap: Callable[[Sequence[str], Sequence[str]], bool]
-    ) -> list[str]:
+    def look(self, team: Team, observer: Observer, overlap: Callable[[set[str], Sequence[str]], bool]) -> set[str]:
         """Find out which units of this part are done; every worker takes part, and what one raises stops all.
 
         Damaged entries are removed, so that their units are computed again. Of entries that share units (two groups of
@@ -83,11 +81,11 @@ class RunJournal:
         with collectively(team):
             found = {entry: self._units_of(entry, observer) for entry in team.share(entries)}
         units_of = {entry: units for of_worker in team.gather_objects(found) for entry, units in of_worker.items()}
-        done: list[str] = []
+        done: set[str] = set()
         for entry in entries:
             units = [unit.removeprefix(self.part) for unit in units_of[entry] if unit.startswith(self.part)]
             if units and not overlap(done, units):
-                done += units
+                done.update(units)
                 if entry in found:
                     self._mine.append(entry)
         return done

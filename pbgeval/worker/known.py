@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
-from itertools import product
-from operator import add
+from itertools import chain
+from operator import add, itemgetter
+from typing import TypeAlias
 
 import numpy as np
 from attrs import define, field
 
 from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, numbered_files, shares_of_files
-from pbgeval.notation import ENDS, Bucket, Side, distinct
+from pbgeval.notation import ENDS, Bucket, Side, distinct, grouped, is_among
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import (
     FilterKeys,
@@ -118,6 +119,9 @@ def relation_candidates(context: WorkerContext, sets: CandidateSets) -> Relation
     return RelationCandidates(scorers, ids, context.work.protocol.relation_auc, context.settings.seed)
 
 
+_Places: TypeAlias = tuple[tuple[str, int], tuple[str, int]]  # type and partition at both ends of some edges
+
+
 @define(eq=False)
 class KnownOfBuckets:
     """Joins the bucket in hand with the known edges that may hold its answers, once for all its units.
@@ -127,8 +131,17 @@ class KnownOfBuckets:
 
     context: WorkerContext
     _bucket: Bucket | None = None
+    _files_at: dict[_Places, list[tuple[int, EdgeSource]]] = field(init=False)  # known ones, in order
     # By filter and hidden side: what answers go by, and answers by their rows in the bucket's partitions.
     _known: list[dict[Side, tuple[FilterKeys, KnownAnswers]]] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        files = [pair for buckets in _known_files(self.context) for pair in sorted(buckets.items())]
+        self._files_at = grouped(
+            (places, (number, file))
+            for number, (bucket, file) in enumerate(files)
+            for places in self.context.inputs.places_of_edges(bucket)
+        )
 
     def select_unit(self, bucket: Bucket, edges: EdgeColumns) -> list[dict[Side, KnownOfEdges]]:
         """Return the bucket's known answers, and which some of its edges have, by filter and hidden side."""
@@ -153,22 +166,13 @@ class KnownOfBuckets:
             for side, parts in codes.items()
         }
         # Edges of a bucket may lie between the partitions of this one for some relation.
-        places = self._places(bucket)
-        met = [
-            file
-            for buckets in _known_files(self.context)
-            for other, file in sorted(buckets.items())
-            if any(ends == others for ends, others in zip(places, self._places(other), strict=True))
-        ]
+        of_places = (self._files_at.get(places, []) for places in inputs.places_of_edges(bucket))
+        met = [file for _, file in sorted({*chain.from_iterable(of_places)}, key=itemgetter(0))]
         filters = _join(self.context, keys, lambda: numbered_files(numberer, evaluated), numbered_files(numberer, met))
         return [
             {side: (of_side, self._answers(one.store, side, bucket)) for side, of_side in one.of_side.items()}
             for one in filters
         ]
-
-    def _places(self, bucket: Bucket) -> list[tuple[object, object]]:
-        """Return the partitions at both sides of a bucket's edges, of each relation of the config."""
-        return list(zip(*(self.context.inputs.partitions_at(side, bucket) for side in ENDS), strict=True))
 
     def _answers(self, store: PairStore, side: Side, bucket: Bucket) -> KnownAnswers:
         slots = [0] if side is Side.REL else slots_at(self.context, side, bucket)
@@ -183,50 +187,79 @@ class KnownOfBuckets:
 
 def slots_at(context: WorkerContext, side: Side, bucket: Bucket) -> list[int]:
     """Return the slots at a side of a bucket's edges, ascending."""
-    index = context.numberer.numbering.slots.index
-    return sorted(index(place) for place in {*context.inputs.partitions_at(side, bucket)})
+    places = {side.pick(*of_edges) for of_edges in context.inputs.places_of_edges(bucket)}
+    return sorted(map(context.numberer.numbering.slot_at, places))
+
+
+MAX_KEYS_TOGETHER = 1 << 22  # of edges that are read together: 64 MB
+SlotGroup: TypeAlias = tuple[int, ...]  # slots that the same buckets touch
 
 
 @define(eq=False)
 class KeyFrequencies:
-    """The tables of all slots of known entities; those of the bucket in hand are in memory."""
+    """The tables of all groups of slots of known entities; those of the bucket in hand are in memory."""
 
     context: WorkerContext
-    _held: dict[Side, tuple[list[int], CodeCounts]] = field(factory=dict)  # with their slots
+    group_of: Mapping[tuple[Side, int], SlotGroup]  # by hidden side and slot
+    _held: dict[Side, tuple[list[SlotGroup], CodeCounts]] = field(factory=dict)  # with their slots
 
     def look_up(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return how many evaluated edges have the key of each of a bucket's queries, int64."""
-        slots = slots_at(self.context, hidden.other, bucket)
-        if hidden not in self._held or self._held[hidden][0] != slots:
+        groups = sorted({self.group_of[hidden, slot] for slot in slots_at(self.context, hidden.other, bucket)})
+        if hidden not in self._held or self._held[hidden][0] != groups:
             self._held.pop(hidden, None)  # the last bucket's go before the next ones come
-            of_slots = (self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1) for slot in slots)
-            tables = (CodeCounts(codes, counts[:, None]) for codes, counts in of_slots)
-            self._held[hidden] = slots, reduce(add, tables, CodeCounts.zero())
+            of_groups = (self.context.scratch.read(_name(hidden, group), np.int64).reshape(2, -1) for group in groups)
+            tables = (CodeCounts(codes, counts[:, None]) for codes, counts in of_groups)
+            self._held[hidden] = groups, reduce(add, tables, CodeCounts.zero())
         return key_frequency(self._held[hidden][1], hidden, edges, self.context.numberer.numbering.num_entities)
 
 
 def count_keys(context: WorkerContext) -> KeyFrequencies:
     """Count the keys of all evaluated edges, a part of the slots on each worker; every worker takes part."""
-    numbering = context.numberer.numbering
+    num_entities = context.numberer.numbering.num_entities
+    groups = [
+        (hidden, group, files)
+        for hidden in context.settings.sides
+        for group, files in _slot_groups(context, hidden.other)
+    ]
     with context.collectively():
-        for hidden, slot in context.team.share([*product(context.settings.sides, range(len(numbering.slots)))]):
-            repeated = repeated_keys(hidden, _edges_of_slot(context, hidden, slot), numbering.num_entities)
-            context.scratch.append(_name(hidden, slot), np.stack([repeated.keys, repeated.counts]))
-    return KeyFrequencies(context)
+        for hidden, group, files in context.team.share(groups):
+            repeated = repeated_keys(hidden, _edges_of_slots(context, hidden.other, group, files), num_entities)
+            context.scratch.append(_name(hidden, group), np.stack([repeated.keys, repeated.counts]))
+    return KeyFrequencies(context, {(hidden, slot): group for hidden, group, _ in groups for slot in group})
 
 
-def _name(hidden: Side, slot: int) -> str:
-    return f"frequency-{hidden.name}-{slot}"
+def _name(hidden: Side, group: SlotGroup) -> str:
+    return f"frequency-{hidden.name}-{group[0]}"
 
 
-def _edges_of_slot(context: WorkerContext, hidden: Side, slot: int) -> Iterator[EdgeColumns]:
-    """Read the evaluated edges whose known entity is in a slot."""
-    entity_type, partition = context.numberer.numbering.slots[slot]
-    low, high = context.numberer.numbering.range_of_slot(slot)
-    for path_index, bucket, file in context.inputs.files:
-        if context.inputs.partition_of(entity_type, hidden.other, bucket) != partition:
-            continue
+def _slot_groups(context: WorkerContext, side: Side) -> list[tuple[SlotGroup, list[tuple[int, EdgeSource]]]]:
+    """Group the slots by the evaluated files that have their entities at a side; return these with edge paths, too.
+
+    Types of one partition are in all files, however many types there are. Of very many edges a group is cut in several:
+    the keys of one are in memory together.
+    """
+    inputs, slots = context.inputs, context.numberer.numbering.slots
+    parts = {name: config.num_partitions for name, config in inputs.config.entities.items()}
+    of_partition = grouped((side.pick(*bucket), (path, file)) for path, bucket, file in inputs.files)
+    everywhere = [of for _, files in sorted(of_partition.items()) for of in files]
+    groups = []
+    for (is_split, partition), of_group in grouped(
+        ((parts[name] > 1, at), slot) for slot, (name, at) in enumerate(slots)
+    ).items():
+        files = of_partition.get(partition, []) if is_split else everywhere
+        num_parts = -(-sum(file.num_edges for _, file in files) // MAX_KEYS_TOGETHER) or 1
+        size = -(-len(of_group) // num_parts)
+        groups += [(tuple(of_group[first : first + size]), files) for first in range(0, len(of_group), size)]
+    return groups
+
+
+def _edges_of_slots(
+    context: WorkerContext, side: Side, group: SlotGroup, files: Iterable[tuple[int, EdgeSource]]
+) -> Iterator[EdgeColumns]:
+    """Read the evaluated edges whose entity at a side is in one of some slots."""
+    slots = np.array(group)
+    for path_index, file in files:
         for _, block in context.evaluated.blocks(context.numberer, path_index, file):
-            known_n = block.entity(hidden.other)
-            inside = (known_n >= low) & (known_n < high)
+            inside = is_among(context.numberer.numbering.slot_of(block.entity(side)), slots)
             yield block if inside.all() else block.select(np.flatnonzero(inside))

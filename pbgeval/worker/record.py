@@ -18,10 +18,9 @@ from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import Side
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.tally import SideResult
-from pbgeval.report.document import Results
+from pbgeval.report.document import Results, SideOfEdges
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats
-from pbgeval.stats.rank_stats import RankStats
 from pbgeval.stats.ranks import RankCounts
 from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.per_edge import PerEdgeFiles
@@ -116,12 +115,17 @@ class DrawTable(RowTable):
         }
 
 
+MAX_WAITING_QUERIES = 1 << 14  # of small units, which are added up together
+
+
 @define
 class Record(Results):
-    """What a worker has found so far."""
+    """What a worker has found so far; what waits is added up before anything leaves the record."""
 
     sample: SampleTable = field(factory=SampleTable)
     draws: DrawTable = field(factory=DrawTable)
+    _waiting: list[SideOfEdges] = field(factory=list, init=False)
+    _num_waiting: int = field(default=0, init=False)  # queries
 
     @classmethod
     def empty(cls, protocol: Protocol) -> Record:
@@ -129,8 +133,20 @@ class Record(Results):
         filtered, in_time = (zero() if is_asked else None for is_asked in (protocol.filtered, protocol.in_time))
         return cls(zero(), filtered, GroupedStats(protocol.layout), in_time=in_time)
 
+    def add_soon(self, part: SideOfEdges) -> None:
+        """Add queries, now or together with those of further edges."""
+        self._waiting.append(part)
+        self._num_waiting += part.result.counts.raw.num_queries
+        if self._num_waiting >= MAX_WAITING_QUERIES:
+            self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        self.add(self._waiting)
+        self._waiting, self._num_waiting = [], 0
+
     def pack(self) -> list[np.ndarray]:
         """Return everything as arrays of int64 (n,), for `add_packed`."""
+        self._add_waiting()
         parts = []
         for groups in self._group_stats:
             table_GF = groups.table_GF.numpy()
@@ -160,6 +176,7 @@ class Record(Results):
 
     def sum_over(self, team: Team) -> None:
         """Add the records of all workers; worker 0 has the sum, the others' are then of no use."""
+        self._add_waiting()
         for groups in self._group_stats:
             team.sum_(groups.table_GF)
             for part in team.gather(groups.pack_sparse())[1:]:
@@ -181,7 +198,7 @@ def add_side(
     edges: EdgeColumns,
     result: SideResult,
     groups: Mapping[str, Tensor],
-) -> RankStats:
+) -> None:
     """Add the queries of one side of some edges of a bucket to a record, and write the files that hold them.
 
     Args:
@@ -193,14 +210,11 @@ def add_side(
         edges: the same edges.
         result: what was found.
         groups: group of each query, by name of the dimension.
-
-    Returns:
-        The sums of the headline's figures.
     """
-    headline = record.add(key, result, groups)
+    record.add_soon(SideOfEdges(key, result, groups))
     record.draws.add(key.side, result)
     files.write_counts(key, row_Q, result.counts)
     cluster_Q = context.evaluated.clusters(key.path_index, key.bucket, row_Q)
     if cluster_Q is not None:
-        record.sample.add(key, cluster_Q, context.numberer.key_codes(key.side, edges), record.headline_counts(result))
-    return headline
+        counts = record.headline_counts(result.counts)
+        record.sample.add(key, cluster_Q, context.numberer.key_codes(key.side, edges), counts)

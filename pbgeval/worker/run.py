@@ -154,7 +154,7 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         journal=RunJournal(
             Journal(work.journal_path, work.journal_digest, writer_name(host_name()), claim.check), part=""
         ),
-        scratch=ScratchFolder(scratch, team.rank_in_team),
+        scratch=ScratchFolder(scratch, team.rank_in_team, team.size),
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),
     ), kernels
@@ -227,7 +227,6 @@ def _report(
     drawn = {kind: record.draws.sums(protocol.sides, filtered=kind == "filtered") for kind in kinds}
     context = ReportContext(
         edge_paths=[Path(path).name for path in config.edge_paths],
-        buckets=work.inputs.all_buckets(),
         sides=protocol.sides,
         auc_samples=protocol.auc_samples(
             None if sample is None else sample.design,

@@ -14,7 +14,7 @@ Between two steps lies a barrier, where a fault of one worker stops all.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import groupby
 from operator import attrgetter
@@ -75,7 +75,7 @@ def range_of_name(name: str) -> CandidateRange:
     return CandidateRange(*map(int, re.split("[:-]", name)))
 
 
-def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
+def share_rows(done: Iterable[str], units: Sequence[str]) -> bool:
     """Whether some ranges have rows in common with those that are done."""
     ranges = [range_of_name(name) for name in done]
     return any(

@@ -82,16 +82,20 @@ def write_graph(
     )
 
 
+def has_file(bucket: Bucket, edges: list[Edge]) -> bool:
+    """Tell whether a bucket is written: every other empty one is, as a file without edges."""
+    return bool(edges) or sum(bucket) % 2 == 0
+
+
 def _write_edges(
     path: Path,
     buckets: Mapping[Bucket, list[Edge]],
     weights: Mapping[Bucket, list[float]],
     times: Mapping[Bucket, list[int]],
 ) -> None:
-    """Write every other empty bucket as a file without edges, and leave out the rest."""
     layouts = list(pbg_files.LAYOUTS.values())
     for bucket, edges in buckets.items():
-        if edges or sum(bucket) % 2 == 0:
+        if has_file(bucket, edges):
             lhs, rel, rhs = zip(*edges, strict=True) if edges else ([], [], [])
             layout = layouts[sum(bucket) % len(layouts)] if edges else {}
             time = np.asarray(times[bucket], np.int64) if bucket in times else None

@@ -43,8 +43,8 @@ class Rules:
     def filtered(self) -> bool:
         return bool(self.filter_edges or self.train_edges)
 
-    def settings(self, graph: TinyGraph) -> dict[str, object]:
-        """The keys of the config, and the edges to be written."""
+    def settings(self, graph: TinyGraph, sides: Collection[str]) -> dict[str, object]:
+        """The keys of the config, and the edges to be written. A list for a side that is not ranked is refused."""
 
         def names(places: Collection[Place] | None) -> list[str] | None:
             return None if places is None else [f"{of_type}:{part}:{row}" for of_type, part, row in places]
@@ -56,8 +56,8 @@ class Rules:
             "train_edges": self.train_edges,
             "restrict_entities": names(self.entities),
             "restrict_relations": named if graph.dynamic or not named else [graph.relations[i].name for i in relations],
-            "head_candidates": names(self.of_side.get("lhs")),
-            "tail_candidates": names(self.of_side.get("rhs")),
+            "head_candidates": names(self.of_side.get("lhs") if "lhs" in sides else None),
+            "tail_candidates": names(self.of_side.get("rhs") if "rhs" in sides else None),
             "type_constraint": "observed" if self.observed else "schema",
             "times": self.times,
             "time_window": self.window,

@@ -104,7 +104,11 @@ def test_workers_and_blocks_change_no_counted_figure(data):
     graph = data.draw(tiny_graphs(max_edges=16, max_partitions=3))
     rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols("all"))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        keys = protocol.settings() | rules.settings(graph) | {"metrics": CHOSEN.removeprefix("metrics=").split(",")}
+        keys = (
+            protocol.settings()
+            | rules.settings(graph, protocol.sides)
+            | {"metrics": CHOSEN.removeprefix("metrics=").split(",")}
+        )
         config = write_graph(graph, Path(folder) / "data", **keys)
 
         def of_workers(number: int) -> str:

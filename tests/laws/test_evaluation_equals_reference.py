@@ -28,7 +28,7 @@ from pbgeval.storage.row_files import RANK_COLUMNS
 from tests import reference
 from tests.examples import among, crossed, examples
 from tests.kit.graphs import COMPARATORS, OWN_COMPARATORS, Relation, TinyGraph, edge_lists, tiny_graphs
-from tests.kit.on_disk import write_graph
+from tests.kit.on_disk import has_file, write_graph
 from tests.laws.competition import (
     Case,
     Rules,
@@ -151,7 +151,7 @@ def evaluated(
     """Evaluate from files with one worker; yields the report and every query of the ranks files that was ranked."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         others = [graph.buckets for graph in graphs[1:]]
-        keys = protocol.settings() | rules.settings(graphs[0]) | more
+        keys = protocol.settings() | rules.settings(graphs[0], protocol.sides) | more
         config = write_graph(graphs[0], Path(folder) / "data", more_edge_paths=others, save_ranks=True, **keys)
         with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         if small:
@@ -296,7 +296,12 @@ def assert_exactly(graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules
                 of_cases = [case for case in cases if case.path_index == index]
                 assert_figures(of_cases, of_path["metrics"], label, filtered=filtered)
         rows = report.rows["buckets"]
-        places = [(index, bucket) for index, graph in enumerate(graphs) for bucket in graph.buckets]
+        places = [
+            (index, bucket)
+            for index, graph in enumerate(graphs)
+            for bucket, edges in graph.buckets.items()
+            if has_file(bucket, edges)
+        ]
         assert [bucket for _, bucket in places] == [(row["lhs_partition"], row["rhs_partition"]) for row in rows]
         for place, row in zip(places, rows, strict=True):
             of_cases = [case for case in cases if (case.path_index, case.bucket) == place]
@@ -419,7 +424,8 @@ def test_losses_are_the_references(loss, pbg, data):
         return math.fsum(each) * len(sides) / len(of)
 
     with evaluated([graph], protocol, Rules(), weights=weights) as (report, _):
-        buckets = [[case for case in cases if case.bucket == bucket] for bucket in graph.buckets]
+        written = [bucket for bucket, edges in graph.buckets.items() if has_file(bucket, edges)]
+        buckets = [[case for case in cases if case.bucket == bucket] for bucket in written]
         found = [report.document["metrics"]["both.loss"], *(row["both.loss"] for row in report.rows["buckets"])]
         for of, value in zip([cases, *buckets], found, strict=True):
             if not of:

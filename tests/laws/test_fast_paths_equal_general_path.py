@@ -96,7 +96,7 @@ def assert_counts_are_the_references(job: Job, folder: Path) -> None:
     cases = expected_cases([graph], protocol, rules)
     expected = {(case.path_index, case.bucket, case.row, case.side): case.counts() for case in cases}
     assert {counts["excluded_tied"] > 0 for counts in expected.values()} == {True, False}
-    keys = protocol.settings() | rules.settings(graph)
+    keys = protocol.settings() | rules.settings(graph, protocol.sides)
     # The AUC of so few scores would want all of them.
     config = write_graph(graph, folder / "data", save_ranks=True, metrics=["rank"], **keys)
 

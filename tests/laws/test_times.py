@@ -73,7 +73,7 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
         if data.draw(st.booleans()):
             loops = ("counting", "blocks", "gathered_chunks")
             with_constants(stack, {f"ranking.{loop}.JIT_MIN_CELLS": 0 for loop in loops})
-        keys = protocol.settings() | rules.settings(graph) | {"sample_edges": 4 if sampled else None}
+        keys = protocol.settings() | rules.settings(graph, protocol.sides) | {"sample_edges": 4 if sampled else None}
         any_times = write_graph(graph, Path(folder) / "any", **keys)
         one_time = write_graph(graph, Path(folder) / "one", **keys | {"times": now})
         reports = [
@@ -102,7 +102,7 @@ def test_rows_by_time_are_the_references(candidates, data):
     cases = expected_cases([graph], protocol, rules)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
-        keys = protocol.settings() | rules.settings(graph) | {"breakdowns": ["time"], "time_bin": width}
+        keys = protocol.settings() | rules.settings(graph, protocol.sides) | {"breakdowns": ["time"], "time_bin": width}
         report = evaluate(write_graph(graph, Path(folder), **keys), output=Path(folder) / "out", workers=1)
         read = Report.read(Path(folder) / "out").rows["time"]
     assert [*map(dict, read)] == [*map(dict, report.rows["time"])]
@@ -141,7 +141,7 @@ def test_edges_of_the_future_change_no_figure(candidates, data):
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         for number, of in enumerate((rules, both)):
-            keys = protocol.settings() | of.settings(graph) | more
+            keys = protocol.settings() | of.settings(graph, protocol.sides) | more
             config = write_graph(graph, Path(folder) / str(number), **keys)
             report = evaluate(config, output=Path(folder) / f"out{number}", workers=1, device="cpu")
             document = {key: value for key, value in report.document.items() if key not in ABOUT_TRAINING}

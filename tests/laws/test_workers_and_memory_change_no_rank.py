@@ -74,7 +74,7 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
             more |= {"breakdowns": [*more["breakdowns"], "time"], "time_bin": 3}
         if rules.train_edges and not rules.until_query:
             more["breakdowns"] += ["cardinality", "relation_frequency", "entity_frequency"]
-        keys = protocol.settings() | rules.settings(graph) | more
+        keys = protocol.settings() | rules.settings(graph, protocol.sides) | more
         with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         config = write_graph(graph, Path(folder), save_ranks=True, **keys)
         if data.draw(st.booleans()):
@@ -107,7 +107,7 @@ def test_a_memory_limit_changes_the_run_alone(candidates, data):
         mock.patch("pbgeval.worker.buckets.anonymous_bytes", return_value=0),
         mock.patch("pbgeval.worker.sweep.anonymous_bytes", return_value=0),
     ):
-        keys = protocol.settings() | rules.settings(graph)
+        keys = protocol.settings() | rules.settings(graph, protocol.sides)
         config = write_graph(graph, Path(folder) / "data", save_ranks=True, **keys)
         for limit in (None, "150MB" if candidates == "all" else "350MB", "1.5GB"):
             output = Path(folder) / f"out-{limit}"
