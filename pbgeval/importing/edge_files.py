@@ -20,10 +20,12 @@ from pbgeval.importing.columns import ENDS_BY_NAME, HEADER_WORDS, RELATIONS_BY_N
 from pbgeval.importing.engine import Engine, file_literal, first_line, quoted
 from pbgeval.storage.text import (
     GZIP,
+    LONE_RETURN,
     ZSTD,
     check_compressed,
     did_you_mean,
     has_mixed_line_ends,
+    is_lone_return,
     listed,
     names_file_of_edges,
     one_line,
@@ -327,7 +329,6 @@ class TextEdges:
 
     def _fields(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
         number, delimiter = 0, self.form.delimiter_in(self.path)
-        lone = "a carriage return (CR) within the line; end lines with LF or CRLF, and no line with CR alone"
 
         def texts() -> Iterator[str]:
             nonlocal number
@@ -341,13 +342,13 @@ class TextEdges:
                     if fields:
                         yield number, fields
             except csv.Error as error:
-                is_lone = str(error).startswith("new-line character")
-                what = lone if is_lone else f"wrong quotation marks (RFC 4180): {one_line(error)}"
+                is_lone = is_lone_return(error)
+                what = LONE_RETURN if is_lone else f"wrong quotation marks (RFC 4180): {one_line(error)}"
                 raise StorageError(f"{self.path}{f':{number}' if is_lone else ''}: {what}") from error
             return
         for at, line in lines:
             if "\r" in line:
-                raise StorageError(f"{self.path}:{at}: {lone}")
+                raise StorageError(f"{self.path}:{at}: {LONE_RETURN}")
             if line:
                 yield at, line.split(delimiter)
 

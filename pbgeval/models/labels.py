@@ -21,7 +21,7 @@ from attrs import frozen
 
 from pbgeval.errors import StorageError
 from pbgeval.models.json_files import read_object
-from pbgeval.storage.text import one_line, plural, text_lines
+from pbgeval.storage.text import LONE_RETURN, is_lone_return, one_line, plural, text_lines
 
 MAX_DIGITS = 18  # of an id: an int64 holds it
 OF_ENTITIES = ("entities.tsv", "entity_to_id.tsv", "entity_ids.del", "entidx2name.csv", "nodeidx2entityid.csv")
@@ -167,8 +167,7 @@ def _form_of(path: Path) -> _Form:
     if delimiter is not None:
         return _Form(delimiter)
     if ".csv" in suffixes:
-        cells = next(csv.reader([first]), [])
-        return _Form(",", is_csv=True, has_header=not cells or not cells[0].isdigit())
+        return _Form(",", is_csv=True, has_header=not first.partition(",")[0].strip('"').isdigit())
     cells = first.split("\t")
     if len(cells) == 2 and not any(cell.isdigit() for cell in cells) and ".del" not in suffixes:
         return _Form("\t", is_csv=True, has_header=True)
@@ -187,8 +186,15 @@ def _recorded_delimiter(path: Path) -> str | None:
     return delimiter if isinstance(delimiter, str) and delimiter and path.name in names else None
 
 
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    for number, line in text_lines(path):
+        if "\r" in line:
+            raise StorageError(f"{path}:{number}: {LONE_RETURN}")
+        yield number, line
+
+
 def _rows_of_text(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split(delimiter)) for number, line in text_lines(path) if line)
+    return ((number, line.split(delimiter)) for number, line in _lines(path) if line)
 
 
 def _rows_of_csv(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -201,10 +207,9 @@ def _rows_of_csv(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise StorageError(
-                f"{path}:{number}: expected CSV, in which a label with quotation marks is in quotes and its own are "
-                f"doubled, found: {error}"
-            ) from error
+            quotes = "expected CSV, in which a label with quotation marks is in quotes and its own are doubled, found: "
+            what = LONE_RETURN if is_lone_return(error) else f"{quotes}{error}"
+            raise StorageError(f"{path}:{number}: {what}") from error
         if cells is None:
             return
         if cells:
@@ -214,7 +219,7 @@ def _rows_of_csv(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def _whole_lines(path: Path) -> Iterator[Entry]:
     numbered = set(_OTHER_DELIMITERS)  # those that every line has behind its place, as an id
     number, first = 0, ""
-    for number, line in text_lines(path):
+    for number, line in _lines(path):
         if "\t" in line:
             raise StorageError(
                 f"{path}:{number}: expected one label, without a tab, as in the lines before, found {one_line(line)!r}"

@@ -37,7 +37,7 @@ from pbgeval.report.tables import (
     to_text,
     unbroken,
 )
-from pbgeval.report.unlike_runs import DIVIDED, differences_of, told_difference
+from pbgeval.report.unlike_runs import DIVIDED, differences_of, told_difference, told_left_out
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
@@ -171,6 +171,7 @@ class Comparison:
     unit: str  # edge, chunk: what was drawn together
     clusters: str  # key: queries of one key are one cluster too; edge: units alone
     settings: tuple[str, ...]  # that differ
+    left_out: str  # how many evaluated edges the imports of the runs left out; empty if none
     num_queries: int
     differences: tuple[Difference, ...]  # corrected for their number
     relations: tuple[RelationDifferences, ...]  # each metric corrected for the number of relations; none without edges
@@ -198,9 +199,12 @@ class Comparison:
         return "".join(map(to_html, comparison_tables(self)))
 
     @property
-    def told_settings(self) -> list[str]:
-        """A sentence on the settings that differ, if any do."""
-        return [f"Settings that differ: {'; '.join(self.settings)}."] if self.settings else []
+    def told_conditions(self) -> list[str]:
+        """Sentences on the settings that differ, and on edges that imports left out, if there are any."""
+        return [
+            *([f"Settings that differ: {'; '.join(self.settings)}."] if self.settings else []),
+            *([f"{self.left_out[0].upper()}{self.left_out[1:]}."] if self.left_out else []),
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, ready for JSON."""
@@ -302,6 +306,7 @@ def _comparison(pair: PairedRuns, reports: Sequence[Report], *, side: str) -> Co
         unit="edge" if pair.lists is None else "chunk",
         clusters="key" if pair.with_keys else "edge",
         settings=tuple(told_difference(name, *(of.get(name) for of in settings)) for name in differing(*settings)),
+        left_out=told_left_out(*(of.document for of in reports)),
         num_queries=sum(of.num_queries for of in whole),
         differences=tuple(holm(whole[0].differences if whole else ())),  # one group, of all queries
         relations=() if pair.a.edges is None else _relations(pair, differences(stats, pair.metrics, by_group=True)),
@@ -394,7 +399,7 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
                 (short_title(f"both.{of.metric}"), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
                 for of in comparison.differences
             ],
-            "\n".join([*told, *comparison.told_settings]),
+            "\n".join([*told, *comparison.told_conditions]),
             "all-metrics",
         )
     ]

@@ -315,7 +315,7 @@ def comparison_page(comparison: Comparison) -> Page:
         "corrected. A dash: too few queries for an interval. Figures are of these runs; retrained models may differ."
     )
     # Beside the chart is room for one p.
-    whole = evolve(without(whole, ["p"]), title="All metrics", note=" ".join([note, *comparison.told_settings]))
+    whole = evolve(without(whole, ["p"]), title="All metrics", note=" ".join([note, *comparison.told_conditions]))
     shown: list[DataTable | Chart] = [whole]
     sections = [Section("differences", "Differences between the runs", shown, layout="roomy")]
     for table in by_relation:

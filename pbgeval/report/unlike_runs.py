@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.storage.left_out import num_left_out
 
 MAX_SHOWN = 60  # characters of a value
 DIVIDED = "they split the graph differently"
@@ -58,7 +59,7 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
     elif any(of.get(name) is not None for of in (of_a, of_b) for name in ("sample_edges", "target_error")):
         names.append("seed")
     found = [
-        *_edges(a["data"]["edges"], b["data"]["edges"]),
+        *_edges(a["data"], b["data"]),
         *_schema(of_a, of_b),
         *(told_difference(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)),
         *(text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)),
@@ -80,14 +81,27 @@ def _more(unlike: Sequence[object]) -> str:
     return f"{unlike[0]} and {len(unlike) - 1} more" if len(unlike) > 1 else str(unlike[0])
 
 
-def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    if len(a) != len(b):
-        yield told_difference("edge_paths", f"has {len(a)}", str(len(b)))
+def told_left_out(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """Return how many evaluated edges the imports of two runs left out, given results or their data; empty if none."""
+    of_a, of_b = (num_left_out(of, "edge_paths") for of in (a, b))
+    return (
+        f"imports left out {of_a:,} evaluated edges of A and {of_b:,} of B, as their names are unknown"
+        if of_a or of_b
+        else ""
+    )
+
+
+def _edges(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    of_a, of_b = a["edges"], b["edges"]
+    if len(of_a) != len(of_b):
+        yield told_difference("edge_paths", f"has {len(of_a)}", str(len(of_b)))
         return
-    for index, files in enumerate(zip(a, b, strict=True)):
+    left_out = told_left_out(a, b)
+    for index, files in enumerate(zip(of_a, of_b, strict=True)):
         unlike = sorted(bucket for bucket in {*files[0], *files[1]} if files[0].get(bucket) != files[1].get(bucket))
         if unlike:
-            yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}"
+            why = f" ({left_out})" if left_out else ""
+            yield f"they evaluated different edges: edge_paths[{index}], bucket {_more(unlike)}{why}"
 
 
 def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:

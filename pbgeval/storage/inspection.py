@@ -18,6 +18,7 @@ from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoi
 from pbgeval.storage.edges import bucket_of_name, find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 from pbgeval.storage.hdf5 import open_hdf5
+from pbgeval.storage.left_out import LeftOut
 from pbgeval.storage.text import did_you_mean, listed, partitions, plural, unreadable
 
 _EMBEDDINGS = re.compile(r"embeddings_(.+)_(0|[1-9][0-9]*)\.v([0-9]+)\.h5")
@@ -82,6 +83,8 @@ def _describe_edges(path: Path) -> Description:
     buckets = find_buckets(path, num_lhs, num_rhs)
     sizes = {bucket: file.num_edges for bucket, file in buckets.items()}
     largest = max(sizes, key=sizes.__getitem__)
+    lost = LeftOut.read(path)
+    told = "" if lost is None else f"{lost.num_left_out:,} of {lost.num_read:,} edges: {lost.unknown_names}"
     return [
         ("kind", "folder of edges"),
         ("edges", f"{sum(sizes.values()):,}"),
@@ -89,6 +92,7 @@ def _describe_edges(path: Path) -> Description:
         ("edges per bucket", f"{min(sizes.values()):,} to {sizes[largest]:,}, most in {buckets[largest].path.name}"),
         ("weights", _some(file.has_weight for file in buckets.values())),
         ("features", _some(file.lhs_featurized or file.rhs_featurized for file in buckets.values())),
+        *([("left out", told)] if told else []),
         ("bytes", _bytes(file.path for file in buckets.values())),
     ]
 

@@ -5,6 +5,7 @@ Every input file is opened here, but for HDF5, torch's zip archives and numpy's 
 
 from __future__ import annotations
 
+import csv
 import difflib
 import errno
 import gzip
@@ -101,6 +102,15 @@ def unreadable(
         yield
     except kinds as error:
         raise StorageError(f"{path}: {what}: {reason_of(error)}{advice}") from error
+
+
+# What is wrong with a line that has a carriage return within it.
+LONE_RETURN = "a carriage return (CR) within the line; end lines with LF or CRLF, and no line with CR alone"
+
+
+def is_lone_return(error: csv.Error) -> bool:
+    """Return whether a reader of CSV has met a carriage return that is neither in quotes nor at the end of a line."""
+    return str(error).startswith("new-line character")
 
 
 def text_lines(path: Path, *, keep_returns: bool = False) -> Iterator[tuple[int, str]]:

@@ -104,6 +104,35 @@ def test_python_pages_verify_and_recompute_know_what_was_left_out(
     assert (done.status, "data.left_out" in done.err) == (1, True)
 
 
+def test_compare_says_what_was_left_out(folder: Path) -> None:
+    accepted = ("unknown=skip", "save_ranks=true")
+    for door in DOORS:
+        assert run(folder, door, *accepted).status == 0
+    done = run_main("compare", "out_import-graph", "out_import-model", cwd=folder)
+    told = "mports left out 2 evaluated edges of A and {} of B, as their names are unknown"
+    assert (done.status, f"I{told.format(2)}." in " ".join(done.out.split())) == (0, True)
+
+    # The same edges, of which nothing was left out: the queries are the same.
+    for name, edges in (("known", [TEST[0], TEST[2], TEST[4]]), ("fewer", TEST[:1])):
+        write_tsv(folder / f"{name}.tsv", edges)
+    assert run(folder, "text", *accepted, test="known").status == 0
+    done = run_main("compare", "out_import-graph", "out_text", cwd=folder)
+    assert (done.status, f"I{told.format(0)}." in " ".join(done.out.split())) == (0, True)
+    assert run_main("compare", "out_text", "out_text", cwd=folder).out.count("left out") == 0
+
+    assert run(folder, "text", *accepted, test="fewer").status == 0
+    done = run_main("compare", "out_import-graph", "out_text", cwd=folder)
+    assert (done.status, f"bucket 0_0 (i{told.format(0)})" in done.fault) == (1, True)
+
+
+def test_inspect_shows_what_was_left_out(folder: Path) -> None:
+    done = run_main("inspect", "graph", cwd=folder)
+
+    assert done.status == 0
+    told = [line.split(None, 2)[2] for line in done.out.splitlines() if line.strip().startswith("left out")]
+    assert told == ["2 of 5 edges: 1 unknown entity and 1 unknown relation", "1 of 2 edges: 1 unknown entity"]
+
+
 def test_a_folder_without_a_note_is_evaluated_as_before(folder: Path) -> None:
     for name in ("test", "valid"):
         (folder / "graph" / name / LEFT_OUT).unlink()

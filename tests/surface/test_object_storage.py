@@ -22,7 +22,7 @@ from pbgeval.config import load_config
 from pbgeval.errors import OutputError, StorageError
 from pbgeval.inputs import object_storage
 from pbgeval.inputs.object_storage import local_copies
-from pbgeval.report import output as outputs
+from pbgeval.report import sending
 from pbgeval.storage import writing as files
 from pbgeval.storage.objects import RemoteObject, list_objects, put_object
 from tests.kit.case import TinyCase
@@ -235,7 +235,7 @@ def test_a_copy_that_fails_leaves_no_complete_result(
     other = flags(["hits_at=7"])
     assert sent(case, url).status == 0
     with monkeypatch.context() as patch:
-        patch.setattr(outputs, "put_object", without_room)
+        patch.setattr(sending, "put_object", without_room)
         done = sent(case, url, "--quiet", "--overwrite", *other)
 
     assert done.fault.startswith(f"{url}/run.json: no room; the result is in results/")
@@ -266,7 +266,7 @@ def test_what_others_have_at_a_url_is_refused_before_the_evaluation(
 def test_a_result_in_memory_that_cannot_be_sent_names_no_folder(
     far: tuple[TinyCase, Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs, "put_object", without_room)
+    monkeypatch.setattr(sending, "put_object", without_room)
 
     with pytest.raises(OutputError, match=r"run.json: no room; evaluate again, with a folder as output$"):
         evaluate_triples(SCORER, [[0, 0, 1], [2, 0, 3]], output=far[2])

@@ -131,6 +131,14 @@ FAULTS = {
     "no tab in .del": ("entity_ids.del", "a\nb\n", ":1: expected id<TAB>label, found 'a'"),
     "a quotation mark that ends nowhere": ("labels.tsv", 'id\tlabel\n0\t"a\n1\tb\n', ":2: expected CSV"),
     "text behind a quotation mark": ("labels.csv", 'id,label\n0,a\n1,"b"c\n', ":3: expected CSV"),
+    "a CR in a label": ("labels.tsv", "0\ta\n1\tb\rc\n", ":2: a carriage return (CR) within the line; end lines with"),
+    "a CR in a label alone": ("labels.tsv", "a\nb\rc\n", ":2: a carriage return (CR) within the line"),
+    "lines that end in CR": ("labels.tsv", "0\ta\r1\tb\r", ":1: a carriage return (CR) within the line"),
+    "lines of labels that end in CR": ("labels.tsv", "a\rb\r", ":1: a carriage return (CR) within the line"),
+    "CSV with a header that ends in CR": ("labels.tsv", "id\tlabel\r0\ta\r1\tb\r", ":1: a carriage return (CR) within"),
+    "a CR without quotes": ("labels.tsv", "id\tlabel\n0\ta\n1\tb\rc\n", ":3: a carriage return (CR) within the line"),
+    "a CR in the first line of CSV": ("labels.csv", "0,a\rc\n1,b\n", ":1: a carriage return (CR) within the line"),
+    "commas and lines that end in CR": ("labels.csv", "id,label\r0,a\r1,b\r", ":1: a carriage return (CR) within"),
     "pandas' own index": ("labels.csv", ",ent idx,ent name\n0,0,a\n1,1,b\n", ":2: expected id,label, found '0,0,a'"),
 }
 
@@ -139,7 +147,7 @@ FAULTS = {
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_fault_is_named_with_its_line(read: Read, kind: str, tmp_path: Path) -> None:
     name, text, fault = FAULTS[kind]
-    (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / name).write_bytes(text.encode())
 
     assert fault_of(lambda: read(tmp_path / name, 2)).startswith(f"{tmp_path / name}{fault}")
 
