@@ -226,6 +226,7 @@ class ReportContext:
     edges: Mapping[str, int | None] | None = None  # what they share with each other; None: not looked at
     selection: Selection = ALL_BY_DEFAULT
     drawn: Mapping[str, Mapping[str, DrawSums]] | None = None  # None: sampled candidates are not to tell of others
+    num_edges_before_restrictions: int | None = None  # None: none is dropped by restrictions
 
 
 def make_report(
@@ -248,6 +249,7 @@ def make_report(
         "filter": "raw" if results.filtered is None else "filtered",
         "headline": context.headline,
         "num_edges": total.num_edges,
+        **_before_restrictions(context),
         "num_queries": total.num_queries,
         "metrics": total.metrics,
         "macro_metrics": chosen(macro_over_keys(results.grouped, context.sides)) if context.with_macro else None,
@@ -283,6 +285,11 @@ def make_report(
             **_breakdown_tables(results, context),
         },
     )
+
+
+def _before_restrictions(context: ReportContext) -> dict[str, int]:
+    given = context.num_edges_before_restrictions
+    return {} if given is None else {"num_edges_before_restrictions": given}
 
 
 def _of_inputs(provenance: Mapping[str, Any]) -> dict[str, Any]:

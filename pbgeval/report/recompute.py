@@ -437,6 +437,7 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
             groups=query.relation_groups or {},
         ),
         selection=Selection.from_names(usual if query.metrics is None else query.metrics),
+        num_edges_before_restrictions=report.document.get("num_edges_before_restrictions"),
     )
 
 

@@ -537,7 +537,12 @@ def _filter(document: Mapping[str, Any]) -> str:
 def edges_told(document: Mapping[str, Any]) -> str:
     """Return how many edges were evaluated, so far or in the end, and of how many where they are a sample."""
     edges, sample, lost = plural(document["num_edges"], "edge"), part_of(document), num_left_out(document, "edge_paths")
-    without = f" ({lost:,} more were left out, as their names are unknown)" if lost else ""
+    given = document.get("num_edges_before_restrictions")
+    notes = [
+        *([f"of {given:,} before restrictions"] if given is not None else []),
+        *([f"{lost:,} more were left out, as their names are unknown"] if lost else []),
+    ]
+    without = f" ({'; '.join(notes)})" if notes else ""
     if "diagnostics" not in document:
         return f"{edges} so far{without}"
     if sample is None:

@@ -242,6 +242,7 @@ def _report(
         estimate=found.estimate,
         selection=config.selection,
         drawn=drawn if config.selection.estimates else None,
+        num_edges_before_restrictions=work.inputs.num_edges if work.inputs.restrictions.drops_edges else None,
     )
     # How many candidates the fast products of all workers left open, and how they were decided.
     tallies = [facts.pop("certified") for facts in facts_of_workers if certified]

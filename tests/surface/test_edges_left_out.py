@@ -125,6 +125,18 @@ def test_compare_says_what_was_left_out(folder: Path) -> None:
     assert (done.status, f"bucket 0_0 (i{told.format(0)})" in done.fault) == (1, True)
 
 
+def test_restrictions_say_of_how_many_edges_the_evaluated_ones_are(folder: Path) -> None:
+    done = run(folder, "text", "unknown=skip", "restrict_relations=rel:0", "save_ranks=true")
+
+    told = "2 edges (of 3 before restrictions; 2 more were left out, as their names are unknown), filtered"
+    assert (done.status, told in " ".join(done.out.split())) == (0, True)
+    document = metrics_of(folder / "out_text")
+    assert (document["num_edges"], document["num_edges_before_restrictions"]) == (2, 3)
+    assert told in " ".join(str(Report.read(folder / "out_text").recompute(hits_at=[2])).split())
+    assert run(folder, "text", "unknown=skip").status == 0
+    assert "num_edges_before_restrictions" not in metrics_of(folder / "out_text")
+
+
 def test_inspect_shows_what_was_left_out(folder: Path) -> None:
     done = run_main("inspect", "graph", cwd=folder)
 
