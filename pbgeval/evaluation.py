@@ -106,7 +106,8 @@ def evaluate(
             the config's `workers` and the work allow.
         device: auto, cpu or cuda.
         overwrite: replace an earlier result in `output`.
-        observer: is told of progress.
+        observer: is told of progress, by each worker for itself: for several, its class is in a module, not in the
+            main program, which workers do not run.
 
     Raises:
         EvalError: all errors in the input, one per line; the output folder is left as it was.

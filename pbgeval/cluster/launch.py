@@ -1,25 +1,31 @@
 """Start local workers and wait for them, or see that somebody else already started us.
 
 Importing torch takes seconds. So the command, once it has imported everything and done nothing else, forks a server
-(`worker_server`), which forks workers within milliseconds. Other programs are not ours to fork: they spawn workers.
+(`worker_server`), which forks workers within milliseconds. Other programs are not ours to fork: their workers are new
+processes that import pbgeval alone. multiprocessing's spawn would run the caller's main module again in each.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import multiprocessing
 import os
 import pickle
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing import connection, resource_tracker
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.spawn import get_executable
+from types import FunctionType
 from typing import Any
 
 from attrs import frozen
@@ -73,11 +79,6 @@ def start_local_workers(
         (
             num_workers > MAX_LOCAL_WORKERS,
             f"--workers {num_workers}: at most {MAX_LOCAL_WORKERS:,} processes can run on one host",
-        ),
-        (
-            multiprocessing.current_process().daemon,
-            f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
-            "or call evaluate in a process with daemon=False",
         ),
         (
             signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN,
@@ -174,7 +175,7 @@ def _serve(launcher_side: Connection, requests: Connection) -> None:
         results, error = None, None
         try:
             function, arguments, num_workers = pickle.loads(requests.recv_bytes())
-            results = _run(multiprocessing.get_context("fork"), function, arguments, num_workers, requests)
+            results = _run(partial(_fork, function, arguments), num_workers, requests)
         except EOFError:  # while it waits for a request, or for its workers
             return
         except BaseException as raised:
@@ -182,35 +183,123 @@ def _serve(launcher_side: Connection, requests: Connection) -> None:
         requests.send_bytes(pickle.dumps((results, error)))
 
 
+def _fork(
+    function: Function, arguments: tuple[Any, ...], variables: dict[str, str], answers: Connection
+) -> BaseProcess:
+    process = multiprocessing.get_context("fork").Process(target=_work, args=(function, arguments, variables, answers))
+    process.start()
+    return process
+
+
 def _run_spawned(function: Function, arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
     """Run workers that begin with nothing; leave this process, which may be somebody else's, as it was."""
-    had_tracker = resource_tracker._resource_tracker._fd is not None  # type: ignore[attr-defined]
-    start_method = multiprocessing.get_start_method(allow_none=True)
-    variables = variables_of_torch(os.environ, local_workers=True)
-    os.environ.update(variables)  # they inherit it
+    packed = _packed((function, arguments))
+    with standard_files():  # a pipe to a worker in their place would be closed there
+        return _run(partial(_SpawnedProcess, packed), num_workers, None)
+
+
+class _SpawnedProcess:
+    """A worker in a new interpreter, with the few methods of `multiprocessing.Process` that are needed here."""
+
+    def __init__(self, packed: bytes, variables: dict[str, str], answers: Connection) -> None:
+        theirs, self._requests = multiprocessing.Pipe(duplex=False)
+        numbers = theirs.fileno(), answers.fileno()
+        path = [entry for entry in sys.path if isinstance(entry, str)]
+        program = (
+            f"import sys; sys.path = {path!a}; import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+            f"from {__name__} import be_spawned; be_spawned{numbers}"
+        )
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        with theirs:
+            self._process = subprocess.Popen(
+                [get_executable(), *flags, "-c", program],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **variables_of_torch(os.environ, local_workers=True), **variables},
+                pass_fds=numbers,
+            )
+        try:
+            with suppress(BrokenPipeError):  # it has ended, which is noticed where its answer is awaited
+                self._requests.send_bytes(packed)
+        except BaseException:  # a signal
+            self.kill()
+            self.join()
+            raise
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.returncode
+
+    def join(self, timeout: float | None = None) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._requests.close()
+
+
+class _Packer(pickle.Pickler):
+    """Refuse what is defined in the caller's main module, which workers do not run."""
+
+    def reducer_override(self, value: object) -> Any:  # noqa: ANN401 - of its base class
+        if isinstance(value, (type, FunctionType)) and value.__module__ in ("__main__", "__mp_main__"):
+            raise LaunchError(
+                f"workers: {value.__qualname__} is defined in the main program, which workers do not run; "
+                "move it to a module and import it, or use workers=1"
+            )
+        return NotImplemented
+
+
+def _packed(value: object) -> bytes:
+    """Return a value as bytes for a process that has not run this one's main module.
+
+    Raises:
+        LaunchError: it, for example a user's observer, cannot be sent.
+    """
+    packed = io.BytesIO()
     try:
-        with standard_files():  # a pipe to a worker in their place would be closed there
-            return _run(multiprocessing.get_context("spawn"), function, arguments, num_workers, None)
-    finally:
-        for name in variables:
-            del os.environ[name]
-        multiprocessing.set_start_method(start_method, force=True)  # a spawned process decides what was open
-        if not had_tracker:
-            resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
+        _Packer(packed).dump(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise LaunchError(f"workers: cannot send to another process: {error}; use workers=1") from error
+    return packed.getvalue()
+
+
+def _call_packed(packed: bytes) -> Any:  # noqa: ANN401 - of the function
+    try:
+        function, arguments = pickle.loads(packed)
+    except (ImportError, AttributeError) as error:
+        raise LaunchError(f"workers: cannot load in another process: {error}; use workers=1") from error
+    return function(*arguments)
+
+
+def be_spawned(requests_number: int, answers_number: int) -> None:
+    """Be a worker in a process that has just begun, whose launcher is at the other end of these files."""
+    requests = Connection(requests_number, writable=False)
+    try:
+        packed = requests.recv_bytes()
+    except EOFError:  # the launcher has gone
+        return
+    _work(_call_packed, (packed,), {}, Connection(answers_number, readable=False), requests)
 
 
 def _run(
-    context: Any,  # noqa: ANN401 - of multiprocessing, whose classes of contexts share no type that has Process
-    function: Function,
-    arguments: tuple[Any, ...],
+    start: Callable[[dict[str, str], Connection], BaseProcess | _SpawnedProcess],
     num_workers: int,
     launcher: Connection | None,
 ) -> dict[int, Any]:
-    """Start workers, wait for all, and leave none behind."""
+    """Start workers, wait for all, and leave none behind.
+
+    Args:
+        start: starts one that has the given variables in its environment, and answers on the connection.
+        num_workers: how many.
+        launcher: a connection that ends when the workers are of no use anymore.
+    """
     with socket.socket() as free:
         free.bind((LOOPBACK, 0))
         port = free.getsockname()[1]
-    started: list[tuple[BaseProcess, Connection]] = []
+    started: list[tuple[BaseProcess | _SpawnedProcess, Connection]] = []
     try:
         for rank in range(num_workers):
             variables = {
@@ -220,13 +309,9 @@ def _run(
                 "MASTER_ADDR": LOOPBACK,
                 "MASTER_PORT": str(port),
             }
-            answers, theirs = context.Pipe(duplex=False)
-            process = context.Process(
-                target=_work, args=(function, arguments, variables, theirs), name=f"worker {rank}"
-            )
-            process.start()
-            theirs.close()
-            started.append((process, answers))
+            answers, theirs = multiprocessing.Pipe(duplex=False)
+            with theirs:
+                started.append((start(variables, theirs), answers))
         results = _wait_for([answers for _, answers in started], [process for process, _ in started], launcher)
         for process, _ in started:
             process.join(_SECONDS_TO_EXIT)
@@ -239,7 +324,9 @@ def _run(
             answers.close()
 
 
-def _wait_for(answers: list[Connection], processes: list[BaseProcess], launcher: Connection | None) -> dict[int, Any]:
+def _wait_for(
+    answers: list[Connection], processes: list[BaseProcess | _SpawnedProcess], launcher: Connection | None
+) -> dict[int, Any]:
     """Return what all workers answer, by rank.
 
     Raises:
@@ -271,23 +358,24 @@ def _wait_for(answers: list[Connection], processes: list[BaseProcess], launcher:
     return results
 
 
-def _work(function: Function, arguments: tuple[Any, ...], variables: dict[str, str], answers: Connection) -> None:
-    """Be a worker: call the function, and answer once with how it ended."""
+def _work(
+    function: Function,
+    arguments: tuple[Any, ...],
+    variables: dict[str, str],
+    answers: Connection,
+    parent: Connection | None = None,
+) -> None:
+    """Be a worker: call the function, and answer once with how it ended; end with the parent."""
     for number in _SIGNALS:
         # At once and without a traceback: what Ctrl-C sends to all.
         signal.signal(number, signal.SIG_DFL)
     os.environ.update(variables)
-    answers.send(_answer(_watched(function), arguments, f"worker-{variables['RANK']}"))
-
-
-def _watched(function: Function) -> Function:
-    """Return a function that also ends this process when its parent ends."""
 
     def watched(*arguments: Any) -> Any:  # noqa: ANN401 - of the function
-        threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(parent,), name="parent", daemon=True).start()
         return function(*arguments)
 
-    return watched
+    answers.send(_answer(watched, arguments, f"worker-{os.environ['RANK']}"))
 
 
 def _answer(function: Function, arguments: tuple[Any, ...], worker: str) -> tuple[str, Any]:
@@ -311,13 +399,17 @@ def _answer(function: Function, arguments: tuple[Any, ...], worker: str) -> tupl
         return "raised", RuntimeError(f"{worker} failed:\n{traceback.format_exc()}")
 
 
-def _end_with_parent() -> None:
-    if (parent := multiprocessing.parent_process()) is not None:
-        connection.wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGKILL)
+def _end_with_parent(parent: Connection | None) -> None:
+    """End this process when the connection does; without one, when the process that forked it does."""
+    forked_by = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent])
+    elif forked_by is not None:
+        connection.wait([forked_by.sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _explained(rank: int, process: BaseProcess) -> BaseException:
+def _explained(rank: int, process: BaseProcess | _SpawnedProcess) -> BaseException:
     """Return what it means that a worker ended without an answer."""
     process.join()
     status = process.exitcode or 0
@@ -326,7 +418,4 @@ def _explained(rank: int, process: BaseProcess) -> BaseException:
     if status < 0:
         memory = " (which usually means too little memory)" if status == -signal.SIGKILL else ""
         return _LostWorkerError(f"worker {rank} was ended by {signal.Signals(-status).name}{memory}")
-    return LaunchError(
-        f"worker {rank} ended with status {status} before its work began; a script that calls evaluate must do so "
-        'under `if __name__ == "__main__":`, because workers import it, or use workers=1'
-    )
+    return LaunchError(f"worker {rank} ended with status {status} before its work was done; use workers=1")

@@ -19,23 +19,26 @@ from tests.patience import PATIENCE
 HOW_TO_WAIT = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 # A program of ours: a launcher with two workers that say who they are, then wait to be ended.
-PROGRAM = """
+WORK = """
 import os, signal, sys, time
 from pathlib import Path
-from pbgeval.cluster.launch import start_local_workers, worker_server
 
 def work(folder):
     rank = os.environ["RANK"]
-    imported = IMPORTED
+    imported = hasattr(sys.modules["__main__"], "IMPORTED")
     defaults = all(signal.getsignal(one) is signal.SIG_DFL for one in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT))
     path = Path(folder) / f"{rank}.new"
     path.write_text(f"{os.getpid()} {os.getppid()} {imported} {defaults}")
     path.rename(Path(folder) / rank)
-    if sys.argv[2] == "wait":
+    if Path(folder, "wait").exists():
         time.sleep(600)
     return rank
+"""
+PROGRAM = """
+import sys
+from pbgeval.cluster.launch import start_local_workers, worker_server
+from work_of_the_program import work
 
-IMPORTED = False
 if __name__ == "__main__":
     IMPORTED = True
     with worker_server():
@@ -46,7 +49,10 @@ if __name__ == "__main__":
 def started(folder: Path, *, wait: bool, **environment: str) -> subprocess.Popen[str]:
     program = folder / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    command = [sys.executable, str(program), str(folder), "wait" if wait else "return"]
+    (folder / "work_of_the_program.py").write_text(WORK, encoding="utf-8")
+    if wait:
+        (folder / "wait").touch()
+    command = [sys.executable, str(program), str(folder)]
     variables = {**os.environ, **environment}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
 

@@ -428,21 +428,6 @@ def test_buckets_without_a_file_are_counted_in_a_warning(case: TinyCase) -> None
     assert [f"{case.root / 'edges'}: 1 of 4 buckets have no file and count as empty"] == warnings_of(case)
 
 
-@pytest.mark.slow
-def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
-    script = case.root / "script.py"
-    script.write_text(
-        "from pbgeval import evaluate, load_config\n"
-        f"evaluate(load_config({str(case.config)!r}), output='output', workers=2)\n"
-    )
-
-    done = start([sys.executable, script], case.root)
-
-    assert done.status != 0
-    assert 'if __name__ == "__main__":' in done.faults[-1]
-    assert not (case.root / "output").exists()
-
-
 OUT_OF_FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/a/file")
 
 
