@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -20,14 +21,24 @@ from attrs import Factory, field, frozen
 
 from pbgeval.cluster.liveness import repeated
 from pbgeval.errors import IncompleteError, OutputError, raise_first
+from pbgeval.storage.json_files import parse_json
+from pbgeval.storage.shapes import COUNT, TEXT, Keys, Leaf, OrNull, misfits
 from pbgeval.storage.writing import create_exclusively, remove_files, write_atomically
 
 OWNER = "owner.json"
 HEARTBEAT = "owner.heartbeat"
 HEARTBEAT_SECONDS = 10.0
 MISSED_HEARTBEATS = 3
-_KEYS = ("host", "boot", "namespace", "process", "started", "job", "nonce")
-_BEGINNING = f'{{"{_KEYS[0]}": "'  # of the file
+_BEGINNING = '{"host": "'  # of the file
+_NONCE = Leaf("32 hex digits", lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value) is not None)
+_SHAPE = Keys(
+    {
+        **dict.fromkeys(("host", "boot", "namespace"), TEXT),
+        "process": COUNT,
+        **dict.fromkeys(("started", "job"), OrNull(TEXT)),
+        "nonce": _NONCE,  # it becomes a part of a file's name
+    }
+)
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "TORCHELASTIC_RUN_ID")
 
 
@@ -195,10 +206,10 @@ def is_of_others(path: Path) -> bool:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(_text(path) or "")
-    except (ValueError, RecursionError):
+        found = parse_json(_text(path) or "")
+    except ValueError:
         return None
-    return found if isinstance(found, dict) and set(_KEYS) <= set(found) else None
+    return None if any(misfits(found, _SHAPE)) else found
 
 
 def _text(path: Path) -> str | None:

@@ -9,7 +9,6 @@ The folder appears once all of it is written. Memory is bounded, whatever the si
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,7 +41,17 @@ from pbgeval.importing.placement import (
     unknown_kinds,
 )
 from pbgeval.progress import Observer
-from pbgeval.storage.text import edge_file_type, fingerprint, json_text, listed, one_line, partitions, plural
+from pbgeval.storage.json_files import parse_json
+from pbgeval.storage.text import (
+    edge_file_type,
+    fingerprint,
+    json_text,
+    listed,
+    one_line,
+    partitions,
+    plural,
+    read_bytes,
+)
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _COUNTS = "import.json"
@@ -391,10 +400,10 @@ def counts_of(folder: Path, name: str) -> ImportedEdges:
         StorageError: the folder is not as it was made.
     """
     try:
-        found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+        found = parse_json(read_bytes(folder / _COUNTS))
         counts = ImportedEdges(**{key: int(found[key]) for key in fields_dict(ImportedEdges)})
         num_buckets = sum(path.suffix == ".h5" for path in (folder / name).iterdir())
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise StorageError(
             f"{folder}: cannot read the buckets of {name}: {one_line(error)}; remove the folder"
         ) from error
@@ -405,14 +414,14 @@ def counts_of(folder: Path, name: str) -> ImportedEdges:
 
 def warnings_of(folder: Path) -> list[str]:
     """Return what was doubtful about the file whose buckets are in a folder."""
-    found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+    found = parse_json(read_bytes(folder / _COUNTS))
     return [str(warning) for warning in found["warnings"]]
 
 
 def is_made(folder: Path) -> bool:
     """Check whether `split_files` made a folder (links do not count)."""
     try:
-        found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+        found = parse_json(read_bytes(folder / _COUNTS))
     except (OSError, ValueError):
         return False
     return not folder.is_symlink() and isinstance(found, dict) and {"num_buckets", "num_left_out"} <= found.keys()

@@ -25,12 +25,12 @@ from typing import Any
 
 from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.formulas import OPERATORS, SIDE_OPERATORS, SIMILARITIES, Formula, TwoOperators
-from pbgeval.models.json_files import read_object
 from pbgeval.models.labels import OF_RELATIONS, labels_beside, labels_by_type
 from pbgeval.models.model import EmbeddingModel, TypedRelations
 from pbgeval.models.tensors import SHARDS, Tensors, is_checkpoint, table_at, tensors_of
 from pbgeval.notation import ENTITY_TYPE
 from pbgeval.storage.arrays import Shard, ShardedRows, Table, sharded
+from pbgeval.storage.json_files import read_object
 from pbgeval.storage.text import listed, one_line
 
 DESCRIPTION = "model.json"

@@ -18,10 +18,10 @@ from attrs import evolve
 
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula
-from pbgeval.models.json_files import read_object
 from pbgeval.models.labels import OF_ENTITIES, OF_RELATIONS, existing_file
 from pbgeval.models.model import EmbeddingModel, of_one_type
 from pbgeval.storage.arrays import MappedRows, Table, npy_rows
+from pbgeval.storage.json_files import read_object
 from pbgeval.storage.text import listed, one_line
 
 MARGIN = 2.0  # which DGL-KE adds to gamma where it initialises embeddings

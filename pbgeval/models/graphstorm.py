@@ -32,10 +32,10 @@ from torch import Tensor
 
 from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.arrays import formula_of, refuse_unused, relation_types_of, untyped_relations
-from pbgeval.models.json_files import read_object
 from pbgeval.models.model import EmbeddingModel, TypedRelations
 from pbgeval.models.pickles import read_saved, stored_at, stored_rows
 from pbgeval.storage.arrays import Shard, Table, hdf5_rows, sharded
+from pbgeval.storage.json_files import read_object
 from pbgeval.storage.parquet import parquet_column, parquet_files, parquet_rows
 from pbgeval.storage.text import listed, one_line
 

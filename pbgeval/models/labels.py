@@ -20,7 +20,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from pbgeval.errors import StorageError
-from pbgeval.models.json_files import read_object
+from pbgeval.storage.json_files import read_object
 from pbgeval.storage.text import LONE_RETURN, is_lone_return, one_line, plural, text_lines
 
 MAX_DIGITS = 18  # of an id: an int64 holds it

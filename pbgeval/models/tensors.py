@@ -24,10 +24,10 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from pbgeval.errors import StorageError, raise_first, required
-from pbgeval.models.json_files import once_each, read_object
 from pbgeval.models.pickle_cost import Budget, TooCostlyError
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
 from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
+from pbgeval.storage.json_files import once_each, read_object
 from pbgeval.storage.parquet import check_parts, parquet_files, parquet_rows
 from pbgeval.storage.text import check_regular, listed, one_line, unreadable
 

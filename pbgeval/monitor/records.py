@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from pbgeval.errors import OutputError, StorageError
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.notation import Bucket
 from pbgeval.sinks import Log, LoggedRun, check_sink, open_sink
+from pbgeval.storage.shapes import COUNT, FLAG, NUMBER, TEXT, Keys, Leaf, OrNull, misfits
 from pbgeval.storage.text import plural, read_bytes, unreadable
 from pbgeval.storage.writing import append_line, make_folder
 
@@ -182,6 +184,36 @@ def _ours(details: VisitDetails | PassDetails | None) -> dict[str, Any]:
     return {} if details is None else {OURS: {"version": VERSION, **asdict(details)}}
 
 
+# Of a model that has diverged, PBG writes NaN, which is kept, and Infinity, which is read as null.
+_NOT_FINITE = {"NaN": math.nan}
+_FIGURE = Leaf("a number", lambda value: NUMBER.fits(value) or (isinstance(value, float) and math.isnan(value)))
+_FIGURES = Keys(others=OrNull(_FIGURE))
+_COUNTED = OrNull(Keys({"count": COUNT}, {"metrics": OrNull(_FIGURES)}))
+_ESTIMATES = Keys(others=Keys(dict.fromkeys(("value", "standard_error"), OrNull(_FIGURE))))
+_SHAPE = Keys(  # of the keys that are there; `_record_of` names those that are not
+    optional={
+        **dict.fromkeys((*KEYS, "index", "lhs_partition", "rhs_partition"), COUNT),
+        **dict.fromkeys((AVERAGE, *FIGURES), _COUNTED),
+        OURS: OrNull(
+            Keys(
+                optional={
+                    "diverged": FLAG,
+                    **dict.fromkeys(("num_buckets", "num_diverged", "num_clusters", "worker"), COUNT),
+                    **dict.fromkeys(("before", "after"), _FIGURES),
+                    **dict.fromkeys(("gap", "generalization"), _ESTIMATES),
+                    "training": OrNull(_FIGURES),
+                    **dict.fromkeys(("lost", "level", "best_mrr"), OrNull(_FIGURE)),
+                    "best_pass": OrNull(COUNT),
+                    "reason": OrNull(TEXT),
+                    **dict.fromkeys(("cluster", "verdict"), TEXT),
+                    "seconds": _FIGURE,
+                }
+            )
+        ),
+    }
+)
+
+
 def _record_of(text: str) -> VisitRecord | PassRecord:
     """Return the record of a line, PBG's or ours; keys that are not known are passed over.
 
@@ -189,13 +221,15 @@ def _record_of(text: str) -> VisitRecord | PassRecord:
         StorageError: it is no JSON, or has not the keys of a record.
     """
     try:
-        line = json.loads(text)
+        line = json.loads(text, parse_constant=_NOT_FINITE.get)
     except json.JSONDecodeError as error:
         raise StorageError(f"it is cut off or no JSON ({error.msg} at character {error.pos + 1})") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
         raise StorageError(f"it is no JSON that can be read ({error})") from error
     if not isinstance(line, dict):
         raise StorageError(f"expected a JSON object, got {type(line).__name__}")
+    for misfit in misfits(line, _SHAPE):
+        raise StorageError(f"{misfit}; the line was edited or damaged")
     try:
         key = PassKey(*(int(line[name]) for name in KEYS))
         index = int(line["index"])
@@ -206,7 +240,7 @@ def _record_of(text: str) -> VisitRecord | PassRecord:
         return VisitRecord(key, bucket, index, stats, before, after, _details_of(VisitDetails, line.get(OURS)))
     except KeyError as error:
         raise StorageError(f"expected the key {error}, found {', '.join(line) or 'no keys'}") from error
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StorageError(f"expected the values of a record, got: {error}") from error
 
 

@@ -236,19 +236,19 @@ def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
     """Return how much popular entities give to the figures of both sides; nothing where it was not asked for."""
     measures, rows = document.get("popularity") or {"answer_degree": {"half": None}}, []
     half = measures["answer_degree"]["half"]
-    if half is None:
+    if half is None or not measures["answer_degree"]["strata"]:
         return []
     prefix = f"both.{document['headline']}."
     hits = [*_at_cutoffs(measures["answer_degree"]["strata"][0]["metrics"], f"{prefix}hits_at_", "")]
     keys = [f"{prefix}mean_reciprocal_rank", *([key for key in hits if key.endswith("_10")] or hits[-1:])]
     for measure, of in sorted(measures.items()):
         for row in of["strata"]:
-            cells = [text_of(key, row[form][key]) for key in keys for form in ("metrics", "macro_metrics")]
+            cells = [text_of(key, row[form].get(key)) for key in keys for form in ("metrics", "macro_metrics")]
             cells += [f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"]
-            rows.append((_MEASURES[measure], _training_edges(row), *cells))
+            rows.append((_MEASURES.get(measure, measure), _training_edges(row), *cells))
         for beta, values in of["stratified"].items():
-            cells = [cell for key in keys for cell in (text_of(key, values[key]), "")]
-            rows.append((_MEASURES[measure], f"all (β = {beta})", *cells, "", ""))
+            cells = [cell for key in keys for cell in (text_of(key, values.get(key)), "")]
+            rows.append((_MEASURES.get(measure, measure), f"all (β = {beta})", *cells, "", ""))
     columns = [f"{short_title(key)}{macro}" for key in keys for macro in ("", ", macro")]
     heads = ("edges of", "training edges", *columns, "of queries", "of MRR")
     note = (
@@ -345,7 +345,7 @@ def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
 
 def _cell(column: str, value: Any) -> str:  # noqa: ANN401 (a name or a figure)
     if column == "entity_side":
-        return {"lhs": "left", "rhs": "right"}[value]
+        return {"lhs": "left", "rhs": "right"}.get(value, str(value))
     return str(value) if column in _HEADS or isinstance(value, str) else text_of(column, value)
 
 

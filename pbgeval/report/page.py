@@ -128,7 +128,7 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
     has_result = (folder / METRICS).exists()
     if not has_result and not has_records:
         raise OutputError(f"{folder}: {no_result(folder, f'{METRICS} or training_stats.json')}")
-    result = read_result(folder) if has_result else None
+    result = Report.read(folder) if has_result else None
     training = None
     if monitor is not None or has_records:
         # Where an evaluation is what was asked for, records may have nothing to show.
@@ -147,18 +147,6 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
                 raise
             warn(f"{records}: nothing of the training run is shown: {error}")
     return Source(folder.resolve().name, result, training)
-
-
-def read_result(folder: Path) -> Report:
-    """Read a result with its tables; those of an unfinished run, which has none, are empty.
-
-    Raises:
-        OutputError: there is no result, or a file is not as it was written.
-    """
-    report = Report.read(folder)
-    if "complete" not in report.document:
-        raise OutputError(f"{folder / METRICS}: complete is missing; evaluate again")
-    return report
 
 
 @frozen(eq=False)

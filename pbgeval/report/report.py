@@ -23,10 +23,14 @@ from pbgeval.metrics.names import resolve
 from pbgeval.metrics.registry import Value, metric_key
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.report.shape import RUN as RUN_SHAPE
+from pbgeval.report.shape import shape_of
 from pbgeval.report.tables import DataTable, Table, data_frame, read_csv, to_html, to_terminal, to_text
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.left_out import num_left_out
-from pbgeval.storage.text import did_you_mean, json_text, plural, read_text
+from pbgeval.storage.shapes import Shape, misfits
+from pbgeval.storage.text import did_you_mean, json_text, one_line, plural, read_bytes
 
 if TYPE_CHECKING:
     import pandas
@@ -394,10 +398,11 @@ class Report:
             raise OutputError(
                 f"{path}: expected schema_version {SCHEMA_VERSION}, got {version}; evaluate again with this version"
             )
-        if document.get("complete"):
-            _check_kinds(path, document)
-        run = Path(folder) / RUN
-        return cls(document, _read_object(run) if run.exists() else {}, SavedTables(Path(folder)), Path(folder))
+        _check_shape(path, document, shape_of(document))
+        run_path = Path(folder) / RUN
+        run = _read_object(run_path) if run_path.exists() else {}
+        _check_shape(run_path, run, RUN_SHAPE)
+        return cls(document, run, SavedTables(Path(folder)), Path(folder))
 
 
 def no_result(folder: Path, expected: str = METRICS) -> str:
@@ -415,39 +420,26 @@ def no_result(folder: Path, expected: str = METRICS) -> str:
     return f"no {expected} in this folder; {hint}"
 
 
-_KINDS = {  # of a finished result
-    **{"filter": str, "headline": str, "num_edges": int, "num_queries": int},
-    **{"intervals": dict, "diagnostics": dict, "metrics": dict, "edge_paths": list, "provenance": dict},
-}
-_FIGURES = ("metrics", "raw_metrics", "time_filtered_metrics", "macro_metrics", "relation_macro_metrics")
-
-
-def _check_kinds(path: Path, document: Mapping[str, Any]) -> None:
-    """Refuse a finished result whose parts are not of the kinds that an evaluation writes."""
-    kinds = {key: kind for key, kind in _KINDS.items() if key != "edge_paths" or "lists" not in document}
-    wrong = [key for key, kind in kinds.items() if not isinstance(document.get(key), kind)]
-    figures = {key: document.get(key) or {} for key in _FIGURES}
-    wrong += [
-        key
-        for key, of_key in figures.items()
-        if not (isinstance(of_key, dict) and all(isinstance(value, int | float | None) for value in of_key.values()))
-    ]
-    if wrong or not isinstance(document["provenance"].get("digest"), str):
-        raise OutputError(
-            f"{path}: {[*wrong, 'provenance'][0]} is missing or damaged; copy the result again, or evaluate again"
-        )
-
-
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(read_text(path))
+        document = parse_json(read_bytes(path))
     except OSError as error:
         raise OutputError(f"{path}: expected a result of pbgeval, got: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise OutputError(f"{path}: expected a result of pbgeval, got no JSON: {error}") from error
+    except ValueError as error:
+        raise OutputError(f"{path}: expected a result of pbgeval, got no JSON: {one_line(error)}") from error
     if not isinstance(document, dict):
         raise OutputError(f"{path}: expected a result of pbgeval, got other JSON")
     return document
+
+
+def _check_shape(path: Path, document: Mapping[str, Any], shape: Shape) -> None:
+    """Refuse a file that is not as it was written, so that readers need not look again.
+
+    Raises:
+        OutputError: says what is wrong, and where.
+    """
+    for misfit in misfits(document, shape):
+        raise OutputError(f"{path}: {misfit}; the file was edited or damaged: copy it again, or evaluate again")
 
 
 # A finished report -> what its reader should know before quoting a figure, a line each.
@@ -464,8 +456,8 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
         return ["no edges to evaluate, so the figures are undefined: the evaluated edges are empty, or all left out"]
     warnings = []
     diagnosis, metrics = document["diagnostics"]["both"], document["metrics"]
-    ties, candidates = diagnosis["mean_num_ties"], diagnosis["num_candidates"]["mean"]
-    if ties and ties > MUCH_TIED * (candidates - 1):
+    ties, candidates = diagnosis.get("mean_num_ties"), diagnosis["num_candidates"]["mean"]
+    if ties and candidates and ties > MUCH_TIED * (candidates - 1):
         best, worst = (metrics.get(f"both.{of_type}.mean_reciprocal_rank") for of_type in ("optimistic", "pessimistic"))
         so = (
             ""  # where the report does not have it

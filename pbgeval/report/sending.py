@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from pbgeval.errors import OVERWRITE, OutputError, StorageError, raise_first
 from pbgeval.report.output import FILES, RESULT_FILES, listed_files
 from pbgeval.report.report import METRICS, Report
+from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.objects import names_below, put_object, read_object, remove_object
 from pbgeval.storage.text import json_text, listed, without_secrets
 
@@ -52,7 +52,7 @@ def refuse_another_result(url: str, digest: str, *, overwrite: bool) -> None:
             )
         return
     try:
-        its_digest = json.loads(found)["provenance"]["digest"]
+        its_digest = parse_json(found)["provenance"]["digest"]
     except (ValueError, KeyError, TypeError) as error:
         raise OutputError(
             f"{shown}/{METRICS}: expected a result of pbgeval, got something else; move it away, or choose another "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,8 +17,8 @@ from typing import IO, TYPE_CHECKING, Any
 from attrs import Factory, evolve, field, frozen
 
 from pbgeval.errors import OutputError, required
-from pbgeval.metrics.breakdowns import GROUP_COLUMNS
-from pbgeval.storage.text import cell_of, name_of, open_input, printable
+from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.storage.text import cell_of, name_of, open_input, printable, reason_of
 
 if TYPE_CHECKING:
     import pandas
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 CELL_BYTES = 6  # of the tags around a cell of HTML
 ROW_BYTES = 16
 MAX_BORDERED = 4  # columns of a table on the terminal that has room for lines between them
+MAX_DIGITS = 18  # of a count
 MAX_CHARACTERS = 500  # of a name; the files have it whole
 
 
@@ -263,6 +265,13 @@ _TEXT_COLUMNS = {"edge_path", "side", "rank_type", *chain.from_iterable(GROUP_CO
     "relation_id",
     *GROUP_COLUMNS["time"],
 }
+_COUNT_COLUMNS = {"relation_id", "lhs_partition", "rhs_partition", "num_edges", "count"}
+_EDGE_COLUMNS = {"lower_edge", "upper_edge"}  # of a bin of ranks
+_NEEDED = {  # columns that readers rely on
+    "buckets.csv": ("edge_path", "lhs_partition", "rhs_partition", "num_edges"),
+    "rank_histogram.csv": ("side", "rank_type", "lower_edge", "upper_edge", "count"),
+    **{BREAKDOWN_FILES[name]: columns[:1] for name, columns in GROUP_COLUMNS.items()},
+}
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -291,7 +300,9 @@ def read_csv(path: Path) -> tuple[Mapping[str, Any], ...]:
         with TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
             reader = csv.reader(file)
             names = next(reader, [])
-            parsers = [name_of if name in _TEXT_COLUMNS else _number for name in names]
+            if names and (missing := set(_NEEDED.get(path.name, ())) - set(names)):
+                raise ValueError(f"no column {min(missing)}")
+            parsers = [_parser(name) for name in names]
             return tuple(
                 {name: parse(cell) for name, parse, cell in zip(names, parsers, cells, strict=True)} for cells in reader
             )
@@ -299,14 +310,38 @@ def read_csv(path: Path) -> tuple[Mapping[str, Any], ...]:
         return ()
     except (OSError, ValueError, csv.Error) as error:
         raise OutputError(
-            f"{path}: expected a table as an evaluation writes it, got: {error}; evaluate again, or remove the file"
+            f"{path}: expected a table as an evaluation writes it, got: {reason_of(error)}; evaluate again, or remove "
+            "the file"
         ) from error
+
+
+def _parser(column: str) -> Callable[[str], str | int | float | None]:
+    if column in _TEXT_COLUMNS:
+        return name_of
+    return _count if column in _COUNT_COLUMNS else _edge if column in _EDGE_COLUMNS else _number
 
 
 def _number(cell: str) -> int | float | None:
     if cell.isdecimal():
-        return int(cell)
-    return float(cell) if cell else None
+        return _count(cell)
+    if not cell:
+        return None
+    if not math.isfinite(number := float(cell)):
+        raise ValueError(f"{cell} in place of a finite number")
+    return number
+
+
+def _count(cell: str) -> int:
+    if not cell.isdecimal() or len(cell) > MAX_DIGITS:
+        raise ValueError(f"{cell[:40] or 'nothing'} in place of a count")
+    return int(cell)
+
+
+def _edge(cell: str) -> int | float:
+    number = _number(cell)
+    if number is None or number <= 0:
+        raise ValueError(f"{cell or 'nothing'} in place of a rank")
+    return number
 
 
 def interval_line(low: str, high: str, name: str = "95%\u00a0interval") -> str:

@@ -20,7 +20,16 @@ from attrs import asdict, field, frozen
 
 from pbgeval.errors import EvalError, StorageError, install, raise_first
 from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
-from pbgeval.storage.text import blocks_of, fingerprint, fingerprint_of, one_line, without_secrets
+from pbgeval.storage.json_files import parse_json
+from pbgeval.storage.text import (
+    blocks_of,
+    fingerprint,
+    fingerprint_of,
+    one_line,
+    read_bytes,
+    unreadable,
+    without_secrets,
+)
 from pbgeval.storage.writing import make_folder, write_new
 
 _LISTING = ".objects.json"  # in a folder that stands for a prefix
@@ -258,11 +267,14 @@ class ObjectFolder:
 
 def read_object_folder(path: Path) -> ObjectFolder | None:
     """Return the prefix that a folder stands for; None for an ordinary folder."""
-    try:
-        said = json.loads((path / _LISTING).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return ObjectFolder(said["url"], {name: RemoteObject(**of) for name, of in said["objects"].items()})
+    faults = (OSError, ValueError, TypeError, KeyError, AttributeError)
+    with (
+        unreadable(path / _LISTING, "cannot read the list of a folder of objects", "; remove the folder", faults),
+        suppress(FileNotFoundError, NotADirectoryError),
+    ):
+        said = parse_json(read_bytes(path / _LISTING))
+        return ObjectFolder(said["url"], {name: RemoteObject(**of) for name, of in said["objects"].items()})
+    return None
 
 
 @contextmanager

@@ -411,12 +411,12 @@ COMMANDS = [
                     (
                         "metrics.json",
                         '{"schema_version": 2}',
-                        "metrics.json: complete is missing; evaluate again",
+                        "metrics.json: expected complete, found nothing; the file was edited or damaged",
                     ),
                     (
                         "metrics.json",
                         '{"schema_version": 2, "complete": true}',
-                        "metrics.json: filter is missing or damaged; copy the result again",
+                        "metrics.json: expected provenance, found nothing; the file was edited or damaged",
                     ),
                     (
                         "buckets.csv",

@@ -405,7 +405,7 @@ def place(of: dict[str, Any], *offsets: object) -> None:
 
 
 NO_MODEL = fault(
-    "eval.py: model_options: these are of a model, but there is none; …",
+    "eval.py: model_options: has no effect without model; set model, or remove the key",
     p="model_options.model=rotate",
 )
 BAD_CHECKPOINTS = [

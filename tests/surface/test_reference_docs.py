@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,27 +17,15 @@ from pbgeval.config.explain import explained_keys
 from pbgeval.monitor.records import PassDetails, PassKey, PassRecord, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.notation import Bucket
 from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
-from pbgeval.storage.left_out import LeftOut
 from scripts import reference_docs
-from tests.kit.case import TinyCase
-from tests.kit.commands import flags, run_command, run_main
-from tests.kit.held_up import entries_after_each_unit
+from tests.kit.commands import run_main
+from tests.kit.outputs import every_output
 from tests.kit.reports import rows_of
 from tests.unit.test_adapters_topk import RANKING, TEST, written
 from tests.unit.test_taxonomy import DATA
 
 TYPES = {"object": [dict], "list": [list], "string": [str], "integer": [int], "boolean": [bool], "null": [type(None)]}
 TYPES["number"] = [int, float]
-TAGS = ["person", "being", "club", "horse", "thing", "soft"]
-EVERYTHING = (
-    *("candidates=all", "filter_paths=known", "train_paths=known", "save_ranks=True", "save_topk=2"),
-    *("precision=certified", f"taxonomy_path={DATA / 'taxonomy.tsv'}", "type_relations=has"),
-    "breakdowns=relation,entity_types,cardinality,relation_frequency,entity_frequency,groups,time,popularity",
-    *("relation_groups=groups.json", "time_bin=3", "time_window=1"),
-    "topk_metrics=True",
-)
-
-
 OUTPUT_FILES = reference_docs.FOLDER / "output_files.md"
 SEVERAL = "*"  # in the path of a key: any key of an object, any item of a list
 
@@ -88,31 +75,7 @@ def test_the_pages_name_every_key_and_every_command() -> None:
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Output directories of runs that together write every file and every key."""
-    case = TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(9, 8), edges_per_bucket=11)
-    for path in (case.root / "edges").iterdir():
-        with h5py.File(path, "r+") as file:
-            file["time"] = range(len(file["rel"]))
-    shutil.copytree(case.root / "edges", case.root / "known")
-    shutil.copytree(case.root / "known", case.root / "less")
-    LeftOut(num_read=50, num_left_out=6, num_unknown_entities=1, num_unknown_relations=0).write(case.root / "less")
-    (case.root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(TAGS))
-    (case.root / "groups.json").write_text(json.dumps({"some": ["knows", "has"]}))
-    runs: dict[str, tuple[str, ...]] = {
-        "plain": ("compute_loss=True",),
-        "everything": EVERYTHING,
-        "sample": ("candidates=partition", "sample_edges=20", "metrics=rank,auc,pooled_hits@10"),
-        "estimates": (
-            "num_batch_negs=0",
-            "candidates=sampled",
-            "metrics=rank,estimates",
-            "filter_paths=less",
-            "restrict_relations=has",
-        ),
-    }
-    with entries_after_each_unit():
-        for name, overrides in runs.items():
-            assert run_command(case, "--workers", "1", "--quiet", "--output", name, *flags(overrides)).status == 0
-    return {name: case.root / name for name in runs}
+    return every_output(tmp_path_factory.mktemp("case"))
 
 
 def tree_of(parts: tuple[Part, ...]) -> dict[str, Any]:

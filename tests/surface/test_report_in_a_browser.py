@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval import compare
+from pbgeval import Report, compare
 from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import Curves, PassRow, read_curves
 from pbgeval.monitor.persistence import BucketVisit
 from pbgeval.monitor.records import PassKey
-from pbgeval.report.page import Source, comparison_page, page_of, read_result
+from pbgeval.report.page import Source, comparison_page, page_of
 from tests.browsers import Show, Shown
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
@@ -36,7 +36,7 @@ QUERIES, MRR = 1, 2  # columns of relations
 
 def write_page(folder: Path, *, records: Path | None = None) -> Path:
     """Write the page of a folder into it."""
-    report = read_result(folder) if (folder / "metrics.json").exists() else None
+    report = Report.read(folder) if (folder / "metrics.json").exists() else None
     training = None if records is None else read_curves(records, "mrr", pytest.fail)
     text = page_of(Source(folder.name, report, training), "mrr", meanings()).render()
     (folder / "report.html").write_text(text, encoding="utf-8")

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval import Report
-from pbgeval.report.page import read_result
 from pbgeval.report.tables import to_csv
 from pbgeval.storage.text import name_of
 from tests.examples import examples
@@ -72,7 +71,7 @@ def test_no_cell_of_any_table_is_a_formula(case: TinyCase) -> None:
 
 
 def test_our_own_readers_have_the_names(case: TinyCase) -> None:
-    report = read_result(case.root / "a")
+    report = Report.read(case.root / "a")
     assert [row["relation"] for row in report.rows["relations"]] == list(FORMULAS[:4])
     assert {row["edge_path"] for row in report.rows["buckets"]} == {"=edges"}
     again = Report.read(case.root / "a").recompute(edge_paths=[case.root / "=edges"], breakdowns=["relation"])

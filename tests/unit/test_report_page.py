@@ -20,7 +20,7 @@ from pbgeval.monitor.persistence import BucketVisit
 from pbgeval.monitor.records import PassKey
 from pbgeval.report import figures
 from pbgeval.report import page as report_page
-from pbgeval.report.page import Source, markdown, read_result, read_source
+from pbgeval.report.page import Source, markdown, read_source
 from pbgeval.report.report import Report
 from pbgeval.report.training import passes_of
 from tests.kit import pbg_files
@@ -78,7 +78,7 @@ def page_of(folder: Path, **options: Any) -> Page:
 
 
 def text_of(folder: Path, **options: Any) -> str:
-    return report_page.page_of(Source(folder.name, read_result(folder)), **options).render()
+    return report_page.page_of(Source(folder.name, Report.read(folder)), **options).render()
 
 
 def page_of_training(curves: Curves) -> Page:
@@ -317,7 +317,7 @@ def test_an_unfinished_run_says_so_and_shows_what_there_is(
     page = page_of(folder)
 
     assert said in page.text
-    assert said in markdown(Source("run", read_result(folder)))
+    assert said in markdown(Source("run", Report.read(folder)))
     assert with_metrics == ("edges so far" in page.text)
     assert tables | {"Settings", "Digests of the data"} <= page.rows.keys()
     assert with_metrics == ("By hidden side" in page.rows)

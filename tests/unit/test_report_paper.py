@@ -6,7 +6,8 @@ import pytest
 
 from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
-from pbgeval.report.page import MAX_ROWS, Source, latex, markdown, read_result
+from pbgeval.report.page import MAX_ROWS, Source, latex, markdown
+from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable, escape_latex, escape_markdown, to_latex
 from tests.kit.reports import MARKUP, large_result, marked_up_result
 from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
@@ -50,7 +51,7 @@ def test_an_interpreter_of_tex_shows_any_name_as_it_is() -> None:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Source:
     folder = marked_up_result(tmp_path_factory.mktemp("report"), "sample_edges=60")
-    return Source(folder.name, read_result(folder))
+    return Source(folder.name, Report.read(folder))
 
 
 @pytest.mark.slow
@@ -73,7 +74,7 @@ def test_an_interpreter_of_tex_reads_the_cells_that_markdown_has(finished: Sourc
 
 
 def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
-    source = Source("many", read_result(large_result(tmp_path, num_relations=MAX_ROWS + 5, num_partitions=1)))
+    source = Source("many", Report.read(large_result(tmp_path, num_relations=MAX_ROWS + 5, num_partitions=1)))
 
     assert sum("nationality" in row[0] for row in rows_of_markdown(markdown(source))) == MAX_ROWS
     assert f"The first {MAX_ROWS} rows; the CSV file has all." in latex(source)

@@ -442,7 +442,7 @@ def refused(case: SavedCase, kind: type[EvalError], message: str, **arguments: A
 
 
 def test_a_report_without_an_output_directory_has_no_ranks(saved: SavedCase):
-    with pytest.raises(OutputError, match=r"expected a report with an output directory"):
+    with pytest.raises(OutputError, match=r"this report has no output directory"):
         Report(saved.report.document).recompute()
 
 

@@ -1,0 +1,80 @@
+"""Read JSON that others may have written, edited or damaged: what cannot be read is a `ValueError`, whatever it is."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pbgeval.errors import StorageError
+from pbgeval.storage.text import read_text, unreadable
+
+MAX_OBJECT_BYTES = 32 << 20
+MAX_DEPTH = 64  # lists and objects within each other; Python's readers and writers of JSON call themselves for each
+
+
+def parse_json(text: str | bytes) -> Any:  # noqa: ANN401 (what the text says)
+    """Parse JSON of finite numbers in which an object has each name once.
+
+    Raises:
+        ValueError: it is none, or not UTF-8.
+    """
+    text = text.decode("utf-8") if isinstance(text, bytes) else text
+    try:
+        found = json.loads(text, object_pairs_hook=once_each, parse_float=_finite, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    level = [found]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _inner(outer)]
+        if not level:
+            return found
+    raise ValueError(_TOO_DEEP)
+
+
+_TOO_DEEP = f"more than {MAX_DEPTH} lists and objects within each other"
+
+
+def _inner(value: Any) -> list[Any]:  # noqa: ANN401 (any JSON)
+    """Return the lists and objects directly within a value."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [part for part in parts if isinstance(part, dict | list)]
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError(f"{digits[:40]}, a number beyond float64")
+    return number
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name}, which is no number of JSON")
+
+
+def read_object(path: Path, what: str) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        StorageError: it cannot be read, or holds something else.
+    """
+    with unreadable(path, f"cannot read {what}", "", (OSError, ValueError)):
+        if os.path.getsize(path) > MAX_OBJECT_BYTES:
+            raise ValueError(f"more than {MAX_OBJECT_BYTES >> 20} MB")
+        found = parse_json(read_text(path))
+    if not isinstance(found, dict):
+        raise StorageError(f"{path}: expected a JSON object, found a {type(found).__name__}")
+    return found
+
+
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the values of a JSON object by their names.
+
+    Raises:
+        ValueError: a name stands twice, so that readers may differ in what it means.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name that stands twice")
+    return found
