@@ -37,7 +37,7 @@ setup(
     package_data={"pbgeval": ["py.typed"], "pbgeval.report": ["templates/*"]},
     zip_safe=False,
     install_requires=[
-        "torch>=2.13",
+        "torch>=2.6.0",
         "numpy>=2.0.2",
         "h5py>=3.12.1",
         "attrs>=23.2.0",
@@ -47,7 +47,7 @@ setup(
     ],
     extras_require={
         "slurm": ["submitit>=1.5.2"],
-        "gpu": ["triton>=3.7.1"],
+        "gpu": ["triton>=3.4.0"],
         "monitor": ["tensorboard>=2.18.0"],
         "wandb": ["wandb>=0.31.0"],
         "mlflow": ["mlflow-skinny>=3.17.2"],

@@ -13,6 +13,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -255,7 +256,23 @@ def kernel_device(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(self_check, "DEVICE_SHAPES", ((1, 1), (3, 17), (20, 40)))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Triton's interpreter")
     add_in_order_when_interpreted(monkeypatch)
+    interpret_with_this_numpy(monkeypatch)
     return "cpu"
+
+
+def interpret_with_this_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let loops be interpreted with numpy 2.4: before Triton 3.7, a bound is read in a way that it refuses."""
+    from triton.runtime import interpreter
+
+    if not hasattr(interpreter.InterpreterBuilder, "get_int1_ty"):
+        pytest.skip("the interpreter of Triton before 3.4 has no truth values")
+    patch = interpreter._patch_lang_tensor
+
+    def patch_and_mend(tensor: Any, *scope: Any) -> None:
+        patch(tensor, *scope)
+        tensor.__index__ = lambda self: self.handle.data.item()
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_and_mend)
 
 
 def add_in_order_when_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,15 @@ PICKLES = {
     + text("\xe4\xf6" * 500_000)
     + text("punycode")
     + b"\x86R.",
+    "the same from a list of arguments": function("_codecs", "encode")
+    + b"]("
+    + text("\xe4\xf6" * 500_000)
+    + text("punycode")
+    + b"eR.",
+    "the same for a bytearray": function("builtins", "bytearray")
+    + text("\xe4\xf6" * 500_000)
+    + text("punycode")
+    + b"\x86R.",
     "shapes of a long tuple": function("torch", "Size")
     + put(2)
     + repeated(b"(" + b"K\x01" * 500_000 + b"t", get(2) + get(1) + b"\x85R", 100_000),

@@ -18,6 +18,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pytest
 import torch
 
 DGLKE = ("TransE_l1", "TransE_l2", "TransE", "DistMult", "ComplEx", "RotatE", "RESCAL", "TransR", "SimplE")
@@ -475,6 +476,15 @@ def cuts_of(item: Any, tensor: torch.Tensor, plan: str, parts: int) -> list[Any]
     ]
 
 
+def safetensors_writer() -> Any:
+    """Return torch's writer of safetensors, which torch before 2.8 has not."""
+    import torch.distributed.checkpoint as dcp
+
+    if not hasattr(dcp, "HuggingFaceStorageWriter"):
+        pytest.skip("torch before 2.8 writes no safetensors")
+    return dcp.HuggingFaceStorageWriter
+
+
 def save_checkpoint(
     folder: Path, state: dict[str, torch.Tensor], plan: str = "rows", parts: int = 2, *, safetensors: bool = False
 ) -> None:
@@ -506,7 +516,7 @@ def save_checkpoint(
                 found = found.narrow(dim, offset, size)
             return found.contiguous()
 
-    class ShardWriter(dcp.HuggingFaceStorageWriter):
+    class ShardWriter(safetensors_writer() if safetensors else object):  # type: ignore[misc]
         def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
             return [dataclasses.replace(one, storage_data={"shard_index": planner.part + 1}) for one in plans]
 
@@ -518,4 +528,4 @@ def save_checkpoint(
             writer: Any = dcp.FileSystemWriter(folder, single_file_per_rank=False)
             if part is not None:
                 writer = ShardWriter(str(folder), save_distributed=True)
-            dcp.save(dict(state), storage_writer=writer, planner=planner, no_dist=True)
+            dcp.save(dict(state), storage_writer=writer, planner=planner)

@@ -18,10 +18,12 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from attrs import define, evolve, field
 from torch import Tensor
 from torch.distributed.distributed_c10d import Store
+from torch.torch_version import TorchVersion
 
 from pbgeval.cluster.environment import LOOPBACK, GroupPlace, place_in_group
 from pbgeval.cluster.liveness import Lifeline, Watch, is_lost_connection, stall_seconds
@@ -40,6 +42,7 @@ _SECONDS_FOR_SCONTROL = 30
 _SECONDS_TO_CONNECT = 10.0
 _SECONDS_BETWEEN_ATTEMPTS = 0.2
 _PENDING_CONNECTIONS = 4096
+_LIBUV_TAKES_SOCKETS = torch.__version__ >= TorchVersion("2.8")  # of the two servers of torch, the one by default
 
 
 def open_store(place: GroupPlace, time_to_meet: datetime.timedelta = TIME_TO_MEET) -> Store:
@@ -59,6 +62,7 @@ def open_store(place: GroupPlace, time_to_meet: datetime.timedelta = TIME_TO_MEE
             is_master=listener is not None,
             timeout=time_to_meet,
             master_listen_fd=None if listener is None else listener.detach(),
+            use_libuv=_LIBUV_TAKES_SOCKETS,
         )
     except (dist.DistError, OSError) as error:
         raise LaunchError(

@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 import torch
 from attrs import evolve, frozen
-from torch import Tensor
 
 from pbgeval.errors import StorageError, raise_first
 from pbgeval.models.arrays import formula_of, refuse_unused, relation_types_of, untyped_relations
 from pbgeval.models.model import EmbeddingModel, TypedRelations
 from pbgeval.models.pickles import read_saved, stored_at, stored_rows
+from pbgeval.models.saved_tensors import SavedTensor
 from pbgeval.storage.arrays import Shard, Table, hdf5_rows, sharded
 from pbgeval.storage.json_files import read_object
 from pbgeval.storage.parquet import parquet_column, parquet_files, parquet_rows
@@ -143,7 +143,7 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
         return table, RawIds(tuple(paths), table.num_rows)
     _check_parts(folder, info, saved, [f"embed-{index:05d}.pt" for index in range(len(saved))], len(saved))
     of_files = [(folder / name, _tensor(folder / name)) for name in saved]
-    some = [one for one in of_files if tuple(one[1].shape) != (0, dimension)]  # a process may have no node of the type
+    some = [one for one in of_files if one[1].shape != (0, dimension)]  # a process may have no node of the type
     parts = [_of_dimension(folder, stored_rows(path, tensor), dimension) for path, tensor in some or of_files]
     starts = [*accumulate((part.num_rows for part in parts), initial=0)]
     shards = [Shard(start, 0, part) for start, part in zip(starts, parts, strict=False)]
@@ -154,7 +154,7 @@ def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table
     for name in nids:
         if name not in found:
             raise StorageError(f"{folder / name}: no such file, but other parts have theirs; copy the folder again")
-    pieces = (_id_piece(folder / name, len(tensor)) for name, (_, tensor) in zip(nids, of_files, strict=True))
+    pieces = (_id_piece(folder / name, tensor.shape[0]) for name, (_, tensor) in zip(nids, of_files, strict=True))
     return table, SavedIds(table.num_rows, tuple(pieces))
 
 
@@ -180,17 +180,17 @@ def _of_dimension(path: Path, table: Table, dimension: int) -> Table:
     return table
 
 
-def _tensor(path: Path) -> Tensor:
+def _tensor(path: Path) -> SavedTensor:
     found = read_saved(path, _ADVICE, check_data=False)
-    if not isinstance(found, Tensor):
+    if not isinstance(found, SavedTensor):
         raise StorageError(f"{path}: expected a tensor, found {type(found).__name__}")
     return found
 
 
 def _id_piece(path: Path, num_rows: int) -> tuple[Path, int, int]:
     tensor = _tensor(path)
-    if tensor.dtype is not torch.int64 or tuple(tensor.shape) != (num_rows,):
-        found = f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+    if tensor.dtype is not torch.int64 or tensor.shape != (num_rows,):
+        found = f"{str(tensor.dtype).removeprefix('torch.')} of shape {tensor.shape}"
         raise StorageError(f"{path}: expected int64 node ids of {num_rows:,} rows, found {found}")
     return path, stored_at(path, tensor), num_rows
 

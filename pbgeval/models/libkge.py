@@ -17,6 +17,7 @@ from pbgeval.models.formulas import Formula
 from pbgeval.models.labels import existing_file
 from pbgeval.models.model import EmbeddingModel, of_one_type
 from pbgeval.models.pickles import StandIn, read_saved, read_trusting, stored_rows
+from pbgeval.models.saved_tensors import SavedTensor
 from pbgeval.storage.arrays import Table, TensorRows
 from pbgeval.storage.text import listed, one_line, plural
 
@@ -69,7 +70,11 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
     entities = _table(path, parameters, "_entity_embedder")
     relations = _table(path, parameters, "_relation_embedder")
     known = {table for tables in _TABLES.values() for table in tables}
-    others = [one_line(key) for key, value in parameters.items() if key not in known and isinstance(value, Tensor)]
+    others = [
+        one_line(key)
+        for key, value in parameters.items()
+        if key not in known and isinstance(value, Tensor | SavedTensor)
+    ]
     if others:  # which the formula does not know: the model would score otherwise
         raise StorageError(
             f"{path}: model: expected the two tables of {name}, found {listed(sorted(others))} as well; this is "
@@ -143,10 +148,10 @@ def _table(path: Path, parameters: Mapping[str, object], embedder: str) -> Table
         raise StorageError(
             f"{path}: model: expected {names[0]}, found {held}; only lookup embedders have vectors that can be read"
         )
+    if isinstance(found, SavedTensor):
+        return stored_rows(path, found)
     if not isinstance(found, Tensor):
         raise StorageError(f"{path}: model: {names[0]}: expected a tensor, found {type(found).__name__}")
-    if found.is_meta:
-        return stored_rows(path, found)
     if found.dim() != 2:
         raise StorageError(f"{path}: model: {names[0]}: expected a tensor of vectors, found shape {tuple(found.shape)}")
     return TensorRows(found.detach().float())

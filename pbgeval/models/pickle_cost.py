@@ -189,7 +189,7 @@ class _Walk:
         is_rebuilding = name.startswith("_rebuild_") and opcode == "REDUCE"
         if module.partition(".")[0] == "torch" and name.endswith(("Tensor", "Storage")) and not is_rebuilding:
             raise ValueError(f"a pickle that calls {module}.{name}")
-        if name == "encode" and len(given) > 1 and given[1].text != _LATIN:
+        if name in ("encode", "bytearray") and len(given) > 1 and given[1].text != _LATIN:
             raise ValueError("text in another encoding than that of bytes in a pickle")
         if name == "bytearray":
             self.budget.draw(0, max(0, *(of.number for of in given), 0))

@@ -21,11 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from torch import Tensor
-
 from pbgeval.errors import StorageError, raise_first, required
 from pbgeval.models.pickle_cost import Budget, TooCostlyError
 from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
+from pbgeval.models.saved_tensors import SavedTensor
 from pbgeval.storage.arrays import BFLOAT16, MappedRows, Shard, Table, npy_rows, sharded
 from pbgeval.storage.json_files import once_each, read_object
 from pbgeval.storage.parquet import check_parts, parquet_files, parquet_rows
@@ -132,13 +131,13 @@ def _saved(path: Path) -> Tensors:
     return tables
 
 
-def _flattened(value: object, budget: Budget, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
+def _flattened(value: object, budget: Budget, name: str = "") -> Iterator[tuple[str, SavedTensor]]:
+    if isinstance(value, SavedTensor):
         yield name, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
             budget.draw(1)
-            if isinstance(item, Tensor | Mapping):
+            if isinstance(item, SavedTensor | Mapping):
                 text = key if isinstance(key, str) else one_line(key)
                 budget.draw(0, len(name) + len(text))
                 yield from _flattened(item, budget, f"{name}.{text}" if name else text)
@@ -303,12 +302,12 @@ def _chunk(folder: Path, where: str, sizes: list[int], place: Mapping[str, objec
             f"{path}: expected at least {start + size:,} bytes, found {found}; copy the checkpoint again"
         )
     tensor = read_saved(path, "save the checkpoint again", piece=(start, size), check_data=False)
-    if not isinstance(tensor, Tensor) or list(tensor.shape) != sizes:
-        found = str(tuple(tensor.shape)) if isinstance(tensor, Tensor) else type(tensor).__name__
+    if not isinstance(tensor, SavedTensor) or list(tensor.shape) != sizes:
+        found = str(tensor.shape) if isinstance(tensor, SavedTensor) else type(tensor).__name__
         raise StorageError(
             f"{path}: expected a tensor of shape {tuple(sizes)} for {where.rpartition(': ')[2]}, found {found}"
         )
-    return stored_rows(path, tensor, (start, size))
+    return stored_rows(path, tensor)
 
 
 def _within(folder: Path, where: str, file: object) -> Path:

@@ -18,7 +18,15 @@ import torch
 from pbgeval.storage import parquet
 from tests import hostile_tensors as zoo
 from tests.kit.faults import Damage, Fault, World, check, fault, prepared, remove, truncate, write
-from tests.systems_reference import DglkeFolder, GiglModel, GraphStormFolder, PygState, save_checkpoint, values
+from tests.systems_reference import (
+    DglkeFolder,
+    GiglModel,
+    GraphStormFolder,
+    PygState,
+    safetensors_writer,
+    save_checkpoint,
+    values,
+)
 
 RUN = ("--config", "eval.json", "--workers", "1", "--output", "output", "--quiet")
 
@@ -63,7 +71,7 @@ def save_indexed(folder: Path, state: Any) -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of there being one process
-        dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(str(folder)), no_dist=True)
+        dcp.save(state, storage_writer=safetensors_writer()(str(folder)))
 
 
 def make_parquet(root: Path) -> None:

@@ -41,6 +41,7 @@ from tests.systems_reference import (
     GraphStormFolder,
     PygState,
     raw_id,
+    safetensors_writer,
     save_checkpoint,
     values,
 )
@@ -344,12 +345,12 @@ def test_an_index_of_safetensors_names_the_file_of_each_tensor(consolidated: boo
     """As one process writes it, or as shards of several are put together; a stray file beside them is not read."""
     model = GiglModel("diagonal", "identity", "dot")
     files = {name: 1 + index % 2 for index, name in enumerate(model.state)}
-    writer = dcp.HuggingFaceStorageWriter(
+    writer = safetensors_writer()(
         str(tmp_path / "model"), files, save_distributed=consolidated, enable_consolidation=consolidated
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of there being one process
-        dcp.save(model.state, storage_writer=writer, no_dist=True)
+        dcp.save(model.state, storage_writer=writer)
     (tmp_path / "model" / "other.safetensors").write_bytes(b"")
 
     found = open_model(tmp_path / "model", model.options)

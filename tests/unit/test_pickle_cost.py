@@ -15,9 +15,9 @@ REASONS = (
     "found: more objects, or more work, than tensors and plain values need: nothing was run; ",
     "found: a call of what is no function: nothing was run; ",
     "found: text in another encoding than that of bytes in a pickle: nothing was run; ",
+    "found: a call whose arguments are no tuple: nothing was run; ",
     "found: a pickle that calls torch.",
     "found: an integer of 7,999,993 bits: nothing was run; ",
-    "found: a pickle that calls _rebuild_meta_tensor_no_storage: nothing was run; ",
     "found more than 4,194,304 names, or 64 MB of them, in dicts that hold others again; ",
 )
 
