@@ -354,7 +354,7 @@ class ScratchFolder:
 
     path: Path
     writer: int  # this worker
-    num_writers: int = 1
+    num_writers: int
 
     def make(self) -> None:
         """Make the folder within one that is there; one worker does, before others use it.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pbgeval.metrics.ndcg import num_values, type_values
-from pbgeval.notation import Side, is_among
+from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.known_answers import KnownFilter, KnownOfEdges, key_frequency, repeated_keys
 from pbgeval.ranking.pooled_scores import PooledScores
@@ -52,7 +52,7 @@ def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
 def count_pools(context: WorkerContext, edges: QueryEdges, states: list[ContestState]) -> None:
     """Have each contest compare its competitors with the true scores of all, once these are prepared."""
     true = np.concatenate([np.empty(0, np.int32), *(sortable_int32(one.true_values()) for one in states)])
-    nothing = PooledCounts.zero(np.unique(true), len(true))
+    nothing = PooledCounts.zero(distinct(true), len(true))
     paths = np.array([segment.origin.place[0] for segment in edges.segments], np.int64)
     for one in states:
         path_Q = paths[edges.segment_of(one.queries.edge_Q)]

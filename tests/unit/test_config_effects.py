@@ -27,6 +27,8 @@ KNOWN = {"train_paths": ["edges"]}
 CASES: list[tuple[str, str, Any, dict[str, Any]]] = [
     ("dictionary_path", "names a file", "entity", {}),
     ("edge_columns", "names a file", "trh", {}),
+    ("edge_delimiter", "names a file", "|", {}),
+    ("edge_comment", "names a file", "#", {}),
     ("dimension", "every entity type", 5, {"entities": "own dimensions", "dimension": None}),
     ("model_options", "without model", {"norm": 1}, {}),
     ("trust_pickle", "without model", True, {}),

@@ -49,7 +49,7 @@ def rows_and_keys(pairs: KnownPairs) -> list[tuple[int, int]]:
 @given(calls, st.sampled_from([0, 40, 200, 10**6]), st.integers(0, 2))
 def test_any_worker_reads_the_pairs_of_all(added, budget_bytes, reader):
     with tempfile.TemporaryDirectory() as folder:
-        stores = [PairStore(NUMBERING, budget_bytes, ScratchFolder(Path(folder), worker)) for worker in range(3)]
+        stores = [PairStore(NUMBERING, budget_bytes, ScratchFolder(Path(folder), worker, 3)) for worker in range(3)]
         for hidden, pairs, worker in added:
             add(stores[worker], hidden, pairs)
             assert stores[worker].num_bytes <= budget_bytes
@@ -62,7 +62,7 @@ def test_any_worker_reads_the_pairs_of_all(added, budget_bytes, reader):
 
 
 def test_a_store_reads_what_it_spilled_and_what_it_still_has(tmp_path):
-    store = PairStore(NUMBERING, 80, ScratchFolder(tmp_path, 0))
+    store = PairStore(NUMBERING, 80, ScratchFolder(tmp_path, 0, 1))
 
     for key in range(20):
         add(store, Side.LHS, [(key, 0)])
@@ -74,7 +74,7 @@ def test_a_store_reads_what_it_spilled_and_what_it_still_has(tmp_path):
 
 
 def test_repetitions_are_dropped_before_anything_is_spilled(tmp_path):
-    store = PairStore(NUMBERING, 800, ScratchFolder(tmp_path, 0))
+    store = PairStore(NUMBERING, 800, ScratchFolder(tmp_path, 0, 1))
     for _ in range(1000):
         add(store, Side.RHS, [(1, 2), (0, 11), (1, 3)])
 

@@ -23,15 +23,15 @@ def test_what_workers_append_is_read_in_their_order(appended):
     """Worker 10 comes after worker 2, and a name is not mixed up with one that it begins."""
     with tempfile.TemporaryDirectory() as folder:
         for worker, name, values in appended:
-            ScratchFolder(Path(folder), worker).append(name, np.array(values, np.int64))
+            ScratchFolder(Path(folder), worker, 12).append(name, np.array(values, np.int64))
         in_order = sorted(appended, key=lambda part: part[0])
         for name in ("pairs-LHS-1", "pairs-LHS-11", "nobody's"):
             expected = [value for _, of, values in in_order if of == name for value in values]
-            assert ScratchFolder(Path(folder), 0).read(name, np.int64).tolist() == expected
+            assert ScratchFolder(Path(folder), 0, 12).read(name, np.int64).tolist() == expected
 
 
 def test_columns_of_two_dimensions_are_written_in_the_order_of_rows(tmp_path):
-    scratch = ScratchFolder(tmp_path, 0)
+    scratch = ScratchFolder(tmp_path, 0, 1)
     scratch.append("table", np.arange(6, dtype=np.int64).reshape(2, 3).T)
 
     assert scratch.read("table", np.int64).tolist() == [0, 3, 1, 4, 2, 5]
@@ -42,7 +42,7 @@ def test_columns_of_two_dimensions_are_written_in_the_order_of_rows(tmp_path):
 )
 def test_a_folder_that_was_removed_stays_away_and_one_that_cannot_be_written_is_the_users_fault(tmp_path, name, fault):
     (tmp_path / "file").write_text("")
-    scratch = ScratchFolder(tmp_path / name, 0)
+    scratch = ScratchFolder(tmp_path / name, 0, 1)
     rows = ScratchRows(scratch, "v", 3, 1, torch.float32)
 
     for action in (
@@ -60,7 +60,7 @@ def test_scratch_folders_go_at_once(tmp_path, monkeypatch):
     group, earlier = "0123456789ab", "ba9876543210.removed"
     for name in (group, earlier, "notes"):
         (tmp_path / name).mkdir()
-        ScratchFolder(tmp_path / name, 0).append("keys", np.arange(3))
+        ScratchFolder(tmp_path / name, 0, 1).append("keys", np.arange(3))
     seen = []
     with monkeypatch.context() as patch:
         patch.setattr("pbgeval.storage.writing.shutil.rmtree", lambda folder: seen.append(folder.name))

@@ -160,7 +160,7 @@ def test_buckets_come_in_order_and_those_without_a_file_are_absent(tmp_path):
     ("folder", "names", "fault"),
     [
         ("none", [], ": no such folder"),
-        ("file.txt", [], ": cannot read the folder"),
+        ("file.txt", [], ": expected a folder of buckets, found a file"),
         (
             "empty",
             [],

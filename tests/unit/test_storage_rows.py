@@ -27,7 +27,8 @@ def test_rows_in_memory_and_in_a_folder_are_those_written(dtype, num_rows, num_c
     some = data.draw(st.lists(st.integers(0, num_rows - 1), max_size=9)) if num_rows else []
     with tempfile.TemporaryDirectory() as folder:
         writers = [
-            ScratchRows(ScratchFolder(Path(folder), worker), "rows", num_rows, num_columns, dtype) for worker in (0, 1)
+            ScratchRows(ScratchFolder(Path(folder), worker, 2), "rows", num_rows, num_columns, dtype)
+            for worker in (0, 1)
         ]
         memory = MemoryRows(torch.empty((num_rows, num_columns), dtype=dtype))
         writers[0].create()
