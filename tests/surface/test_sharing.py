@@ -403,29 +403,31 @@ def test_a_result_at_a_url_is_to_be_copied(case: TinyCase, result: Path, command
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
+    ("place", "value", "misfit"),
     [
-        ("provenance", None),
-        ("provenance/digest", 3),
-        ("headline", None),
-        ("filter", 1),
-        ("metrics", [1]),
-        ("metrics", None),
-        ("metrics/both.realistic.mean_rank", "9"),
-        ("raw_metrics", 7),
-        ("intervals", 3),
-        ("edge_paths", 3),
-        ("num_edges", None),
+        ("provenance", None, "an object at provenance, found null"),
+        ("provenance/digest", 3, "a text at provenance.digest, found 3"),
+        ("headline", None, "optimistic or realistic or pessimistic at headline, found null"),
+        ("filter", 1, "raw or filtered at filter, found 1"),
+        ("metrics", [1], "an object at metrics, found a list"),
+        ("metrics", None, "an object at metrics, found null"),
+        ("metrics/both.realistic.mean_rank", "9", 'a number at metrics.both.realistic.mean_rank, found "9"'),
+        ("raw_metrics", 7, "an object at raw_metrics, found 7"),
+        ("intervals", 3, "an object at intervals, found 3"),
+        ("edge_paths", 3, "a list at edge_paths, found 3"),
+        ("num_edges", None, "a whole number at num_edges, found null"),
     ],
 )
-def test_a_damaged_result_is_one_line(case: TinyCase, result: Path, tmp_path: Path, place: str, value: object) -> None:
+def test_a_damaged_result_is_one_line(
+    case: TinyCase, result: Path, tmp_path: Path, place: str, value: object, misfit: str
+) -> None:
     folder = changed(result, tmp_path / "damaged", place, value)
 
     published = run_main("publish", str(folder), "--output", "hub", "--dataset", "a/b", cwd=tmp_path)
     verified = verify(case, folder)
 
-    what = f"{folder}/metrics.json: {place.split('/')[0]} is missing or damaged"
-    assert [f"{what}; copy the result again, or evaluate again"] * 2 == [published.fault, verified.fault]
+    line = f"{folder}/metrics.json: expected {misfit}; the file was edited or damaged: copy it again, or evaluate again"
+    assert [published.fault, verified.fault] == [line] * 2
 
 
 def test_an_unfinished_run_is_not_published(result: Path, tmp_path: Path) -> None:
