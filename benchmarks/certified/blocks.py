@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from pbgeval.ranking.certified import CertifiedQueries, count_certified
+from pbgeval.ranking.certified import CertifiedQueries, UndecidedCells, count_by_bounds
 from pbgeval.ranking.counting import count as count_scores
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
@@ -74,6 +74,8 @@ def _certified(
 
     def count() -> None:
         for block in blocks:
-            count_certified(queries, block.rows_NL, 0, fast_scores(prepared, block), own_Q, None)
+            undecided = UndecidedCells(queries, block.rows_NL)
+            undecided.add(*count_by_bounds(queries, fast_scores(prepared, block), own_Q, None), 0, None)
+            undecided.decide()
 
     return count

@@ -86,6 +86,7 @@ _SECTIONS: Mapping[str, Shape] = {
     **dict.fromkeys(("macro_metrics", "relation_macro_metrics"), OrNull(FIGURES)),
     "refused": Keys(others=TEXT),
     "left_out": Keys(others=Items(COUNT)),
+    "num_edges_before_restrictions": COUNT,
     "estimates": OrNull(Keys({**ESTIMATES.required}, {**ESTIMATES.optional, "raw": ESTIMATES})),
     "sample": Keys(
         {

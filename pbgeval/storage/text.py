@@ -481,7 +481,7 @@ def unknown_extension(path: str | Path) -> str:
     return f"{path}: unknown extension {one_line(extension)!r}; {advice}"
 
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,2}")  # a Path of a URL has lost a slash
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,40}:/{1,2}")  # a Path of a URL has lost a slash
 
 
 def without_secrets(text: str, *urls: str) -> str:
@@ -498,7 +498,11 @@ def without_secrets(text: str, *urls: str) -> str:
             values = (field.partition("=")[2] for field in query.split("&"))
             for secret in (f"?{query}", query, user, user[:-1].partition(":")[2], *values):
                 text = text.replace(secret, "") if len(secret) > 3 else text  # "" and "@" are no secrets
-    return re.sub(r"[^\s'\"]*:/[^\s'\"]*", lambda found: "".join(map(_without_secrets, _parts_of(found[0]))), text)
+    return re.sub(r"[^\s'\"]+", lambda found: _clean_word(found[0]), text)
+
+
+def _clean_word(word: str) -> str:
+    return "".join(map(_without_secrets, _parts_of(word))) if ":/" in word else word
 
 
 def _parts_of(urls: str) -> list[str]:

@@ -18,6 +18,7 @@ from tests.examples import examples
 from tests.kit.case import TinyCase
 from tests.kit.commands import (
     COMMAND,
+    DEVICES,
     journaled_units,
     metrics_of,
     numbers_of,
@@ -63,7 +64,7 @@ def start(case: TinyCase, tmp_path: Path) -> Iterator[Start]:
         )
         started.append(process)
         assert process.stderr is not None
-        line = process.stderr.readline()
+        line = next(line for line in process.stderr if DEVICES.fullmatch(line.rstrip()) is None)
         assert " bucket (" in line, line
         return process
 

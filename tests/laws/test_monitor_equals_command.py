@@ -114,8 +114,8 @@ def test_monitor_and_command_give_the_same_figures(
     with (folder / "output" / "buckets.csv").open(encoding="utf-8", newline="") as file:
         rows = {Bucket(int(row["lhs_partition"]), int(row["rhs_partition"])): row for row in csv.DictReader(file)}
     for visit in read_history(folder / "monitor", pytest.fail).visits:
-        row = {key: value or "null" for key, value in rows[visit.bucket].items()}
-        assert (0 if visit.after is None else visit.after.count) == int(row["num_edges"])
+        row = {key: value or "null" for key, value in rows.get(visit.bucket, {}).items()}  # no file, no row
+        assert (0 if visit.after is None else visit.after.count) == int(row.get("num_edges", 0))
         if visit.after is not None:
             details = {key: value for key, value in visit.details.after.items() if key in row}
             details |= {f"both.pessimistic.{metric}": visit.after.metrics[of] for of, metric in KEYS_OF_PBG.items()}

@@ -131,7 +131,7 @@ def test_edges_that_were_changed_or_are_gone_are_refused_with_advice_for_python(
     np.save(kept, np.array([*TEST[1:], TEST[0]]))
     with pytest.raises(StorageError, match=r"edges\.npy: expected the edges that were evaluated"):
         compare(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(StorageError, match=r"edges\.tsv: expected a folder of bucket files or a \.npy file"):
+    with pytest.raises(StorageError, match=r"edges\.tsv: no run has made buckets of this file as it is now"):
         compare(tmp_path / "a", tmp_path / "b", edge_paths=[tmp_path / "edges.tsv"])
     for name in "ab":
         kept_edges_path(tmp_path / name, 0).unlink()
