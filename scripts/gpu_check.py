@@ -60,13 +60,16 @@ def _run_evaluations(results: Results, device: torch.device, *, smoke: bool) -> 
     import gpu_runs
 
     for name, job in gpu_runs.jobs(smoke).items():
+        if results.is_over():  # before files are written
+            results.run("runs", name, dict)
+            continue
         with gpu_runs.files(job) as config:
             found = results.run("runs", name, partial(gpu_runs.run_on_device, config, device))
             if "mrr" in found and job.has_cpu_run:
                 results.run("runs", f"{name}, CPU", partial(gpu_runs.run_on_cpu, config, found["mrr"]))
         if job.settings["candidates"] == "all":
             results.run("runs", f"{name}, plain torch loop", partial(gpu_runs.plain_torch_loop, job, device))
-        if device.type == "cuda":
+        if device.type == "cuda" and not results.is_over():
             with gpu_runs.files(job.smaller()) as config:
                 label = f"{name}, a {gpu_runs.SMALLER}th of the edges, traced"
                 results.run("runs", label, partial(gpu_runs.trace_on_device, config))
@@ -90,8 +93,9 @@ class Results:
     def run(self, part: str, name: str, step: Check, *, may_skip: bool = True) -> dict[str, Any]:
         """Run one step, unless the time is over; what it raises is its result."""
         begun = time.monotonic()
-        if may_skip and begun - self._begun > self._limit:
+        if may_skip and self.is_over():
             found: dict[str, Any] = {"passed": True, "skipped": "no time was left"}
+            print(f"skip {name}: no time was left", file=sys.stderr, flush=True)
         else:
             try:
                 found = {"passed": True, **step()}
@@ -103,6 +107,10 @@ class Results:
         self.found.setdefault(part, []).append(found)
         self.write()
         return found
+
+    def is_over(self) -> bool:
+        """Tell whether the time is over, so that no step may begin."""
+        return time.monotonic() - self._begun > self._limit
 
     def skipped(self) -> list[str]:
         """Return the steps for which no time was left."""

@@ -35,7 +35,7 @@ class RangeWork:
     known: KnownAnswers | None  # in this range; None: nothing is filtered
     in_time: KnownAnswers | None  # what a time-aware filter leaves out, if it is read from blocks
     runs: Sequence[Tensor]  # prepared rows of each
-    largest: tuple[float, ...]  # magnitude in each run
+    largest: tuple[float, ...]  # magnitude in each run; empty: ranks are certified
     certified: tuple[PreparedRows, ...]  # the runs, if ranks are certified
     duplicates: DuplicateRows | None  # None: ranks are certified, or a GPU counts
     columns: tuple[device_scores.Columns, ...]  # the runs, if a GPU counts
@@ -66,7 +66,7 @@ class RangeWork:
             known,
             in_time,
             runs,
-            largest=tuple(map(largest, runs)),
+            largest=tuple(map(largest, runs)) if comparator is None else (),
             certified=()
             if comparator is None
             else tuple(PreparedRows(comparator, run, of_queries=False) for run in runs),
@@ -105,7 +105,7 @@ class RangeWork:
 
     def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
         """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
-        num_runs, num_blocks = len(self.largest), len(self.queries)
+        num_runs, num_blocks = len(self.runs), len(self.queries)
         tasks_per_block = min(num_runs, -(-TASKS_PER_THREAD * num_threads // num_blocks)) if num_threads > 1 else 1
         length = -(-num_runs // tasks_per_block)
         parts = [range(at, min(at + length, num_runs)) for at in range(0, num_runs, length)]

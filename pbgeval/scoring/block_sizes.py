@@ -1,4 +1,4 @@
-"""How much is computed together, by kind of device: the one place that says so. Changes no number.
+"""Sizes of blocks that differ between CPU and GPU. They change no number.
 
 On a CPU what is computed together stays in cache. A GPU is given much at a time: each call costs it some microseconds,
 and each answer that the host waits for stops it.

@@ -21,7 +21,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-SIXTEEN = tl.constexpr(16)  # numbers of which each begins where a row of 64 bytes does
+SIXTEEN = tl.constexpr(16)  # candidates are padded to a multiple, so that loads are aligned
 HALF = tl.constexpr(16)  # bits of an int32 that hold the number that tie
 LOW_BITS = tl.constexpr((1 << 16) - 1)
 NOWHERE = tl.constexpr(-1)  # of a true entity that is none of the candidates
@@ -92,7 +92,7 @@ def count_tiles(
     """Add what a tile finds to the counts (rows) of better and tied candidates, int32.
 
     Of each row: which of `query` it is, the score that counts of its true entity, that entity's score by these kernels,
-    the hash of its vector, and its column. A candidate with that score and that hash is its twin and ties; the true
+    the hash of its vector, and its column. A candidate with that score and that hash is a duplicate and ties; the true
     entity itself does not compete.
     """
     row_tiles = tl.cdiv(num_rows, TILE_ROWS)
@@ -117,9 +117,9 @@ def count_tiles(
     hash_M = tl.load(hash_ptr + at_M, mask=is_row_M, other=0)
     own_M = tl.load(own_ptr + at_M, mask=is_row_M, other=NOWHERE)
     hash_N = tl.load(candidate_hash_ptr + column_N, mask=is_column_N, other=0)
-    twin_MN = (score_MN == kernel_M[:, None]) & (hash_N[None, :] == hash_M[:, None])
-    better_MN = (score_MN > true_M[:, None]) & ~twin_MN
-    tied_MN = (score_MN == true_M[:, None]) | twin_MN
+    duplicate_MN = (score_MN == kernel_M[:, None]) & (hash_N[None, :] == hash_M[:, None])
+    better_MN = (score_MN > true_M[:, None]) & ~duplicate_MN
+    tied_MN = (score_MN == true_M[:, None]) | duplicate_MN
     competes_MN = is_column_N[None, :] & (column_N[None, :] != own_M[:, None])
     both_MN = better_MN.to(tl.int32) | (tied_MN.to(tl.int32) << HALF)
     both_M = tl.sum(tl.where(competes_MN, both_MN, 0), 1)
@@ -165,7 +165,7 @@ def _chains(
     return score_MN
 
 
-@triton.jit(do_not_specialize=["num_pairs", "num_columns", "num_steps"])
+@triton.jit(do_not_specialize=["num_pairs", "dimension", "num_steps"])
 def score_pairs(
     query_ptr,
     row_ptr,
@@ -173,21 +173,21 @@ def score_pairs(
     column_ptr,
     score_ptr,
     num_pairs,
-    num_columns,
+    dimension,
     num_steps,
     PAIRS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    """Write the score of each pair (row of `query`, row of `candidate`); rows have `num_columns`, as they come."""
+    """Write the score of each pair (row of `query`, row of `candidate`); rows have `dimension`, as they come."""
     at_P = tl.program_id(0).to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
     is_pair_P = at_P < num_pairs
-    query_P = query_ptr + tl.load(row_ptr + at_P, mask=is_pair_P, other=0).to(tl.int64) * num_columns
-    candidate_P = candidate_ptr + tl.load(column_ptr + at_P, mask=is_pair_P, other=0).to(tl.int64) * num_columns
+    query_P = query_ptr + tl.load(row_ptr + at_P, mask=is_pair_P, other=0).to(tl.int64) * dimension
+    candidate_P = candidate_ptr + tl.load(column_ptr + at_P, mask=is_pair_P, other=0).to(tl.int64) * dimension
     score_P = tl.zeros((PAIRS,), query_ptr.dtype.element_ty)
     for step in range(num_steps):
         for at in tl.static_range(DEPTH):
             k = step * DEPTH + at
-            is_number_P = is_pair_P & (k < num_columns)  # as zeros behind the vectors would be
+            is_number_P = is_pair_P & (k < dimension)  # as zeros behind the vectors would be
             x_P = tl.load(query_P + k, mask=is_number_P, other=0.0)
             y_P = tl.load(candidate_P + k, mask=is_number_P, other=0.0)
             score_P = tl.fma(x_P, y_P, score_P)
