@@ -167,6 +167,7 @@ class Record(Results):
 
     def share_pools(self, share: float) -> None:
         """Keep a share of the scores of a sample of edges."""
+        self._add_waiting()  # scores of the last round, too
         for groups in self._group_stats:
             groups.pools.update({key: pool.share(share) for key, pool in groups.pools.items()})
 

@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import torch
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,9 +15,10 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.tally import SideResult
 from pbgeval.report.document import Results, SideOfEdges
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
-from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool
+from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, share_of
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.worker.record import Record
 
 LAYOUT = StatsLayout((1, 3, 10))
 KEYS = [GroupKey(path, Bucket(0, part), side) for path in range(2) for part in range(3) for side in Side]
@@ -73,3 +75,20 @@ def test_queries_of_many_buckets_add_up_at_once(drawn: list[tuple[int, GroupKey,
     actual = packed([parts], filtered=filtered)
 
     assert actual == packed([[part] for part in parts], filtered=filtered)
+
+
+def test_a_smaller_share_of_scores_is_kept_of_those_that_wait_too() -> None:
+    """Else how many an earlier round has left waiting would depend on the number of workers."""
+    codes = np.arange(1000, dtype=np.int64) << 32
+    part = some_queries(0, KEYS[0], 5)
+    part = evolve(part, result=evolve(part.result, raw_pool=ScorePool([codes], [codes])))
+    record = Record(GroupStats.zero(LAYOUT, KEYS), None, GroupedStats(LAYOUT))
+    record.add_soon(part)
+
+    record.share_pools(0.25)
+    record.pack()  # adds up whatever still waits
+
+    pool = record.raw.pools[KEYS[0]]
+    expected = share_of(codes, 0.25)
+    assert 0 < len(expected) < 400
+    assert [np.concatenate(scores).tolist() for scores in (pool.true, pool.competing)] == [expected.tolist()] * 2
