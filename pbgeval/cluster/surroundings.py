@@ -34,8 +34,8 @@ def check_threads(environment: Mapping[str, str]) -> None:
         for given in (of.strip() for of in environment.get(name, "").split(",")):  # one per level, for OpenMP
             if given.isdecimal() and (len(given) > 18 or int(given) > most):
                 faults.append(
-                    f"{name}: expected at most {most:,} threads on this host of {num_cores:,} cores, got {given[:30]}; "
-                    "set a smaller number, or leave it out"
+                    f"{name}: expected at most {most:,} threads on this host with {num_cores:,} cores, got {given[:30]}; "
+                    "set a smaller number, or unset it"
                 )
     if faults:
         raise LaunchError(*faults)
@@ -81,5 +81,7 @@ def standard_files() -> Iterator[None]:
 
 def is_lack_of_processes(error: BaseException) -> bool:
     """Tell whether the system has refused to start a process or a thread."""
-    is_fork = isinstance(error, OSError) and error.errno == errno.EAGAIN
+    # A write to a pipe that is full and does not block has the same number, and says how much was written.
+    is_write = hasattr(error, "characters_written")
+    is_fork = isinstance(error, OSError) and error.errno == errno.EAGAIN and not is_write
     return is_fork or (isinstance(error, RuntimeError) and "can't start new thread" in str(error))

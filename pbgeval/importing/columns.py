@@ -98,9 +98,8 @@ class ColumnForm:
     def reading(self) -> str:
         """Say how the columns are read, for messages about unknown names: the order may be another."""
         columns = "" if self.names is None else f" {', '.join(name for name in self.names[:3] if name)}"
-        order = [_ENDS[letter] for letter in (self.order if self.names is None else "hrt") if letter in _ENDS]
-        if "rel" not in self.chosen():
-            order.remove("relation") if "relation" in order else None
+        letters = self.order if self.names is None else "hrt"
+        order = [_ENDS[letter] for letter in letters if letter in _ENDS and COLUMNS[letter] in self.chosen()]
         return f"the columns{columns} are read as {', '.join(order)} ({self.flag} changes this)"
 
     def chosen(self) -> dict[str, str]:

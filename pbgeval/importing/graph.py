@@ -174,7 +174,7 @@ def _import(
         observer.step(f"writing edges {name}")
         of = files.dictionary or Path(", ".join(files.dictionary_of))
         known = KnownNames(of, opened[name][0].form.reading)
-        imported[name] = counts = place_edges(engine, table, types, sizes, target / name, known)
+        imported[name] = counts = place_edges(engine, table, types, sizes, target / name, known, observer.warn)
         if not files.skip_unknown:
             refuse_unknown(f"--edges {name}", counts, target / name, known, engine)
     return sizes, imported
@@ -253,8 +253,9 @@ class Dictionaries:
 
     def of(self, path: Path) -> Dictionary:
         """Return the dictionary of a file: LibKGE's `.del` has numbers."""
-        is_numbers = self.of_numbers is not None and edge_file_type(path) == "del"
-        return self.of_numbers if is_numbers and self.of_numbers is not None else self.of_names
+        if self.of_numbers is not None and edge_file_type(path) == "del":
+            return self.of_numbers
+        return self.of_names
 
 
 @frozen
@@ -293,13 +294,13 @@ def split_edges(engine: Engine, edges: Sequence[EdgesToSplit], observer: Observe
             loaded = one.dictionary
         form = one.files[0][1]
         relation = _only_relation(files, list(loaded.relations), str(loaded.folder))
-        warnings = []
+        warnings: list[str] = []
         for file in files:
             observer.step(f"reading {file.path}")
             warnings += load_edges(engine, "edges", file, relation)
         observer.step(f"writing edges {one.target.name}")
         known = loaded.known(form.reading, one.advice)
-        counts = place_edges(engine, "edges", types, sizes, one.target, known)
+        counts = place_edges(engine, "edges", types, sizes, one.target, known, warnings.append)
         is_beyond = bool(loaded.rows) and not loaded.rows.keys().isdisjoint(unknown_kinds(one.target))
         if one.refuses_unknown or is_beyond:  # ids that the model lacks are not names that it does not know
             refuse_unknown(one.what, counts, one.target, known, engine)
@@ -393,8 +394,8 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
         remove_folder(scratch)
 
 
-def counts_of(folder: Path, name: str) -> ImportedEdges:
-    """Return the counts of the file with this name, whose buckets are in a folder.
+def made_from(folder: Path, name: str) -> SplitEdges:
+    """Return what became of the file with this name, whose buckets are in a folder.
 
     Raises:
         StorageError: the folder is not as it was made.
@@ -402,6 +403,7 @@ def counts_of(folder: Path, name: str) -> ImportedEdges:
     try:
         found = parse_json(read_bytes(folder / _COUNTS))
         counts = ImportedEdges(**{key: int(found[key]) for key in fields_dict(ImportedEdges)})
+        warnings = [str(warning) for warning in found["warnings"]]
         num_buckets = sum(path.suffix == ".h5" for path in (folder / name).iterdir())
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise StorageError(
@@ -409,13 +411,7 @@ def counts_of(folder: Path, name: str) -> ImportedEdges:
         ) from error
     if num_buckets != counts.num_buckets:
         raise StorageError(f"{folder}: {num_buckets} of {counts.num_buckets} buckets of {name}; remove the folder")
-    return counts
-
-
-def warnings_of(folder: Path) -> list[str]:
-    """Return what was doubtful about the file whose buckets are in a folder."""
-    found = parse_json(read_bytes(folder / _COUNTS))
-    return [str(warning) for warning in found["warnings"]]
+    return SplitEdges(counts, warnings)
 
 
 def is_made(folder: Path) -> bool:

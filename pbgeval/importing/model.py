@@ -243,8 +243,8 @@ def _import_edges(
 ) -> list[str]:
     """Write the buckets of all edges; return a line or two of each."""
     lines: list[str] = []
-    arrays = {name for name, paths in edges.paths.items() if paths[0].suffix == ARRAYS}
-    for name in sorted(arrays):
+    arrays = [name for name, paths in edges.paths.items() if paths[0].suffix == ARRAYS]
+    for name in arrays:
         paths = edges.paths[name]
         num_edges = _import_arrays(model, paths, target / name, edges.forms.of(paths[0], name), num_partitions)
         lines.append(f"{folder / name}: {plural(num_edges, 'edge')} of {listed(list(map(str, paths)))}")
@@ -283,7 +283,8 @@ def _write_model(
     model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles
 ) -> tuple[list[str], list[str]]:
     """Write dictionaries, checkpoint and config; return the names of edges that it evaluates, and that it knows."""
-    write_dictionary(model, folder / "entity", num_partitions)
+    _write_entities(model, folder / "entity", ENTITY_TYPE, num_partitions)
+    write_relations(folder / "entity", model.num_relations if model.dynamic else None, model.relation_names())
     parameters = model.parameters()
     operators = (
         {(0, side): of_side for side, of_side in parameters.items()}
@@ -331,7 +332,11 @@ def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: Edge
         ),
         *(
             (
-                path.suffix == ARRAYS and sorted(edges.forms.of(path, name).order) != sorted("hrt"),
+                path.suffix == ARRAYS
+                and (
+                    edges.forms.of(path, name).names is not None
+                    or sorted(edges.forms.of(path, name).order) != sorted("hrt")
+                ),
                 f"--edge-columns: an array has three columns; expected an order of h, r and t for {path}",
             )
             for name, paths in edges.paths.items()
@@ -345,17 +350,6 @@ def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: Edge
             for name in edges.paths
         ),
     )
-
-
-def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, entity_type: str = ENTITY_TYPE) -> None:
-    """Write what a model's entities and relations are called as PBG's dictionaries have it.
-
-    Raises:
-        StorageError: a file of labels is not as it should be.
-        OutputError: the files cannot be written.
-    """
-    _write_entities(model, path, entity_type, num_partitions)
-    write_relations(path, model.num_relations if model.dynamic else None, model.relation_names())
 
 
 def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_partitions: int) -> str:

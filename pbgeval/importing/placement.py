@@ -5,7 +5,7 @@ Rows keep the order of their files within a bucket.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -70,7 +70,13 @@ class KnownNames:
 
 
 def place_edges(
-    engine: Engine, table: str, types: RelationTypes, sizes: Sizes, folder: Path, known: KnownNames
+    engine: Engine,
+    table: str,
+    types: RelationTypes,
+    sizes: Sizes,
+    folder: Path,
+    known: KnownNames,
+    warn: Callable[[str], None],
 ) -> ImportedEdges:
     """Write the buckets of a table of edges, which is dropped; beside them, what was left out as names are unknown.
 
@@ -81,6 +87,7 @@ def place_edges(
         sizes: of partitions.
         folder: of the buckets.
         known: the dictionary.
+        warn: is told of unknown names that resemble known ones.
 
     Raises:
         DataError: no edge is left.
@@ -99,7 +106,7 @@ def place_edges(
         "ORDER BY bucket, e.rowid"
     )
     num_written = engine.num_rows("placed")
-    unknown = (0, 0) if num_read == num_written else _write_unknown(engine, table, types, folder / UNKNOWN)
+    unknown = (0, 0) if num_read == num_written else _write_unknown(engine, table, types, folder / UNKNOWN, warn)
     engine.run(f"DROP TABLE {table}")
     if not num_written:
         raise _nothing_is_known(folder, num_read, known)
@@ -167,7 +174,9 @@ def _parts_of_buckets(engine: Engine, names: Iterable[str]) -> Iterator[tuple[in
         engine.observer.advanced(num_written / num_rows)
 
 
-def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path) -> tuple[int, int]:
+def _write_unknown(
+    engine: Engine, table: str, types: RelationTypes, path: Path, warn: Callable[[str], None]
+) -> tuple[int, int]:
     """List what the dictionaries lack, most frequent first; return how many entities and relations.
 
     Of edges whose relation is unknown, entities are not looked at, as nothing says their type.
@@ -183,7 +192,9 @@ def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path)
         f"UNION ALL SELECT NULL, rel, count(*) FROM {table} ANTI JOIN relations ON relations.name = rel GROUP BY rel"
     )
     entities, relations = engine.row("SELECT count(type), count(*) - count(type) FROM unknown")
-    _warn_of_variants(engine, f"CASE known.type {words} END")
+    variants = _count_variants(engine, f"CASE known.type {words} END")
+    if variants is not None:
+        warn(f"{path.parent.name}: {variants}")
     engine.run(
         "CREATE TABLE listed AS SELECT coalesce('entity:' || type, 'relation') AS what, name, copies FROM unknown "
         "ORDER BY copies DESC, what, name"
@@ -196,19 +207,20 @@ def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path)
     return int(entities), int(relations)
 
 
-def _warn_of_variants(engine: Engine, known_type: str) -> None:
-    """Warn of unknown names that differ from known ones only in their Unicode form or in white space."""
+def _count_variants(engine: Engine, known_type: str) -> str | None:
+    """Say how many unknown names differ from known ones only in their Unicode form or in white space; None: none."""
     pairs = " UNION ALL ".join(
         f"SELECT unknown.name AS name, known.name AS near FROM unknown JOIN {table} known "
         f"ON {condition} AND {plain_form('unknown.name')} = {plain_form('known.name')}"
         for table, condition in (("entities", f"unknown.type = {known_type}"), ("relations", "unknown.type IS NULL"))
     )
     count, name, near = engine.row(f"SELECT count(DISTINCT name), min(name), min_by(near, name) FROM ({pairs})")
-    if count:
-        engine.observer.warn(
-            f"{plural(int(count), 'unknown name')} would be known but for the Unicode form or white space at an end, "
-            f"for example {name!a} instead of {near!a}"
-        )
+    if not count:
+        return None
+    return (
+        f"{plural(int(count), 'unknown name')} would be known but for the Unicode form or white space at an end, "
+        f"for example {name!a} instead of {near!a}"
+    )
 
 
 def refuse_unknown(
@@ -228,7 +240,7 @@ def refuse_unknown(
     """
     if not counts.num_left_out:
         return
-    (kind, name), example = _first_unknown(buckets)
+    (kind, name), example = _first_unknown(buckets, known.rows)
     order = f"; {known.columns}" if counts.num_unknown_relations else ""
     few = f"{what}: {counts.num_left_out:,} of {counts.num_read:,} edges have"
     if kind in known.rows:
@@ -248,11 +260,13 @@ def refuse_unknown(
     )
 
 
-def _first_unknown(buckets: Path) -> tuple[tuple[str, str], str]:
-    """Return kind and name of the most frequent unknown name, and both in words."""
+def _first_unknown(buckets: Path, kinds: Collection[str] = ()) -> tuple[tuple[str, str], str]:
+    """Return kind and name of the most frequent unknown name, and both in words; of these kinds, if there is one."""
     with (buckets / UNKNOWN).open(encoding="utf-8") as file:
         next(file)  # the header
-        kind, _, rest = next(file).partition("\t")
+        first = next(file)
+        chosen = next((line for line in chain([first], file) if line.partition("\t")[0] in kinds), first)
+    kind, _, rest = chosen.partition("\t")
     name = name_of(rest.rpartition("\t")[0] or rest)  # of a name that goes on in the next line: as far as it goes
     what, _, entity_type = kind.partition(":")
     of_type = f" of type {entity_type}" if entity_type else ""

@@ -26,10 +26,9 @@ from pbgeval.importing.graph import (
     Dictionaries,
     Dictionary,
     NamedFiles,
-    counts_of,
     is_made,
+    made_from,
     split_files,
-    warnings_of,
 )
 from pbgeval.importing.model import dictionaries_of_model
 from pbgeval.importing.placement import UNKNOWN, refuse_unknown
@@ -230,11 +229,11 @@ def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:
 
 
 def _look_at(files: NamedFiles, path: Path, folder: Path, observer: Observer) -> None:
-    counts = counts_of(folder, path.name)
-    for warning in warnings_of(folder):
+    made = made_from(folder, path.name)
+    for warning in made.warnings:
         observer.warn(warning)
     if path in files.evaluated:
-        refuse_unknown(str(path), counts, folder / path.name, files.known(path))
+        refuse_unknown(str(path), made.counts, folder / path.name, files.known(path))
 
 
 def _remove_made(store: Path, names: Collection[str]) -> None:

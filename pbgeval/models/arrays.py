@@ -176,7 +176,7 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         parameters = _parameters_of_sides(path, options, operators, tensors)
         operators.check(where, dimension, {side: table.dimension for side, table in parameters.items()})
         types = types or untyped_relations(where, parameters, list(tables))
-        _check_relations(where, types, parameters)
+        _check_relations(where, types, parameters, options)
         names = numbers | _labels(path, options, list(tables))[0]
         return EmbeddingModel(str(path), "gigl", operators, tables, parameters, names, None, types)
     formula = formula_of(where, options, dimension)
@@ -189,7 +189,7 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
         relations = parameters["relations"] = _table(path, options.get("relations", RELATIONS), tensors)
         formula.check(str(path), dimension, relations.dimension, relations.num_rows)
     types = types or (untyped_relations(where, {}, list(tables)) if formula.kind == "dot" or len(tables) > 1 else ())
-    _check_relations(where, types, parameters)
+    _check_relations(where, types, parameters, options)
     if types and formula.reciprocal:
         raise StorageError(f"{where}: reciprocal relations have one entity type; remove relation_types")
     entity_labels, relation_labels = _labels(path, options, list(tables))
@@ -408,9 +408,15 @@ def untyped_relations(where: str, parameters: Mapping[str, Table], types: Sequen
     return tuple((f"rel{index}", types[0], types[0]) for index in range(num_relations))
 
 
-def _check_relations(where: str, types: Sequence[object], parameters: Mapping[str, Table]) -> None:
+def _check_relations(
+    where: str, types: Sequence[object], parameters: Mapping[str, Table], options: Mapping[str, Any]
+) -> None:
     raise_first(
         StorageError,
+        (
+            types and "relation_labels" in options,
+            f"{where}: relation_labels has no effect, as these relations have names already; remove it",
+        ),
         *(
             (
                 types and table.num_rows != len(types),

@@ -6,6 +6,7 @@ by `pickles`, which runs nothing of it. Entities' and relations' vectors are pla
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def _packaged_labels(path: Path, checkpoint: Mapping[str, Any], table: str, num_
     if len(labels) != num_labels:
         raise StorageError(f"{where}: {plural(len(labels), 'label')} for {plural(num_labels, 'id')}")
     if len(set(labels)) < num_labels:
-        again = next(label for index, label in enumerate(labels) if label in labels[:index])
+        again = Counter(labels).most_common(1)[0][0]
         raise StorageError(f"{where}: expected each label once, found {one_line(again)!r} again")
     return tuple(labels)
 

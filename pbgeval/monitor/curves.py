@@ -114,7 +114,7 @@ class Curves:
     @property
     def best(self) -> PassRow | None:
         """The finished pass after which held-out edges were best, of those with the edges of the last one, if any."""
-        last = self.passes[-1].key
+        last = self.last.key
         ranked = [
             (self._sign * row.after, -at)
             for at, row in enumerate(self.passes)

@@ -474,7 +474,7 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     without_draws = (document.get("estimates") or {}).get("num_queries_without_draws") or 0
     lost = num_left_out(document, "filter_paths", "train_paths")
     found = [
-        (lost > 0, f"imports left out {plural(lost, 'known edge')}, as names are unknown, so no filter has them"),
+        (lost > 0, f"imports left out {plural(lost, 'known edge')} with unknown names, so they are not filtered out"),
         (
             leaked > 0,
             f"{leaked:,} of {num_edges:,} evaluated edges are also in train_paths, so the model may have been trained "

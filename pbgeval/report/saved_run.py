@@ -5,7 +5,6 @@ Everything is checked against the provenance: ranks files and edges of another r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
 from pbgeval.storage.edges import EdgeFiles, EdgeSource, edges_of_file, find_buckets, fingerprints_of
+from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.row_files import RANK_COLUMNS, QueryFile, find_ranks, open_query_file
 from pbgeval.storage.text import fingerprint, listed, read_small_text
 
@@ -335,8 +335,8 @@ def buckets_of(path: Path, reports: Sequence[Report]) -> Path:
 def made_of(folder: Path) -> str | None:
     """Return the fingerprint of the file that a folder of `imported` was made of; None for another folder."""
     try:
-        found = json.loads(read_small_text(folder / "import.json") or "null")
-    except (StorageError, ValueError, RecursionError):
+        found = parse_json(read_small_text(folder / "import.json") or "null")
+    except (StorageError, ValueError):
         return None
     return str(found["file"]) if isinstance(found, dict) and "file" in found else None
 

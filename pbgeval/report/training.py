@@ -23,11 +23,11 @@ _VERDICT, _SHORT_VERDICT = "bucket overfitting", "overfits"  # a column on the p
 _PASS_COLUMNS = ("pass", "before", "after", "gap", "training", "generalization", "diverged", _VERDICT)
 _IN_COLUMN: Mapping[Verdict, str] = {"no_bucket_overfitting": "no", "bucket_overfitting": "yes"}
 _VERDICTS: Mapping[Verdict, str] = {
-    "needs_3_visits": "Bucket overfitting: not known yet, it needs 3 visits to every bucket.",
+    "needs_3_visits": "Bucket overfitting: not known yet; every bucket needs 3 visits.",
     "no_bucket_overfitting": "No bucket overfitting: held-out edges keep what they gain in a visit until the next one.",
     "shrinking": "Bucket overfitting: undecided, but the gap is shrinking, as a visit gains less and less.",
     "bucket_overfitting": "Bucket overfitting: held-out edges lose before the next visit what they gain in a visit.",
-    "undecided": "Bucket overfitting: undecided, it needs more passes.",
+    "undecided": "Bucket overfitting: undecided; more passes are needed.",
 }
 _OF_LOSSES: Mapping[Verdict, str] = {  # where held-out edges get worse in a visit
     "no_bucket_overfitting": "No bucket overfitting: held-out edges are about as good after a visit as before it.",

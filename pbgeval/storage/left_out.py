@@ -5,7 +5,6 @@ There is such a file only where an edge was left out: a folder of PyTorch-BigGra
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from pbgeval.errors import StorageError
+from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.text import json_text, one_line, plural, read_small_text
 from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
@@ -54,11 +54,11 @@ class LeftOut:
         if text is None:
             return None
         try:
-            found = json.loads(text)
+            found = parse_json(text)
             counts = {name: found[name] for name in cls.__annotations__}
             if not all(type(count) is int and count >= 0 for count in counts.values()):
                 raise ValueError("counts that are no integers >= 0")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise StorageError(
                 f"{path}: expected the counts {', '.join(cls.__annotations__)}, found {one_line(error)}; import the "
                 "edges again"

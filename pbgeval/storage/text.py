@@ -127,19 +127,18 @@ def text_lines(path: Path, *, keep_returns: bool = False) -> Iterator[tuple[int,
         yield from enumerate(lines, first)
 
 
-def rows(path: Path, *, by_words: bool = False) -> Iterator[tuple[int, str, list[str]]]:
+def rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
     """Yield (number from 1, line, columns) of each line that is not blank: what is between tabs.
 
     Args:
         path: a plain or gzip file of any size.
-        by_words: a line without tabs has the words between its spaces as columns.
 
     Raises:
         StorageError: as `text_blocks`.
     """
     for number, line in text_lines(path):
         if line.strip():
-            yield number, line, line.split() if by_words and "\t" not in line else line.split("\t")
+            yield number, line, line.split("\t")
 
 
 def text_blocks(path: Path, *, keep_returns: bool = False) -> Iterator[tuple[int, list[str]]]:

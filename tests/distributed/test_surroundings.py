@@ -26,7 +26,9 @@ MOST = MAX_THREADS_PER_CORE * (os.cpu_count() or 1)
 def test_more_threads_than_a_host_bears_are_refused(name: str, given: str) -> None:
     fault = fault_of(lambda: check_threads({name: given}), LaunchError)
 
-    assert fault.startswith(f"{name}: expected at most {MOST:,} threads on this host of {os.cpu_count():,} cores, got ")
+    assert fault.startswith(
+        f"{name}: expected at most {MOST:,} threads on this host with {os.cpu_count():,} cores, got "
+    )
 
 
 @pytest.mark.parametrize("given", ["", "0", "-1", "many", str(MOST), f"2,{MOST}"])

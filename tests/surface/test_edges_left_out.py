@@ -74,7 +74,7 @@ def test_left_out_edges_that_are_accepted_stand_in_the_result_by_every_door(fold
         assert "3 edges (2 more were left out, as their names are unknown), filtered" in done.out
         told = [line for line in done.warnings if "skipped" in line]
         assert ["2 of 5 edges are skipped" in told[0], "1 of 2 known edges are skipped" in told[1]] == [True, True]
-        assert "imports left out 1 known edge, as names" in " ".join(done.warnings)
+        assert "imports left out 1 known edge with unknown names" in " ".join(done.warnings)
         document = metrics_of(folder / f"out_{door}")
         assert document["left_out"] == {"edge_paths": [2], "filter_paths": [1], "train_paths": []}
         documents.append({key: document[key] for key in ("num_edges", "left_out", "metrics", "raw_metrics")})

@@ -361,7 +361,7 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
         ["0.2500", "0.5000", "+0.2500"],
         ["0", "1", "2", "3 (best)"],
     )
-    assert not lacking(page.text, "Bucket overfitting: undecided, it needs more passes.", "one line per bucket")
+    assert not lacking(page.text, "Bucket overfitting: undecided; more passes are needed.", "one line per bucket")
     assert "Training: as many training edges" not in page.text
     errors = tuple(evolve(row, gap_error=error) for row, error in ((rows[0], 0.01), (rows[3], 0.002)))
     assert [row[3] for row in passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]
