@@ -34,7 +34,8 @@ def check_threads(environment: Mapping[str, str]) -> None:
         for given in (of.strip() for of in environment.get(name, "").split(",")):  # one per level, for OpenMP
             if given.isdecimal() and (len(given) > 18 or int(given) > most):
                 faults.append(
-                    f"{name}: expected at most {most:,} threads on this host with {num_cores:,} cores, got {given[:30]}; "
+                    f"{name}: expected at most {most:,} threads on this host with {num_cores:,} cores, got "
+                    f"{given[:30]}; "
                     "set a smaller number, or unset it"
                 )
     if faults:
