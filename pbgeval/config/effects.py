@@ -77,8 +77,12 @@ def _knows_edges(config: EvalConfig) -> bool:
 
 
 def _observes_edges(config: EvalConfig) -> bool:
-    """Whether there is something to observe; featurized types have a fault of their own."""
-    return config.filtered or any(entity.featurized for entity in config.entities.values())
+    """Whether there is something to observe; featurized types and other values have faults of their own."""
+    return (
+        config.type_constraint != "observed"
+        or config.filtered
+        or any(entity.featurized for entity in config.entities.values())
+    )
 
 
 _REFUSED, _WARNED, _OF_TRAINING = Answer

@@ -33,7 +33,7 @@ SETTINGS = {
     "cosines": ("comparator=cos",),
     "restricted": ("restrict_entities=" + ",".join(f"user:{at % 2}:{at}" for at in range(3, 30, 2)), *FILTERED),
     "by relation": ("train_paths=edges", "type_constraint=observed"),
-    "two operators": ("max_memory=2GB", *FILTERED),
+    "two operators": ("max_memory=8GB", *FILTERED),  # a process of many tests holds much
 }
 SETTINGS_OF_CHUNKS = {  # and whether the loop gathers the lists
     "raw": ((), True),

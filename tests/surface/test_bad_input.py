@@ -496,7 +496,7 @@ METRICS = [
         p="metrics=ndcg",
     ),
     fault(
-        "…type_relations=has: needs taxonomy_path; set it too…",
+        "…type_relations=has: has no effect without taxonomy_path; set taxonomy_path too…",
         p=f"{ALL} type_relations=has",
     ),
     fault(
