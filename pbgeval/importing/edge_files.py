@@ -234,6 +234,8 @@ class TextEdges:
         if self.form.comment is None:
             yield _text(self.path, self.compression, columns, by, quote, has_header=has_header)
             return
+        if quote:
+            self._check_fields_end_in_their_lines(engine)
         copy = engine.folder / "without_comments"
         try:
             engine.run_unguarded(
@@ -244,6 +246,20 @@ class TextEdges:
             yield _text(copy, "none", columns, by, quote, has_header=has_header)
         finally:
             copy.unlink(missing_ok=True)
+
+    def _check_fields_end_in_their_lines(self, engine: Engine) -> None:
+        """Refuse quoted fields of several lines: one that begins like a comment, or is blank, would be left out.
+
+        Raises:
+            StorageError: there is such a field.
+        """
+        marks = "length(line) - length(replace(line, '\"', ''))"
+        if engine.run_unguarded(f"SELECT 1 FROM ({self._lines()}) WHERE ({marks}) % 2 = 1 LIMIT 1"):
+            comment = self.form.flag_of("comment")
+            raise StorageError(
+                f"{self.path}: a quoted field goes on in the next line, which {comment} does not allow; remove the "
+                f"comments from the file and leave out {comment}"
+            )
 
     def _lines(self) -> str:
         """Return a query for all lines but blank ones and comments."""

@@ -159,6 +159,12 @@ BAD: list[tuple[str, bytes | str | Callable[[Path], None], Settings, str]] = [
     ("test.tsv", "", {}, ": there are no edges in this file"),
     ("test.tsv", "\n\n", {}, ": there are no edges in this file"),
     ("test.tsv", "#\n", {"edge_comment": "#"}, ": there are no edges in this file"),
+    (
+        "test.csv",
+        'a,r,b\n"a\n\nb",r,b\n',
+        {"edge_comment": "#"},
+        "a quoted field goes on in the next line, which edge_comment does",
+    ),
     ("test.tsv", "a\t\tb\n", {}, ":1: rel is empty"),
     ("test.tsv.gz", gzip.compress(LINES.encode())[:-4], {}, "Compressed file ended"),
     ("test.csv", 'a,r,b\n"a,r,b\n', {}, ": wrong quotation marks (RFC 4180)"),
