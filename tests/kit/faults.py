@@ -166,7 +166,7 @@ def world_of(row: Fault) -> Path:
     """Return the folder of whole files, which rows of one world share."""
     key = f"{id(row.world)} {row.settings!r}"
     if key not in _made:
-        root = Path(_scratch().name) / str(len(_made))
+        root = Path(tempfile.mkdtemp(dir=_scratch().name)) / "world"  # whatever one that was not made has left
         row.world.make(root, **row.settings)
         _made[key] = root
     return _made[key]
