@@ -16,7 +16,7 @@ from pbgeval.inputs.dispatch import Partition, PartitionCache
 from pbgeval.inputs.opening import Inputs
 from pbgeval.notation import ENDS, Bucket, T
 from pbgeval.ranking.settings import Tables
-from pbgeval.scoring.block_sizes import GPU_WORKSPACE_BYTES
+from pbgeval.scoring.block_sizes import CPU, GPU_WORKSPACE_BYTES
 from pbgeval.scoring.entities import EntityTable
 
 
@@ -84,8 +84,7 @@ class PartitionHolder:
 
 # `max_memory` -> sizes of blocks, and what is kept in memory between the sweeps. Changes no number.
 
-MAX_ROWS_PER_RANGE = 1 << 16  # candidates that queries stream past at a time
-MIN_ROWS_PER_RANGE = 1 << 10
+MIN_ROWS_PER_RANGE = 1 << 10  # candidates that queries stream past at a time; at most, sizes of blocks say
 MAX_KNOWN_ROWS = 1 << 20  # known edges read at a time
 BYTES_PER_KNOWN_ROW = 24 * 4  # three columns of int64 and what the join makes of them
 BLOCK_BYTES = 64 << 20  # scores of one thread's block, compared and expanded, and what kernels allocate
@@ -161,6 +160,7 @@ def plan_memory(
     row_bytes: int,
     num_threads: int = 1,
     held: int = 0,
+    most_rows: int = CPU.swept_rows,
 ) -> MemoryPlan:
     """Choose sizes so that a worker stays below its limit.
 
@@ -172,12 +172,13 @@ def plan_memory(
         row_bytes: of one prepared row.
         num_threads: that would like a block of scores each.
         held: bytes that the run holds beside edges, queries and blocks.
+        most_rows: of a range, as the device counts them together.
 
     Raises:
         ConfigError: the limit is too small; says how much is needed.
     """
     if limit is None:
-        return MemoryPlan(MAX_ROWS_PER_RANGE, MAX_KNOWN_ROWS, PAIRS_BYTES, queries_in_memory=True)
+        return MemoryPlan(most_rows, MAX_KNOWN_ROWS, PAIRS_BYTES, queries_in_memory=True)
     fixed = resident + held + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + num_queries * BYTES_PER_QUERY
     least = MIN_ROWS_PER_RANGE * (row_bytes * 6 + BYTES_PER_KNOWN_ROW * 4) + (16 << 20)
     _check_limit(limit, fixed + least, f"for {num_edges} edges", resident)
@@ -189,7 +190,7 @@ def plan_memory(
     free -= queries_bytes if in_memory else 0
     rows = free // 3 // (row_bytes * 6)  # raw, finished, prepared, and copies while they are made
     return MemoryPlan(
-        rows_per_range=max(MIN_ROWS_PER_RANGE, min(MAX_ROWS_PER_RANGE, rows)),
+        rows_per_range=max(MIN_ROWS_PER_RANGE, min(most_rows, rows)),
         known_rows=max(MIN_ROWS_PER_RANGE, min(MAX_KNOWN_ROWS, free // 3 // BYTES_PER_KNOWN_ROW)),
         pairs_bytes=max(1 << 20, free // 8),  # sorting takes as much again, and a slot is read back whole
         queries_in_memory=in_memory,

@@ -30,6 +30,7 @@ class BlockSizes:
     ordered_rows: int  # of a matrix product whose sums are taken in order
     hashed_rows: int
     checked_rows: int  # of a partition under inspection
+    swept_rows: int  # candidates that are read from files and counted together, at most
     range_bytes: int  # candidates of a partition that are prepared together
     searched_numbers: int  # in float64, where overflow is searched for
     numbers: int  # of rows that are gathered, at most
@@ -56,6 +57,7 @@ CPU = BlockSizes(
     ordered_rows=1 << 10,
     hashed_rows=256,
     checked_rows=1 << 15,
+    swept_rows=1 << 16,
     range_bytes=1 << 25,
     searched_numbers=1 << 22,
     numbers=1 << 62,
@@ -77,6 +79,7 @@ GPU = BlockSizes(
     ordered_rows=1 << 17,
     hashed_rows=1 << 18,
     checked_rows=1 << 20,
+    swept_rows=1 << 18,  # beside them the next ones are read, into as much pinned memory
     range_bytes=1 << 28,
     searched_numbers=1 << 26,
     numbers=1 << 27,  # 512 MB in float32

@@ -53,6 +53,7 @@ from pbgeval.ranking.query_edges import (
 )
 from pbgeval.ranking.ranking_pass import rank, rank_given
 from pbgeval.ranking.settings import CandidateSets
+from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import contests
 from pbgeval.storage.rows import MemoryRows, Rows, ScratchRows
@@ -154,7 +155,9 @@ def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: in
     itemsize = torch.empty(0, dtype=context.settings.relations[0].dtype).element_size()
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
     held = context.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
-    plan = plan_memory(limit, resident, edges.num_edges, num_queries, widest * itemsize, threads, held)
+    sizes = sizes_on(context.device)
+    most_rows = sizes.rows(sizes.swept_rows, widest)
+    plan = plan_memory(limit, resident, edges.num_edges, num_queries, widest * itemsize, threads, held, most_rows)
     if context.inputs.scorer is None:
         return plan
     # Rows are numbers, and small; a model may score all entities for each range. It is called by one thread.

@@ -15,8 +15,10 @@ import pytest
 from attrs import frozen
 
 from pbgeval.ranking import auc_sampling
+from pbgeval.scoring.block_sizes import CPU
 from pbgeval.scoring.self_check import check_kernels
 from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
 from tests.laws.test_every_path_runs_on_a_device import on_the_device, pretend
 from tests.pretend_device import DEVICE, Launches, PretendDevice
 
@@ -106,3 +108,15 @@ def test_more_edges_of_a_bucket_are_launched_together(
     )
 
     assert (many.launches, many.synchronisations) == (few.launches, few.synchronisations)
+
+
+def test_a_device_counts_more_candidates_of_files_at_once_than_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = (CPU.swept_rows + 1000, CPU.swept_rows)
+    case = TinyCase.write(tmp_path / "case", edges_per_bucket=8, **GRAPH | {"partition_sizes": sizes})
+    expected = evaluated(case, "candidates=all", NO_AUC, output="cpu")
+    launches = pretend(monkeypatch)
+
+    assert on_the_device(case, "candidates=all", NO_AUC) == expected
+    assert launches.count == len(sizes) * 2, "one of each partition and side"

@@ -14,7 +14,6 @@ from pbgeval.inputs.partitions import (
     BYTES_PER_EDGE,
     BYTES_PER_QUERY,
     MAX_KNOWN_ROWS,
-    MAX_ROWS_PER_RANGE,
     MIN_ROWS_PER_RANGE,
     beside_blocks,
     check_sample,
@@ -22,7 +21,7 @@ from pbgeval.inputs.partitions import (
     plan_room,
 )
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.scoring.block_sizes import GPU_WORKSPACE_BYTES
+from pbgeval.scoring.block_sizes import CPU, GPU, GPU_WORKSPACE_BYTES
 
 MB, GB = 10**6, 10**9
 sizes = st.tuples(st.integers(0, 300 * MB), st.integers(0, 10**6), st.sampled_from([8, 400, 4096, 80_000]))
@@ -35,7 +34,7 @@ def test_without_a_limit_blocks_are_as_large_as_is_useful():
         plan.rows_per_range,
         plan.known_rows,
         plan.queries_in_memory,
-    ) == (MAX_ROWS_PER_RANGE, MAX_KNOWN_ROWS, True)
+    ) == (CPU.swept_rows, MAX_KNOWN_ROWS, True)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +48,10 @@ def test_blocks_of_scores_leave_a_small_gpu_less_for_partitions(free: int, of_pa
     assert room == max(1, num_partitions - 1)
 
 
-@given(sizes, st.integers(1, 4000))
-def test_a_plan_stays_below_its_limit_or_says_what_is_needed(of, megabytes):
+@given(sizes, st.integers(1, 4000), st.sampled_from([CPU.swept_rows, GPU.swept_rows]))
+def test_a_plan_stays_below_its_limit_or_says_what_is_needed(of, megabytes, most_rows):
     resident, num_edges, row_bytes = of
-    arguments = (resident, num_edges, 2 * num_edges, row_bytes)
+    arguments = (resident, num_edges, 2 * num_edges, row_bytes, 1, 0, most_rows)
     try:
         plan = plan_memory(megabytes * MB, *arguments)
     except ConfigError as error:
@@ -65,7 +64,7 @@ def test_a_plan_stays_below_its_limit_or_says_what_is_needed(of, megabytes):
             plan_memory((needed - 1) * MB, *arguments)
     held = resident + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + 2 * num_edges * BYTES_PER_QUERY
     held += 2 * num_edges * row_bytes if plan.queries_in_memory else 0
-    assert MIN_ROWS_PER_RANGE <= plan.rows_per_range <= MAX_ROWS_PER_RANGE
+    assert MIN_ROWS_PER_RANGE <= plan.rows_per_range <= most_rows
     assert MIN_ROWS_PER_RANGE <= plan.known_rows <= MAX_KNOWN_ROWS
     assert held + plan.rows_per_range * row_bytes * 3 + plan.known_rows * 24 + plan.pairs_bytes <= megabytes * MB
 
