@@ -105,7 +105,8 @@ def evaluate(
         workers: number of local processes. Default: one for each GPU that torch sees; without a GPU, as many as cores,
             the config's `workers` and the work allow.
         device: auto, cpu or cuda.
-        overwrite: replace an earlier result in `output`.
+        overwrite: replace an earlier result in `output`. Its folder is renamed to `<output>.earlier`, where other files
+            than the result's stay.
         observer: is told of progress, by each worker for itself: for several, its class is in a module, not in the
             main program, which workers do not run.
 

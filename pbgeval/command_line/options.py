@@ -188,7 +188,9 @@ Workers = Annotated[
     ),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Device to compute on.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing result in the output directory.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing result. Other files there move to NAME.earlier.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
 EdgeFilesByName = Annotated[
     list[str],

@@ -3,11 +3,9 @@
 metrics.json is written at the start with `complete: false` and replaced at the end, so an interrupted run is seen
 as such, and goes on from its journal. One run at a time works here: it owns the directory.
 
-Nothing is removed or replaced but files of a run of ours. A finished result lists its own in files.txt. An unfinished
-one has begun where no file had a name that it writes, so its files are those of such names. With --overwrite an earlier
-result is put aside file by file, and put back if the new run fails. Each step of that is the rename of a file, and
-metrics.json goes first and comes back last: where it is missing and a result is put aside, whoever comes next puts
-that back.
+A run begins in an empty directory. With `overwrite` it renames the directory of an earlier result to `NAME.earlier`,
+with all that is in it, and begins in a new one. If it fails, the earlier directory gets its name back. If it
+succeeds, the files of the earlier result are removed; others stay in `NAME.earlier`.
 """
 
 from __future__ import annotations
@@ -15,16 +13,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, is_of_others, leftovers_of
+from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, leftovers_of
 from pbgeval.errors import OVERWRITE, OutputError
 from pbgeval.notation import Side
 from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, Row
@@ -37,11 +35,13 @@ from pbgeval.storage.row_files import KEPT_EDGES
 from pbgeval.storage.text import json_text, listed, open_input
 from pbgeval.storage.writing import (
     files_below,
-    move_files,
+    is_temporary,
     output_faults,
+    remove_empty_folders,
     remove_files,
     remove_if_empty,
     remove_scratch,
+    rename_folder,
     write_atomically,
 )
 
@@ -146,30 +146,21 @@ SINK_FOLDER = "sinks"  # a folder of what each of `sinks` writes
 JOURNAL = "journal"  # a folder of the results of finished units, while there are others
 SCRATCH = ".scratch"  # a folder of arrays that workers share while they work
 IMPORTED = "imported"  # a folder of buckets that were files of edges by name; made before there is an owner
-EARLIER = ".earlier"  # a folder for the files of the run that is being replaced
+EARLIER = ".earlier"  # after the name of a directory that a run replaces
 
-FOLDERS = ("ranks", "topk", SINK_FOLDER, JOURNAL, SCRATCH, EARLIER)
+FOLDERS = ("ranks", "topk", SINK_FOLDER, JOURNAL, SCRATCH)
 _CSV_FILES = [f"{name}.csv" for name in TABLES]
 RESULT_FILES = [METRICS, RUN, LINES, UNIT_LOG, FILES, *_CSV_FILES]
+_ENDINGS = {"ranks": (".h5", KEPT_EDGES), "topk": (".h5", ".tsv"), JOURNAL: (".unit", ".jsonl")}  # files of a run
 
 
-def _names(pattern: str) -> str:
-    """Return the pattern of a file's name, and of the one that it has while it is written."""
-    return rf"(?:(?:{pattern})|[.](?:{pattern})[.](?:[0-9a-f]{{12}}|[0-9]+))"
+def _is_of_result(name: str) -> bool:
+    """Tell whether a result has a file of this name, if it has not been listed yet; those of sinks aside."""
+    return name in RESULT_FILES or _is_inside(name, "ranks") or _is_inside(name, "topk")
 
 
-_PER_EDGE = re.compile(
-    rf"ranks/[0-9]+/{_names(rf'ranks_[0-9]+_[0-9]+[.]h5|{re.escape(KEPT_EDGES)}')}"
-    rf"|topk/[0-9]+/{_names(r'topk_[0-9]+_[0-9]+[.](?:h5|tsv)')}"
-)
-_RESULT = re.compile(rf"{_names('|'.join(map(re.escape, RESULT_FILES)))}|{_PER_EDGE.pattern}")
-_TEMPORARY = re.compile(r"(?:.*/)?[.][^/]+[.](?:[0-9a-f]{12}|[0-9]+)", re.DOTALL)
-_WRITER = r"\w+-[0-9]+-[0-9a-f]{6}"
-_JOURNAL = re.compile(rf"{JOURNAL}/(?:{_names(_WRITER + '-[0-9]{6,}[.]unit')}|log-{_WRITER}[.]jsonl)")
-_OURS = re.compile(rf"{_RESULT.pattern}|{_JOURNAL.pattern}|{_names(re.escape(PAGE))}")
-_IN_THE_WAY = re.compile(
-    rf"(?:ranks|topk)(?:/[0-9]+)?|{JOURNAL}|{re.escape(SCRATCH)}|{re.escape(EARLIER)}"
-)  # no folder
+def _is_inside(name: str, folder: str) -> bool:
+    return name.startswith(f"{folder}/") and name.endswith(_ENDINGS[folder])
 
 
 def digest_of(provenance: Mapping[str, Any]) -> str:
@@ -199,8 +190,11 @@ def files_of(report: Report) -> list[str]:
 def listed_files(text: bytes) -> set[str]:
     """Return the paths in files.txt, as far as a run can have written them."""
     names = text.decode("utf-8", "surrogateescape").split("\n")
-    of_sinks = {name for name in names if name.startswith(f"{SINK_FOLDER}/") and ".." not in name.split("/")}
-    return of_sinks | set(filter(_RESULT.fullmatch, names))
+    return {
+        name
+        for name in names
+        if ".." not in name.split("/") and (name.startswith(f"{SINK_FOLDER}/") or _is_of_result(name))
+    }
 
 
 def write_incomplete(
@@ -233,6 +227,7 @@ class OutputDirectory:
     path: Path
     owner: Ownership
     _made: list[Path] = field(factory=list, init=False)  # folders that `claim` makes, innermost first
+    _earlier: Path | None = field(default=None, init=False)  # where the directory is that this run replaces
 
     def claim(self, provenance: Mapping[str, Any], check: Callable[[], None], *, overwrite: bool) -> Report | None:
         """Make the directory ours, or return the finished result of the same run that it holds.
@@ -245,27 +240,20 @@ class OutputDirectory:
         with output_faults(self.path, "write into this directory", "; choose another output"):
             if self.path.exists() and not self.path.is_dir():
                 raise OutputError(f"{self.path}: this is a file, not a directory; choose another output")
-            if not self._must_put_back:
-                finished = self._look(provenance, overwrite=overwrite)
-                if finished is not None:
-                    return finished
+            finished = self._look(provenance, overwrite=overwrite)
+            if finished is not None:
+                return finished
             check()
             self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
             self.owner.acquire()
             try:
-                if self._must_put_back:
-                    self._put_back()
                 finished = self._look(provenance, overwrite=overwrite)  # another run may have come to its end meanwhile
                 if finished is None:
                     self._prepare(provenance, overwrite=overwrite)
                     return None
             except BaseException as error:
-                try:
-                    if self._must_put_back:
-                        self._put_back()
-                finally:
-                    self._give_up()
+                (self._give_up if self._earlier is None else self.release)()
                 if isinstance(error, OutputError) and "choose another output" not in str(error):
                     raise OutputError(f"{error}; choose another output") from error
                 raise
@@ -274,30 +262,38 @@ class OutputDirectory:
 
     def _look(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
         """Return the finished result of the same run; refuse what must not be touched."""
-        digest, found = digest_of(provenance), self._found()
-        its_digest: str = "" if found is None else found.document["provenance"]["digest"]
-        is_same = found is not None and its_digest == digest and not overwrite
-        if found is not None and is_same and found.document.get("complete"):
-            return found
-        if not_ours := self._in_the_way(found):
+        if folders := [name for name in (OWNER, HEARTBEAT, *RESULT_FILES) if (self.path / name).is_dir()]:
             raise OutputError(
-                f"{self.path}: found {listed(not_ours)}, which a run writes and no result here lists as its own; "
-                "move them away, or choose another output"
+                f"{self.path}: expected files, found folders: {listed(folders)}; move them away, or choose another "
+                "output"
             )
-        if found is not None and not is_same and not overwrite:
+        found, digest = self._found(), digest_of(provenance)
+        if found is None:
+            # A run that has just begun has few files here; it may have made folders for others.
+            others = [
+                name
+                for name in (files_below(self.path, FOLDERS) if self.path.is_dir() else [])
+                if name != IMPORTED and not name.lstrip(".").startswith(("owner.", METRICS))
+            ]
+            if others:
+                raise OutputError(
+                    f"{self.path}: expected an empty directory or one of an earlier run, found {listed(sorted(others))}"
+                    "; choose another output"
+                )
+            return None
+        its_digest: str = found.document["provenance"]["digest"]
+        if its_digest != digest and not overwrite:
             raise OutputError(
                 f"{self.path}: expected this run (digest {digest[:8]}), found the output of another (digest "
                 f"{its_digest[:8]}{_differences(found.document['provenance'], provenance)}); choose another output, or "
                 f"{OVERWRITE} to replace it"
             )
-        # A run that has just begun has few files here; it may have made folders for others.
-        names = files_below(self.path, FOLDERS) if found is None and self.path.is_dir() and not overwrite else []
-        if any(name != IMPORTED and not name.lstrip(".").startswith(("owner.", METRICS)) for name in names):
+        if overwrite and Path.cwd().is_relative_to(self.path.resolve()):
             raise OutputError(
-                f"{self.path}: expected an empty directory or one of an earlier run, found other files; "
-                f"choose another output, or {OVERWRITE} to put the result beside them"
+                f"{self.path}: the working directory is in it, and {OVERWRITE} renames it; start from another "
+                "directory, or choose another output"
             )
-        return None
+        return found if found.document.get("complete") and not overwrite else None
 
     def _found(self) -> Report | None:
         """Return the result that is here, finished or not; None if there is none.
@@ -319,69 +315,55 @@ class OutputDirectory:
             )
         return found
 
-    def _in_the_way(self, found: Report | None) -> list[str]:
-        """Return the paths of what a run would write over that is not of the result here."""
-        is_unfinished = found is not None and not found.document.get("complete")
-        per_edge = (path for kind in ("ranks", "topk") for path in (self.path / kind).glob("*/*"))
-        inner = (path.relative_to(self.path).as_posix() for path in per_edge)
-        files = [OWNER, HEARTBEAT, *RESULT_FILES, *filter(_PER_EDGE.fullmatch, inner)]
-        if folders := [name for name in files if self._is_folder(name)]:
-            return sorted(folders)
-        names = [OWNER] if is_of_others(self.path / OWNER) else []
-        for name in set(files_below(self.path, FOLDERS)) - self._files_of(found) - {*names}:
-            is_result = _RESULT.fullmatch(name) and not _TEMPORARY.fullmatch(name)
-            is_journal = name.startswith(f"{JOURNAL}/") and name.endswith((".unit", ".jsonl"))  # see _files_of
-            is_earlier = found is None and name.startswith(f"{EARLIER}/")
-            if is_result or is_earlier or _IN_THE_WAY.fullmatch(name) or (is_journal and not is_unfinished):
-                names.append(name)
-        return sorted(names)
-
-    def _files_of(self, found: Report | None) -> set[str]:
-        """Return the paths of the files here that are of a result, finished or not; none of no result."""
-        if found is None:
-            return set()
-        entries = {name for name in files_below(self.path, FOLDERS) if not self._is_folder(name)}
-        ours = set(filter(_JOURNAL.fullmatch, entries))
-        if PAGE in entries and has_mark(self.path / PAGE, PAGE_MARK):
-            ours.add(PAGE)
-        if found.document.get("complete"):
-            return ours | self._files_listed().intersection(entries)
-        return ours | {name for name in entries if _RESULT.fullmatch(name)}
-
-    def _is_folder(self, name: str) -> bool:
-        """Tell whether a name is that of a folder, which no run makes where it writes a file."""
-        return (self.path / name).is_dir() and not (self.path / name).is_symlink()
-
-    def _remove_leftovers(self) -> None:
-        """Remove temporary files of processes that were killed while they wrote a part of the result."""
-        entries = files_below(self.path, FOLDERS)
-        parts = filter(_TEMPORARY.fullmatch, filter(_OURS.fullmatch, entries))
-        remove_files(self.path, [*parts, *leftovers_of(self.path)])
-
-    def _files_listed(self) -> set[str]:
-        """Return what files.txt lists, as far as a run can have written it."""
-        with suppress(OSError):
-            return listed_files((self.path / FILES).read_bytes())
-        return set()
-
     def _prepare(self, provenance: Mapping[str, Any], *, overwrite: bool) -> None:
-        """Put earlier results aside, and say that a run is not complete."""
-        found = self._found()
-        is_resumed = found is not None and not overwrite
-        ours = self._files_of(found)
-        if found is not None and found.document.get("complete"):
-            self._remove_earlier()  # of a run that was ended when its own result was complete
-            journal = set(filter(_JOURNAL.fullmatch, ours))
-            order = {METRICS: -1, FILES: 1}
-            move_files(self.path, self._earlier, sorted(ours - journal, key=lambda name: (order.get(name, 0), name)))
-            ours = journal
-        if is_resumed:
-            ours = {name for name in ours if not (_PER_EDGE.fullmatch(name) or _JOURNAL.fullmatch(name))}
-        remove_files(self.path, ours - {METRICS})
-        self._remove_leftovers()
+        """Put an earlier result aside, or tidy up after the run that goes on; say that a run is not complete."""
+        is_resumed = self._found() is not None and not overwrite
+        if self._found() is not None and overwrite:
+            self._put_aside()
+        remove_files(self.path, [*self._temporary(self.path), *leftovers_of(self.path)])
         remove_scratch(self.path / SCRATCH)
         if not is_resumed:
             write_incomplete(self.path, provenance, {}, self.owner.check)
+
+    def _put_aside(self) -> None:
+        """Rename the directory, and own a new one in its place; buckets of edges, which are in use, come over."""
+        place = self.path.resolve()  # of a link, the folder
+        names = (place.with_name(f"{place.name}{EARLIER}{number or ''}") for number in count())
+        earlier = next(path for path in names if not os.path.lexists(path))
+        with output_faults(place, f"rename this folder to {earlier.name}", "; move it away, or choose another output"):
+            rename_folder(place, earlier)
+        self._earlier = earlier
+        self.owner.release()
+        remove_files(earlier, [OWNER, HEARTBEAT])
+        place.mkdir()
+        self.owner.acquire()
+        _move_folder(earlier / IMPORTED, place / IMPORTED)
+
+    def _put_back(self) -> None:
+        """Give the directory that was put aside its name again."""
+        earlier, self._earlier = self._earlier, None
+        if earlier is None:
+            return
+        place = self.path.resolve()
+        try:
+            _move_folder(place / IMPORTED, earlier / IMPORTED)
+            rename_folder(earlier, place)
+        except OSError:  # others have put something there
+            self.owner.say(f"{self.path}: cannot put the earlier result back: it is in {earlier}")
+
+    def _files_of_run(self, folder: Path) -> list[str]:
+        """Return the paths of the files in a folder that are of the run there: those that it lists, once it is done."""
+        entries, names = files_below(folder, FOLDERS), _files_listed(folder)
+        is_ours = names.__contains__ if names else _is_of_result
+        ours = [name for name in entries if is_ours(name) or _is_inside(name, JOURNAL)]
+        page = [PAGE] if PAGE in entries and has_mark(folder / PAGE, PAGE_MARK) else []
+        return [*ours, *page, *self._temporary(folder)]
+
+    @staticmethod
+    def _temporary(folder: Path) -> list[str]:
+        """Return the paths of what processes have left that were killed while they wrote; of owners: `leftovers_of`."""
+        names = files_below(folder, ("ranks", "topk", JOURNAL))
+        return [name for name in names if is_temporary(Path(name)) and not name.startswith(".owner.")]
 
     @property
     def can_go_on(self) -> bool:
@@ -402,8 +384,17 @@ class OutputDirectory:
         if not self.owner.is_held:
             self.owner.release()  # its heart stops beating
             return
+        found = self._found()
+        if found is not None and found.document.get("complete"):  # all but to tidy up was done
+            self._tidy_up()
+            self.owner.release()
+            return
         try:
-            self._put_back()
+            remove_scratch(self.path / SCRATCH)
+            if found is not None:
+                names = self._files_of_run(self.path)
+                remove_files(self.path, sorted(names, key=lambda name: name == METRICS))  # it says whose the others are
+                remove_empty_folders(self.path)
         finally:
             self._give_up()
 
@@ -411,48 +402,7 @@ class OutputDirectory:
         self.owner.release()
         for folder in self._made:
             remove_if_empty(folder)
-
-    @property
-    def _earlier(self) -> Path:
-        """Where an earlier run's files wait until ours are complete."""
-        return self.path / EARLIER
-
-    @property
-    def _must_put_back(self) -> bool:
-        """Whether a run was ended while a result was put aside or back, or before it had anything of its own."""
-        if self._earlier.is_symlink() or not (self._earlier / METRICS).is_file():
-            return False
-        found = self._found()
-        return found is None or not (found.document.get("complete") or self.can_go_on)
-
-    def _files_put_aside(self) -> list[str]:
-        names = [] if self._earlier.is_symlink() else files_below(self._earlier, FOLDERS)
-        names = [name for name in names if not self._is_folder(f"{EARLIER}/{name}")]
-        return [name for name in names if name.startswith(f"{SINK_FOLDER}/") or name == PAGE or _RESULT.fullmatch(name)]
-
-    def _put_back(self) -> None:
-        """Remove what there is of an unfinished run, and put back the result that it was to replace, if there is one.
-
-        metrics.json goes last, as it says whose the others are, and comes back last.
-        """
-        found = self._found()
-        if found is not None and found.document.get("complete"):  # all but to tidy up was done
-            self._tidy_up()
-            return
-        if found is not None:
-            remove_scratch(self.path / SCRATCH)
-            remove_files(self.path, self._files_of(found) - {METRICS})
-            remove_if_empty(self.path / JOURNAL)
-            remove_files(self.path, [METRICS])
-        remove_files(
-            self.path, filter(_TEMPORARY.fullmatch, filter(_RESULT.fullmatch, files_below(self.path, FOLDERS)))
-        )
-        move_files(self._earlier, self.path, sorted(self._files_put_aside(), key=lambda name: (name == METRICS, name)))
-        remove_if_empty(self._earlier)
-
-    def _remove_earlier(self) -> None:
-        remove_files(self._earlier, self._files_put_aside())
-        remove_if_empty(self._earlier)
+        self._put_back()
 
     def write(self, report: Report) -> None:
         """Write the result; metrics.json last, so that it vouches for the rest. The directory stays ours.
@@ -462,7 +412,7 @@ class OutputDirectory:
             OutputError: a file cannot be written.
         """
         self.owner.check()
-        self._remove_leftovers()
+        remove_files(self.path, self._temporary(self.path))
         tables = {f"{name}.csv": rows for name, rows in report.rows.items()}
         for name, rows in tables.items():
             write_atomically(
@@ -478,17 +428,24 @@ class OutputDirectory:
         whole = (line for lines in logs for line in lines if line.endswith(b"}"))  # a writer may have ended in a line
         units = sorted(whole, key=lambda line: json.loads(line)["time"])
         write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in units), check=self.owner.check)
-        per_edge = [name for name in files_below(self.path, FOLDERS) if _PER_EDGE.fullmatch(name)]
-        self.list_files({METRICS, RUN, LINES, UNIT_LOG, FILES, *tables, *per_edge})
+        written = {METRICS, RUN, LINES, UNIT_LOG, FILES, *tables}
+        per_edge = [name for name in files_below(self.path, FOLDERS) if "/" in name and _is_of_result(name)]
+        self.list_files({*written, *per_edge})
         write_atomically(self.path / METRICS, report.to_json(), check=self.owner.check)
         self._tidy_up()
 
     def _tidy_up(self) -> None:
-        """Remove what a run needs only until its result is complete."""
+        """Remove what a run needs only until its result is complete, and the result that it replaces."""
         remove_scratch(self.path / SCRATCH)  # first: who has lost it writes no entry that would bring the journal back
-        remove_files(self.path, filter(_JOURNAL.fullmatch, files_below(self.path, FOLDERS)))
+        remove_files(self.path, [name for name in files_below(self.path, [JOURNAL]) if _is_inside(name, JOURNAL)])
         remove_if_empty(self.path / JOURNAL)
-        self._remove_earlier()
+        earlier, self._earlier = self._earlier, None
+        if earlier is not None:
+            remove_files(earlier, self._files_of_run(earlier))
+            remove_scratch(earlier / SCRATCH)
+            remove_empty_folders(earlier)
+            if earlier.exists():
+                self.owner.say(f"{self.path}: files beside the earlier result are kept in {earlier}")
 
     def files_of_sinks(self) -> set[str]:
         """Return the paths of the files of sinks, whoever has made them."""
@@ -501,8 +458,20 @@ class OutputDirectory:
             IncompleteError: another run has taken over.
             OutputError: the list cannot be written.
         """
-        text = "".join(f"{line}\n" for line in sorted(self._files_listed() | set(names)))
+        text = "".join(f"{line}\n" for line in sorted(_files_listed(self.path) | set(names)))
         write_atomically(self.path / FILES, text.encode("utf-8", "surrogateescape"), check=self.owner.check)
+
+
+def _files_listed(folder: Path) -> set[str]:
+    """Return what files.txt in a folder lists, as far as a run can have written it; nothing of an unfinished run."""
+    with suppress(OSError):
+        return listed_files((folder / FILES).read_bytes())
+    return set()
+
+
+def _move_folder(source: Path, target: Path) -> None:
+    if source.is_dir() and not source.is_symlink():
+        rename_folder(source, target)
 
 
 def has_mark(path: Path, mark: str) -> bool:

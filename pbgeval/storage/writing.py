@@ -42,6 +42,7 @@ class System:
 system = System()
 
 _REMOVED = ".removed"
+_TEMPORARY_NAME = re.compile(r"\..+\.[0-9a-f]{12}")
 _SCRATCH_NAME = re.compile(rf"[0-9a-f]{{12}}(?:{re.escape(_REMOVED)})?")  # a team's nonce
 
 
@@ -110,6 +111,11 @@ def new_file(path: Path, check: Check | None = None, *, exclusive: bool = False,
         finally:
             with suppress(FileNotFoundError, NotADirectoryError):
                 temporary.unlink()
+
+
+def is_temporary(path: Path) -> bool:
+    """Tell whether a file has a name as `new_file` gives it until it is whole."""
+    return _TEMPORARY_NAME.fullmatch(path.name) is not None
 
 
 def write_atomically(
@@ -258,6 +264,11 @@ def new_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary)
 
 
+def rename_folder(source: Path, target: Path) -> None:
+    """Rename a folder; an empty one that has the new name is replaced."""
+    system.rename(source, target)
+
+
 def remove_folder(path: Path) -> None:
     """Remove a folder of scratch files, with all that is in it."""
     shutil.rmtree(path)
@@ -288,21 +299,6 @@ def _raise(error: OSError) -> None:
         raise error
 
 
-def move_files(source: Path, target: Path, names: Iterable[str]) -> None:
-    """Move files to the same paths in another folder, one after the other; what has such a path there stays.
-
-    Args:
-        source: the folder; folders in it that are left empty go.
-        target: the folder, which is made if needed.
-        names: paths within the folders; those that are not there are left out.
-    """
-    for name in (names := list(names)):
-        if os.path.lexists(source / name) and not os.path.lexists(target / name):
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            system.rename(source / name, target / name)
-    _remove_emptied(source, names)
-
-
 def remove_files(folder: Path, names: Iterable[str]) -> None:
     """Remove files by their paths within a folder, if they are there, and the folders in it that are left empty."""
     for name in (names := list(names)):
@@ -321,6 +317,12 @@ def remove_if_empty(folder: Path) -> None:
     """Remove a folder, unless somebody has put something there, or there is none."""
     with suppress(OSError):
         folder.rmdir()
+
+
+def remove_empty_folders(folder: Path) -> None:
+    """Remove the empty folders in a folder, and itself if nothing else is in it; links are not followed."""
+    for place, _, _ in os.walk(folder, topdown=False):
+        remove_if_empty(Path(place))
 
 
 def remove_scratch(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`--overwrite` replaces the files that a result of ours lists, and no others; a run that fails puts them back.
+"""`--overwrite` renames the folder of a result, removes what the result lists, and nothing else; or puts it back.
 
 "Others" are files of users: with any name, in any folder, put there at any time.
 """
@@ -20,8 +20,7 @@ import pytest
 from pbgeval import evaluation as driver
 from pbgeval.cluster.claim import OWNER
 from pbgeval.errors import OutputError
-from pbgeval.report.output import EARLIER, FILES, METRICS, OutputDirectory
-from pbgeval.report.report import Report
+from pbgeval.report.output import FILES, OutputDirectory
 from pbgeval.storage import writing as files
 from pbgeval.worker import buckets
 from tests.kit.case import TinyCase
@@ -66,15 +65,11 @@ def contents(output: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("relations.csv", "buckets.csv", "files.txt", "ranks/0/ranks_0_0.h5", "topk/0/topk_1_0.tsv"),
-        *("journal/host-12-abcdef-000001.unit", "journal/my.unit", ".earlier/metrics.json/x", "owner.json"),
-    ],
+    "name", ["relations.csv", "files.txt", "ranks/0/ranks_0_0.h5", "journal/my.unit", "thesis.tex", "owner.json"]
 )
-def test_a_file_in_the_way_is_named_and_stays(name: str, overwrite: bool, tmp_path: Path) -> None:
+def test_a_folder_that_never_was_a_result_is_refused_and_stays(name: str, overwrite: bool, tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path, partition_sizes=(5, 4), edges_per_bucket=4)
-    write_others(case.root / "output", (*OF_OTHERS, name))
+    write_others(case.root / "output", (name,))
     before = snapshot(case.root)
 
     done = run(case, overwrite=overwrite)
@@ -82,40 +77,50 @@ def test_a_file_in_the_way_is_named_and_stays(name: str, overwrite: bool, tmp_pa
     assert (name in done.fault, "--overwrite" in done.fault, snapshot(case.root)) == (True, False, before)
 
 
-@pytest.mark.parametrize("name", ["ranks", "topk", "journal", ".scratch", ".earlier", "ranks/0", "relations.csv"])
-def test_a_link_in_the_way_is_named_and_not_followed(name: str, case: TinyCase, tmp_path: Path) -> None:
-    """Neither beside a result of ours nor without one."""
-    output = case.root / "output"
-    shutil.rmtree(output / "ranks")
-    (output / "relations.csv").unlink()
-    shutil.rmtree(output / "topk")
-    (tmp_path / "elsewhere").mkdir()
+@pytest.mark.parametrize("name", ["ranks", "topk", "journal", ".scratch", "relations.csv"])
+def test_a_link_in_the_way_is_named_and_not_followed(name: str, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(5, 4), edges_per_bucket=4)
     write_others(
         tmp_path / "elsewhere", ("0/ranks_0_0.h5", "0123456789ab/keys", "metrics.json", "a-1-abcdef-000001.unit")
     )
-    (output / name).parent.mkdir(exist_ok=True)
+    (case.root / "output").mkdir()
+    (case.root / "output" / name).symlink_to(tmp_path / "elsewhere")
+    before = snapshot(tmp_path)
+
+    assert name in run(case, "seed=3", overwrite=True).fault
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["ranks", "sinks"])
+def test_a_link_beside_a_result_is_not_followed(name: str, case: TinyCase, tmp_path: Path) -> None:
+    output = case.root / "output"
+    shutil.rmtree(output / "ranks")
+    shutil.rmtree(output / "sinks")
+    write_others(tmp_path / "elsewhere", ("0/ranks_0_0.h5", "tensorboard/events", "metrics.json"))
     (output / name).symlink_to(tmp_path / "elsewhere")
-    if name == "relations.csv":  # which the earlier result lists
-        (output / FILES).write_text((output / FILES).read_text().replace("relations.csv\n", ""))
-    for is_result in (True, False):
-        if not is_result:
-            (output / METRICS).unlink()
-        before = snapshot(tmp_path)
-        assert name in run(case, "seed=3", overwrite=True).fault
-        assert snapshot(tmp_path) == before
+    before = snapshot(tmp_path / "elsewhere")
+
+    assert run(case, "seed=3", overwrite=True).status == 0
+    assert snapshot(tmp_path / "elsewhere") == before
+    assert not (output / name).is_symlink()
 
 
-def test_files_beside_a_result_stay_when_it_is_replaced_again_and_again(case: TinyCase) -> None:
-    others = write_others(case.root / "output", (*OF_OTHERS, "sinks/tensorboard/notes", "metrics.csv"))
-    sinks = {name for name in contents(case.root / "output") if "tfevents" in name}
+def test_files_beside_a_result_move_along_when_it_is_replaced_again_and_again(case: TinyCase) -> None:
+    output = case.root / "output"
+    names = (*OF_OTHERS, "sinks/tensorboard/notes", "metrics.csv")
+    for seed, earlier in ((1, "output.earlier"), (2, "output.earlier1")):
+        others = write_others(output, names)
+        arguments = ("--workers", "1", "--output", "output", "--overwrite", *flags([f"seed={seed}"]))
+        told = f"warning: output: files beside the earlier result are kept in {case.root / earlier}"
+        assert told in run_command(case, *arguments).err
+        assert snapshot(case.root / earlier) == others
+        assert {"topk", "journal", "sinks", "report.html", "thesis.tex"}.isdisjoint(os.listdir(output))
+    assert snapshot(case.root / "output.earlier").keys() == set(names)
 
-    for seed in (1, 2):
-        assert run(case, f"seed={seed}", "save_ranks=False", overwrite=True).printed == ""
-        found = snapshot(case.root / "output")
-        assert {name: found[name] for name in others} == others
-        gone = {"ranks", "topk", ".earlier", "journal", *sinks, "report.html"}  # of the first result
-        mine = found.keys() - others.keys()
-        assert gone.isdisjoint(mine | {path.split("/")[0] for path in mine})
+
+def test_without_files_of_others_nothing_of_an_earlier_result_is_left(case: TinyCase) -> None:
+    assert run(case, "seed=1", overwrite=True).printed == ""
+    assert [path.name for path in case.root.iterdir() if "earlier" in path.name] == []
 
 
 def test_a_list_from_elsewhere_names_nothing_else(case: TinyCase, tmp_path: Path) -> None:
@@ -131,12 +136,13 @@ def test_a_list_from_elsewhere_names_nothing_else(case: TinyCase, tmp_path: Path
     ]
     with (output / FILES).open("a") as listed:
         listed.write("\n".join([*names, "sinks/../../../elsewhere/events", "sinks/link/events", ""]))
-    write_others(output, ("thesis.tex",))
+    mine = write_others(output, ("thesis.tex",))
     others = snapshot(tmp_path / "elsewhere")
 
     assert run(case, "seed=1", overwrite=True).status == 0
 
-    assert (snapshot(tmp_path / "elsewhere"), (output / "thesis.tex").read_text()) == (others, "mine: thesis.tex")
+    assert snapshot(tmp_path / "elsewhere") == others
+    assert snapshot(case.root / "output.earlier").items() >= mine.items()
 
 
 @pytest.mark.parametrize(
@@ -176,36 +182,35 @@ class FullDisk(SteppingSystem):
 def test_a_full_disk_costs_no_result(k: int, case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a run that has nothing in its journal yet; else it may go on, and the result waits until it is complete."""
     output = case.root / "output"
-    others = write_others(output)
+    write_others(output)
     before = snapshot(output)
     with monkeypatch.context() as patch, entries_after_each_unit():
         patch.setattr(files, "system", FullDisk(k))
         failed = run(case, "seed=1", "candidates=all", "save_ranks=True", overwrite=True)
     assert failed.status in (1, 75)
-    found = snapshot(output)
-    assert {name: found[name] for name in others} == others
     if failed.status == 1 or not any((output / "journal").glob("*.unit")):
-        assert found == before
+        assert snapshot(output) == before
+        assert not (case.root / "output.earlier").exists()
     else:
-        assert snapshot(output / EARLIER) == {name: of for name, of in before.items() if name not in others}
+        assert snapshot(case.root / "output.earlier") == before
         assert run(case, "seed=1", "candidates=all", "save_ranks=True").status == 0
-        assert not (output / EARLIER).exists()
+        assert snapshot(case.root / "output.earlier") == before  # who resumes cannot know whose it is
 
 
-@pytest.mark.parametrize("every", [9, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_result_comes_back_whole_from_a_kill_at_any_moment(every: int, case: TinyCase) -> None:
-    """While it is put aside, before the other run has begun, and while it is put back."""
-    output = case.root / "output"
+def test_a_result_is_whole_after_a_kill_at_any_moment(case: TinyCase) -> None:
+    """While it is put aside, before the other run has begun, and while it is put back: here or in the other folder."""
+    output, earlier = case.root / "output", case.root / "output.earlier"
     write_others(output)
-    provenance: dict[str, Any] = {**metrics_of(output)["provenance"]}
-    del provenance["digest"]
     before = contents(output)
-    num_calls = 0
+    num_calls = num_aside = 0
     while killed_at(num_calls, lambda: replaced_and_put_back(output)):
-        report = OutputDirectory(output, null_owner()).claim(provenance, lambda: None, overwrite=False)
-        assert (report.document, contents(output)) == (Report.read(output).document, before), num_calls
-        num_calls += every
-    assert num_calls > 40
+        if earlier.exists():
+            num_aside += 1
+            shutil.rmtree(output, ignore_errors=True)
+            earlier.rename(output)
+        assert contents(output) == before, num_calls
+        num_calls += 1
+    assert (num_calls > 8, num_aside > 0) == (True, True)
     assert contents(output) == before
 
 
@@ -271,7 +276,7 @@ def test_a_page_of_somebody_else_stays(case: TinyCase, more: tuple[str, ...]) ->
     fault = run_main("report", "output", *more, cwd=case.root).fault
     assert "report.html: this file is not a page of kgeval-dist; give another --output" in fault
     assert run(case, "seed=1", overwrite=True).status == 0
-    assert (output / "report.html").read_text() == "mine: report.html"
+    assert (case.root / "output.earlier" / "report.html").read_text() == "mine: report.html"
 
 
 def test_the_list_holds_all_files_and_no_others(case: TinyCase) -> None:

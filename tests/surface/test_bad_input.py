@@ -537,7 +537,7 @@ OUTPUT = [
         )
     ),
     fault(
-        "edges: expected an empty directory or one of an earlier run, found other files; choose …",
+        "edges: expected an empty directory or one of an earlier run, found edges_0_0.h5, …; choose …",
         args=("--output", "edges"),
         world=SMALL,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -14,7 +15,7 @@ from pbgeval import evaluation as driver
 from pbgeval.cluster.team import Team
 from tests.conftest import has_root_and_apt
 from tests.kit.case import TinyCase
-from tests.kit.commands import metrics_of, numbers_of, run_command, umask, writes_nothing
+from tests.kit.commands import metrics_of, numbers_of, run_command, snapshot, umask, writes_nothing
 
 OUR_FILES = {
     *("metrics.json", "metrics.jsonl", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"),
@@ -127,10 +128,37 @@ def test_a_fault_leaves_all_as_it_was(case: TinyCase) -> None:
 def test_the_working_directory_itself_can_be_it(case: TinyCase, tmp_path: Path) -> None:
     output = tmp_path / "output"
     output.mkdir()
-    for arguments in ((), ("-p", "seed=1", "--overwrite")):
-        assert run_command(case, "--workers", "1", "--quiet", "--output", ".", *arguments, cwd=output).printed == ""
+    assert run_command(case, "--workers", "1", "--quiet", "--output", ".", cwd=output).printed == ""
 
     assert {path.name for path in output.iterdir()} == OUR_FILES
+
+
+@pytest.mark.parametrize("place", [".", "..", "../../../output"])
+def test_the_working_directory_and_those_above_it_are_not_renamed(case: TinyCase, place: str) -> None:
+    assert run(case) == 0
+    (case.root / "output" / "ranks" / "mine").mkdir()
+    inside = case.root / "output" if place == "." else case.root / "output" / "ranks"
+    before = snapshot(case.root)
+
+    arguments = ("--workers", "1", "--output", place, "-p", "seed=1", "--overwrite")
+    fault = run_command(case, *arguments, cwd=inside / "mine" if place == "../../../output" else inside).fault
+
+    assert fault.startswith(f"{place}: the working directory is in it, and --overwrite (in Python: overwrite=True) ")
+    assert snapshot(case.root) == before
+
+
+def test_one_that_cannot_be_renamed_stays_as_it_is(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One on which a volume is mounted, for example."""
+    assert run(case) == 0
+    before = snapshot(case.root)
+    busy = mock.Mock(side_effect=OSError(errno.EBUSY, "Device or resource busy"))
+    monkeypatch.setattr("pbgeval.report.output.rename_folder", busy)
+
+    fault = run_command(case, "--workers", "1", "--output", "output", "-p", "seed=1", "--overwrite").fault
+
+    expected = "output: cannot rename this folder to output.earlier: Device or resource busy; move it away, or choose"
+    assert expected in fault
+    assert snapshot(case.root) == before
 
 
 def test_a_link_to_a_directory_can_be_it(case: TinyCase, tmp_path: Path) -> None:
@@ -167,7 +195,6 @@ def test_temporary_files_of_killed_workers_are_removed_and_not_listed(
     saved = next((output / "ranks").rglob("*.h5"))
     for path in (
         saved.with_name(f".{saved.name}.0123456789ab"),
-        saved.with_name(f".{saved.name}.4321"),
         output / "journal" / ".host-12-abcdef-000001.unit.0123456789ab",
         *(output / f".{name}.0123456789ab" for name in ("run.json", "buckets.csv", "metrics.jsonl", "metrics.json")),
         *(output / f".owner.{name}.0123456789ab" for name in ("json", "heartbeat")),
@@ -175,19 +202,15 @@ def test_temporary_files_of_killed_workers_are_removed_and_not_listed(
     ):
         path.write_bytes(b"half of it")
         os.utime(path, (1.0, 1.0))
-    (output / "ranks" / "0" / ".mine.0123456789ab").write_text("another's")
-
     assert run(case, "-p", "save_ranks=true", *arguments) == 0
 
-    assert entries(output) == sorted([*undisturbed, "ranks/0/.mine.0123456789ab"])
+    assert entries(output) == undisturbed
     assert (output / "files.txt").read_text() == listed
 
 
 @pytest.mark.parametrize("arguments", [(), ("--overwrite",)])
 @pytest.mark.parametrize("is_complete", [True, False])
-@pytest.mark.parametrize(
-    "name", ["relations.csv", "files.txt", "ranks/0/ranks_0_0.h5", "owner.json", "owner.heartbeat"]
-)
+@pytest.mark.parametrize("name", ["relations.csv", "files.txt", "owner.json", "owner.heartbeat"])
 def test_a_folder_with_the_name_of_a_file_of_a_run_is_refused_and_stays(
     case: TinyCase, name: str, is_complete: bool, arguments: tuple[str, ...]
 ) -> None:
@@ -201,7 +224,7 @@ def test_a_folder_with_the_name_of_a_file_of_a_run_is_refused_and_stays(
 
     for _ in range(2):
         fault = refused(case, *another, *arguments)
-        assert fault.startswith(f"output: found {name}, which a run writes and no result here lists as its own; move")
+        assert fault.startswith(f"output: expected files, found folders: {name}; move them away")
 
     (output / name).rename(case.root / "moved")
     if content:
