@@ -3,8 +3,8 @@
 A trainer may hold a file open for writing while we read it, so reading takes no lock and changes nothing.
 Whatever the library raises about a file becomes a `StorageError` of one line: the file is the user's.
 
-HDF5 reads data that is not there as fill values. So a dataset is checked when it is found: all its rows are stored, in
-this file or in others that exist, and the file is as large as it says.
+HDF5 reads data that is not there as fill values. So a dataset is checked when it is found: all its rows are stored in
+this file, and the file is as large as it says. Links and rows in other files are refused: PyTorch-BigGraph writes none.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from operator import le
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,15 +27,14 @@ from pbgeval.storage.text import check_regular, listed, one_line
 from pbgeval.storage.writing import MAKE_ROOM, Check, new_file, output_faults, write_all
 
 FORMAT_VERSION = 1  # what PBG writes into every file, and the only version there has been
-FOLLOW_VARIABLE = "PBGEVAL_FOLLOW_LINKS"  # "1": links may leave the folder of their file
 
-_MAX_LINKS = 16  # on the way to one dataset
 _MAX_PIECES = 1024  # of a column: beyond, noting where they lie takes longer than HDF5 does
 # Deflate packs at most 1,032 bytes into one. Small datasets may claim any size.
 _MAX_PACKED = 1100
 _SMALL_BYTES = 1 << 24
 ALIGNMENT_BYTES = 64  # as torch's own allocator places data: kernels may round otherwise on data that starts elsewhere
 _FILL_BYTES = 1 << 20
+_COPY = "copy the rows into this file"
 _NOT_READ: dict[type[Exception], str] = {
     FileNotFoundError: "expected an HDF5 file, found no such file; check the path",
     IsADirectoryError: "expected an HDF5 file, found a directory; check the path",
@@ -53,8 +51,6 @@ class Hdf5File:
     path: Path
     stat: os.stat_result | None  # None: a stream
     _file: h5py.File
-    _others: ExitStack  # files that links of this one lead to
-    depth: int = 0  # links and virtual datasets passed on the way to this file
 
     def attribute(self, name: str) -> object:
         """Return an attribute of the file, None where there is none."""
@@ -82,23 +78,22 @@ class Hdf5File:
         """Return the dataset `name`, or None if there is none (a group does not count).
 
         Raises:
-            StorageError: a link leads nowhere or out of the folder, or rows of the dataset are not stored.
+            StorageError: a link is on the way to it, or rows of the dataset are not stored in the file.
         """
         with _faults(f"{self.path}: dataset {name}"):
-            item, file = self._follow(name)
+            item = self._found(name)
             if not isinstance(item, h5py.Dataset):
                 return None
             properties = item.id.get_create_plist()
             layout = properties.get_layout()
-            is_one_piece = file is self and layout == h5py.h5d.CONTIGUOUS and not properties.get_external_count()
             dataset = Hdf5Dataset(
-                file,
+                self,
                 name,
                 item.shape,
                 item.dtype,
                 rows_per_chunk=int(properties.get_chunk()[0]) if layout == h5py.h5d.CHUNKED else None,
                 num_filters=int(properties.get_nfilters()),
-                offset=item.id.get_offset() if is_one_piece else None,
+                offset=item.id.get_offset() if layout == h5py.h5d.CONTIGUOUS else None,
                 dataset=item,
             )
         dataset.check(properties)
@@ -119,11 +114,11 @@ class Hdf5File:
         """Return every dataset below a group by its path from there, None if there is no such group.
 
         Raises:
-            StorageError: as `find`, or a link leads to another group.
+            StorageError: as `find`, or there is a link in the group.
         """
         datasets: dict[str, Hdf5Dataset] = {}
         with _faults(f"{self.path}: group {group}"):
-            found, file = self._follow(group)
+            found = self._found(group)
             if not isinstance(found, h5py.Group):
                 return None
             root = str(found.name).strip("/")
@@ -132,66 +127,30 @@ class Hdf5File:
                 place, within = pending.pop()
                 for step in within:
                     path = f"{place}/{step}"
-                    is_linked = not isinstance(within.get(step, getlink=True), h5py.HardLink)
-                    item = None if is_linked else within[step]
+                    self._refuse_link(within, step, path)
+                    item = within[step]
                     if isinstance(item, h5py.Group):
                         if item.id not in seen:  # a hard link may lead back to a group above
                             seen.add(item.id)
                             pending.append((path, item))
-                    elif (dataset := file.find(path)) is not None:
+                    elif (dataset := self.find(path)) is not None:
                         datasets[path.removeprefix(f"{root}/")] = dataset
-                    elif is_linked:
-                        raise StorageError(
-                            f"{self.path}: {one_line(path)}: expected a link to a dataset, not to a group"
-                        )
         return datasets
 
-    def _follow(self, name: str) -> tuple[object, Hdf5File]:
-        """Return what has a name, None if nothing has, and the file it lies in.
-
-        Links are followed here and one at a time: HDF5 would follow them out of the folder.
-        """
+    def _found(self, name: str) -> object:
+        """Return what has a name, None if nothing has."""
         item: Any = self._file
-        steps = [step for step in name.split("/") if step]
-        links = self.depth
-        while steps:
-            step = steps.pop(0)
-            link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
-            if link is None:
-                if links > self.depth:
-                    raise StorageError(f"{self.path}: {name}: expected a link to a dataset, found one to nothing")
-                return None, self
-            if isinstance(link, h5py.HardLink):
-                item = _opened(item, step)
-                continue
-            links += 1
-            if links > _MAX_LINKS:
-                raise StorageError(f"{self.path}: {name}: expected at most {_MAX_LINKS} links, found more")
-            path = "/".join([*(part for part in link.path.split("/") if part != "."), *steps])
-            if isinstance(link, h5py.ExternalLink):
-                return self.other(link.filename, name, links)._follow(path)
-            if link.path.startswith("/"):
-                item = self._file
-            steps = [step for step in path.split("/") if step]
-        return item, self
+        for step in filter(None, name.split("/")):
+            if not isinstance(item, h5py.Group) or item.get(step, getlink=True) is None:
+                return None
+            self._refuse_link(item, step, name)
+            item = _opened(item, step)
+        return item
 
-    def other(self, name: str, what: str, depth: int) -> Hdf5File:
-        """Open the file that a link or a virtual dataset names; it is closed with this one."""
-        if depth > _MAX_LINKS:
-            raise StorageError(f"{self.path}: {what}: expected at most {_MAX_LINKS} links, found more")
-        if name == ".":
-            return attrs.evolve(self, depth=depth)
-        path = self.path.parent / name
-        self.check_inside(path, what)
-        return self._others.enter_context(open_hdf5(path, depth))
-
-    def check_inside(self, path: Path, what: str) -> None:
-        """Refuse another file that is not in the folder of this one, unless the user says so."""
-        if os.environ.get(FOLLOW_VARIABLE) != "1" and not path.resolve().is_relative_to(self.path.parent.resolve()):
-            raise StorageError(
-                f"{self.path}: {what}: a link to {one_line(path)}, outside the folder of the file;"
-                f" set {FOLLOW_VARIABLE}=1 to follow such links"
-            )
+    def _refuse_link(self, group: h5py.Group, step: str, name: str) -> None:
+        """Refuse soft and external links, which HDF5 would follow to any file."""
+        if not isinstance(group.get(step, getlink=True), h5py.HardLink):
+            raise StorageError(f"{self.path}: {one_line(name)}: expected a dataset, found a link; {_COPY}")
 
 
 def _opened(group: h5py.Group, step: str) -> object:
@@ -206,13 +165,13 @@ def _opened(group: h5py.Group, step: str) -> object:
 class Hdf5Dataset:
     """A dataset of an open file, all of whose rows are stored."""
 
-    file: Hdf5File  # in which it lies
+    file: Hdf5File
     name: str
     shape: tuple[int, ...] | None  # None: of no shape, not even that of a number
     dtype: np.dtype
     rows_per_chunk: int | None  # rows that are stored together, None if all are
     num_filters: int  # that rows pass when they are read, compression for instance
-    offset: int | None  # byte at which all rows lie as they are; None if not in one piece, or not in the file asked
+    offset: int | None  # byte at which all rows lie as they are; None if not in one piece
     _dataset: h5py.Dataset
 
     @property
@@ -265,11 +224,9 @@ class Hdf5Dataset:
             num_bytes = kind.get_size() * math.prod(self.shape or ())
             if self.shape is None or not num_bytes or layout == h5py.h5d.COMPACT:
                 return
-            if layout == h5py.h5d.VIRTUAL:
-                self._check_sources()
-            elif properties.get_external_count():
-                self._check_external(num_bytes)
-            elif layout == h5py.h5d.CONTIGUOUS:
+            if layout == h5py.h5d.VIRTUAL or properties.get_external_count():
+                raise StorageError(f"{self._where}: expected rows in this file, found rows in others; {_COPY}")
+            if layout == h5py.h5d.CONTIGUOUS:
                 self._check_stored(num_bytes, self._dataset.id.get_storage_size(), "bytes")
                 self._check_size(num_bytes, self._dataset.id.get_offset() + num_bytes)
             else:
@@ -306,63 +263,17 @@ class Hdf5Dataset:
             ),
         )
 
-    def _check_sources(self) -> None:
-        """Refuse virtual datasets of which a part is not stored anywhere."""
-        covered = h5py.h5s.create_simple(self.shape)
-        covered.select_none()
-        for source in self._dataset.virtual_sources():
-            place = f"{source.file_name}, dataset {source.dset_name}"
-            if source.vspace.get_select_type() == h5py.h5s.SEL_ALL:
-                covered.select_all()
-            else:
-                start, stride, count, block = source.vspace.get_regular_hyperslab()
-                if h5py.h5s.UNLIMITED in (*count, *block) or "%" in source.file_name + source.dset_name:
-                    raise StorageError(
-                        f"{self._where}: a virtual dataset that grows with its sources ({one_line(place)}); some"
-                        " may be missing; write the rows into one dataset"
-                    )
-                covered.select_hyperslab(start, count, stride, block, op=h5py.h5s.SELECT_OR)
-            with ExitStack() as opened:
-                of_source = attrs.evolve(self.file, others=opened).other(
-                    source.file_name, f"dataset {self.name}", self.file.depth + 1
-                )
-                found = of_source.require(source.dset_name)
-            shape = found.shape or ()
-            if source.src_space.get_select_type() == h5py.h5s.SEL_ALL:
-                covers = math.prod(shape) >= source.vspace.get_select_npoints()
-            else:
-                needed = source.src_space.get_simple_extent_dims()  # up to the last value that is taken, or more
-                covers = len(needed) == len(shape) and all(map(le, needed, shape))
-            if not covers:
-                raise StorageError(
-                    f"{self._where}: expected a source of more rows in {one_line(place)}, found shape {found.shape};"
-                    " write the file again"
-                )
-        self._check_stored(math.prod(self.shape or ()), covered.get_select_npoints(), "values")
-
-    def _check_external(self, num_bytes: int) -> None:
-        """Refuse files that are missing or too short: HDF5 fills them up."""
-        for name, offset, size in self._dataset.external:
-            path = Path(name).absolute()  # HDF5, too, begins where the process is
-            self.file.check_inside(path, f"dataset {self.name}")
-            needed = min(num_bytes, size)
-            found = path.stat().st_size - offset if path.is_file() else 0
-            self._check_stored(needed, min(needed, max(0, found)), f"bytes of {one_line(path)}")
-            num_bytes -= needed
-        self._check_stored(num_bytes, 0, "bytes")
-
     @property
     def _where(self) -> str:
         return f"{self.file.path}: dataset {one_line(self.name)}"
 
 
 @contextmanager
-def open_hdf5(path: Path, depth: int = 0, stream: IO[bytes] | None = None) -> Iterator[Hdf5File]:
+def open_hdf5(path: Path, stream: IO[bytes] | None = None) -> Iterator[Hdf5File]:
     """Open `path` for reading, without a lock.
 
     Args:
         path: the file.
-        depth: links passed on the way to it.
         stream: is read in its place; faults name the path all the same.
 
     Raises:
@@ -382,8 +293,8 @@ def open_hdf5(path: Path, depth: int = 0, stream: IO[bytes] | None = None) -> It
             "check the path, copy it or write it again"
         )
         raise StorageError(f"{path}: {fault}") from error
-    with file, ExitStack() as others:
-        yield Hdf5File(path, status, file, others, depth)
+    with file:
+        yield Hdf5File(path, status, file)
 
 
 @attrs.frozen

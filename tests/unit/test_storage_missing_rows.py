@@ -70,61 +70,6 @@ READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
 }
 
 
-def virtual(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype, *sources: h5py.VirtualSource) -> None:
-    """Make a virtual dataset whose first rows are those of the first source, and so on."""
-    layout = h5py.VirtualLayout(shape, dtype)
-    start = 0
-    for source in sources:
-        layout[start : start + source.shape[0]] = source
-        start += source.shape[0]
-    file.create_virtual_dataset(name, layout)
-
-
-def other_file(file: h5py.File, values: np.ndarray, name: str = "other.h5") -> str:
-    """Write another file beside an open one; return its name."""
-    with h5py.File(Path(file.filename).parent / name, "w") as other:
-        other["values"] = values
-    return name
-
-
-def virtual_of_other(file: h5py.File, name: str, values: np.ndarray, num_stored: int, num_mapped: int) -> None:
-    """Take the first rows from another file; it holds fewer than are mapped, or none."""
-    with h5py.File(Path(file.filename).parent / "other.h5", "w") as other:
-        if num_stored:
-            other["values"] = values[:num_stored]
-        else:
-            other.create_dataset("values", values.shape, values.dtype)
-    source = h5py.VirtualSource("other.h5", "values", (num_mapped, *values.shape[1:]), values.dtype)
-    virtual(file, name, values.shape, values.dtype, source)
-
-
-def virtual_by_a_pattern(file: h5py.File, name: str, values: np.ndarray) -> None:
-    space = h5py.h5s.create_simple(values.shape, (h5py.h5s.UNLIMITED, *values.shape[1:]))
-    rest = (1,) * (values.ndim - 1)
-    block = (4, *values.shape[1:])
-    space.select_hyperslab((0,) * values.ndim, (h5py.h5s.UNLIMITED, *rest), (4, *values.shape[1:]), block)
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    properties.set_virtual(space, b"part-%b.h5", b"values", h5py.h5s.create_simple(block))
-    for part in range(6):
-        if part != 2:
-            other_file(file, values[4 * part : 4 * part + 4], f"part-{part}.h5")
-    group, _, own_name = name.rpartition("/")
-    h5py.h5d.create(
-        (file[group] if group else file).id, own_name.encode(), h5py.h5t.py_create(values.dtype), space, properties
-    )
-
-
-def virtual_of_itself(file: h5py.File, name: str, values: np.ndarray) -> None:
-    virtual(file, name, values.shape, values.dtype, h5py.VirtualSource(".", name, values.shape, values.dtype))
-
-
-def external(file: h5py.File, name: str, values: np.ndarray, num_bytes: int | None) -> None:
-    path = Path(file.filename).parent / "raw"
-    if num_bytes is not None:
-        path.write_bytes(values.tobytes()[:num_bytes])
-    file.create_dataset(name, values.shape, values.dtype, external=[(os.fspath(path), 0, values.nbytes)])
-
-
 def half_written(file: h5py.File, name: str, values: np.ndarray, **layout: object) -> None:
     dataset = file.create_dataset(name, values.shape, values.dtype, chunks=(4, *values.shape[1:]), **layout)
     dataset[: NUM_ROWS // 2] = values[: NUM_ROWS // 2]
@@ -136,28 +81,6 @@ MISSING: dict[str, Callable[[h5py.File, str, np.ndarray], object]] = {
     "half written": half_written,
     "half written, packed": lambda *where: half_written(*where, compression="gzip", fillvalue=1),
     "no chunk": lambda file, name, values: file.create_dataset(name, values.shape, values.dtype, chunks=True),
-    "no source": lambda file, name, values: virtual(
-        file, name, values.shape, values.dtype, h5py.VirtualSource("none.h5", "x", values.shape, values.dtype)
-    ),
-    "a gap": lambda *where: virtual_of_other(*where, 12, 12),
-    "a source never written": lambda *where: virtual_of_other(*where, 0, NUM_ROWS),
-    "a short source": lambda *where: virtual_of_other(*where, 5, NUM_ROWS),
-    "a pattern": virtual_by_a_pattern,
-    "itself": virtual_of_itself,
-    "no raw file": lambda *where: external(*where, None),
-    "a short raw file": lambda *where: external(*where, 50),
-    **{
-        f"a link to {path[:12]}": lambda file, name, _, path=path: file.__setitem__(
-            name, h5py.SoftLink(path or f"/{name}")
-        )
-        for path in ("/nowhere", "a/" * 5000, "")  # the last one to itself
-    },
-    **{
-        f"a link to the file {path[:12]}": lambda file, name, _, path=path: file.__setitem__(
-            name, h5py.ExternalLink(path or Path(file.filename).name, name)
-        )
-        for path in ("none.h5", "/dev/zero", "x" * 5000, "")  # the last one to itself
-    },
 }
 
 
@@ -192,48 +115,76 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path, reader: str, found: str) 
     assert fault_of(replace(tmp_path, reader, NO_DATASET[found])).startswith(f"{tmp_path}/")
 
 
-@pytest.mark.parametrize(
-    ("missing", "expected"),
-    [
-        ("half written", "3 of 6 chunks were never written"),
-        ("a gap", "12 of 24 values were never written"),
-        ("a short raw file", "142 of 192 bytes of {folder}/raw were never written"),
-    ],
-)
-def test_what_is_missing_is_said_with_numbers(tmp_path: Path, missing: str, expected: str) -> None:
-    line = fault_of(replace(tmp_path, "lhs", MISSING[missing]))
-    assert line.startswith(f"{tmp_path}/edges_0_0.h5: dataset lhs: {expected.format(folder=tmp_path)}")
+def test_what_is_missing_is_said_with_numbers(tmp_path: Path) -> None:
+    line = fault_of(replace(tmp_path, "lhs", MISSING["half written"]))
+    assert line.startswith(f"{tmp_path}/edges_0_0.h5: dataset lhs: 3 of 6 chunks were never written")
 
 
-def linked(file: h5py.File, name: str, values: np.ndarray) -> None:
-    other_file(file, values[:5], "before.h5")  # so that the values lie at another place than in the file asked
-    with h5py.File(Path(file.filename).parent / "other.h5", "w") as other:
-        other["padding"] = np.arange(999)
-        other["there"] = values
-        other["values"] = h5py.SoftLink("there")
-    file[name] = h5py.ExternalLink("other.h5", "/values")
+def other_file(file: h5py.File, values: np.ndarray) -> Path:
+    """Write the values into files beside an open one, as HDF5 and as they are; return the path of the former."""
+    path = Path(file.filename).parent / "other.h5"
+    with h5py.File(path, "w") as other:
+        other["values"] = values
+    values.tofile(path.with_name("raw"))
+    return path
 
 
-def whole_virtual(file: h5py.File, name: str, values: np.ndarray) -> None:
-    parts = [values[:10], values[10:]]
-    sources = [
-        h5py.VirtualSource(other_file(file, part, f"part{index}.h5"), "values", part.shape, part.dtype)
-        for index, part in enumerate(parts)
-    ]
-    virtual(file, name, values.shape, values.dtype, *sources)
+def virtual(file: h5py.File, name: str, values: np.ndarray) -> None:
+    layout = h5py.VirtualLayout(values.shape, values.dtype)
+    layout[...] = h5py.VirtualSource(other_file(file, values), "values", values.shape, values.dtype)
+    file.create_virtual_dataset(name, layout)
 
 
-STORED: dict[str, Callable[[h5py.File, str, np.ndarray], object]] = {
-    "linked": linked,
-    "virtual": whole_virtual,
-    "external": lambda file, name, values: external(file, name, values, values.nbytes),
-    "compact": lambda file, name, values: (
-        h5py.h5d.create(
-            file.id, name.encode(), h5py.h5t.py_create(values.dtype), h5py.h5s.create_simple(values.shape), compact()
-        )
-        and file[name].write_direct(values)
+def external(file: h5py.File, name: str, values: np.ndarray) -> None:
+    raw = os.fspath(other_file(file, values).with_name("raw"))
+    file.create_dataset(name, values.shape, values.dtype, external=[(raw, 0, values.nbytes)])
+
+
+def moved(file: h5py.File, name: str, values: np.ndarray) -> None:
+    file["there"] = values
+    file[name] = h5py.SoftLink("/there")
+
+
+ELSEWHERE: dict[str, tuple[str, Callable[[h5py.File, str, np.ndarray], object]]] = {
+    "virtual": ("expected rows in this file, found rows in others", virtual),
+    "external": ("expected rows in this file, found rows in others", external),
+    "soft link": ("expected a dataset, found a link", moved),
+    "soft link to nothing": (
+        "expected a dataset, found a link",
+        lambda file, name, _: file.__setitem__(name, h5py.SoftLink("/nowhere")),
+    ),
+    "external link": (
+        "expected a dataset, found a link",
+        lambda file, name, values: file.__setitem__(name, h5py.ExternalLink(other_file(file, values), "values")),
+    ),
+    "external link to a device": (
+        "expected a dataset, found a link",
+        lambda file, name, _: file.__setitem__(name, h5py.ExternalLink("/dev/zero", "values")),
     ),
 }
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+@pytest.mark.parametrize("reader", READERS)
+def test_links_and_rows_in_other_files_are_refused(tmp_path: Path, reader: str, where: str) -> None:
+    message, make = ELSEWHERE[where]
+    line = fault_of(replace(tmp_path, reader, make))
+    assert line.startswith(f"{tmp_path}/{READERS[reader][0]}: ")
+    assert line.endswith(f"{READERS[reader][1]}: {message}; copy the rows into this file")
+
+
+def test_a_link_to_a_group_on_the_way_is_refused(tmp_path: Path) -> None:
+    with h5py.File(written(tmp_path, "ranks") / READERS["ranks"][0], "r+") as file:
+        file.move("head", "there")
+        file["head"] = h5py.SoftLink("/there")
+    assert "expected a dataset, found a link" in fault_of(lambda: READERS["ranks"][2](tmp_path))
+
+
+def in_the_header(file: h5py.File, name: str, values: np.ndarray) -> None:
+    h5py.h5d.create(
+        file.id, name.encode(), h5py.h5t.py_create(values.dtype), h5py.h5s.create_simple(values.shape), compact()
+    )
+    file[name].write_direct(values)
 
 
 def compact() -> h5py.h5p.PropDCID:
@@ -242,48 +193,17 @@ def compact() -> h5py.h5p.PropDCID:
     return properties
 
 
-@pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("reader", ["lhs", "rel", "rhs", "weight", "embeddings", "model"])
-def test_rows_that_lie_elsewhere_in_the_folder_are_read(tmp_path: Path, reader: str, stored: str) -> None:
+def test_rows_that_lie_in_the_header_are_read(tmp_path: Path, reader: str) -> None:
     rows_of: Callable[[Any], Any] = {
         "embeddings": lambda tensor: tensor,
         "model": lambda model: model.operators[0, Side.RHS]["diagonal"],
     }.get(reader, attrgetter(reader))
 
     expected = READERS[reader][2](written(tmp_path / "plain", reader))
-    found = replace(tmp_path / "stored", reader, STORED[stored])()
+    found = replace(tmp_path / "stored", reader, in_the_header)()
 
     assert rows_of(expected).tolist() == rows_of(found).tolist()
-
-
-@pytest.mark.parametrize("how", ["link", "virtual", "external", "symbolic"])
-@pytest.mark.parametrize("reader", ["lhs", "embeddings", "ranks"])
-def test_rows_outside_the_folder_are_read_only_where_the_user_says_so(
-    tmp_path: Path, reader: str, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there, raw = os.fspath(tmp_path / "x.h5"), os.fspath(tmp_path / "raw")
-
-    def make(file: h5py.File, name: str, values: np.ndarray) -> None:
-        form = (values.shape, values.dtype)
-        with h5py.File(there, "w") as other:
-            other["values"] = values
-        values.tofile(raw)
-        (Path(file.filename).parent / "here.h5").symlink_to(there)
-        ways = {
-            "link": lambda: file.__setitem__(name, h5py.ExternalLink(there, "values")),
-            "symbolic": lambda: file.__setitem__(name, h5py.ExternalLink("here.h5", "values")),
-            "virtual": lambda: virtual(file, name, *form, h5py.VirtualSource(there, "values", *form)),
-            "external": lambda: file.create_dataset(name, *form, external=[(raw, 0, values.nbytes)]),
-        }
-        ways[how]()
-
-    read = replace(tmp_path / "in", reader, make)
-    assert "outside the folder of the file; set PBGEVAL_FOLLOW_LINKS=1" in fault_of(read)
-    monkeypatch.setenv("PBGEVAL_FOLLOW_LINKS", "1")
-    if reader == "ranks":
-        assert "in one piece, found int64 of shape (24,) in pieces" in fault_of(read)  # rows are written where they lie
-    else:
-        assert read() is not None
 
 
 def sparse(file: h5py.File, name: str, values: np.ndarray) -> None:
