@@ -480,7 +480,7 @@ def monitor(
     """
     from pbgeval.config.explain import meanings
     from pbgeval.report.page import page_of, read_source
-    from pbgeval.report.report import METRICS
+    from pbgeval.report.result import METRICS
     from pbgeval.report.training import training_table
 
     if not records.exists():

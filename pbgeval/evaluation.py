@@ -45,13 +45,11 @@ from pbgeval.inputs.opening import EDGE_PATHS, GivenModel, Inputs, open_in_memor
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
-from pbgeval.report.output import (
-    OutputDirectory,
-    digest_of,
-    send_to_sinks,
-)
+from pbgeval.report.conditions import warnings_of
+from pbgeval.report.output import OutputDirectory, digest_of, send_to_sinks
 from pbgeval.report.recompute import with_sections
-from pbgeval.report.report import METRICS, Report, warnings_of
+from pbgeval.report.report import Report, report_of
+from pbgeval.report.result import METRICS, Result
 from pbgeval.report.sending import check_url, refuse_another_result, send_result
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
@@ -235,11 +233,11 @@ def _evaluate(inputs: Inputs, launch: _Launch, team: Team | None = None) -> Repo
         with team.signs_of_life() if in_group else nullcontext():
             with team.together():
                 claimed = _claim(work, launch, output, team) if is_first else None
-            report = team.broadcast_object(claimed)
-            if report is None:
+            result = team.broadcast_object(claimed)
+            if result is None:
                 with team.together():
-                    report = _work(work, launch, output, team)
-                report = team.broadcast_object(report)
+                    result = _work(work, launch, output, team)
+                result = team.broadcast_object(result)
             team.leave()
     except BaseException:  # what is done must not be lost; where a fault has been dealt with, the directory is not held
         if in_group:
@@ -247,6 +245,7 @@ def _evaluate(inputs: Inputs, launch: _Launch, team: Team | None = None) -> Repo
         else:
             _keep_or_release(output)
         raise
+    report = report_of(result)
     if not is_first:
         return evolve(report, path=None)
     for warning in warnings_of(report.document):
@@ -254,7 +253,7 @@ def _evaluate(inputs: Inputs, launch: _Launch, team: Team | None = None) -> Repo
     return report
 
 
-def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Report | None:
+def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Result | None:
     """Make the output directory ours; return the finished result of this very run that it may hold."""
     in_group = is_worker_of_a_group()
     for message in [*startup_warnings(work.inputs), *(advice_on_restarts(os.environ) if in_group else ())]:
@@ -283,7 +282,7 @@ def _num_workers(work: Work, launch: _Launch) -> int:
     return 1 if is_worker_of_a_group() else launch.workers or _default_workers(work)
 
 
-def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Report | None:
+def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Result | None:
     """Do this worker's part, or start local workers and wait for them; return the report on worker 0."""
     num_workers = _num_workers(work, launch)
     goes_on = output.can_go_on
@@ -326,28 +325,28 @@ def _keep_or_release(output: OutputDirectory) -> None:
         output.release()
 
 
-def _conclude(outcome: Report | EvalError | None, output: OutputDirectory, work: Work) -> Report:
-    """Write the report, and then what the config's sinks want of it; or raise the faults."""
+def _conclude(outcome: Result | EvalError | None, output: OutputDirectory, work: Work) -> Result:
+    """Write the result, and then what the config's sinks want of it; or raise the faults."""
     if isinstance(outcome, EvalError):
         raise (IncompleteError if isinstance(outcome, IncompleteError) else EvalError)(*outcome.faults)
     if outcome is None:
-        raise RuntimeError("the evaluation ended without a report")
-    report = evolve(outcome, path=output.path)
-    report = with_sections(report, work.inputs.buckets, work.inputs.training_buckets)
+        raise RuntimeError("the evaluation ended without a result")
+    result = evolve(outcome, path=output.path)
+    result = with_sections(result, work.inputs.buckets, work.inputs.training_buckets)
     if work.protocol.saves_ranks:
         for path_index, edges in work.inputs.edges_in_memory().items():
             edges.save(kept_edges_path(output.path, path_index), output.owner.check)
-    output.write(report)
+    output.write(result)
     try:
         if work.inputs.config.sinks:
             earlier = output.files_of_sinks()
-            send_to_sinks(report, work.inputs.config.sinks, work.observer.warn)
+            send_to_sinks(result, work.inputs.config.sinks, work.observer.warn)
             output.list_files(output.files_of_sinks() - earlier)
     except OutputError as error:
         work.observer.warn(f"{error}; the result itself is complete")
     finally:
         output.owner.release()
-    return report
+    return result
 
 
 def output_of(config: EvalConfig, output: Path | None = None) -> Path:

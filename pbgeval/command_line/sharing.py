@@ -36,11 +36,12 @@ def publish(
 
     Writes .eval_results/TASK.yaml and evaluation.md, a section for the model card. Uploads nothing.
     """
+    from pbgeval.report.conditions import cautions_of
     from pbgeval.report.console import ConsoleObserver
     from pbgeval.report.page import publish as write
-    from pbgeval.report.report import Report, cautions_of
+    from pbgeval.report.result import Result
 
-    report = Report.read(result)
+    report = Result.read(result)
     for path in write(report, output, dataset, task=task, metric=metric, source=source):
         print(printable(str(path)))
     if caution := cautions_of(report.document):

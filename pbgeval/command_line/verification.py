@@ -35,7 +35,7 @@ from pbgeval.progress import Observer
 from pbgeval.ranking.edge_sample import BucketUnits, EdgeSample
 from pbgeval.report.output import digest_of
 from pbgeval.report.recompute import BREAKDOWNS, ReportQuery, recompute, with_sections
-from pbgeval.report.report import HISTOGRAM, Report
+from pbgeval.report.result import HISTOGRAM, Result
 from pbgeval.report.saved_run import SavedRun
 from pbgeval.storage.text import one_line
 from pbgeval.storage.writing import temporary_folder
@@ -113,7 +113,7 @@ def verify(
     for name, value in (("share", share), ("error", error)):
         if not LEAST <= value < 1:
             raise ConfigError(f"{name}: expected a number from {LEAST} to less than 1, got {value}")
-    report = Report.read(Path(result))
+    report = Result.read(Path(result))
     saved = SavedRun.open(report, None)
     loaded = load_config(config, overrides)
     seed = secrets.randbits(31) if seed is None else seed
@@ -141,7 +141,7 @@ def verify(
         num_wanted *= 2
 
 
-def _check_provenance(report: Report, inputs: Inputs, result: Path, path: Path) -> None:
+def _check_provenance(report: Result, inputs: Inputs, result: Path, path: Path) -> None:
     """Refuse a checkpoint, edges or settings that are not those of the result."""
     claimed, found = report.document["provenance"], provenance_of(inputs)
     facts = {"headline": inputs.config.headline, "filter": "filtered" if inputs.config.filtered else "raw"}
@@ -175,7 +175,7 @@ def _differences(claimed: Any, found: Any, where: str = "") -> Iterator[tuple[st
         yield where, claimed, found
 
 
-def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[int, str | None]:
+def _figures_of_ranks(report: Result, inputs: Inputs, saved: SavedRun) -> tuple[int, str | None]:
     """Return the number of figures that follow from the saved ranks, and the first fault."""
     config = inputs.config
     files = {(index, bucket): file for index, of in enumerate(inputs.buckets) for bucket, file in of.items()}
@@ -194,7 +194,7 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
     )
     # Ranks do not tell edges that nobody may rank from those that were left out, so counts of edges may differ.
     all_ranked = config.type_constraint != "observed" and not (config.head_candidates or config.tail_candidates)
-    tables = [name for name in recomputed.tables if name in report.rows and (all_ranked or name == HISTOGRAM)]
+    tables = [name for name in recomputed.rows if name in report.rows and (all_ranked or name == HISTOGRAM)]
     claimed, found = (_figures(of, tables, all_ranked=all_ranked) for of in (report, recomputed))
     follows = with_sections(report, inputs.buckets, inputs.training_buckets).document
     for section in (POPULARITY, TOPK_METRICS):
@@ -214,7 +214,7 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
     return sum(value is not None for part in METRICS for value in (found.get(part) or {}).values()), None
 
 
-def _figures(report: Report, tables: Iterable[str], *, all_ranked: bool) -> dict[str, Any]:
+def _figures(report: Result, tables: Iterable[str], *, all_ranked: bool) -> dict[str, Any]:
     """Return the parts of a report that follow from ranks and edges."""
     document, counts = report.document, ("num_edges", "diagnostics") if all_ranked else ()
     parts = {part: document.get(part) for part in (*METRICS, *counts) if all_ranked or part != "macro_metrics"}

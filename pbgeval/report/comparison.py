@@ -20,6 +20,7 @@ from pbgeval.monitor.schema import mixed
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.ranking.chunks import SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
+from pbgeval.report.csv_tables import to_csv
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
 from pbgeval.report.output import differing
 from pbgeval.report.report import Report
@@ -29,7 +30,6 @@ from pbgeval.report.tables import (
     escape_markdown,
     interval_line,
     one_line,
-    to_csv,
     to_html,
     to_latex,
     to_markdown,

@@ -1,4 +1,4 @@
-"""Statistics of all groups and what is known about the run -> the report."""
+"""Statistics of all groups and what is known about the run -> the result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pbgeval.metrics.summary import (
 from pbgeval.notation import Side
 from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import HistogramRows, digest_of
-from pbgeval.report.report import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Report
+from pbgeval.report.result import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Result
 from pbgeval.stats.grouped import RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, TypeStats
 from pbgeval.stats.rank_stats import RankStats, rank_metrics, sums_of_groups
@@ -229,9 +229,9 @@ class ReportContext:
     num_edges_before_restrictions: int | None = None  # None: none is dropped by restrictions
 
 
-def make_report(
+def make_result(
     results: Results, context: ReportContext, provenance: Mapping[str, Any], run: Mapping[str, Any]
-) -> Report:
+) -> Result:
     """Compute all metrics from merged statistics. `run` may differ between equal runs; nothing else may."""
     pools = SortedPools.from_groups(results.headline, context.auc_samples)  # sorted once
     parts = _summaries(results.headline, pools, context)
@@ -276,7 +276,7 @@ def make_report(
         of_ranks = evolve(context, selection=context.selection.of_ranks)
         document["time_filtered_metrics"] = _summaries(results.in_time, no_scores, of_ranks)(with_loss=False).metrics
     add_types(document, results, context.classes.names)
-    return Report(
+    return Result(
         document | ({"refused": total.refused} if total.refused else {}),
         run,
         {
@@ -313,7 +313,7 @@ def _sample_section(estimate: SampleEstimate) -> dict[str, Any]:
 
 
 def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the intervals of the metrics in the report."""
+    """Return the intervals of the metrics in the result."""
     return {key: interval.report() for key, interval in intervals.items() if key in metrics}
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.report.conditions import interval_name, title_of
 from pbgeval.report.notes import notes_of
-from pbgeval.report.report import Report, interval_name, title_of
+from pbgeval.report.result import Result
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.row_files import KEPT_EDGES
@@ -54,21 +55,21 @@ _SHORT = {
 }
 
 
-def final_table(report: Report) -> DataTable:
+def final_table(document: Mapping[str, Any]) -> DataTable:
     """Return the table that is shown at the end of a run: a row per metric, a column per side."""
-    table, headline = headline_of(report), f"{report.document['headline']} ranks"
-    return evolve(table, title=capital(title_of(report)), columns=(headline, *table.columns[1:]))
+    table, headline = headline_of(document), f"{document['headline']} ranks"
+    return evolve(table, title=capital(title_of(document)), columns=(headline, *table.columns[1:]))
 
 
-def headline_of(report: Report) -> DataTable:
+def headline_of(document: Mapping[str, Any]) -> DataTable:
     """Return the usual metrics of the headline's rank type by side; a disabled side has none."""
-    metrics, headline = report.document["metrics"], report.document["headline"]
+    metrics, headline, intervals = document["metrics"], document["headline"], document["intervals"]
     sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
     rows = [
-        (name, *(_with_error(metrics, report.intervals, f"{side}.{key}") for side in sides))
+        (name, *(_with_error(metrics, intervals, f"{side}.{key}") for side in sides))
         for name, key in headline_rows(metrics, headline)
     ]
-    notes = [*([ESTIMATED] if any("±" in cell for row in rows for cell in row) else []), *notes_of(report.document)]
+    notes = [*([ESTIMATED] if any("±" in cell for row in rows for cell in row) else []), *notes_of(document)]
     return DataTable("By hidden side", ("metric", *sides), rows, "\n".join(notes), "headline")
 
 
@@ -303,7 +304,7 @@ def _training_edges(row: Mapping[str, Any]) -> str:
     return f"{row['at_least']:,}" + (f" to {row['at_most']:,}" if row["at_most"] else "")
 
 
-def breakdowns_of(report: Report) -> list[DataTable]:
+def breakdowns_of(report: Result) -> list[DataTable]:
     """Return the tables of breakdowns, each with its most frequent groups first where not all fit."""
     return [
         _breakdown(name, rows, report.document["headline"])
@@ -474,7 +475,7 @@ MAX_ENTRIES = 64  # of a list or a mapping that are told one by one
 MAX_SETTING_BYTES = 150_000  # of each table
 
 
-def origin_of(report: Report, meanings: Mapping[str, str]) -> list[DataTable]:
+def origin_of(report: Result, meanings: Mapping[str, str]) -> list[DataTable]:
     """Return the tables of settings, digests of the data, and facts of the run, which equal runs may not share.
 
     A setting can change a number. What its key means stands beside the first one of its key.
@@ -543,7 +544,7 @@ class Tile:
     lines: Sequence[str] = ()
 
 
-def _model_name(report: Report) -> str:
+def _model_name(report: Result) -> str:
     provenance = report.document.get("provenance") or {}
     settings = provenance.get("settings") or {}
     operators = sorted({of["operator"] for of in settings.get("relations", ())})
@@ -553,17 +554,16 @@ def _model_name(report: Report) -> str:
     return names if len(operators) <= 2 else f"Model with {len(operators)} operators"
 
 
-def model_of(report: Report) -> str:
+def model_of(report: Result) -> str:
     """Return the model and where it was, with its version, as far as the report tells them."""
-    provenance = report.document.get("provenance") or {}
-    model_path = report.run.get("model_path")
+    provenance, model_path = report.document.get("provenance") or {}, report.run.get("model_path")
     version = provenance.get("checkpoint_version")
     place = Path(os.path.normpath(Path(report.path or "", model_path or "").absolute())).parts[-2:]
     told = [_model_name(report), "/".join(place) if model_path else "", "" if version is None else f"version {version}"]
     return clipped(", ".join(filter(None, told)))
 
 
-def name_of(report: Report) -> str:
+def name_of(report: Result) -> str:
     """Return the model, the data set and the split, as far as the report tells them."""
     paths = [path for path in report.run.get("edge_paths") or () if not path.endswith(KEPT_EDGES)]
     folders = dict.fromkeys(os.path.normpath(Path(report.path or "", path).absolute().parent) for path in paths)
@@ -572,7 +572,7 @@ def name_of(report: Report) -> str:
     return clipped((" on " if folders else ", ").join(filter(None, [_model_name(report), data])))
 
 
-def tiles_of(report: Report) -> list[Tile]:
+def tiles_of(report: Result) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
     document, tiles = report.document, list[Tile]()
     metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""

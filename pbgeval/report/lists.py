@@ -17,7 +17,8 @@ from pbgeval.models.topk import TopK, TopKFilter
 from pbgeval.notation import ENDS
 from pbgeval.report.figures import final_table
 from pbgeval.report.output import digest_of
-from pbgeval.report.report import SCHEMA_VERSION, Report
+from pbgeval.report.report import Report
+from pbgeval.report.result import SCHEMA_VERSION
 from pbgeval.report.tables import DataTable
 from pbgeval.storage.text import json_text
 from pbgeval.version import __version__
@@ -91,7 +92,7 @@ def _diagnosis(ranks: ListedRanks) -> dict[str, Any]:
 
 def topk_table(topk: TopK, report: Report) -> DataTable:
     """Return the table of the report, and below it what a reader must know about the lists, a line each."""
-    table = final_table(report)
+    table = final_table(report.document)
     notes = [f"{topk.counts[name]:,} {text}" for name, text in NOTES.items() if topk.counts[name]]
     return evolve(table, note="\n".join(filter(None, [table.note, *notes])))
 

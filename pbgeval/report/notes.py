@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pbgeval.notation import grouped
+from pbgeval.report.conditions import part_of, settings_of
 from pbgeval.report.pbg_ties import note_on_pbg_ties
-from pbgeval.report.report import part_of, settings_of
 from pbgeval.storage.text import plural
 
 FLATTERED = ("average_precision_score", "area_under_the_precision_recall_curve")

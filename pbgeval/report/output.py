@@ -25,8 +25,8 @@ from attrs import define, field, frozen
 from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, leftovers_of
 from pbgeval.errors import OVERWRITE, OutputError
 from pbgeval.notation import Side
-from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, Row
-from pbgeval.report.tables import to_csv
+from pbgeval.report.csv_tables import to_csv
+from pbgeval.report.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, Row
 from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
@@ -45,16 +45,16 @@ from pbgeval.storage.writing import (
     write_atomically,
 )
 
-# A report -> what sinks get of it: the run, a step, and its headline figures as named values.
+# A result -> what sinks get of it: the run, a step, and its headline figures as named values.
 
 
-def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, float]]:
+def result_line(result: Result, name: str) -> tuple[LoggedRun, int, dict[str, float]]:
     """Return the run under a name, the checkpoint's version as the step (0 if it has none), and the defined values.
 
     They are those of the headline's rank type and those without one, of head, tail and both; raw ones of a filtered
     run as `raw.<key>`, time-aware ones as `time_filtered.<key>`, standard errors as `<key>.standard_error`.
     """
-    document = report.document
+    document = result.document
     provenance = document["provenance"]
     version = provenance.get("checkpoint_version")
     facts = {
@@ -179,12 +179,12 @@ def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     return f"; differs in {listed(names)}" if names else ""
 
 
-def files_of(report: Report) -> list[str]:
-    """Return the names of the files and folders of a report's output directory, as they are shown."""
-    if report.path is None:
+def files_of(result: Result) -> list[str]:
+    """Return the names of the files and folders of a result's output directory, as they are shown."""
+    if result.path is None:
         return []
     names = (METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER)
-    return [name for name in names if (report.path / name).exists()]
+    return [name for name in names if (result.path / name).exists()]
 
 
 def listed_files(text: bytes) -> set[str]:
@@ -229,7 +229,7 @@ class OutputDirectory:
     _made: list[Path] = field(factory=list, init=False)  # folders that `claim` makes, innermost first
     _earlier: Path | None = field(default=None, init=False)  # where the directory is that this run replaces
 
-    def claim(self, provenance: Mapping[str, Any], check: Callable[[], None], *, overwrite: bool) -> Report | None:
+    def claim(self, provenance: Mapping[str, Any], check: Callable[[], None], *, overwrite: bool) -> Result | None:
         """Make the directory ours, or return the finished result of the same run that it holds.
 
         Of an unfinished run that is the same the journal stays, unless it is to be overwritten. `check` may refuse.
@@ -260,7 +260,7 @@ class OutputDirectory:
             self.owner.release()
             return finished
 
-    def _look(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
+    def _look(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Result | None:
         """Return the finished result of the same run; refuse what must not be touched."""
         if folders := [name for name in (OWNER, HEARTBEAT, *RESULT_FILES) if (self.path / name).is_dir()]:
             raise OutputError(
@@ -295,7 +295,7 @@ class OutputDirectory:
             )
         return found if found.document.get("complete") and not overwrite else None
 
-    def _found(self) -> Report | None:
+    def _found(self) -> Result | None:
         """Return the result that is here, finished or not; None if there is none.
 
         Raises:
@@ -304,7 +304,7 @@ class OutputDirectory:
         if not os.path.lexists(self.path / METRICS):
             return None
         try:
-            found = Report.read(self.path)
+            found = Result.read(self.path)
         except OutputError as error:
             raise OutputError(f"{error}; move it away, or choose another output") from error
         provenance = found.document.get("provenance")
@@ -404,7 +404,7 @@ class OutputDirectory:
             remove_if_empty(folder)
         self._put_back()
 
-    def write(self, report: Report) -> None:
+    def write(self, result: Result) -> None:
         """Write the result; metrics.json last, so that it vouches for the rest. The directory stays ours.
 
         Raises:
@@ -413,16 +413,16 @@ class OutputDirectory:
         """
         self.owner.check()
         remove_files(self.path, self._temporary(self.path))
-        tables = {f"{name}.csv": rows for name, rows in report.rows.items()}
+        tables = {f"{name}.csv": rows for name, rows in result.rows.items()}
         for name, rows in tables.items():
             write_atomically(
                 self.path / name,
                 rows.to_csv() if isinstance(rows, HistogramRows) else to_csv(rows),
                 check=self.owner.check,
             )
-        write_atomically(self.path / RUN, json_text(report.run), check=self.owner.check)
+        write_atomically(self.path / RUN, json_text(result.run), check=self.owner.check)
         write_atomically(
-            self.path / LINES, f"{line_of(*result_line(report, self.path.absolute().name))}\n", check=self.owner.check
+            self.path / LINES, f"{line_of(*result_line(result, self.path.absolute().name))}\n", check=self.owner.check
         )
         logs = [path.read_bytes().splitlines() for path in (self.path / JOURNAL).glob("log-*.jsonl")]
         whole = (line for lines in logs for line in lines if line.endswith(b"}"))  # a writer may have ended in a line
@@ -431,7 +431,7 @@ class OutputDirectory:
         written = {METRICS, RUN, LINES, UNIT_LOG, FILES, *tables}
         per_edge = [name for name in files_below(self.path, FOLDERS) if "/" in name and _is_of_result(name)]
         self.list_files({*written, *per_edge})
-        write_atomically(self.path / METRICS, report.to_json(), check=self.owner.check)
+        write_atomically(self.path / METRICS, result.to_json(), check=self.owner.check)
         self._tidy_up()
 
     def _tidy_up(self) -> None:
@@ -494,19 +494,19 @@ def refuse_others(path: Path, mark: str, what: str) -> None:
 # A result that is on the disk -> the sinks that the config names; one that fails costs a warning, not the result.
 
 
-def send_to_sinks(report: Report, names: Sequence[str], warn: Callable[[str], None]) -> None:
+def send_to_sinks(result: Result, names: Sequence[str], warn: Callable[[str], None]) -> None:
     """Write the figures of a finished run into `sinks/<name>` of its output directory.
 
     Args:
-        report: with its output directory.
+        result: with its output directory.
         names: of the sinks, whose libraries are there.
         warn: is told of each sink that could not be written.
     """
-    assert report.path is not None, "a result that is nowhere has no sinks"
-    run, step, values = result_line(report, report.path.absolute().name)
+    assert result.path is not None, "a result that is nowhere has no sinks"
+    run, step, values = result_line(result, result.path.absolute().name)
     for name in dict.fromkeys(names):
         try:
-            with open_sink(name, report.path / SINK_FOLDER / name, run) as log:
+            with open_sink(name, result.path / SINK_FOLDER / name, run) as log:
                 log(step, values)
         except OutputError as error:
             warn(f"{error}; the result itself is complete, only the sink {name} is not")

@@ -33,6 +33,7 @@ from pbgeval.report.charts import (
     training_charts,
 )
 from pbgeval.report.comparison import Comparison, comparison_tables, difference_tiles, relations_to_show
+from pbgeval.report.conditions import cautions_of, interval_name, tags_of, title_of, warnings_of
 from pbgeval.report.figures import (
     POPULARITY_TITLE,
     Tile,
@@ -57,18 +58,8 @@ from pbgeval.report.figures import (
     types_of,
 )
 from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
-from pbgeval.report.report import (
-    BUCKETS,
-    HISTOGRAM,
-    METRICS,
-    Report,
-    cautions_of,
-    interval_name,
-    no_result,
-    tags_of,
-    title_of,
-    warnings_of,
-)
+from pbgeval.report.report import Report
+from pbgeval.report.result import BUCKETS, HISTOGRAM, METRICS, Result, no_result
 from pbgeval.report.sending import check_url
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
@@ -108,7 +99,7 @@ class Source:
         """What was evaluated, and how far, in words."""
         if self.report is None:
             return "Held-out edges during training"
-        so_far = title_of(self.report) if "metrics" in self.report.document else ""
+        so_far = title_of(self.report.document) if "metrics" in self.report.document else ""
         return so_far if self.is_complete else " ".join(filter(None, [_progress(self.report.document), so_far]))
 
 
@@ -273,7 +264,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
         "Evaluation report",
         name,
         name_of(report) or name,
-        tags_of(report),
+        tags_of(report.document),
         tiles_of(report),
         sections,
         None if source.is_complete else Notice([_progress(report.document)]),
@@ -313,8 +304,8 @@ def comparison_page(comparison: Comparison) -> Page:
         shown.append(difference_chart(short_title(f"both.{comparison.differences[at].metric}"), drawn))
         sections.append(Section("relations", table.title, [table], sortable=True, layout="wide"))
     runs = [
-        ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a))),
-        ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b))),
+        ("A", comparison.a_model, comparison.a, "; ".join(tags_of(a.document))),
+        ("B", comparison.b_model, comparison.b, "; ".join(tags_of(b.document))),
     ]
     table = DataTable("The runs", ("run", "model", "folder", "conditions"), runs, kinds="llll")
     sections.append(Section("origin", "Provenance", [table], layout="wide"))
@@ -349,7 +340,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
     origin = Section("origin", "Provenance", (), _with_rows(*origin_of(report, meanings)))
     if "metrics" not in document:
         return [origin]
-    warnings, headline, table = warnings_of(document), document["headline"], headline_of(report)
+    warnings, headline, table = warnings_of(document), document["headline"], headline_of(document)
     sides = (
         "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
         f"{' Relation: the relation is hidden.' if 'relation' in table.columns else ''}"
@@ -466,7 +457,7 @@ def tables_of(source: Source) -> list[DataTable]:
     """Return the tables that papers have: the headline, the first rows of breakdowns, the passes of training."""
     tables: list[DataTable] = []
     if source.report is not None and "metrics" in source.report.document:
-        tables = [headline_of(source.report), *estimates_by_side(source.report.document)]
+        tables = [headline_of(source.report.document), *estimates_by_side(source.report.document)]
         for table in breakdowns_of(source.report):
             note = f"The first {MAX_ROWS} rows; the CSV file has all." if len(table.rows) > MAX_ROWS else ""
             tables.append(without(evolve(table, rows=table.rows[:MAX_ROWS], note=note), _TOO_MUCH))
@@ -520,7 +511,7 @@ def _check_addresses(dataset: str, task: str, source: str | None) -> None:
 
 
 def publish(
-    report: Report, folder: Path, dataset: str, *, task: str = "default", metric: str = "mrr", source: str | None = None
+    report: Result, folder: Path, dataset: str, *, task: str = "default", metric: str = "mrr", source: str | None = None
 ) -> list[Path]:
     """Write both files into a copy of the model's repository; return their paths.
 
@@ -546,9 +537,9 @@ def publish(
         raise ConfigError(str(error.args[0])) from None
     if figures[key] is None:
         raise OutputError(f"{metric}: this result has no value for it")
-    title = title_of(report)
-    table = final_table(report)
-    ends = ends_of(report.intervals.get(key))
+    title = title_of(report.document)
+    table = final_table(report.document)
+    ends = ends_of(report.document["intervals"].get(key))
     interval = f"{interval_name(report.document)} {' to '.join(ends)}".replace("\u00a0", " ") if ends else ""
     caution = cautions_of(report.document)
     entry: dict[str, object] = {

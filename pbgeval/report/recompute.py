@@ -1,4 +1,4 @@
-"""Saved ranks and what is asked of them -> another report of the same run, without scoring again.
+"""Saved ranks and what is asked of them -> another result of the same run, without scoring again.
 
 Sums are made by the code that an evaluation uses, so equal questions have answers that are equal to the bit.
 """
@@ -34,8 +34,8 @@ from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.ranking.known_answers import key_frequency, repeated_keys
 from pbgeval.ranking.tally import SideResult
-from pbgeval.report.document import ReportContext, Results, SideOfEdges, make_report
-from pbgeval.report.report import Report
+from pbgeval.report.document import ReportContext, Results, SideOfEdges, make_result
+from pbgeval.report.result import Result
 from pbgeval.report.saved_run import MAX_ROWS, Places, RunFacts, SavedRun, TrainingCounts, in_places
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool
@@ -195,44 +195,44 @@ def _result_of(columns: Mapping[str, np.ndarray], num_outside: int) -> SideResul
     )
 
 
-def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -> Report:
+def recompute(result: Result, query: ReportQuery, run: SavedRun | None = None) -> Result:
     """Compute the figures of a part of a run's queries, or others of all; `Report.recompute` says what and how.
 
     Args:
-        report: the run's.
+        result: the run's.
         query: what is asked for.
-        run: what has been opened; None: what report and query name.
+        run: what has been opened; None: what result and query name.
 
     Raises:
         ValueError: an argument does not fit the run.
         EvalError: what is on the disk does not have what is asked for.
     """
-    paths = report.document.get("edge_paths", ())
+    paths = result.document.get("edge_paths", ())
     given = query.edge_paths
     if run is None and given is not None and paths and len(given) != len(paths):
         raise ValueError(
             f"edge_paths: expected {len(paths)}, in the order of the run "
             f"({', '.join(str(of_path['path']) for of_path in paths)}), got {len(given)}"
         )
-    run = run or SavedRun.open(report, given)
+    run = run or SavedRun.open(result, given)
     query.check(run)
-    return _recompute(report, query, run, run.open_training(query.train_paths or ()))
+    return _recompute(result, query, run, run.open_training(query.train_paths or ()))
 
 
-def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence[EdgeFiles]) -> Report:
-    """Return the report of a run with the sections that it asks for and that follow from saved ranks.
+def with_sections(result: Result, edges: Sequence[EdgeFiles], training: Sequence[EdgeFiles]) -> Result:
+    """Return the result of a run with the sections that it asks for and that follow from saved ranks.
 
     Args:
-        report: with the output directory.
+        result: with the output directory.
         edges: evaluated edges, by edge path.
         training: those of `train_paths`.
     """
-    settings = report.document["provenance"]["settings"]
+    settings = result.document["provenance"]["settings"]
     popularity, topk_metrics = POPULARITY in settings["breakdowns"], settings.get(TOPK_METRICS, False)
     if not (popularity or topk_metrics):
-        return report
+        return result
     run = evolve(
-        SavedRun.open(report, None),
+        SavedRun.open(result, None),
         edges={(index, bucket): file for index, of in enumerate(edges) for bucket, file in of.items()},
     )
     found = {}
@@ -244,10 +244,10 @@ def with_sections(report: Report, edges: Sequence[EdgeFiles], training: Sequence
         found[POPULARITY] = popularity_section(stats.grouped, run.facts.sides, run.facts.headline)
     if topk_metrics:
         found[TOPK_METRICS] = _topk_section(run, None, counts, run.facts.hits_at, lists)
-    return evolve(report, document={**report.document, **found})
+    return evolve(result, document={**result.document, **found})
 
 
-def _recompute(report: Report, query: ReportQuery, run: SavedRun, training: Sequence[EdgeFiles]) -> Report:
+def _recompute(result: Result, query: ReportQuery, run: SavedRun, training: Sequence[EdgeFiles]) -> Result:
     started, facts = time.time(), run.facts
     filtered = facts.filtered if query.filter is None else query.filter == "filtered"
     layout = StatsLayout(facts.hits_at if query.hits_at is None else query.hits_at)
@@ -255,12 +255,12 @@ def _recompute(report: Report, query: ReportQuery, run: SavedRun, training: Sequ
     counts = TrainingCounts.count(run, training, {}) if training else None
     popularity = counts if POPULARITY in query.breakdowns else None
     stats = _statistics(run, layout, kept, popularity, filtered=filtered)
-    context = _context(report, query, run, stats)
-    made = make_report(
+    context = _context(result, query, run, stats)
+    made = make_result(
         stats,
         context,
         {
-            **{name: value for name, value in report.document["provenance"].items() if name != "digest"},
+            **{name: value for name, value in result.document["provenance"].items() if name != "digest"},
             "recomputed": {
                 "digest": facts.digest,
                 "edges": None if kept is None else kept.digest,
@@ -277,7 +277,7 @@ def _recompute(report: Report, query: ReportQuery, run: SavedRun, training: Sequ
             "version": __version__,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
             "seconds": round(time.time() - started, 3),
-            "evaluation": report.run,
+            "evaluation": result.run,
         },
     )
     if not made.document["metrics"]:
@@ -294,7 +294,7 @@ def _recompute(report: Report, query: ReportQuery, run: SavedRun, training: Sequ
         **({POPULARITY: popularity_section(stats.grouped, facts.sides, context.headline)} if popularity else {}),
         **({TOPK_METRICS: _topk_section(run, kept, counts, layout.cutoffs)} if topk else {}),
         # The run's edges are still no more than a sample, if they were one.
-        **{key: value for key, value in report.document.items() if key == "sample"},
+        **{key: value for key, value in result.document.items() if key == "sample"},
     }
     return evolve(made, document=document)
 
@@ -415,12 +415,12 @@ def _statistics(
 NO_SCORES = "ranks are saved, scores are not"
 
 
-def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) -> ReportContext:
+def _context(result: Result, query: ReportQuery, run: SavedRun, stats: Results) -> ReportContext:
     facts, num_relations = run.facts, run.facts.num_relations
     if num_relations is None:
         num_relations = max(stats.grouped.rows(RELATION), default=-1) + 1
     times = num_relations if facts.dynamic else 1
-    of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
+    of_run = result.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
     # Unless others are asked for, those of the run, and hits at the cut-offs that are asked for.
     usual = [*of_run, *(f"hits_at_{cutoff}" for cutoff in (() if RANK in of_run else query.hits_at or ()))]
     return ReportContext(
@@ -437,7 +437,7 @@ def _context(report: Report, query: ReportQuery, run: SavedRun, stats: Results) 
             groups=query.relation_groups or {},
         ),
         selection=Selection.from_names(usual if query.metrics is None else query.metrics),
-        num_edges_before_restrictions=report.document.get("num_edges_before_restrictions"),
+        num_edges_before_restrictions=result.document.get("num_edges_before_restrictions"),
     )
 
 

@@ -1,4 +1,4 @@
-"""A report and the folders of its edges -> the counts of its queries as `save_ranks` kept them, block by block.
+"""A result and the folders of its edges -> the counts of its queries as `save_ranks` kept them, block by block.
 
 Everything is checked against the provenance: ranks files and edges of another run would give wrong numbers silently.
 """
@@ -17,8 +17,8 @@ from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.metrics.popularity import ANSWER_DEGREE, ANSWER_HALF_LINK, QUERY_DEGREE, QUERY_HALF_LINK
 from pbgeval.notation import ENDS, Bucket, Side, WorkUnit, grouped, window_units
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
-from pbgeval.report.report import Report
-from pbgeval.report.tables import read_csv
+from pbgeval.report.csv_tables import read_csv
+from pbgeval.report.result import Result
 from pbgeval.storage.edges import EdgeFiles, EdgeSource, edges_of_file, find_buckets, fingerprints_of
 from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.row_files import RANK_COLUMNS, QueryFile, find_ranks, open_query_file
@@ -140,33 +140,33 @@ class SavedRun:
     edges: Mapping[tuple[int, Bucket], EdgeSource] | None
 
     @classmethod
-    def open(cls, report: Report, edge_paths: Sequence[Path] | None) -> SavedRun:
+    def open(cls, result: Result, edge_paths: Sequence[Path] | None) -> SavedRun:
         """Open all headers.
 
         Args:
-            report: of a finished run with an output directory.
+            result: of a finished run with an output directory.
             edge_paths: folders of the evaluated edges, in the order of the run; None: edges are not needed.
 
         Raises:
             OutputError: there are no ranks, or they are those of another run.
             StorageError: a file is missing, damaged, or not what the run evaluated; a line each.
         """
-        if report.path is None:
+        if result.path is None:
             raise OutputError(
                 "this report has no output directory; evaluate with output=FOLDER, or use Report.read(FOLDER)"
             )
-        if not report.document.get("complete"):
-            raise OutputError(f"{report.path}: expected a finished run, found an unfinished one; evaluate again")
+        if not result.document.get("complete"):
+            raise OutputError(f"{result.path}: expected a finished run, found an unfinished one; evaluate again")
         try:
-            facts = RunFacts.from_document(report.document)
+            facts = RunFacts.from_document(result.document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise OutputError(
-                f"{report.path / 'metrics.json'}: expected the provenance of an evaluation, got: {error!r}; evaluate "
+                f"{result.path / 'metrics.json'}: expected the provenance of an evaluation, got: {error!r}; evaluate "
                 "again"
             ) from error
-        ranks = _open_ranks(report.path, facts)
-        folders = None if edge_paths is None else [buckets_of(path, [report]) for path in edge_paths]
-        return cls(report.path, facts, ranks, None if folders is None else _open_edges(folders, facts, ranks))
+        ranks = _open_ranks(result.path, facts)
+        folders = None if edge_paths is None else [buckets_of(path, [result]) for path in edge_paths]
+        return cls(result.path, facts, ranks, None if folders is None else _open_edges(folders, facts, ranks))
 
     def open_training(self, paths: Sequence[Path]) -> Sequence[EdgeFiles]:
         """Open the headers of training edges: those of the run, if it had any.
@@ -311,7 +311,7 @@ def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], Query
     return files
 
 
-def buckets_of(path: Path, reports: Sequence[Report]) -> Path:
+def buckets_of(path: Path, reports: Sequence[Result]) -> Path:
     """Return the folder of evaluated edges: a path itself, or for a file of edges the buckets that a run made of it.
 
     Raises:

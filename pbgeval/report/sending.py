@@ -6,7 +6,7 @@ import re
 
 from pbgeval.errors import OVERWRITE, OutputError, StorageError, raise_first
 from pbgeval.report.output import FILES, RESULT_FILES, listed_files
-from pbgeval.report.report import METRICS, Report
+from pbgeval.report.result import METRICS, Result
 from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.objects import names_below, put_object, read_object, remove_object
 from pbgeval.storage.text import json_text, listed, without_secrets
@@ -62,11 +62,11 @@ def refuse_another_result(url: str, digest: str, *, overwrite: bool) -> None:
         raise OutputError(f"{shown}: found another result; choose another output, or {OVERWRITE} to replace it")
 
 
-def send_result(report: Report, url: str, *, overwrite: bool, is_kept: bool = True) -> None:
+def send_result(result: Result, url: str, *, overwrite: bool, is_kept: bool = True) -> None:
     """Copy a finished result below a URL, in place of an earlier one; until all is there, metrics.json is incomplete.
 
     Args:
-        report: with its output directory.
+        result: with its output directory.
         url: of the folder.
         overwrite: whether the earlier result may be another one.
         is_kept: whether the output directory outlasts a fault.
@@ -74,17 +74,17 @@ def send_result(report: Report, url: str, *, overwrite: bool, is_kept: bool = Tr
     Raises:
         OutputError: another result is there, or it cannot be written.
     """
-    assert report.path is not None, "a report without an output directory has no files to send"
+    assert result.path is not None, "a result without an output directory has no files to send"
     url = url.rstrip("/")
     try:
-        refuse_another_result(url, report.document["provenance"]["digest"], overwrite=overwrite)
-        names = listed_files((report.path / FILES).read_bytes())
+        refuse_another_result(url, result.document["provenance"]["digest"], overwrite=overwrite)
+        names = listed_files((result.path / FILES).read_bytes())
         earlier = listed_files(read_object(f"{url}/{FILES}") or b"")
-        put_object(json_text({**report.document, "complete": False}).encode(), f"{url}/{METRICS}")
+        put_object(json_text({**result.document, "complete": False}).encode(), f"{url}/{METRICS}")
         for name in sorted(earlier - names):
             remove_object(f"{url}/{name}")
         for name in [*sorted(names - {METRICS}), METRICS]:
-            put_object(report.path / name, f"{url}/{name}")
+            put_object(result.path / name, f"{url}/{name}")
     except StorageError as error:
-        kept = f"the result is in {report.path}: run the same command again to copy it"
+        kept = f"the result is in {result.path}: run the same command again to copy it"
         raise OutputError(f"{error}; {kept if is_kept else 'evaluate again, with a folder as output'}") from error

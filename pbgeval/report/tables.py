@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from io import StringIO, TextIOWrapper
-from itertools import chain, compress
-from pathlib import Path
-from types import SimpleNamespace
+from io import StringIO
+from itertools import compress
 from typing import IO, TYPE_CHECKING, Any
 
 from attrs import Factory, evolve, field, frozen
 
 from pbgeval.errors import OutputError, required
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
-from pbgeval.storage.text import cell_of, name_of, open_input, printable, reason_of
+from pbgeval.storage.text import printable
 
 if TYPE_CHECKING:
     import pandas
@@ -27,7 +22,6 @@ if TYPE_CHECKING:
 CELL_BYTES = 6  # of the tags around a cell of HTML
 ROW_BYTES = 16
 MAX_BORDERED = 4  # columns of a table on the terminal that has room for lines between them
-MAX_DIGITS = 18  # of a count
 MAX_CHARACTERS = 500  # of a name; the files have it whole
 
 
@@ -257,91 +251,6 @@ def escape_latex(text: str) -> str:
 def one_line(text: str) -> str:
     """Return text without line breaks and other letters that are not shown."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-# CSV
-
-_TEXT_COLUMNS = {"edge_path", "side", "rank_type", *chain.from_iterable(GROUP_COLUMNS.values())} - {
-    "relation_id",
-    *GROUP_COLUMNS["time"],
-}
-_COUNT_COLUMNS = {"relation_id", "lhs_partition", "rhs_partition", "num_edges", "count"}
-_EDGE_COLUMNS = {"lower_edge", "upper_edge"}  # of a bin of ranks
-_NEEDED = {  # columns that readers rely on
-    "buckets.csv": ("edge_path", "lhs_partition", "rhs_partition", "num_edges"),
-    "rank_histogram.csv": ("side", "rank_type", "lower_edge", "upper_edge", "count"),
-    **{BREAKDOWN_FILES[name]: columns[:1] for name, columns in GROUP_COLUMNS.items()},
-}
-
-
-def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV; an undefined value is an empty cell, floats are written shortest round-trip.
-
-    Texts are written so that no spreadsheet runs them (`cell_of`).
-    """
-    first = rows[0] if rows else {}
-    lines: list[str] = []
-    # Python 3.11 quotes the characters of the line end alone: "\r" needs quotes, too.
-    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
-    writer.writerow(first)
-    writer.writerows(
-        [cell_of(value) if isinstance(value, str) else value for value in map(row.get, first)] for row in rows
-    )
-    return "".join(f"{line[:-2]}\n" for line in lines)
-
-
-def read_csv(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Return the rows of a CSV file of an output directory: text, numbers, None where a cell is empty; () if absent.
-
-    Raises:
-        OutputError: it is not as it was written.
-    """
-    try:
-        with TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
-            reader = csv.reader(file)
-            names = next(reader, [])
-            if names and (missing := set(_NEEDED.get(path.name, ())) - set(names)):
-                raise ValueError(f"no column {min(missing)}")
-            parsers = [_parser(name) for name in names]
-            return tuple(
-                {name: parse(cell) for name, parse, cell in zip(names, parsers, cells, strict=True)} for cells in reader
-            )
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, csv.Error) as error:
-        raise OutputError(
-            f"{path}: expected a table as an evaluation writes it, got: {reason_of(error)}; evaluate again, or remove "
-            "the file"
-        ) from error
-
-
-def _parser(column: str) -> Callable[[str], str | int | float | None]:
-    if column in _TEXT_COLUMNS:
-        return name_of
-    return _count if column in _COUNT_COLUMNS else _edge if column in _EDGE_COLUMNS else _number
-
-
-def _number(cell: str) -> int | float | None:
-    if cell.isdecimal():
-        return _count(cell)
-    if not cell:
-        return None
-    if not math.isfinite(number := float(cell)):
-        raise ValueError(f"{cell} in place of a finite number")
-    return number
-
-
-def _count(cell: str) -> int:
-    if not cell.isdecimal() or len(cell) > MAX_DIGITS:
-        raise ValueError(f"{cell[:40] or 'nothing'} in place of a count")
-    return int(cell)
-
-
-def _edge(cell: str) -> int | float:
-    number = _number(cell)
-    if number is None or number <= 0:
-        raise ValueError(f"{cell or 'nothing'} in place of a rank")
-    return number
 
 
 def interval_line(low: str, high: str, name: str = "95%\u00a0interval") -> str:

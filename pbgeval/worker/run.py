@@ -31,8 +31,8 @@ from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.memory_check import check_memory
 from pbgeval.jit import announced_compiling
-from pbgeval.report.document import ReportContext, make_report
-from pbgeval.report.report import Report
+from pbgeval.report.document import ReportContext, make_result
+from pbgeval.report.result import Result
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.product import full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
@@ -51,7 +51,7 @@ from pbgeval.worker.sweep import range_of_name
 LEASE = "lease"  # a file of the scratch folder, which is there as long as the others are
 
 
-def work_as_local_worker(work: Work) -> Report | EvalError | None:
+def work_as_local_worker(work: Work) -> Result | EvalError | None:
     """Work as one of the processes that the launcher started on this host."""
     team = Team.join()
     outcome = do_work(work, team)
@@ -59,11 +59,11 @@ def work_as_local_worker(work: Work) -> Report | EvalError | None:
     return outcome
 
 
-def do_work(work: Work, team: Team) -> Report | EvalError | None:
+def do_work(work: Work, team: Team) -> Result | EvalError | None:
     """Do this worker's part, then add up over all workers; all of them return a user's error, not raise it.
 
     Returns:
-        The report from worker 0, None from the others.
+        The result from worker 0, None from the others.
     """
     with (
         threads_put_back(),
@@ -96,7 +96,7 @@ def do_work(work: Work, team: Team) -> Report | EvalError | None:
         finally:
             work.observer.finished()
         facts_of_workers = team.gather_objects(_facts(context, kernels, found))
-        return _report(work, record, found, device_line, facts_of_workers) if team.rank_in_team == 0 else None
+        return _result(work, record, found, device_line, facts_of_workers) if team.rank_in_team == 0 else None
 
 
 def _facts(context: WorkerContext, kernels: KernelReport, found: WorkSummary) -> dict[str, Any]:
@@ -212,9 +212,9 @@ def _warnings(facts_of_workers: Iterable[dict[str, Any]], states: set[str], *, a
     return [warning for applies, warning in checks if applies] + sorted(warnings)
 
 
-def _report(
+def _result(
     work: Work, record: Record, found: WorkSummary, devices: str, facts_of_workers: list[dict[str, Any]]
-) -> Report:
+) -> Result:
     config, protocol = work.inputs.config, work.protocol
     # Certified ranks are the same whatever the kernels.
     certified = config.precision == "certified"
@@ -260,4 +260,4 @@ def _report(
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),
     }
-    return make_report(record, context, work.provenance, run)
+    return make_result(record, context, work.provenance, run)

@@ -6,8 +6,8 @@ from typing import Any
 import h5py
 import pytest
 
+from pbgeval.report.conditions import warnings_of
 from pbgeval.report.notes import notes_of
-from pbgeval.report.report import warnings_of
 from tests.kit.case import TinyCase
 from tests.kit.commands import lacking, run_command, run_main
 

@@ -1,0 +1,148 @@
+"""A result -> the conditions under which its figures hold, in words, and warnings to read before quoting one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pbgeval.metrics.estimates import LEVEL
+from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.storage.left_out import num_left_out
+from pbgeval.storage.text import plural
+
+# A finished report -> what its reader should know before quoting a figure, a line each.
+
+MUCH_TIED = 0.01  # share of its candidates that tie with a true entity, on average
+MUCH_REPEATED = 0.1  # share of the evaluated edges; fewer are a matter of chance in dense graphs
+
+
+def warnings_of(document: Mapping[str, Any]) -> list[str]:
+    """Return warnings about ties, leaked and repeated edges, and what was not drawn; none for a sound evaluation."""
+    if not document["complete"]:
+        return []
+    if not document["num_edges"]:
+        return ["no edges to evaluate, so the figures are undefined: the evaluated edges are empty, or all left out"]
+    warnings = []
+    diagnosis, metrics = document["diagnostics"]["both"], document["metrics"]
+    ties, candidates = diagnosis.get("mean_num_ties"), diagnosis["num_candidates"]["mean"]
+    if ties and candidates and ties > MUCH_TIED * (candidates - 1):
+        best, worst = (metrics.get(f"both.{of_type}.mean_reciprocal_rank") for of_type in ("optimistic", "pessimistic"))
+        so = (
+            ""  # where the report does not have it
+            if best is None or worst is None
+            else f", so tie-breaking alone moves MRR from {worst:.4f} (pessimistic) to {best:.4f} (optimistic)"
+        )
+        warnings.append(
+            f"on average {ties:.4g} of {candidates:.4g} candidates have exactly the score of the true entity{so}. "
+            "Usual causes are untrained entities, a collapsed model, and scores that saturate or are clamped or rounded"
+        )
+    edges = {name: number or 0 for name, number in (document.get("edge_diagnostics") or {}).items()}
+    leaked, repeated, unseen = (edges.get(f"num_{name}", 0) for name in ("in_training", "repeated", "entities_unseen"))
+    num_edges, num_entities = edges.get("num_edges", 0), edges.get("num_entities", 0)
+    without_draws = (document.get("estimates") or {}).get("num_queries_without_draws") or 0
+    lost = num_left_out(document, "filter_paths", "train_paths")
+    found = [
+        (lost > 0, f"imports left out {plural(lost, 'known edge')} with unknown names, so they are not filtered out"),
+        (
+            leaked > 0,
+            f"{leaked:,} of {num_edges:,} evaluated edges are also in train_paths, so the model may have been trained "
+            "on them and the figures may be too good",
+        ),
+        (
+            repeated > MUCH_REPEATED * num_edges,
+            f"{repeated:,} of {num_edges:,} evaluated edges repeat another one, and each copy counts as a query",
+        ),
+        (
+            unseen > 0,
+            f"{unseen:,} of {num_entities:,} evaluated entities never occur in train_paths, so their vectors are "
+            "untrained",
+        ),
+        (
+            without_draws > 0,
+            f"{without_draws:,} queries have no estimate because none of their competitors was drawn; raise "
+            "num_uniform_negs",
+        ),
+    ]
+    return [*warnings, *(warning for applies, warning in found if applies)]
+
+
+# The conditions under which the figures of a report hold, in words: which edges, which candidates, which intervals.
+
+
+def title_of(document: Mapping[str, Any]) -> str:
+    """Return what was evaluated, in a few words; for an unfinished run, what is done so far."""
+    if "diagnostics" not in document:
+        return f"{edges_told(document)}, {_filter(document)}"
+    spread = candidates_of(document)
+    against = f"each ranked against {spread}, the true entity included" if spread else "no queries"
+    return f"{edges_told(document)}, {_filter(document)}, {against}"
+
+
+def tags_of(document: Mapping[str, Any]) -> list[str]:
+    """Return the conditions of the figures, a few words each."""
+    if "metrics" not in document:
+        return []
+    candidates = candidates_of(document) or "no queries" if "diagnostics" in document else ""
+    version = (document.get("provenance") or {}).get("checkpoint_version")
+    told = "" if version is None else f"checkpoint version {version}"
+    return [*filter(None, (edges_told(document), _filter(document), f"{document['headline']} ranks", candidates, told))]
+
+
+def _filter(document: Mapping[str, Any]) -> str:
+    return "filtered" if document["filter"] == "filtered" else "unfiltered"
+
+
+def edges_told(document: Mapping[str, Any]) -> str:
+    """Return how many edges were evaluated, so far or in the end, and of how many where they are a sample."""
+    edges, sample, lost = plural(document["num_edges"], "edge"), part_of(document), num_left_out(document, "edge_paths")
+    given = document.get("num_edges_before_restrictions")
+    notes = [
+        *([f"of {given:,} before restrictions"] if given is not None else []),
+        *([f"{lost:,} more were left out, as their names are unknown"] if lost else []),
+    ]
+    without = f" ({'; '.join(notes)})" if notes else ""
+    if "diagnostics" not in document:
+        return f"{edges} so far{without}"
+    if sample is None:
+        return f"{edges}{without}"
+    told = f"a sample of {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s"
+    is_told = (sample["unit"], sample["num_units"]) == ("edge", document["num_edges"])
+    return f"{told if is_told else f'{edges} ({told})'}{without}"
+
+
+def part_of(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what is known of the sample; None where all edges were evaluated."""
+    sample: Mapping[str, Any] | None = document.get("sample")
+    return sample if sample and sample["num_units"] < sample["population"] else None
+
+
+def candidates_of(document: Mapping[str, Any]) -> str:
+    """Return against how many candidates queries were ranked; empty if there are no queries."""
+    of_sides = document["diagnostics"]
+    relation = _range(of_sides["relation"]) if "relation" in of_sides else ""
+    spread = _range(of_sides["both"])
+    return f"{spread} candidates{f' (relations: {relation})' if relation else ''}" if spread else ""
+
+
+def _range(diagnosis: Mapping[str, Any]) -> str:
+    ends = dict.fromkeys(diagnosis["num_candidates"][end] for end in ("min", "max"))
+    return " to ".join(f"{end:,}" for end in ends if end is not None)
+
+
+def cautions_of(document: Mapping[str, Any]) -> str:
+    """Return what sets the figures apart from those of all edges and all candidates, in one line; empty if nothing."""
+    estimated = "" if part_of(document) is None else f"the figures are estimates from {edges_told(document)}"
+    policies = {relation.get("candidates") for relation in settings_of(document).get("relations") or ()}
+    sampled = "candidates were sampled, so ranks are not those among all entities"
+    return "; ".join(filter(None, [estimated, sampled if CandidatePolicy.SAMPLED.value in policies else ""]))
+
+
+def settings_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the keys of the config that the figures depend on."""
+    return (document.get("provenance") or {}).get("settings") or {}
+
+
+def interval_name(document: Mapping[str, Any]) -> str:
+    """Return what the intervals of a sample of edges are called."""
+    level = (document.get("sample") or {"level": LEVEL}).get("level", LEVEL)
+    return "interval, corrected for repeated looks:" if level > LEVEL else "95%\u00a0interval"

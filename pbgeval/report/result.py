@@ -1,0 +1,127 @@
+"""The result of an evaluation, in memory and in its files: figures, tables, and what differs from run to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+from attrs import field, frozen
+
+from pbgeval.errors import OutputError
+from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
+from pbgeval.report.csv_tables import read_csv
+from pbgeval.report.shape import RUN as RUN_SHAPE
+from pbgeval.report.shape import shape_of
+from pbgeval.storage.json_files import parse_json
+from pbgeval.storage.shapes import Shape, misfits
+from pbgeval.storage.text import did_you_mean, json_text, one_line, read_bytes
+
+SCHEMA_VERSION = 2
+METRICS, RUN = "metrics.json", "run.json"
+CONFIG_SUFFIXES = (".py", ".json")
+MAX_NAMED = 3  # folders that may have been meant
+BUCKETS, HISTOGRAM = "buckets", "rank_histogram"  # tables, as those of breakdowns: files of these names and .csv
+TABLES = (BUCKETS, HISTOGRAM, *(file.removesuffix(".csv") for file in BREAKDOWN_FILES.values()))
+Row: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = Sequence[Row]
+
+
+@frozen(eq=False)
+class SavedTables(Mapping[str, Rows]):
+    """The tables of an output directory, each read when it is first used."""
+
+    folder: Path
+    _read: dict[str, Rows] = field(factory=dict, init=False)
+
+    def __getitem__(self, name: str) -> Rows:
+        if name not in self:
+            raise KeyError(name)
+        if name not in self._read:
+            self._read[name] = read_csv(self.folder / f"{name}.csv")
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in TABLES and (self.folder / f"{name}.csv").exists()
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in TABLES if name in self)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+@frozen(eq=False, repr=False)
+class Result:
+    """What an evaluation has found: `Report` is the same for people, with names for figures and tables to look at."""
+
+    document: Mapping[str, Any]  # the content of metrics.json: the same for equal runs
+    run: Mapping[str, Any] = field(factory=dict)  # of run.json: what may differ, such as hosts and times
+    rows: Mapping[str, Rows] = field(factory=dict)  # of each table, by name
+    path: Path | None = None  # the output directory
+
+    def to_json(self) -> str:
+        """Return the content of metrics.json: sorted keys, shortest round-trip floats, no NaN."""
+        return json_text(self.document)
+
+    @classmethod
+    def read(cls, folder: Path | str) -> Self:
+        """Read everything that an evaluation wrote; a table is read when it is first used.
+
+        Raises:
+            OutputError: there is no metrics.json, or a file is not one of ours.
+        """
+        path = Path(folder) / METRICS
+        if not path.exists():
+            raise OutputError(f"{folder}: {no_result(Path(folder))}")
+        document = _read_object(path)
+        if "schema_version" not in document:
+            raise OutputError(f"{path}: expected a result of pbgeval, got other JSON")
+        version = document["schema_version"]
+        if version != SCHEMA_VERSION:
+            raise OutputError(
+                f"{path}: expected schema_version {SCHEMA_VERSION}, got {version}; evaluate again with this version"
+            )
+        _check_shape(path, document, shape_of(document))
+        run_path = Path(folder) / RUN
+        run = _read_object(run_path) if run_path.exists() else {}
+        _check_shape(run_path, run, RUN_SHAPE)
+        return cls(document, run, SavedTables(Path(folder)), Path(folder))
+
+
+def no_result(folder: Path, expected: str = METRICS) -> str:
+    """Return why a path without a result is not an output directory, and which path may have been meant."""
+    if folder.name == METRICS and folder.is_file():
+        return f"this is a file; give its folder, {str(folder.parent)!r}"
+    if folder.suffix in CONFIG_SUFFIXES and folder.is_file():
+        return "this is a config file; give the output directory of its run"
+    if not folder.is_dir():
+        return ("this is not an output directory" if folder.exists() else "no such output directory") + (
+            did_you_mean(folder, os.path.isdir) or "; give the output directory of a run"
+        )
+    inner = [repr(str(place)) for place in sorted(folder.iterdir()) if (place / METRICS).is_file()]
+    hint = f"did you mean {' or '.join(inner[:MAX_NAMED])}?" if inner else "give the output directory of a run"
+    return f"no {expected} in this folder; {hint}"
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        document = parse_json(read_bytes(path))
+    except OSError as error:
+        raise OutputError(f"{path}: expected a result of pbgeval, got: {error.strerror or error}") from error
+    except ValueError as error:
+        raise OutputError(f"{path}: expected a result of pbgeval, got no JSON: {one_line(error)}") from error
+    if not isinstance(document, dict):
+        raise OutputError(f"{path}: expected a result of pbgeval, got other JSON")
+    return document
+
+
+def _check_shape(path: Path, document: Mapping[str, Any], shape: Shape) -> None:
+    """Refuse a file that is not as it was written, so that readers need not look again.
+
+    Raises:
+        OutputError: says what is wrong, and where.
+    """
+    for misfit in misfits(document, shape):
+        raise OutputError(f"{path}: {misfit}; the file was edited or damaged: copy it again, or evaluate again")
