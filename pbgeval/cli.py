@@ -196,7 +196,7 @@ def submit(
     from pbgeval.cluster.submit import SubmittedRun, flags_of, job_parameters, minutes_of, submit_run
     from pbgeval.config import load_config
     from pbgeval.evaluation import output_of
-    from pbgeval.report.sending import check_url
+    from pbgeval.results.sending import check_url
 
     parameters = job_parameters(
         nodes=nodes,
@@ -480,8 +480,8 @@ def monitor(
     """
     from pbgeval.config.explain import meanings
     from pbgeval.report.page import page_of, read_source
-    from pbgeval.report.result import METRICS
     from pbgeval.report.training import training_table
+    from pbgeval.results.result import METRICS
 
     if not records.exists():
         raise OutputError(f"{records}: no such file or folder{did_you_mean(records, os.path.exists)}")
@@ -542,7 +542,7 @@ def _warn(message: str) -> None:
 
 
 def _print_result(report: Report) -> None:
-    from pbgeval.report.output import files_of
+    from pbgeval.results.output import files_of
 
     if report.path is None:  # a worker of somebody else's group that does not own the output
         return

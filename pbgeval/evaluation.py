@@ -46,11 +46,11 @@ from pbgeval.inputs.protocol import make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
 from pbgeval.report.conditions import warnings_of
-from pbgeval.report.output import OutputDirectory, digest_of, send_to_sinks
-from pbgeval.report.recompute import with_sections
 from pbgeval.report.report import Report, report_of
-from pbgeval.report.result import METRICS, Result
-from pbgeval.report.sending import check_url, refuse_another_result, send_result
+from pbgeval.results.output import OutputDirectory, digest_of, send_to_sinks
+from pbgeval.results.recompute import with_sections
+from pbgeval.results.result import METRICS, Result
+from pbgeval.results.sending import check_url, refuse_another_result, send_result
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
 from pbgeval.storage.row_files import kept_edges_path

@@ -66,7 +66,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "pbgeval.worker.known:KeyFrequencies.look_up",
         "pbgeval.worker.known:count_keys",
     ),
-    "report": ("pbgeval.report.document:make_result",),
+    "report": ("pbgeval.results.document:make_result",),
 }
 COMPILER = ("triton.runtime.jit", "JITFunction", "_do_compile")
 COMPILE, OTHER = "compile", "other"

@@ -18,7 +18,7 @@ os.environ.update(variables_of_torch(os.environ, local_workers=False))  # as the
 
 import torch  # noqa: E402
 
-import pbgeval.report.document  # noqa: E402, F401 - what evaluate imports late
+import pbgeval.results.document  # noqa: E402, F401 - what evaluate imports late
 import pbgeval.worker.sweep as sweep  # noqa: E402
 from pbgeval import evaluate, load_config  # noqa: E402
 from pbgeval.ranking.kernels import load_compiled  # noqa: E402

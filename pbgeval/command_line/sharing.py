@@ -39,7 +39,7 @@ def publish(
     from pbgeval.report.conditions import cautions_of
     from pbgeval.report.console import ConsoleObserver
     from pbgeval.report.page import publish as write
-    from pbgeval.report.result import Result
+    from pbgeval.results.result import Result
 
     report = Result.read(result)
     for path in write(report, output, dataset, task=task, metric=metric, source=source):

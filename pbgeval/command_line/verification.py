@@ -33,10 +33,10 @@ from pbgeval.metrics.topk_metrics import TOPK_METRICS
 from pbgeval.notation import Bucket, WorkUnit, values_between
 from pbgeval.progress import Observer
 from pbgeval.ranking.edge_sample import BucketUnits, EdgeSample
-from pbgeval.report.output import digest_of
-from pbgeval.report.recompute import BREAKDOWNS, ReportQuery, recompute, with_sections
-from pbgeval.report.result import HISTOGRAM, Result
-from pbgeval.report.saved_run import SavedRun
+from pbgeval.results.output import digest_of
+from pbgeval.results.recompute import BREAKDOWNS, ReportQuery, recompute, with_sections
+from pbgeval.results.result import HISTOGRAM, Result
+from pbgeval.results.saved_run import SavedRun
 from pbgeval.storage.text import one_line
 from pbgeval.storage.writing import temporary_folder
 

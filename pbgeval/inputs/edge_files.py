@@ -35,7 +35,7 @@ from pbgeval.importing.placement import UNKNOWN, refuse_unknown
 from pbgeval.inputs.opening import Inputs, edge_paths, needs_time, open_inputs, with_edge_paths
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
-from pbgeval.report.output import IMPORTED
+from pbgeval.results.output import IMPORTED
 from pbgeval.storage.entities import read_relation_names
 from pbgeval.storage.left_out import LEFT_OUT
 from pbgeval.storage.text import fingerprint, listed, names_file_of_edges

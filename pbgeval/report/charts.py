@@ -13,9 +13,9 @@ from pbgeval.metrics.paired import Difference
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves
 from pbgeval.notation import grouped
 from pbgeval.report.figures import Z, capital, number, rounded, short_title, text_of
-from pbgeval.report.result import Row
-from pbgeval.report.shape import SIDES
 from pbgeval.report.tables import DataTable, fitting, left_out
+from pbgeval.results.result import Row
+from pbgeval.results.shape import SIDES
 
 WIDTH, HEIGHT = 520.0, 300.0  # a phone shows these at two thirds of their size, with larger letters
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 26.0, 34.0, 54.0

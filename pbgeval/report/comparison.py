@@ -20,11 +20,8 @@ from pbgeval.monitor.schema import mixed
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.ranking.chunks import SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.report.csv_tables import to_csv
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
-from pbgeval.report.output import differing
 from pbgeval.report.report import Report
-from pbgeval.report.saved_run import SavedRun, buckets_of
 from pbgeval.report.tables import (
     DataTable,
     escape_markdown,
@@ -38,6 +35,9 @@ from pbgeval.report.tables import (
     unbroken,
 )
 from pbgeval.report.unlike_runs import DIVIDED, differences_of, told_difference, told_left_out
+from pbgeval.results.csv_tables import to_csv
+from pbgeval.results.output import differing
+from pbgeval.results.saved_run import SavedRun, buckets_of
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType

@@ -14,8 +14,8 @@ from attrs import evolve, frozen
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.report.conditions import interval_name, title_of
 from pbgeval.report.notes import notes_of
-from pbgeval.report.result import Result
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
+from pbgeval.results.result import Result
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.row_files import KEPT_EDGES
 

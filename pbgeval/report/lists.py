@@ -16,10 +16,10 @@ from pbgeval.metrics.ndcg import TypeNdcg, TypeProtocol
 from pbgeval.models.topk import TopK, TopKFilter
 from pbgeval.notation import ENDS
 from pbgeval.report.figures import final_table
-from pbgeval.report.output import digest_of
 from pbgeval.report.report import Report
-from pbgeval.report.result import SCHEMA_VERSION
 from pbgeval.report.tables import DataTable
+from pbgeval.results.output import digest_of
+from pbgeval.results.result import SCHEMA_VERSION
 from pbgeval.storage.text import json_text
 from pbgeval.version import __version__
 

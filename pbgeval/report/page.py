@@ -57,12 +57,12 @@ from pbgeval.report.figures import (
     topk_of,
     types_of,
 )
-from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
 from pbgeval.report.report import Report
-from pbgeval.report.result import BUCKETS, HISTOGRAM, METRICS, Result, no_result
-from pbgeval.report.sending import check_url
 from pbgeval.report.tables import DataTable, clipped, escape_latex, escape_markdown, to_latex, to_markdown, without
 from pbgeval.report.training import passes_of, training_tiles, verdicts_of
+from pbgeval.results.output import PAGE, PAGE_MARK, refuse_others
+from pbgeval.results.result import BUCKETS, HISTOGRAM, METRICS, Result, no_result
+from pbgeval.results.sending import check_url
 from pbgeval.storage.objects import put_object
 from pbgeval.storage.row_files import find_ranks
 from pbgeval.storage.text import is_url, plural, without_secrets

@@ -20,10 +20,10 @@ from pbgeval.metrics.registry import Value, metric_key
 from pbgeval.notation import Bucket
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.figures import estimates_by_side, final_table, headline_of, popularity_of, rows_table, topk_of
-from pbgeval.report.recompute import ReportQuery, recompute
-from pbgeval.report.result import Result
-from pbgeval.report.shape import SIDES
 from pbgeval.report.tables import DataTable, Table, data_frame, to_html, to_terminal, to_text
+from pbgeval.results.recompute import ReportQuery, recompute
+from pbgeval.results.result import Result
+from pbgeval.results.shape import SIDES
 from pbgeval.stats.ranks import RankType
 
 if TYPE_CHECKING:

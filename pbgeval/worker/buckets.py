@@ -29,7 +29,7 @@ from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.relations import RelationCandidates
 from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin
 from pbgeval.ranking.tally import SideResult
-from pbgeval.report.output import write_incomplete
+from pbgeval.results.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.checkpoint import num_bytes_of

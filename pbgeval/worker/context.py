@@ -22,8 +22,8 @@ from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.progress import Observer
 from pbgeval.ranking.settings import PassSettings
-from pbgeval.report.document import SampleEstimate
-from pbgeval.report.output import JOURNAL, SCRATCH, digest_of
+from pbgeval.results.document import SampleEstimate
+from pbgeval.results.output import JOURNAL, SCRATCH, digest_of
 from pbgeval.storage.writing import ScratchFolder
 from pbgeval.version import __version__
 from pbgeval.worker.collective import collectively

@@ -18,7 +18,7 @@ from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import Side
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.tally import SideResult
-from pbgeval.report.document import Results, SideOfEdges
+from pbgeval.results.document import Results, SideOfEdges
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats
 from pbgeval.stats.ranks import RankCounts

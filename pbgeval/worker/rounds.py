@@ -18,7 +18,7 @@ from pbgeval.metrics.intervals import Interval, round_level, round_needed, sampl
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
 from pbgeval.ranking.edge_sample import FIRST_ROUND_EDGES, EdgeSample
-from pbgeval.report.document import SampleEstimate
+from pbgeval.results.document import SampleEstimate
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.buckets import do_buckets
 from pbgeval.worker.context import WorkerContext, WorkSummary

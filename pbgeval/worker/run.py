@@ -31,8 +31,8 @@ from pbgeval.errors import EvalError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.memory_check import check_memory
 from pbgeval.jit import announced_compiling
-from pbgeval.report.document import ReportContext, make_result
-from pbgeval.report.result import Result
+from pbgeval.results.document import ReportContext, make_result
+from pbgeval.results.result import Result
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.product import full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels

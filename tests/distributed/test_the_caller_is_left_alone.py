@@ -12,7 +12,7 @@ from tests.kit.commands import start
 
 # What a process has of settings that others in it could notice, by name; what an evaluation imports is no change.
 SNAPSHOT = """
-import pbgeval.report.document, pbgeval.worker.sweep  # what evaluate imports late
+import pbgeval.results.document, pbgeval.worker.sweep  # what evaluate imports late
 import gc, json, logging, multiprocessing, os, random, signal, sys, threading, warnings
 import numpy as np
 import torch

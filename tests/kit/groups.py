@@ -23,7 +23,7 @@ from tests.kit.case import TinyCase
 from tests.patience import PATIENCE
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.kit.groups", "pbgeval.worker.run", "pbgeval.report.recompute", "numba"])
+_CONTEXT.set_forkserver_preload(["tests.kit.groups", "pbgeval.worker.run", "pbgeval.results.recompute", "numba"])
 
 
 def run_group(case: TinyCase, overrides: Sequence[str], output: Path, *, workers: int, threads: int) -> None:

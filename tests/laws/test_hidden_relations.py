@@ -15,7 +15,7 @@ from pbgeval.integrations.pykeen import RankBasedEvaluator
 from pbgeval.models.functions import side_scorer
 from pbgeval.models.pykeen import pykeen_scorer
 from pbgeval.notation import Side
-from pbgeval.report.output import result_line
+from pbgeval.results.output import result_line
 from tests import reference
 from tests.examples import crossed
 from tests.kit.case import TinyCase

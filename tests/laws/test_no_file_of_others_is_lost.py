@@ -20,7 +20,7 @@ import pytest
 from pbgeval import evaluation as driver
 from pbgeval.cluster.claim import OWNER
 from pbgeval.errors import OutputError
-from pbgeval.report.output import FILES, OutputDirectory
+from pbgeval.results.output import FILES, OutputDirectory
 from pbgeval.storage import writing as files
 from pbgeval.worker import buckets
 from tests.kit.case import TinyCase

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.tally import SideResult
-from pbgeval.report.document import Results, SideOfEdges
+from pbgeval.results.document import Results, SideOfEdges
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, share_of
 from pbgeval.stats.rank_stats import StatsLayout

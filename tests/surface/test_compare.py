@@ -17,8 +17,8 @@ from pbgeval import Comparison, Report, compare
 from pbgeval.errors import ConfigError
 from pbgeval.metrics.paired import Difference
 from pbgeval.notation import ENDS, Side
-from pbgeval.report import saved_run
 from pbgeval.report.figures import decimals_of
+from pbgeval.results import saved_run
 from pbgeval.storage.row_files import find_ranks
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, evaluated, lacking, metrics_of, run_main, run_of

@@ -16,8 +16,8 @@ from pbgeval.cluster.claim import OWNER, Ownership, describe_process
 from pbgeval.errors import EvalError, OutputError, StorageError
 from pbgeval.monitor.curves import read_curves
 from pbgeval.report.page import Source, latex, markdown, page_of
-from pbgeval.report.saved_run import SavedRun
-from pbgeval.report.sending import refuse_another_result
+from pbgeval.results.saved_run import SavedRun
+from pbgeval.results.sending import refuse_another_result
 from pbgeval.storage.json_files import MAX_DEPTH, parse_json
 from pbgeval.storage.objects import read_object_folder
 from tests.kit.commands import run_main

@@ -22,7 +22,7 @@ from pbgeval.config import load_config
 from pbgeval.errors import OutputError, StorageError
 from pbgeval.inputs import object_storage
 from pbgeval.inputs.object_storage import local_copies
-from pbgeval.report import sending
+from pbgeval.results import sending
 from pbgeval.storage import writing as files
 from pbgeval.storage.objects import RemoteObject, list_objects, put_object
 from tests.kit.case import TinyCase

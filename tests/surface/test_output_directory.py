@@ -152,7 +152,7 @@ def test_one_that_cannot_be_renamed_stays_as_it_is(case: TinyCase, monkeypatch: 
     assert run(case) == 0
     before = snapshot(case.root)
     busy = mock.Mock(side_effect=OSError(errno.EBUSY, "Device or resource busy"))
-    monkeypatch.setattr("pbgeval.report.output.rename_folder", busy)
+    monkeypatch.setattr("pbgeval.results.output.rename_folder", busy)
 
     fault = run_command(case, "--workers", "1", "--output", "output", "-p", "seed=1", "--overwrite").fault
 

@@ -16,7 +16,7 @@ import pbgeval
 from pbgeval.config.explain import explained_keys
 from pbgeval.monitor.records import PassDetails, PassKey, PassRecord, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.notation import Bucket
-from pbgeval.report.output import JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
+from pbgeval.results.output import JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
 from scripts import reference_docs
 from tests.kit.commands import run_main
 from tests.kit.outputs import every_output

@@ -16,7 +16,7 @@ from pbgeval import load_config
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.provenance import provenance_of
 from pbgeval.metrics.registry import known_rank_metrics
-from pbgeval.report.output import digest_of
+from pbgeval.results.output import digest_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, metrics_of, numbers_of, run_command

@@ -13,7 +13,7 @@ import pytest
 
 from pbgeval import EvalConfig, Report
 from pbgeval.errors import ConfigError, OutputError
-from pbgeval.report.output import result_line, send_to_sinks
+from pbgeval.results.output import result_line, send_to_sinks
 from pbgeval.sinks import LoggedRun, check_sink, library_faults, open_sink
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, evaluated, flags, lacking, metrics_of, run_command
@@ -126,7 +126,7 @@ def test_other_sinks_are_written_when_one_fails(case: TinyCase) -> None:
     log, warnings = mock.Mock(), list[str]()
     opened = [OutputError("nowhere: expected to write"), nullcontext(log)]
 
-    with mock.patch("pbgeval.report.output.open_sink", side_effect=opened) as open_any:
+    with mock.patch("pbgeval.results.output.open_sink", side_effect=opened) as open_any:
         send_to_sinks(Report.read(case.root / "several"), ["wandb", "mlflow", "wandb"], warnings.append)
 
     assert [call.args[0] for call in open_any.call_args_list] == ["wandb", "mlflow"]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval import Report
-from pbgeval.report.csv_tables import to_csv
+from pbgeval.results.csv_tables import to_csv
 from pbgeval.storage.text import name_of
 from tests.examples import examples
 from tests.kit.case import RELATIONS, TinyCase

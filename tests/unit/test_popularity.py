@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pbgeval import Edges, Report, edge_scorer, evaluate
 from pbgeval.config import config_of_keys
 from pbgeval.metrics import popularity
-from pbgeval.report import saved_run
+from pbgeval.results import saved_run
 from tests.examples import examples
 from tests.kit import pbg_files
 from tests.kit.graphs import TinyGraph, edge_lists, tiny_graphs

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from pbgeval import EvalConfig, Report, evaluate
 from pbgeval.errors import DataError, EvalError, OutputError, StorageError
 from pbgeval.notation import Bucket
-from pbgeval.report import saved_run
-from pbgeval.report.output import OutputDirectory, digest_of
+from pbgeval.results import saved_run
+from pbgeval.results.output import OutputDirectory, digest_of
 from pbgeval.storage.row_files import RANK_COLUMNS
 from tests.examples import examples
 from tests.kit import pbg_files

@@ -25,8 +25,8 @@ from attrs import define, field, frozen
 from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, leftovers_of
 from pbgeval.errors import OVERWRITE, OutputError
 from pbgeval.notation import Side
-from pbgeval.report.csv_tables import to_csv
-from pbgeval.report.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, Row
+from pbgeval.results.csv_tables import to_csv
+from pbgeval.results.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, Row
 from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges

@@ -30,8 +30,8 @@ from pbgeval.metrics.summary import (
 )
 from pbgeval.notation import Side
 from pbgeval.ranking.tally import SideResult
-from pbgeval.report.output import HistogramRows, digest_of
-from pbgeval.report.result import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Result
+from pbgeval.results.output import HistogramRows, digest_of
+from pbgeval.results.result import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Result
 from pbgeval.stats.grouped import RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, TypeStats
 from pbgeval.stats.rank_stats import RankStats, rank_metrics, sums_of_groups

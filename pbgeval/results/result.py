@@ -11,9 +11,9 @@ from attrs import field, frozen
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
-from pbgeval.report.csv_tables import read_csv
-from pbgeval.report.shape import RUN as RUN_SHAPE
-from pbgeval.report.shape import shape_of
+from pbgeval.results.csv_tables import read_csv
+from pbgeval.results.shape import RUN as RUN_SHAPE
+from pbgeval.results.shape import shape_of
 from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.shapes import Shape, misfits
 from pbgeval.storage.text import did_you_mean, json_text, one_line, read_bytes

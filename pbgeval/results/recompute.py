@@ -34,9 +34,9 @@ from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.ranking.known_answers import key_frequency, repeated_keys
 from pbgeval.ranking.tally import SideResult
-from pbgeval.report.document import ReportContext, Results, SideOfEdges, make_result
-from pbgeval.report.result import Result
-from pbgeval.report.saved_run import MAX_ROWS, Places, RunFacts, SavedRun, TrainingCounts, in_places
+from pbgeval.results.document import ReportContext, Results, SideOfEdges, make_result
+from pbgeval.results.result import Result
+from pbgeval.results.saved_run import MAX_ROWS, Places, RunFacts, SavedRun, TrainingCounts, in_places
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool
 from pbgeval.stats.keyed_sums import begins

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from pbgeval.errors import OVERWRITE, OutputError, StorageError, raise_first
-from pbgeval.report.output import FILES, RESULT_FILES, listed_files
-from pbgeval.report.result import METRICS, Result
+from pbgeval.results.output import FILES, RESULT_FILES, listed_files
+from pbgeval.results.result import METRICS, Result
 from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.objects import names_below, put_object, read_object, remove_object
 from pbgeval.storage.text import json_text, listed, without_secrets

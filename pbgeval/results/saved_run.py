@@ -17,8 +17,8 @@ from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.metrics.popularity import ANSWER_DEGREE, ANSWER_HALF_LINK, QUERY_DEGREE, QUERY_HALF_LINK
 from pbgeval.notation import ENDS, Bucket, Side, WorkUnit, grouped, window_units
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
-from pbgeval.report.csv_tables import read_csv
-from pbgeval.report.result import Result
+from pbgeval.results.csv_tables import read_csv
+from pbgeval.results.result import Result
 from pbgeval.storage.edges import EdgeFiles, EdgeSource, edges_of_file, find_buckets, fingerprints_of
 from pbgeval.storage.json_files import parse_json
 from pbgeval.storage.row_files import RANK_COLUMNS, QueryFile, find_ranks, open_query_file
