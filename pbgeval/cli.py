@@ -38,6 +38,7 @@ from pbgeval.command_line.options import (
     app,
     command,
     options_in_place_of,
+    refuse_misplaced,
     usage_line,
 )
 from pbgeval.command_line.sharing import publish, verify
@@ -86,6 +87,7 @@ def program(
 ) -> None:
     """Evaluate knowledge-graph embeddings: exact, filtered link prediction."""
     if context.invoked_subcommand is not None:
+        refuse_misplaced(context)
         return
     if help_config:
         from pbgeval.config import help_config as listing

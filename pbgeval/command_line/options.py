@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,45 +14,46 @@ from typer.core import TyperCommand, TyperGroup
 from pbgeval.errors import ConfigError, EvalError, OutputError
 from pbgeval.storage.text import is_url, without_secrets
 
-# The command line as it is typed -> arguments, or the nearest right spelling of what is wrong with it.
-
 
 class Command(TyperCommand):
-    """A subcommand."""
+    """A subcommand; an option that is given twice is an error."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a context of typer's own click
-        _check_options(self, ctx, args)
-        ctx.allow_extra_args = True  # what is extra is named below, with a suggestion
-        extra = super().parse_args(ctx, args)
-        if extra and not ctx.resilient_parsing:
-            raise _unexpected(ctx, extra[0])
-        return extra
+        _refuse_repeated(self, ctx, args)
+        return super().parse_args(ctx, args)
 
 
 class CommandGroup(TyperGroup):
     """The program: subcommands, and options of a run without one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as above
-        given = _check_options(self, ctx, args)
-        rest = self.make_parser(ctx).parse_args(args=list(args))[1] if given else []
-        if "--help-config" in given:
-            ctx.obj = rest  # words to search for
-            return super().parse_args(ctx, args[: len(args) - len(rest)])
-        if rest and not ctx.resilient_parsing and not {*ctx.help_option_names} & {*given}:
-            if rest[0] not in self.commands:
-                raise _unexpected(ctx, rest[0])
-            raise _misplaced(ctx, self.commands[rest[0]], given, args[: len(args) - len(rest)], rest)
+        _refuse_repeated(self, ctx, args)
+        if "--help-config" in args:
+            end = args.index("--help-config") + 1
+            ctx.obj, args = args[end:], args[:end]  # words to search for
         return super().parse_args(ctx, args)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
-        name = args[0]
-        if name in self.commands or ctx.resilient_parsing:
-            return super().resolve_command(ctx, args)
-        if name.endswith((".py", ".json")) or Path(name).is_file():
-            raise ConfigError(f"{name} is not a command; did you mean {ctx.command_path} run {shlex.join(args)}?")
-        near = ["run"] if "evaluate".startswith(name) else difflib.get_close_matches(name, self.commands, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(self.commands)}"
-        raise ConfigError(f"{name} is not a command; {hint}")
+
+def _refuse_repeated(command: Any, ctx: Any, args: Sequence[str]) -> None:  # noqa: ANN401 - as above
+    _, _, order = command.make_parser(ctx).parse_args(args=list(args))
+    options = [param for param in order if param.param_type_name == "option"]
+    for param in options:
+        if not (param.multiple or param.is_flag) and options.count(param) > 1 and not ctx.resilient_parsing:
+            raise ConfigError(f"{param.opts[0]} is given {options.count(param)} times; give it once")
+
+
+def refuse_misplaced(ctx: typer.Context) -> None:
+    """Refuse options in front of a subcommand, which would not hear of them.
+
+    Raises:
+        ConfigError: names the first one.
+    """
+    for param in ctx.command.get_params(ctx):
+        source = ctx.get_parameter_source(param.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise ConfigError(
+                f"{param.opts[0]} must follow the command: {ctx.command_path} {ctx.invoked_subcommand} {param.opts[0]}"
+            )
 
 
 def usage_line(error: typer.TyperException) -> str:
@@ -74,69 +73,6 @@ def options_in_place_of(arguments: Mapping[str, str]) -> Iterator[None]:
         for argument, option in arguments.items():
             faults = [fault.replace(argument, option) for fault in faults]
         raise type(error)(*faults) from None
-
-
-def _check_options(command: Any, ctx: Any, args: Sequence[str]) -> list[str]:  # noqa: ANN401 - as above
-    """Refuse unknown and repeated options; return the flags that are given."""
-    for flag, key, value in zip(args, args[1:], args[2:], strict=False):
-        if flag in ("-p", "--param") and "=" not in key and not key.startswith("-") and not value.startswith("-"):
-            raise ConfigError(f"{flag} {key} {value}: expected KEY=VALUE; did you mean {flag} {key}={value}?")
-    try:
-        _, _, order = command.make_parser(ctx).parse_args(args=list(args))
-    except typer.TyperException as error:
-        name = getattr(error, "option_name", None)
-        if name is None or not hasattr(error, "possibilities"):  # another fault than an unknown option
-            raise
-        raise ConfigError(f"{name} is not an option of {ctx.command_path}; {_hint(command, ctx, name)}") from None
-    options = [param for param in order if param.param_type_name == "option"]
-    for param in options:
-        if not (param.multiple or param.is_flag) and options.count(param) > 1 and not ctx.resilient_parsing:
-            raise ConfigError(f"{param.opts[0]} is given {options.count(param)} times; give it once")
-    return [param.opts[0] for param in options]
-
-
-def _hint(command: Any, ctx: Any, name: str) -> str:  # noqa: ANN401 - as above
-    """Suggest the argument, option or config key with the nearest name."""
-    arguments = [param.metavar for param in command.get_params(ctx) if param.param_type_name == "argument"]
-    if name.lstrip("-").upper() in arguments:
-        return f"write {ctx.command_path} {name.lstrip('-').upper()}"
-    above = ctx.parent
-    if above is not None and any(name in param.opts for param in above.command.get_params(above)):
-        return f"write {above.command_path} {name}"
-    words = {opt.lstrip("-"): opt for param in command.get_params(ctx) for opt in param.opts if opt.startswith("--")}
-    if "param" in words:
-        words = {key.replace("_", "-"): f"-p {key}=VALUE" for key in _config_keys()} | words
-    near = difflib.get_close_matches(name.lstrip("-").replace("_", "-"), words, n=1)
-    return f"did you mean {words[near[0]]}?" if near else f"see {ctx.command_path} --help"
-
-
-def _config_keys() -> Collection[str]:
-    from pbgeval.config.schema import EvalConfig, keys_of
-
-    return keys_of(EvalConfig)
-
-
-def _unexpected(ctx: Any, word: str) -> ConfigError:  # noqa: ANN401 - as above
-    hint = f"see {ctx.command_path} --help"
-    if word.partition("=")[0].partition(".")[0] in _config_keys():
-        hint = f"did you mean -p {shlex.quote(word if '=' in word else f'{word}=VALUE')}?"
-    return ConfigError(f"unexpected argument {word}; {hint}")
-
-
-def _misplaced(
-    ctx: Any,  # noqa: ANN401 - as above
-    command: Any,  # noqa: ANN401 - as above
-    given: Sequence[str],
-    before: Sequence[str],
-    rest: Sequence[str],
-) -> ConfigError:
-    """Explain that options precede a subcommand, and what to type instead."""
-    foreign = [flag for flag in given if not any(flag in param.opts for param in command.get_params(ctx))]
-    if foreign:
-        return ConfigError(f"{foreign[0]} is not an option of {ctx.command_path} {rest[0]}; leave it out")
-    return ConfigError(
-        f"{given[0]} must follow the command {rest[0]}: {ctx.command_path} {shlex.join([*rest, *before])}"
-    )
 
 
 def local_path(text: str) -> Path:

@@ -186,7 +186,7 @@ FLAGS = [
             (("--workers", "two"), "…--workers…int…--help…"),
             (("--workers", "1000000"), "--workers 1000000: at most 1,024 processes can run on one host"),
             (("--workers", "9" * 5000), "…Invalid value for '--workers'…"),
-            (("--wrokers", "2"), "--wrokers is not an option of kgeval-dist; did you mean --workers?"),
+            (("--wrokers", "2"), "No such option: --wrokers (Possible options: --workers); see kgeval-dist --help"),
             (
                 ("--device", "tpu"),
                 "Invalid value for '--device': 'tpu' is not one of 'auto', 'cpu', 'cuda'; see kgeval-dist --help",
