@@ -49,8 +49,6 @@ setup(
         "slurm": ["submitit>=1.5.2"],
         "gpu": ["triton>=3.4.0"],
         "monitor": ["tensorboard>=2.18.0"],
-        "wandb": ["wandb>=0.31.0"],
-        "mlflow": ["mlflow-skinny>=3.17.2"],
         "pandas": ["pandas>=2.2.2"],
         "import": ["duckdb>=1.5.6"],
         "tables": ["pyarrow>=18.1.0", "safetensors>=0.5.0"],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pbgeval.models.functions import batch_scorer, edge_scorer, side_scorer
     from pbgeval.monitor.measure import ScoredModel
     from pbgeval.monitor.monitor import Monitor
-    from pbgeval.monitor.records import ScalarSink, TensorBoardSink, read_history
+    from pbgeval.monitor.records import TensorBoardSink, read_history
     from pbgeval.monitor.schema import ModelSchema, ModelTensors, MonitoredRelation
     from pbgeval.notation import Side
     from pbgeval.progress import Observer
@@ -50,7 +50,6 @@ __all__ = [
     "Observer",
     "RelationSchema",
     "Report",
-    "ScalarSink",
     "ScoredModel",
     "Scorer",
     "Side",
@@ -82,7 +81,6 @@ _HOMES = {
     "Observer": "pbgeval.progress",
     "RelationSchema": "pbgeval.config",
     "Report": "pbgeval.report.report",
-    "ScalarSink": "pbgeval.monitor.records",
     "ScoredModel": "pbgeval.monitor.measure",
     "Scorer": "pbgeval.scoring.block_scorer",
     "Side": "pbgeval.notation",

@@ -47,7 +47,7 @@ from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.report import Report, report_of
-from pbgeval.results.output import OutputDirectory, digest_of, send_to_sinks
+from pbgeval.results.output import OutputDirectory, digest_of, send_to_tensorboard
 from pbgeval.results.recompute import with_sections
 from pbgeval.results.result import METRICS, Result
 from pbgeval.results.sending import check_url, refuse_another_result, send_result
@@ -340,7 +340,7 @@ def _conclude(outcome: Result | EvalError | None, output: OutputDirectory, work:
     try:
         if work.inputs.config.sinks:
             earlier = output.files_of_sinks()
-            send_to_sinks(result, work.inputs.config.sinks, work.observer.warn)
+            send_to_tensorboard(result, work.observer.warn)
             output.list_files(output.files_of_sinks() - earlier)
     except OutputError as error:
         work.observer.warn(f"{error}; the result itself is complete")

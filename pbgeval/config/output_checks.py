@@ -24,7 +24,7 @@ from pbgeval.metrics.names import (
     target_keys,
 )
 from pbgeval.metrics.popularity import POPULARITY
-from pbgeval.sinks import SINKS, missing_library
+from pbgeval.sinks import TENSORBOARD, missing_tensorboard
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 from pbgeval.storage.text import parse_memory
 
@@ -218,7 +218,7 @@ def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
 
 def _sinks(config: EvalConfig) -> Iterator[Fault]:
     for index, name in enumerate(config.sinks):
-        message = missing_library(name) if name in SINKS else not_one_of(SINKS, name)
+        message = missing_tensorboard() if name == TENSORBOARD else not_one_of((TENSORBOARD,), name)
         yield from refuse(("sinks", index), (message is not None, str(message)))
 
 

@@ -488,8 +488,7 @@ class EvalConfig:
     sinks: list[str] = key(
         list,
         OUTPUT,
-        "Where else to log the headline metrics: tensorboard, wandb (offline) or mlflow (file store). Each "
-        "has a folder in sinks/ of the output directory.",
+        "Where else to log the headline metrics: tensorboard, which writes into sinks/ of the output directory.",
     )
 
     # where it came from: no keys, and no part of equality

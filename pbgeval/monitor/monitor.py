@@ -209,7 +209,7 @@ class Monitor:
             tolerance: share of the mean reciprocal rank below which a gap is no overfitting to buckets.
             alarm_rate: bound of the probability that a whole run is warned without reason (decision 0017).
             team: the workers that train together; None: this one alone.
-            sinks: what is handed each record of this worker besides: `TensorBoardSink`, `ScalarSink`.
+            sinks: what is handed each record of this worker besides: what has `append`, as `TensorBoardSink`.
             warn: is told of warnings, a line each; None: the logger `pbgeval.monitor`.
         """
         self.threshold, self.schema, self.seed = threshold_of(eval_fraction), schema, seed

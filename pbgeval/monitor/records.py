@@ -21,10 +21,10 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from attrs import asdict, astuple, define, field, fields, frozen
 
-from pbgeval.errors import OutputError, StorageError
+from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.notation import Bucket
-from pbgeval.sinks import Log, LoggedRun, check_sink, open_sink
+from pbgeval.sinks import Log, LoggedRun, missing_tensorboard, open_tensorboard
 from pbgeval.storage.shapes import COUNT, FLAG, NUMBER, TEXT, Keys, Leaf, OrNull, misfits
 from pbgeval.storage.text import plural, read_bytes, unreadable
 from pbgeval.storage.writing import append_line, make_folder
@@ -441,24 +441,26 @@ def scalars_of(record: VisitRecord | PassRecord) -> dict[str, float]:
     return {prefix + name: value for name, value in found.items() if value is not None}
 
 
-# Records of a training run -> a sink of values by step: TensorBoard, Weights & Biases, MLflow.
+# Records of a training run -> values by step in TensorBoard.
 
 
 @define(eq=False)
-class ScalarSink:
-    """A sink of a monitor, of worker 0 where there are several; files are made with the first record.
+class TensorBoardSink:
+    """A sink of a monitor: TensorBoard's event files, of which each process may write its own.
+
+    Files are made with the first record.
 
     Raises:
-        ConfigError: no such sink, or its package is not there.
+        ConfigError: the package tensorboard is not there.
     """
 
-    name: str  # tensorboard, wandb, mlflow
     folder: Path = field(converter=Path)
-    run: str = "training"  # what the sink calls the run
     _run: ExitStack = field(factory=ExitStack, init=False)
 
     def __attrs_post_init__(self) -> None:
-        check_sink(self.name, self.folder)
+        fault = missing_tensorboard()
+        if fault is not None:
+            raise ConfigError(f"{self.folder}: {fault}")
 
     def append(self, record: VisitRecord | PassRecord) -> None:
         """Write a record's values.
@@ -481,13 +483,4 @@ class ScalarSink:
     def _log(self) -> Log:
         """What takes the values: open from the first record on."""
         atexit.register(self.close)  # trainers do not say when they end
-        return self._run.enter_context(open_sink(self.name, self.folder, LoggedRun(self.run)))
-
-
-def TensorBoardSink(folder: Path | str) -> ScalarSink:
-    """Return a sink of TensorBoard's event files, of which each process may write its own.
-
-    Raises:
-        ConfigError: the package tensorboard is not there.
-    """
-    return ScalarSink("tensorboard", Path(folder))
+        return self._run.enter_context(open_tensorboard(self.folder, LoggedRun("training")))

@@ -27,7 +27,7 @@ from pbgeval.errors import OVERWRITE, OutputError
 from pbgeval.notation import Side
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, Row
-from pbgeval.sinks import LoggedRun, line_of, open_sink
+from pbgeval.sinks import TENSORBOARD, LoggedRun, line_of, open_tensorboard
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
@@ -139,10 +139,10 @@ class HistogramRows(Sequence[Row]):
 
 UNIT_LOG = "units.jsonl"  # who computed which unit, and when
 PAGE = "report.html"  # of `kgeval-dist report`
-LINES = "metrics.jsonl"  # the figures in one line, as sinks get them
+LINES = "metrics.jsonl"  # the headline figures in one line
 FILES = "files.txt"  # the paths of all files of a finished result, a line each
 PAGE_MARK = '<meta name="generator" content="kgeval-dist report">'  # as page.html has it
-SINK_FOLDER = "sinks"  # a folder of what each of `sinks` writes
+SINK_FOLDER = "sinks"  # a folder of TensorBoard's files
 JOURNAL = "journal"  # a folder of the results of finished units, while there are others
 SCRATCH = ".scratch"  # a folder of arrays that workers share while they work
 IMPORTED = "imported"  # a folder of buckets that were files of edges by name; made before there is an owner
@@ -491,22 +491,20 @@ def refuse_others(path: Path, mark: str, what: str) -> None:
         raise OutputError(f"{path}: this file is not {what}; give another --output")
 
 
-# A result that is on the disk -> the sinks that the config names; one that fails costs a warning, not the result.
+# A result that is on the disk -> TensorBoard; a fault costs a warning, not the result.
 
 
-def send_to_sinks(result: Result, names: Sequence[str], warn: Callable[[str], None]) -> None:
-    """Write the figures of a finished run into `sinks/<name>` of its output directory.
+def send_to_tensorboard(result: Result, warn: Callable[[str], None]) -> None:
+    """Write the figures of a finished run into `sinks/tensorboard` of its output directory.
 
     Args:
         result: with its output directory.
-        names: of the sinks, whose libraries are there.
-        warn: is told of each sink that could not be written.
+        warn: is told if they could not be written.
     """
     assert result.path is not None, "a result that is nowhere has no sinks"
     run, step, values = result_line(result, result.path.absolute().name)
-    for name in dict.fromkeys(names):
-        try:
-            with open_sink(name, result.path / SINK_FOLDER / name, run) as log:
-                log(step, values)
-        except OutputError as error:
-            warn(f"{error}; the result itself is complete, only the sink {name} is not")
+    try:
+        with open_tensorboard(result.path / SINK_FOLDER / TENSORBOARD, run) as log:
+            log(step, values)
+    except OutputError as error:
+        warn(f"{error}; the result itself is complete, only the sink {TENSORBOARD} is not")

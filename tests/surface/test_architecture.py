@@ -34,7 +34,7 @@ LIBRARIES = {
     "scoring": NUMERICS | {"triton"},
     "models": NUMERICS | {"safetensors"},
     "storage": NUMERICS | {"h5py", "fsspec", "pyarrow"},
-    "sinks": NUMERICS | {"wandb", "mlflow"},
+    "sinks": NUMERICS,
     "cluster": NUMERICS | {"submitit"},
 }
 

@@ -17,8 +17,7 @@ from tests.kit.reports import write_records
 pytestmark = pytest.mark.slow
 
 TOOLS = {"dev", "browser", "docs", "moto"}  # what tests need; the package asks for none of them
-# Tried with the extra by tests/contracts/test_sinks_in_their_libraries.py and tests/surface/test_object_storage.py
-ELSEWHERE = {"wandb", "mlflow", "s3"}
+ELSEWHERE = {"s3"}  # tried with the extra by tests/surface/test_object_storage.py
 
 TO_DF = """
 import sys
@@ -113,8 +112,6 @@ USES = {
         lambda folder, _: any((folder / "events").iterdir()),
     ),
     "tensorboard": sink("tensorboard", "monitor", "tensorboard"),
-    "wandb": sink("wandb", "wandb", "wandb"),
-    "mlflow": sink("mlflow", "mlflow", "mlflow-skinny"),
     "frame": Use(
         "pandas",
         ("-c", TO_DF),

@@ -136,11 +136,15 @@ def faults_in_text(code: str) -> Iterator[str]:
     )
 
 
+OF_RECIPES = {"wandb", "mlflow"}  # packages that users of a recipe have
+
+
 def faults_of_program(text: str) -> Iterator[str]:
     """Yield what a block of Python imports and is not there; names of ours by the source, which may need a library."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from (f"import {of.name}" for of in node.names if importlib.util.find_spec(of.name) is None)
+            names = [of.name for of in node.names if of.name not in OF_RECIPES]
+            yield from (f"import {name}" for name in names if importlib.util.find_spec(name) is None)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pbgeval":
             spec = importlib.util.find_spec(node.module or "")
             source = Path(spec.origin or "").read_text(encoding="utf-8") if spec else ""

@@ -37,7 +37,7 @@ from tests.kit.commands import REPOSITORY
 
 NAMES = """
 Comparison Edges EntitySchema EvalConfig EvalError ModelSchema ModelTensors Monitor MonitoredRelation Observer
-RelationSchema Report ScalarSink ScoredModel Scorer Side Team TensorBoardSink __version__ batch_scorer compare
+RelationSchema Report ScoredModel Scorer Side Team TensorBoardSink __version__ batch_scorer compare
 edge_scorer evaluate evaluate_triples from_ranks from_scores load_config read_history side_scorer
 """
 CANDIDATES = {
