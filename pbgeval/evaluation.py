@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -38,16 +38,15 @@ from pbgeval.errors import (
     OutputError,
     raise_first,
 )
-from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, files_of_edges
 from pbgeval.inputs.memory_check import check_memory
 from pbgeval.inputs.object_storage import local_copies, urls_of
-from pbgeval.inputs.opening import EDGE_PATHS, GivenModel, Inputs, open_in_memory, open_inputs
+from pbgeval.inputs.opening import EDGE_PATHS, GivenModel, Inputs, files_of_edges, open_in_memory, open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.report import Report, report_of
-from pbgeval.results.output import OutputDirectory, digest_of, send_to_tensorboard
+from pbgeval.results.output import DEFAULT_OUTPUTS, OutputDirectory, digest_of, send_to_tensorboard
 from pbgeval.results.recompute import with_sections
 from pbgeval.results.result import METRICS, Result
 from pbgeval.results.sending import check_url, refuse_another_result, send_result
@@ -130,7 +129,7 @@ def evaluate(
         with _inputs_of_group(config, folder, launch.observer) as (inputs, team):
             report = _evaluate(inputs, launch, team)
     else:
-        with local_copies(config) as local, buckets_of_files(local, folder, launch.observer) as split:
+        with local_copies(config) as local, in_buckets(local, folder, launch.observer) as split:
             report = _evaluate(open_inputs(split), launch)
     if url is not None and report.path is not None:  # this process has written the result
         send_result(report, url, overwrite=overwrite)
@@ -367,8 +366,17 @@ def inputs_of_config(config: EvalConfig, output: Path | None = None) -> Iterator
     Raises:
         EvalError: as `output_of`.
     """
-    with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
+    with local_copies(config, read_in_place=True) as local, in_buckets(local, output, Observer()) as split:
         yield open_inputs(split)
+
+
+def in_buckets(config: EvalConfig, output: Path | None, observer: Observer) -> AbstractContextManager[EvalConfig]:
+    """Give the config with folders of buckets in place of files of edges. Importers are imported only here."""
+    if not files_of_edges(config):
+        return nullcontext(config)
+    from pbgeval.inputs.edge_files import buckets_of_files
+
+    return buckets_of_files(config, output, observer)
 
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
@@ -389,7 +397,7 @@ def _inputs_of_group(config: EvalConfig, output: Path | None, observer: Observer
     with ExitStack() as stack:
         with team.signs_of_life():  # the evaluation gives its own
             mine = stack.enter_context(local_copies(config, team))
-            buckets = buckets_of_files(mine, output, observer)
+            buckets = in_buckets(mine, output, observer)
             with team.together():
                 made = stack.enter_context(buckets) if team.rank_in_team == 0 else None
             of_worker_0 = team.broadcast_object(made)

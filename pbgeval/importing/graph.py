@@ -33,7 +33,6 @@ from pbgeval.importing.edge_files import OpenedEdges, load_edges, open_edges
 from pbgeval.importing.engine import Engine
 from pbgeval.importing.placement import (
     SKIP_BY_KEY,
-    UNKNOWN,
     ImportedEdges,
     KnownNames,
     place_edges,
@@ -42,6 +41,7 @@ from pbgeval.importing.placement import (
 )
 from pbgeval.progress import Observer
 from pbgeval.storage.json_files import parse_json
+from pbgeval.storage.left_out import UNKNOWN
 from pbgeval.storage.text import (
     edge_file_type,
     fingerprint,

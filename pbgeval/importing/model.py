@@ -20,7 +20,7 @@ from pbgeval.importing.columns import ColumnForm, EdgeForms
 from pbgeval.importing.dictionaries import RelationTypes, Sizes
 from pbgeval.importing.engine import Engine
 from pbgeval.importing.graph import Dictionaries, Dictionary, EdgesToSplit, split_edges
-from pbgeval.importing.placement import SKIP_BY_OPTION, UNKNOWN
+from pbgeval.importing.placement import SKIP_BY_OPTION
 from pbgeval.models.formulas import TwoOperators
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.notation import ENTITY_TYPE, Bucket, Side, distinct
@@ -33,6 +33,7 @@ from pbgeval.storage.checkpoint_files import (
     write_model,
     write_relations,
 )
+from pbgeval.storage.left_out import UNKNOWN
 from pbgeval.storage.text import edge_file_type, listed, plural
 from pbgeval.storage.writing import new_folder, remove_folder, temporary_folder, write_atomically
 

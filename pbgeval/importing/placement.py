@@ -19,13 +19,12 @@ from pbgeval.importing.dictionaries import RelationTypes, Sizes, plain_form
 from pbgeval.importing.engine import Engine, quoted
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
-from pbgeval.storage.left_out import LeftOut, unknown_names
+from pbgeval.storage.left_out import UNKNOWN, LeftOut, unknown_names
 from pbgeval.storage.text import cell_of, name_of, one_line, plural
 from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
 _NUMBERS = {"weight": np.dtype(np.float64), "time": np.dtype(np.int64)}  # beside ids
 MIN_LIKENESS = 0.8  # of a known name that may be meant, from 0 to 1
-UNKNOWN = "unknown.tsv"
 # What to do about edges with unknown names: by the option of a command, or the key of a config.
 SKIP_BY_OPTION = "--unknown skip leaves such edges out"
 SKIP_BY_KEY = "correct the names, or leave these edges out with unknown = 'skip' (-p unknown=skip)"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -31,17 +30,16 @@ from pbgeval.importing.graph import (
     split_files,
 )
 from pbgeval.importing.model import dictionaries_of_model
-from pbgeval.importing.placement import UNKNOWN, refuse_unknown
-from pbgeval.inputs.opening import Inputs, edge_paths, needs_time, open_inputs, with_edge_paths
+from pbgeval.importing.placement import refuse_unknown
+from pbgeval.inputs.opening import Inputs, files_of_edges, needs_time, open_inputs, with_edge_paths
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
-from pbgeval.results.output import IMPORTED
+from pbgeval.results.output import DEFAULT_OUTPUTS, IMPORTED
 from pbgeval.storage.entities import read_relation_names
-from pbgeval.storage.left_out import LEFT_OUT
-from pbgeval.storage.text import fingerprint, listed, names_file_of_edges
+from pbgeval.storage.left_out import LEFT_OUT, UNKNOWN
+from pbgeval.storage.text import fingerprint, listed
 from pbgeval.storage.writing import files_below, remove_files, remove_if_empty, temporary_folder
 
-DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
 _FORMAT = 3  # of what is made: another one is made anew
 _MADE = re.compile(r"[0-9a-f]{16}")
 _FILES_MADE = re.compile(rf"import\.json|[^/]+/(?:edges_[0-9]+_[0-9]+\.h5|{re.escape(UNKNOWN)}|{re.escape(LEFT_OUT)})")
@@ -49,7 +47,7 @@ _FILES_MADE = re.compile(rf"import\.json|[^/]+/(?:edges_[0-9]+_[0-9]+\.h5|{re.es
 
 @contextmanager
 def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer) -> Iterator[EvalConfig]:
-    """Split the files of edges that a config names into buckets; yield the config that names their folders instead.
+    """Split the files of edges of a config, which has some, into buckets; yield one that names their folders instead.
 
     After a fault, here or in the context, nothing is left of what was made.
 
@@ -63,9 +61,6 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
         IncompleteError: a signal has ended it.
     """
     paths = files_of_edges(config)
-    if not paths:
-        yield config
-        return
     store = ((output or DEFAULT_OUTPUTS) / IMPORTED).absolute()
     absent = [place for place in (store, *store.parents) if not place.exists()]
     earlier = (
@@ -104,11 +99,6 @@ def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> N
         # Another run of the same files was faster; what it made is the same.
     finally:
         observer.finished()
-
-
-def files_of_edges(config: EvalConfig) -> list[Path]:
-    """Return each file of text or Parquet among the paths of edges once, those that are evaluated first."""
-    return [Path(path) for path in edge_paths(config) if names_file_of_edges(path) and os.path.isfile(path)]
 
 
 def _plan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -28,7 +29,6 @@ from pbgeval.errors import (
 from pbgeval.inputs.model import difference_from_training, read_relations, relation_of_scorer, relations_of_model
 from pbgeval.inputs.names import Restrictions, TypeQueries, read_restrictions, read_type_queries
 from pbgeval.models.model import EmbeddingModel, part_of
-from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, EntityNumbering, Side, T
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, name_of
@@ -150,6 +150,11 @@ def edge_paths(config: EvalConfig) -> list[str]:
     return list(dict.fromkeys([*config.edge_paths, *config.filter_paths, *config.train_paths]))
 
 
+def files_of_edges(config: EvalConfig) -> list[Path]:
+    """Return each file of text or Parquet among the paths of edges once, those that are evaluated first."""
+    return [Path(path) for path in edge_paths(config) if names_file_of_edges(path) and os.path.isfile(path)]
+
+
 def with_edge_paths(config: EvalConfig, change: Callable[[str], str | None], **others: Any) -> EvalConfig:  # noqa: ANN401 - settings
     """Return a config with other paths of edges, without those that become None, and with other settings."""
     for key in EDGE_PATHS:
@@ -180,7 +185,7 @@ def open_inputs(
     """
     faults = Faults()
     if model is None and config.model is not None:
-        model = _collect(faults, open_model, Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
+        model = _collect(faults, _open_model, Path(config.model), config)
 
     def opened_edges(path: str) -> dict[Bucket, EdgeSource]:
         return _collect(faults, _open_edges, config, path, (edges or {}).get(path), model) or {}
@@ -429,11 +434,18 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
     return open_inputs(checked, opened, {name: array for of_key in by_key.values() for name, array in of_key.items()})
 
 
+def _open_model(path: Path, config: EvalConfig) -> EmbeddingModel:
+    """Open a model of another system. Its readers are imported only here: most runs read PyTorch-BigGraph's files."""
+    from pbgeval.models.opening import open_model
+
+    return open_model(path, config.model_options, trust_pickle=config.trust_pickle)
+
+
 def _checked_model(model: GivenModel, config: EvalConfig) -> Model:
     if isinstance(model, EmbeddingModel):
         return model
     if isinstance(model, str | PathLike):
-        return open_model(Path(model), config.model_options, trust_pickle=config.trust_pickle)
+        return _open_model(Path(model), config)
     raise_first(
         ScorerError,
         *(

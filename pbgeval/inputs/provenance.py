@@ -15,7 +15,6 @@ from attrs import asdict
 
 from pbgeval.config import EvalConfig
 from pbgeval.config.effects import warnings_without_effect
-from pbgeval.importing.placement import UNKNOWN
 from pbgeval.inputs.model import difference_from_training, evaluated_in_training
 from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import EDGE_PATHS, Inputs, grid
@@ -23,6 +22,7 @@ from pbgeval.inputs.protocol import counts_keys
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.edges import fingerprints_of
+from pbgeval.storage.left_out import UNKNOWN
 from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.text import fingerprint
 

@@ -146,6 +146,7 @@ SINK_FOLDER = "sinks"  # a folder of TensorBoard's files
 JOURNAL = "journal"  # a folder of the results of finished units, while there are others
 SCRATCH = ".scratch"  # a folder of arrays that workers share while they work
 IMPORTED = "imported"  # a folder of buckets that were files of edges by name; made before there is an owner
+DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
 EARLIER = ".earlier"  # after the name of a directory that a run replaces
 
 FOLDERS = ("ranks", "topk", SINK_FOLDER, JOURNAL, SCRATCH)

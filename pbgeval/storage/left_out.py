@@ -17,6 +17,7 @@ from pbgeval.storage.text import json_text, one_line, plural, read_small_text
 from pbgeval.storage.writing import MAKE_ROOM, write_atomically
 
 LEFT_OUT = "left_out.json"
+UNKNOWN = "unknown.tsv"  # the edges that it counts, in the same folder
 
 
 @frozen

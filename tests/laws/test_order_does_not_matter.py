@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from pbgeval.cluster.claim import Claim, Ownership, describe_process
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig
-from pbgeval.inputs.edge_files import buckets_of_files
+from pbgeval.evaluation import in_buckets
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.progress import Observer
@@ -123,8 +123,8 @@ class ThreadTeam(Team):
 
 def result_of(config: EvalConfig, team_size: int) -> Report:
     """The report of a team of threads; edges may be files, too."""
-    with tempfile.TemporaryDirectory() as output, buckets_of_files(config, None, Observer()) as in_buckets:
-        return result_in(in_buckets, team_size, Path(output))
+    with tempfile.TemporaryDirectory() as output, in_buckets(config, None, Observer()) as split:
+        return result_in(split, team_size, Path(output))
 
 
 def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
