@@ -4,15 +4,26 @@ import os
 import sys
 
 from pbgeval.cluster.signals import ended_at_once
-from pbgeval.cluster.surroundings import check_threads, check_working_directory, heed_children, standard_files
+from pbgeval.cluster.surroundings import (
+    check_encoding,
+    check_room,
+    check_threads,
+    check_working_directory,
+    heed_children,
+    standard_files,
+)
 from pbgeval.errors import LaunchError
 
 
 def main() -> None:
     """Run the command; signals end it with status 75 from here on."""
     with ended_at_once(), standard_files():
+        if sys.stderr is None:  # closed by the shell: what is written there must not go to standard output
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
         try:
             check_threads(os.environ)
+            check_encoding(sys.getfilesystemencoding())
+            check_room(0, os.environ)
             check_working_directory()
         except LaunchError as error:
             sys.exit(str(error))

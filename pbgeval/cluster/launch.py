@@ -33,7 +33,7 @@ from attrs import frozen
 from pbgeval.cluster.environment import LOOPBACK, place_in_group, variables_of_torch
 from pbgeval.cluster.liveness import StalledWorkerError, is_lost_connection
 from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
-from pbgeval.cluster.surroundings import PROCESS_ADVICE, is_lack_of_processes, standard_files
+from pbgeval.cluster.surroundings import PROCESS_ADVICE, check_room, is_lack_of_processes, standard_files
 from pbgeval.errors import EvalError, IncompleteError, LaunchError, raise_first
 
 MAX_LOCAL_WORKERS = 1024
@@ -91,6 +91,7 @@ def start_local_workers(
             f" (ulimit -n {needed}), or use --workers 1",
         ),
     )
+    check_room(num_workers, os.environ)
     for restart in range(MAX_RESTARTS + 1):
         try:
             return (_run_spawned if _server is None else _server.run)(function, arguments, num_workers)

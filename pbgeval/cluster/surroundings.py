@@ -5,9 +5,11 @@ Imports nothing that starts threads: this is looked at before torch, numpy and n
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -18,6 +20,8 @@ NUMBERS_OF_THREADS = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
     *("BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "GOTO_NUM_THREADS"),
 )
+THREADS_OF_A_PROCESS = 2  # that are started, beside those of OpenMP and of OpenBLAS
+THREADS_OF_A_WORKER = 6  # itself, and those that talk to other workers
 PROCESS_ADVICE = "raise the limit on processes and threads (ulimit -u), and run the same command again"
 
 
@@ -42,6 +46,55 @@ def check_threads(environment: Mapping[str, str]) -> None:
         raise LaunchError(*faults)
 
 
+def threads_per_library(environment: Mapping[str, str], num_processes: int = 1) -> int:
+    """Return how many threads OpenMP and OpenBLAS have in each of some processes on this host."""
+    given = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, num_cores // num_processes)
+
+
+def check_room(num_workers: int, environment: Mapping[str, str]) -> None:
+    """Refuse to go on where libraries could not start their threads: they would end the process, or wait for ever.
+
+    Args:
+        num_workers: processes that are yet to be started; 0: none, this one does the work.
+        environment: of this process.
+
+    Raises:
+        LaunchError: the system lets this user start too few threads and processes.
+    """
+    libraries = 2 * (threads_per_library(environment, max(1, num_workers)) - 1)
+    needed = num_workers * (THREADS_OF_A_WORKER + libraries) if num_workers else THREADS_OF_A_PROCESS + libraries
+    found = _room_for_threads(needed)
+    if found < needed:
+        raise LaunchError(
+            f"this user can start {found} more threads or processes, but {needed} are needed; raise the limit "
+            f"(ulimit -u), or use {'fewer workers (--workers)' if num_workers else 'a smaller OMP_NUM_THREADS'}"
+        )
+
+
+def _room_for_threads(most: int) -> int:
+    """Return how many threads can be started at a time, by doing so; their number is not looked up anywhere."""
+    done = threading.Event()
+    threads = [threading.Thread(target=done.wait, daemon=True) for _ in range(most)]
+    before = threading.stack_size(1 << 18)  # small: they do nothing
+    started = 0
+    try:
+        for thread in threads:
+            thread.start()
+            started += 1
+    except RuntimeError:  # can't start new thread
+        pass
+    finally:
+        threading.stack_size(before)
+        done.set()
+        for thread in threads[:started]:
+            thread.join()
+    return started
+
+
 def check_working_directory() -> None:
     """Refuse to start in a folder that is gone: no path can be looked up from there.
 
@@ -54,6 +107,21 @@ def check_working_directory() -> None:
         raise LaunchError(
             f"the working directory cannot be used: {error.strerror}; change to a folder that exists"
         ) from error
+
+
+def check_encoding(encoding: str) -> None:
+    """Refuse to start where names of files are ASCII: others, of a config for instance, would not be found.
+
+    Args:
+        encoding: of the names of files.
+
+    Raises:
+        LaunchError: it is ASCII (LC_ALL=C with PYTHONUTF8=0).
+    """
+    if codecs.lookup(encoding).name == "ascii":
+        raise LaunchError(
+            "the locale allows ASCII letters alone in names of files; unset PYTHONUTF8, or set LC_ALL=C.UTF-8"
+        )
 
 
 def heed_children() -> None:
@@ -85,4 +153,5 @@ def is_lack_of_processes(error: BaseException) -> bool:
     # A write to a pipe that is full and does not block has the same number, and says how much was written.
     is_write = hasattr(error, "characters_written")
     is_fork = isinstance(error, OSError) and error.errno == errno.EAGAIN and not is_write
-    return is_fork or (isinstance(error, RuntimeError) and "can't start new thread" in str(error))
+    said = ("can't start new thread", os.strerror(errno.EAGAIN))  # by Python, and by threads of torch in C++
+    return is_fork or (isinstance(error, RuntimeError) and any(text in str(error) for text in said))

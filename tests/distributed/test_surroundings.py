@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -15,7 +17,8 @@ from pbgeval.cluster import launch
 from pbgeval.cluster.surroundings import MAX_THREADS_PER_CORE, NUMBERS_OF_THREADS, check_threads
 from pbgeval.errors import IncompleteError, LaunchError
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, REPOSITORY, run_main, start
+from tests.kit.commands import COMMAND, REPOSITORY, numbers_of, run_main, start, undisturbed_numbers
+from tests.kit.names import write_edges_by_name
 from tests.kit.refusals import fault_of
 
 MOST = MAX_THREADS_PER_CORE * (os.cpu_count() or 1)
@@ -62,6 +65,100 @@ def test_a_run_is_as_any_other_where_the_shell_ignores_children_or_has_closed_it
     done = start(["sh", "-c", f"{before} exec {COMMAND} {arguments}"], case.root)
 
     assert (done.status, done.out, done.err) == (0, "", "")
+
+
+# What a shell does before it starts the command. /proc takes no file, not even from root.
+SHELLS = {
+    "no standard output": "exec >&-;",
+    "no standard errors": "exec 2>&-;",
+    "no standard files": "exec <&- >&- 2>&-;",
+    "no home": "unset HOME;",
+    "a home that is not there": "export HOME=/nowhere/home;",
+    "a home where nothing can be written": "export HOME=/proc;",
+    "no folder for temporary files": "export TMPDIR=/nowhere/tmp;",
+    "the C locale": "export LANG=C LC_ALL=C;",
+}
+
+
+@pytest.fixture(scope="module")
+def named_case(tmp_path_factory: pytest.TempPathFactory) -> tuple[TinyCase, dict[str, str]]:
+    """A case whose path, settings and names are not ASCII, and what a run writes that nothing disturbs."""
+    root = tmp_path_factory.mktemp("named") / "Prüfung"
+    case = TinyCase.write(root, dynamic=True, partition_sizes=(9, 8), edge_paths=["Kanten_für_alle.tsv"])
+    write_edges_by_name(case)
+    for path in [root / "edges.tsv", *(root / "entity").glob("entity_names_*")]:
+        path.write_text(path.read_text(encoding="utf-8").replace("user/", "Künstler/"), encoding="utf-8")
+    (root / "edges.tsv").rename(root / "Kanten_für_alle.tsv")
+    return case, undisturbed_numbers(case, root / "undisturbed")
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("before", SHELLS.values(), ids=SHELLS)
+def test_a_run_has_the_same_numbers_whatever_the_shell_has_left_of_it(
+    before: str, workers: int, named_case: tuple[TinyCase, dict[str, str]], tmp_path: Path
+) -> None:
+    case, undisturbed = named_case
+    output = tmp_path / "Übersicht"
+    arguments = f"--config eval.py --workers {workers} --quiet --output {shlex.quote(str(output))}"
+    done = start(["sh", "-c", f"{before} exec {COMMAND} {arguments}"], case.root)
+
+    assert (done.status, done.out, done.err) == (0, "", "")
+    assert numbers_of(output) == undisturbed
+
+
+@pytest.mark.parametrize("before", ["", "exec >&-;", "exec 2>&-;", "export LANG=C LC_ALL=C;"])
+def test_a_fault_is_one_line_on_standard_errors_or_nowhere(
+    before: str, named_case: tuple[TinyCase, dict[str, str]]
+) -> None:
+    command = f"{before} exec {COMMAND} --config eval.py --output x -p edge_paths=Köln.tsv"
+    done = start(["sh", "-c", command], named_case[0].root)
+
+    lines = [line.partition("Köln.tsv: ")[0] for line in done.err.splitlines()]
+    assert (done.status, done.out, lines) == (1, "", [] if "2>&-" in before else ["-p edge_paths="])
+
+
+@pytest.mark.parametrize("path", ["Kanten_für_alle.tsv", "edges.tsv"])
+def test_a_locale_whose_names_of_files_are_ascii_is_one_line(
+    path: str, named_case: tuple[TinyCase, dict[str, str]]
+) -> None:
+    """Names with other letters could not be found, though they are there."""
+    command = [COMMAND, "--config", "eval.py", "--output", "x", "-p", f"edge_paths={path}"]
+    done = start(command, named_case[0].root, LC_ALL="C", PYTHONUTF8="0")
+
+    assert done.fault == (
+        "the locale allows ASCII letters alone in names of files; unset PYTHONUTF8, or set LC_ALL=C.UTF-8"
+    )
+
+
+AS_ANOTHER = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]  # the capability: to read the checkout
+AS_ANOTHER += [f"--{of}=-all,+dac_override" for of in ("inh-caps", "ambient-caps", "bounding-set")]
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None or start([*AS_ANOTHER, "true"], Path("/")).status != 0,
+    reason="needs root and setpriv, to be a user who has no other processes",
+)
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "threads"), [(1, 3), (2, 1)])
+def test_a_small_limit_on_processes_is_one_line_or_large_enough(workers: int, threads: int, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(9, 8))
+    undisturbed = undisturbed_numbers(case, case.root / "undisturbed")
+    tmp_path.chmod(0o755)
+    ends = {}
+    for limit in (1, 5, 8, 11, 13, 40):
+        output = case.root / f"output-{limit}"
+        command = f"ulimit -u {limit}; exec {COMMAND} --config eval.py --workers {workers} --quiet --output {output}"
+        done = start([*AS_ANOTHER, "bash", "-c", command], case.root, OMP_NUM_THREADS=str(threads))
+        ends[limit] = done.status
+        if done.status == 0:
+            assert (done.out, done.err, numbers_of(output)) == ("", "", undisturbed)
+        else:
+            (line,) = done.err.splitlines()
+            assert line.startswith(("this user can start ", "cannot start a thread or process; ")), line
+            assert "(ulimit -u)" in line
+
+    assert (ends[1], ends[40]) == (1, 0)
 
 
 def test_workers_are_spawned_where_the_script_has_no_standard_input(tmp_path: Path) -> None:
