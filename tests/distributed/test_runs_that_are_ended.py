@@ -23,6 +23,7 @@ from tests.kit.commands import (
     metrics_of,
     numbers_of,
     run_command,
+    snapshot,
     undisturbed_numbers,
     unit_log,
 )
@@ -227,3 +228,70 @@ def test_two_runs_do_not_share_a_directory(
     assert f"another run is writing here (process {first.pid} on" in second.fault
     assert the_end(first) == (0, [])
     assert undisturbed == numbers_of(tmp_path / "output")
+
+
+# Each Python that is started from now on runs this before all else: the first process that is about to call the system
+# for a file of ranks says who it is, and waits for its end.
+HELD = """
+import os, time
+from pathlib import Path
+from pbgeval.storage import writing
+
+class Held(writing.System):
+    def {call}(self, file, *arguments):
+        path = file if isinstance(file, Path) else Path(os.readlink(f"/proc/self/fd/{{file}}"))
+        if path.name.startswith("{prefix}"):
+            try:
+                with open({note!r}, "x") as note:
+                    note.write(f"{{os.getpid()}}\\n")
+            except FileExistsError:
+                pass
+            else:
+                time.sleep(600)
+        return super().{call}(file, *arguments)
+
+writing.system = Held()
+"""
+TOLD_OF_TIME = {"run.json", "units.jsonl"}  # and of attempts
+
+
+def files_of_result(output: Path) -> dict[str, bytes]:
+    """Return what equal runs must agree on, byte for byte: all files but what tells of time."""
+    return {name: content for name, (content, _) in snapshot(output).items() if name not in TOLD_OF_TIME}
+
+
+@pytest.mark.parametrize("goes_on", ["by itself", "by the same command"])
+@pytest.mark.parametrize(("call", "prefix"), [("write_at", ".ranks_"), ("rename", ".ranks_"), ("write_at", "ranks_")])
+def test_a_worker_that_is_killed_while_it_writes_ranks_leaves_nothing_in_the_result(
+    call: str, prefix: str, goes_on: str, tmp_path: Path
+) -> None:
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), save_ranks=True)
+    undisturbed_numbers(case, case.root / "undisturbed" / "output")  # the folder's name is in `metrics.jsonl`
+    note = tmp_path / "note"
+    (tmp_path / "sitecustomize.py").write_text(HELD.format(call=call, prefix=prefix, note=str(note)), encoding="utf-8")
+    command = [COMMAND, "--config", "eval.py", "--workers", "2", "--quiet", "--output", "output"]
+    launcher = subprocess.Popen(
+        command,
+        cwd=case.root,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: note.exists() and note.read_text().endswith("\n"), "no worker writes ranks", PATIENCE)
+    worker = int(note.read_text())
+    workers = workers_of(launcher.pid)
+    assert worker in workers
+    if prefix.startswith("."):
+        assert list((case.root / "output" / "ranks").rglob(".ranks_*")) != []
+    if goes_on == "by itself":
+        os.kill(worker, signal.SIGKILL)
+        assert the_end(launcher) == (0, [])
+    else:
+        launcher.kill()
+        os.kill(worker, signal.SIGKILL)
+        launcher.communicate()
+        assert_ended(workers)
+        assert run_command(case, "--workers", "1", "--quiet", "--output", "output").printed == ""
+
+    assert files_of_result(case.root / "output") == files_of_result(case.root / "undisturbed" / "output")
