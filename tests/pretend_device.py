@@ -85,14 +85,15 @@ COPIES = {"copy_", "__setitem__", "__getitem__", "index_put_"}
 
 
 class Launches(TorchDispatchMode):
-    """Counts operations on tensors of the device that are no views, and synchronisations, while it is entered."""
+    """Counts operations on tensors of the device, views and synchronisations, while it is entered."""
 
     entered: ClassVar[Launches | None] = None
 
     def __init__(self) -> None:
         super().__init__()
         self.is_on_device = False
-        self.operations: Counter[str] = Counter()
+        self.operations: Counter[str] = Counter()  # that are no views
+        self.views = 0
         self.synchronisations: Counter[str] = Counter()
 
     def __enter__(self) -> Launches:
@@ -109,6 +110,7 @@ class Launches(TorchDispatchMode):
         is_view = any(of.alias_info is not None and not of.alias_info.is_write for of in func._schema.returns)
         if self.is_on_device:
             self.operations[name] += not is_view and name not in NO_KERNELS
+            self.views += is_view
             of_bools = name.startswith("index") and any(
                 isinstance(of, Tensor) and of.dtype is torch.bool for of in tree_iter(args[1:2])
             )
