@@ -42,7 +42,7 @@ def main() -> int:
     device = torch.device(arguments.device)
     results = Results(arguments.output, arguments.seconds, {"smoke": arguments.smoke})
     results.found["machine"] = gpu_speed.machine(device)
-    # What users run comes first after the start-up check: it says most, and time may run out.
+    # Equality comes last: what users run says most, and time may run out.
     checks = gpu_paths.checks(device, arguments.smoke)
     start_up = [name for name in checks if name.startswith("self-check")]
     results.run_all("checks", {name: checks[name] for name in start_up}, may_skip=False)
@@ -67,12 +67,12 @@ def _run_evaluations(results: Results, device: torch.device, *, smoke: bool) -> 
             found = results.run("runs", name, partial(gpu_runs.run_on_device, config, device))
             if "mrr" in found and job.has_cpu_run:
                 results.run("runs", f"{name}, CPU", partial(gpu_runs.run_on_cpu, config, found["mrr"]))
-        if job.settings["candidates"] == "all":
-            results.run("runs", f"{name}, plain torch loop", partial(gpu_runs.plain_torch_loop, job, device))
-        if device.type == "cuda" and not results.is_over():
-            with gpu_runs.files(job.smaller()) as config:
+            if device.type == "cuda" and not results.is_over():
+                gpu_runs.write_edges(config.parent, job.smaller())
                 label = f"{name}, a {gpu_runs.SMALLER}th of the edges, traced"
                 results.run("runs", label, partial(gpu_runs.trace_on_device, config))
+        if job.settings["candidates"] == "all":
+            results.run("runs", f"{name}, plain torch loop", partial(gpu_runs.plain_torch_loop, job, device))
 
 
 class Results:
@@ -153,7 +153,7 @@ def _table(benchmarks: list[dict[str, Any]]) -> str:
 def _table_of_runs(runs: list[dict[str, Any]]) -> str:
     """Return a line per evaluation: seconds in all and by stage, the second time; and of those traced, launches."""
     stages = [*gpu_stages.STAGES, gpu_stages.COMPILE, gpu_stages.OTHER]
-    lines = [f"| run | seconds | first | {' | '.join(stages)} |", "|---|---|---|" + "---|" * len(stages)]
+    lines = [f"| run | seconds | first | {' | '.join(stages)} | beside |", "|---|---|---|---|" + "---|" * len(stages)]
     traces = ["| traced | launches | synchronisations | GPU busy |", "|---|---|---|---|"]
     for run in runs:
         if "launches" in run:
@@ -164,6 +164,7 @@ def _table_of_runs(runs: list[dict[str, Any]]) -> str:
         by_stage = second.get("seconds_by_stage", {})
         figures = [second.get("seconds", "not measured"), run.get("first", {}).get("seconds", "")]
         figures += [by_stage.get(stage, "") for stage in stages]
+        figures.append(", ".join(f"{stage} {value}" for stage, value in second.get("seconds_beside", {}).items()))
         lines.append(f"| {run['name']} | {' | '.join(map(str, figures))} |")
     return "\n".join([*lines, "", *traces])
 

@@ -1,7 +1,8 @@
 """Where an evaluation spends its time: seconds by stage on the host, and launches, copies and waits on a GPU.
 
 `Stages` times functions of the package, each of which belongs to a stage, without changing the package: a stage within
-another counts only as itself. `trace` runs some work once more under torch's profiler and finds out for each kernel
+another counts only as itself. On a GPU rows are read and copied by a thread beside the one that counts: its seconds are
+told apart. `trace` runs some work once more under torch's profiler and finds out for each kernel
 which stage launched it. `synchronisations` counts the lines that wait for the GPU.
 """
 
@@ -17,7 +18,7 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,10 @@ class Stages:
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.beside: defaultdict[str, float] = defaultdict(float)  # of other threads, within a stage of this one
         self.calls: Counter[str] = Counter()
-        self._inside: list[float] = []  # of each stage that is open: seconds of stages within it
-        self._thread = threading.get_ident()  # what other threads do happens within a stage of this one
+        self._thread = threading.get_ident()
+        self._of_thread = threading.local()
 
     @contextmanager
     def timed(self) -> Iterator[Stages]:
@@ -102,8 +104,6 @@ class Stages:
     def _wrapped(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def timed(*arguments: object, **named: object) -> object:
-            if threading.get_ident() != self._thread:
-                return function(*arguments, **named)
             with self._in(stage):
                 return function(*arguments, **named)
 
@@ -111,17 +111,19 @@ class Stages:
 
     @contextmanager
     def _in(self, stage: str) -> Iterator[None]:
-        self._inside.append(0.0)
+        inside: list[float] = vars(self._of_thread).setdefault("inside", [])  # of each open stage: seconds within it
+        is_this = threading.get_ident() == self._thread
+        inside.append(0.0)
         self.calls[stage] += 1
         begun = time.perf_counter()
         try:
-            with torch.profiler.record_function(f"{PREFIX}{stage}"):
+            with torch.profiler.record_function(f"{PREFIX}{stage}") if is_this else nullcontext():
                 yield
         finally:
             seconds = time.perf_counter() - begun
-            self.seconds[stage] += seconds - self._inside.pop()
-            if self._inside:
-                self._inside[-1] += seconds
+            (self.seconds if is_this else self.beside)[stage] += seconds - inside.pop()
+            if inside:
+                inside[-1] += seconds
 
 
 def missing() -> list[str]:

@@ -85,7 +85,11 @@ def compiled(kernel: str, dtype: torch.dtype, tiles: Tiles | None) -> Compiled:
     signature = {
         name: types.get(name, f"*{NAMES[dtype]}" if name.endswith("_ptr") else "i32") for name in function.arg_names
     }
-    aligned = {(at,): [["tt.divisibility", 16]] for at, name in enumerate(function.arg_names) if name.endswith("_ptr")}
+    aligned = {
+        (at,): [["tt.divisibility", 16]]
+        for at, of in enumerate(function.params)
+        if of.name.endswith("_ptr") and not of.do_not_specialize_on_alignment
+    }
     values = {(function.arg_names.index(name),): value for name, value in constants.items()}
     made = triton.compile(
         ASTSource(function, signature, values, aligned), target=GPUTarget("cuda", 90, 32), options=options
@@ -112,6 +116,24 @@ def compiled(kernel: str, dtype: torch.dtype, tiles: Tiles | None) -> Compiled:
         sorted({*re.findall(r"\b(?:mul|add|sub)(?:\.\w+)*\.f(?:32|64)\b", ptx), *re.findall(r"\S*ftz\S*", ptx)}),
         cells // threads,
     )
+
+
+def variants_of_pairs() -> int:
+    """Return how often `score_pairs` is compiled for float32, wherever in memory its rows and pairs begin."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+    from triton.runtime.jit import create_function_from_signature
+
+    from pbgeval.scoring.chain_kernels import score_pairs
+
+    backend = make_backend(GPUTarget("cuda", 90, 32))
+    bind = create_function_from_signature(score_pairs.signature, score_pairs.params, backend)
+    found = set()
+    for start in range(4):
+        rows, places = torch.zeros(8)[start:], torch.zeros(8, dtype=torch.int64)[start:]
+        given = (rows, places, rows, places, rows)
+        found.add(repr(bind(*given, 3, 4, 1, PAIRS=PAIRS_PER_PROGRAM, DEPTH=SIXTEEN)[1]))
+    return len(found)
 
 
 def _said(*command: object) -> str:

@@ -28,6 +28,8 @@ NOWHERE = tl.constexpr(-1)  # of a true entity that is none of the candidates
 
 # Not specialized: else kernels are compiled again for numbers that 16 divides, and for 1.
 SIZES = ["num_rows", "num_columns", "num_steps", "num_sixteens"]
+# Nor compiled again for rows and pairs that begin somewhere else: single numbers are read of each.
+OF_PAIRS = ["query_ptr", "row_ptr", "candidate_ptr", "column_ptr", "score_ptr"]
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -165,7 +167,7 @@ def _chains(
     return score_MN
 
 
-@triton.jit(do_not_specialize=["num_pairs", "dimension", "num_steps"])
+@triton.jit(do_not_specialize=["num_pairs", "dimension", "num_steps"], do_not_specialize_on_alignment=OF_PAIRS)
 def score_pairs(
     query_ptr,
     row_ptr,

@@ -57,3 +57,10 @@ def test_tiles_are_read_from_shared_memory_in_full_width(found: dict[str, dict[s
     assert of["LDGSTS.128"] > 0
     assert not of.get("LDGSTS")
     assert 2 * found[name]["shared_bytes"] <= 227 << 10
+
+
+def test_pairs_are_compiled_once_wherever_they_begin() -> None:
+    """Compiling takes about a second, in the middle of a run; `column_ptr` begins anywhere."""
+    code = "from tests.compiled_kernels import variants_of_pairs; print(variants_of_pairs())"
+
+    assert run_program(sys.executable, "-c", code, TRITON_INTERPRET="0").strip() == "1"

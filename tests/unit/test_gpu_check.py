@@ -6,10 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from pbgeval.inputs import partitions
+from tests.laws.test_every_path_runs_on_a_device import pretend
+from tests.pretend_device import PretendDevice
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOT_THERE = ("rich", "typer", "numba", "submitit", "hypothesis", "pytest")  # on a bare machine with a GPU
@@ -53,6 +59,53 @@ def test_it_checks_every_path_with_what_a_bare_machine_has(tmp_path: Path) -> No
             assert {"count", "read", "report"} <= run["second"]["seconds_by_stage"].keys()
     tables = done.stderr.split("| benchmark |")[1]
     assert all(f"| {name} |" in tables for name in benchmarks + runs)
+
+
+class Event:
+    """A moment, as a GPU would note it."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self._at = time.perf_counter()
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, later: Event) -> float:
+        return 1000 * (later._at - self._at)
+
+
+@pytest.mark.slow
+def test_on_a_device_it_mixes_no_tensors_of_device_and_host(
+    scripts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that it does on a GPU, on a pretended one; nothing is launched, so there is nothing to trace."""
+    import gpu_check
+
+    launches = pretend(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    for name in ("synchronize", "empty_cache", "reset_peak_memory_stats", "set_sync_debug_mode"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    for name in ("get_sync_debug_mode", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: 0)
+    monkeypatch.setattr(sys, "argv", ["gpu_check", "--smoke", "--output", str(tmp_path / "found.json")])
+    monkeypatch.delenv("OUT", raising=False)
+
+    with PretendDevice():
+        status = gpu_check.main()
+
+    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    steps = [step for part in ("checks", "benchmarks", "runs") for step in found[part]]
+    assert [step for step in steps if not step["passed"]] == []
+    assert (status, found["complete"]) == (0, True)
+    assert min(launches.scores, launches.pairs, launches.count) > 0
+    traced = [step["busy"] for step in found["runs"] if "traced" in step["name"]]
+    assert traced == [0.0] * 4
+    [of_all] = (step for step in found["runs"] if step["name"] == "all")
+    assert {"read", "count"} <= of_all["second"]["seconds_by_stage"].keys() | of_all["second"]["seconds_beside"].keys()
 
 
 @pytest.mark.slow
@@ -112,6 +165,26 @@ def test_a_kernel_belongs_to_the_innermost_stage_that_launched_it(scripts: None)
     assert found["launches_by_stage"] == {"count": 2, "pairs": 1, "other": 1}
     assert found["device_seconds_by_stage"] == pytest.approx({"count": 30e-6, "pairs": 30e-6, "other": 10e-6})
     assert gpu_stages._busy_seconds(events) == pytest.approx(60e-6)
+
+
+def test_what_a_thread_reads_and_copies_is_told_apart(scripts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no part of the seconds of the run, which stages add up to."""
+    import gpu_stages
+
+    monkeypatch.setattr(gpu_stages, "STAGES", {"copy": ("pbgeval.inputs.partitions:_start_copy",)})
+    monkeypatch.setattr(partitions, "_start_copy", lambda rows, device: lambda: (time.sleep(0.05), rows)[1])
+    stages = gpu_stages.Stages()
+
+    def read(part: int) -> torch.Tensor:
+        time.sleep(0.05)
+        return torch.full((1,), part)
+
+    with stages.timed():
+        rows = list(partitions.rows_ahead([1, 2], read, torch.device("cuda")))
+
+    assert [int(of) for of in rows] == [1, 2]
+    assert (stages.seconds.keys(), stages.beside.keys(), stages.calls["copy"]) == ({"other"}, {"copy"}, 2)
+    assert stages.seconds["other"] > 0.1
 
 
 def test_what_was_found_is_written_after_every_step(
