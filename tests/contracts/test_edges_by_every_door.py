@@ -255,3 +255,19 @@ def test_del_files_have_rows_of_a_model_with_labels_and_names_elsewhere(tmp_path
     }
 
     assert list(found.values()) == [[("b", "s", "1"), ("2", "r", "a")]] * len(found)
+
+
+@pytest.mark.parametrize("settings", [{}, {"edge_columns": "head,relation,tail"}], ids=["as it is", "with its header"])
+def test_numeric_triples_of_pykeen_are_one_line_where_names_are_expected(settings: Settings, tmp_path: Path) -> None:
+    """The file lies beside the labels in PyKEEN's folder `training_triples`."""
+    content = gzip.compress(b"head\trelation\ttail\n1\t1\t4\n5\t0\t0\n")
+    found = {
+        door: found_by(door, tmp_path / door, "numeric_triples.tsv.gz", content, settings)
+        for door in DOORS
+        if door != "import-graph"
+    }
+
+    assert [str(fault).partition(" has numbers")[2] for fault in found.values()] == [
+        ", but the model DICTIONARY has labels (relation '0' is none of them); use its labels, or give the numbers as "
+        "an array (.npy) of shape (edges, 3)"
+    ] * len(found)

@@ -124,3 +124,86 @@ def test_an_import_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 75, err
     assert "Traceback" not in err
     assert os.listdir(tmp_path) == ["train.tsv"]
+
+
+# Names and lines that are most likely not what the user means: warned of, or counted.
+
+
+def test_names_that_differ_only_in_unicode_form_or_white_space_are_counted_and_warned_of(tmp_path: Path) -> None:
+    names = ["\u00e9", "e\u0301", "b", "b ", "\u00a0b", "\u212bx", "\u00c5x", "A\u030ax", "B", "c d"]
+    edges = "".join(f"{name}\t{rel}\ta\n" for name in names for rel in ("r", "r\u200a"))
+
+    assert imported(tmp_path, edges=edges.encode()).warnings == [
+        "8 names of entities differ from each other only in Unicode form or white space at their ends, for example "
+        r"'A\u030ax' and '\u212bx'; they count as different entities",
+        "2 names of relations differ from each other only in Unicode form or white space at their ends, for example "
+        r"'r' and 'r\u200a'; they count as different relations",
+    ]
+
+
+def test_unknown_names_that_are_nearly_known_are_counted_and_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("b \tr\tc\nb\tr\tc\ne\u0301\tr\tc\nd\tr\tc\n", encoding="utf-8")
+    flags = ("--edges", "test=test.tsv", "--dictionary-of", "train")
+    done = imported(tmp_path, *flags, edges=GRAPH + "\u00e9\tr\ta\n".encode())
+
+    assert unknown_in(tmp_path / "graph" / "test" / "unknown.tsv") == {
+        ("entity:all", name): 1 for name in ("b ", "d", "e\u0301")
+    }
+    (warning,) = done.warnings
+    assert "2 unknown names would be known but for the Unicode form or white space at an end, for example " in warning
+    assert "'b ' instead of 'b'" in warning
+
+
+HEADS, RELATIONS, TAILS = (
+    ("head", "Subject", "source", "h", "S", "src", "from", "lhs"),
+    ("relation", "predicate", "rel", "r", "P", "property", "edge", "r"),
+    ("tail", "object", "target", "t", "o", "dst", "to", "RHS"),
+)
+
+
+@pytest.mark.parametrize(
+    "header", [*zip(HEADS, RELATIONS, TAILS, strict=True), ("tail", "x", "head"), (" head", "relation", "x")]
+)
+def test_a_first_line_with_the_words_of_a_header_is_warned_of(header: tuple[str, ...], tmp_path: Path) -> None:
+    done = imported(tmp_path, edges="\t".join(header).encode() + b"\n1\t2\t3\n")
+
+    assert done.warnings == [
+        f"train.tsv:1: {', '.join(header).strip()} looks like a header, but is read as an edge; if it is one, set "
+        f"--edge-columns {','.join(header).strip()}"
+    ]
+    assert buckets_in(tmp_path / "graph" / "train")[0, 0] != []
+
+
+@pytest.mark.parametrize(
+    ("edges", "flags"),
+    [
+        ("head\trelation\ttail\nhead\tr\tb\n", ()),
+        ("head\trelation\ttail\na\tr\thead\n", ()),
+        ("head\trelation\ttail\na\trelation\tb\n", ()),
+        ("head\tr1\tb\na\tr\tb\n", ()),
+        ("head\trelation\ttail\na\tr\tb\n", ("--edge-columns", "head,relation,tail")),
+    ],
+    ids=["a head again", "a tail again", "a relation again", "one word", "it is one"],
+)
+def test_what_is_no_header_or_is_read_as_one_is_not_warned_of(
+    edges: str, flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert imported(tmp_path, *flags, edges=edges.encode()).warnings == []
+
+
+def test_columns_are_chosen_by_the_name_of_edges_else_by_the_type_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "valid.csv").write_text("b,a,r\n")
+    (tmp_path / "test.csv").write_text("r,a,b\n")
+    flags = ["--edges", "valid=valid.csv", "--edges", "test=test.csv", "--dictionary-of", "train"]
+    columns = ["--edge-columns", "hrt", "--edge-columns", "csv=thr", "--edge-columns", "test=rht"]
+    done = imported(tmp_path, *flags, *columns, edges=b"a\tr\tb\n")
+
+    assert (done.status, done.warnings) == (0, [])
+    assert [buckets_in(tmp_path / "graph" / name) for name in ("train", "valid", "test")] == [{(0, 0): [(0, 0, 1)]}] * 3
+
+
+def test_columns_for_a_name_that_no_edges_have_are_one_line(tmp_path: Path) -> None:
+    assert imported(tmp_path, "--edge-columns", "tests=hrt").fault == (
+        "--edge-columns tests=hrt: tests is no type of file and no name of edges; choose from tsv, txt, del, csv, "
+        "parquet, train"
+    )
