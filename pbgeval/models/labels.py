@@ -99,9 +99,18 @@ def check_distinct(path: Path) -> None:
         line_of[label] = number
 
 
+_MAX_BEYOND = 1_000_000  # labels too many that are counted
+
+
 def _by_id(path: Path, num_labels: int | None) -> list[str]:
     labels: dict[int, str] = {}
+    beyond: list[int] = []  # ids that there should not be; a small file may have very many
     for number, index, label in _entries(path):
+        if num_labels is not None and index >= num_labels:
+            beyond.append(index)
+            if len(beyond) > _MAX_BEYOND:
+                break
+            continue
         if index in labels:
             raise StorageError(
                 f"{path}:{number}: id {index} has a label already, in line {_line_of(path, index)}; give each id one"
@@ -109,12 +118,14 @@ def _by_id(path: Path, num_labels: int | None) -> list[str]:
         labels[index] = label
     expected = len(labels) if num_labels is None else num_labels
     missing = next((index for index in range(expected) if index not in labels), None)
-    counted = f"{plural(len(labels), 'label')} for {plural(expected, 'id')}"
+    beyond += [index for index in labels if index >= expected]
+    num_found = len(labels) if num_labels is None else len(labels) + len(beyond)
+    counted = "more than " if len(beyond) > _MAX_BEYOND else ""
+    counted += f"{plural(num_found, 'label')} for {plural(expected, 'id')}"
     counted += "" if missing is None else f", and none for id {missing}"
-    beyond = next((index for index in labels if index >= expected), None)
-    if beyond is not None:
+    if beyond:
         raise StorageError(
-            f"{path}:{_line_of(path, beyond)}: expected ids from 0 to {expected - 1}, found {beyond}; there are "
+            f"{path}:{_line_of(path, beyond[0])}: expected ids from 0 to {expected - 1}, found {beyond[0]}; there are "
             f"{counted}"
         )
     if missing is not None:

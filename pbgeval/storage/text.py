@@ -257,7 +257,7 @@ def _unreadable(path: Path, number: int, error: BaseException) -> StorageError:
 
 def reason_of(error: BaseException) -> str:
     """Return what the system says of an error, without the path again; of others, their text on one line."""
-    return getattr(error, "strerror", None) or one_line(error)
+    return getattr(error, "strerror", None) or one_line(error) or type(error).__name__
 
 
 def _walk_zstd(file: BinaryIO) -> None:
