@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise, starmap
-from math import gcd, isqrt
+from math import isqrt
 
 import numpy as np
 from attrs import Factory, define, field, frozen
@@ -240,7 +240,6 @@ def equal_parts(units: Sequence[WorkUnit], num_parts: int) -> list[list[WorkUnit
 
 POLLS_IN_VAIN = 0.75  # for each unit of a worker, of stripes with too little left; then it no longer joins others
 WORTH_JOINING = 0.5  # of the cost of the loads that joining takes: where no more is left, helping would be too late
-GOLDEN_RATIO = 0.618
 STRIPES_COMPARED = 3  # of those that have something left, before a worker joins one
 
 
@@ -296,12 +295,9 @@ class UnitQueue:
         held: Partitions = frozenset() if self._last is None else self.plan.needs[self._last]
         left_of: dict[int, float] = {}  # of stripes that are compared
         num_stripes = len(self.plan.stripes)
-        # From one to the next by about the golden ratio: neighbours are often alike.
         max_in_vain = POLLS_IN_VAIN * len(self.plan.units) / max(num_stripes, 1)
-        least = round(GOLDEN_RATIO * num_stripes)
-        stride = next(step for step in range(least, least + num_stripes + 2) if gcd(step, num_stripes) == 1)
         for turn in range(num_stripes):
-            number = (self.rank_in_team + turn * stride) % num_stripes
+            number = (self.rank_in_team + turn) % num_stripes
             if number in self._used_up:
                 continue
             if self._num_in_vain >= max_in_vain or len(left_of) == STRIPES_COMPARED:
