@@ -34,7 +34,7 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
     Texts are written so that no spreadsheet runs them (`cell_of`).
     """
-    first = rows[0] if rows else {}
+    first = next(iter(rows), {})
     lines: list[str] = []
     # Python 3.11 quotes the characters of the line end alone: "\r" needs quotes, too.
     writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")

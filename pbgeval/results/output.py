@@ -110,19 +110,6 @@ class HistogramRows(Sequence[Row]):
             for values in zip(*columns, strict=True)
         )
 
-    def to_csv(self) -> str:
-        """Return what `to_csv` of tables gives of these rows, sooner: none of them needs marks or quotes."""
-        return (
-            ",".join(_HISTOGRAM_COLUMNS if len(self) else ())
-            + "\n"
-            + "".join(
-                f"{side},{kind},{low},{high},{count}\n"
-                for side, kind, lows, highs, counts in self._columns()
-                for texts in [[*map(str, lows)]]  # bins hold one rank each, but for large ranks
-                for low, high, count in zip(texts, texts if lows == highs else map(str, highs), counts, strict=True)
-            )
-        )
-
     def _columns(self) -> Iterator[tuple[str, str, list[float], list[float], list[int]]]:
         """Yield each side and rank type, and the other columns of its rows."""
         for side, kind, bins_B, counts_B in self.parts:
@@ -416,11 +403,7 @@ class OutputDirectory:
         remove_files(self.path, self._temporary(self.path))
         tables = {f"{name}.csv": rows for name, rows in result.rows.items()}
         for name, rows in tables.items():
-            write_atomically(
-                self.path / name,
-                rows.to_csv() if isinstance(rows, HistogramRows) else to_csv(rows),
-                check=self.owner.check,
-            )
+            write_atomically(self.path / name, to_csv(rows), check=self.owner.check)
         write_atomically(self.path / RUN, json_text(result.run), check=self.owner.check)
         write_atomically(
             self.path / LINES, f"{line_of(*result_line(result, self.path.absolute().name))}\n", check=self.owner.check
