@@ -11,7 +11,13 @@ from contextlib import contextmanager
 
 INCOMPLETE_STATUS = 75  # EX_TEMPFAIL: run again to go on
 OVERWRITE = "--overwrite (in Python: overwrite=True)"  # what messages of both interfaces advise
+FEWER_WORKERS = "fewer --workers (in Python: workers)"
 TRAIN_PATHS = "train_paths (for arrays: train=[...])"  # the same
+
+
+def workers_option(number: int) -> str:
+    """Name a number of workers, for users of the command and of Python."""
+    return f"--workers {number} (in Python: workers={number})"
 
 
 class EvalError(Exception):

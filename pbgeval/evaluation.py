@@ -37,6 +37,7 @@ from pbgeval.errors import (
     LaunchError,
     OutputError,
     raise_first,
+    workers_option,
 )
 from pbgeval.inputs.memory_check import check_memory
 from pbgeval.inputs.object_storage import local_copies, urls_of
@@ -258,7 +259,9 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
     for message in [*startup_warnings(work.inputs), *(advice_on_restarts(os.environ) if in_group else ())]:
         work.observer.warn(message)
     if in_group and launch.workers not in (None, team.size):
-        raise LaunchError(f"--workers {launch.workers}: the group has {team.size} workers; leave out --workers")
+        raise LaunchError(
+            f"{workers_option(launch.workers or 0)}: the group has {team.size} workers; leave the number out"
+        )
     if launch.url is not None:
         refuse_another_result(launch.url, digest_of(work.provenance), overwrite=launch.overwrite)
     check = partial(_check_memory, work, _num_workers(work, launch))

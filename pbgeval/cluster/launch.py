@@ -34,7 +34,7 @@ from pbgeval.cluster.environment import LOOPBACK, place_in_group, variables_of_t
 from pbgeval.cluster.liveness import StalledWorkerError, is_lost_connection
 from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
 from pbgeval.cluster.surroundings import PROCESS_ADVICE, check_room, is_lack_of_processes, standard_files
-from pbgeval.errors import EvalError, IncompleteError, LaunchError, raise_first
+from pbgeval.errors import FEWER_WORKERS, EvalError, IncompleteError, LaunchError, raise_first, workers_option
 
 MAX_LOCAL_WORKERS = 1024
 MAX_RESTARTS = 3
@@ -78,7 +78,7 @@ def start_local_workers(
         LaunchError,
         (
             num_workers > MAX_LOCAL_WORKERS,
-            f"--workers {num_workers}: at most {MAX_LOCAL_WORKERS:,} processes can run on one host",
+            f"{workers_option(num_workers)}: at most {MAX_LOCAL_WORKERS:,} processes can run on one host",
         ),
         (
             signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN,
@@ -88,7 +88,7 @@ def start_local_workers(
         (
             0 <= limit < needed,
             f"Too many open files: {num_workers} workers need up to {needed:,}, and the limit is {limit:,}; raise it"
-            f" (ulimit -n {needed}), or use --workers 1",
+            f" (ulimit -n {needed}), or use {workers_option(1)}",
         ),
     )
     check_room(num_workers, os.environ)
@@ -97,12 +97,12 @@ def start_local_workers(
             return (_run_spawned if _server is None else _server.run)(function, arguments, num_workers)
         except _LostWorkerError as error:
             if restart == MAX_RESTARTS:
-                raise IncompleteError(f"{error}; gave up after {MAX_RESTARTS} restarts; try fewer --workers") from None
+                raise IncompleteError(f"{error}; gave up after {MAX_RESTARTS} restarts; try {FEWER_WORKERS}") from None
             say(f"{error}; restarting all workers ({restart + 1} of {MAX_RESTARTS} restarts)")
         except OSError as error:  # too many processes, for instance
             raise LaunchError(
                 f"cannot start {num_workers} workers: {error.strerror or error};"
-                " raise the limit (ulimit -n, ulimit -u), or use --workers 1"
+                f" raise the limit (ulimit -n, ulimit -u), or use {workers_option(1)}"
             ) from error
     raise AssertionError("the last attempt returns or raises")
 
@@ -419,4 +419,4 @@ def _explained(rank: int, process: BaseProcess | _SpawnedProcess) -> BaseExcepti
     if status < 0:
         memory = " (which usually means too little memory)" if status == -signal.SIGKILL else ""
         return _LostWorkerError(f"worker {rank} was ended by {signal.Signals(-status).name}{memory}")
-    return LaunchError(f"worker {rank} ended with status {status} before its work was done; use workers=1")
+    return LaunchError(f"worker {rank} ended with status {status} before its work was done; use {workers_option(1)}")

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from pbgeval.errors import LaunchError
+from pbgeval.errors import FEWER_WORKERS, LaunchError
 
 MAX_THREADS_PER_CORE = 8
 NUMBERS_OF_THREADS = (
@@ -71,7 +71,7 @@ def check_room(num_workers: int, environment: Mapping[str, str]) -> None:
     if found < needed:
         raise LaunchError(
             f"this user can start {found} more threads or processes, but {needed} are needed; raise the limit "
-            f"(ulimit -u), or use {'fewer workers (--workers)' if num_workers else 'a smaller OMP_NUM_THREADS'}"
+            f"(ulimit -u), or use {FEWER_WORKERS if num_workers else 'a smaller OMP_NUM_THREADS'}"
         )
 
 

@@ -155,7 +155,7 @@ class Engine:
         except (duckdb.IOException, duckdb.FatalException, OSError) as error:
             raise OutputError(
                 f"{self.folder.parent}: cannot write scratch files: {first_line(error)}; free disk space or choose "
-                "another --output"
+                "another folder (--output)"
             ) from error
 
 

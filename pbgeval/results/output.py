@@ -472,7 +472,7 @@ def refuse_others(path: Path, mark: str, what: str) -> None:
         OutputError: there is a file without our mark.
     """
     if os.path.lexists(path) and not has_mark(path, mark):
-        raise OutputError(f"{path}: this file is not {what}; give another --output")
+        raise OutputError(f"{path}: this file is not {what}; choose another file (--output)")
 
 
 # A result that is on the disk -> TensorBoard; a fault costs a warning, not the result.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from pbgeval.cluster.liveness import Watch
 from pbgeval.cluster.team import Team
-from pbgeval.errors import EvalError, IncompleteError, OutputError, StorageError
+from pbgeval.errors import FEWER_WORKERS, EvalError, IncompleteError, OutputError, StorageError
 
 _OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
 
@@ -44,7 +44,7 @@ def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
             raise
         found = str(error).partition("\n")[0] or type(error).__name__
         faults = (
-            f"worker {team.rank_in_team}: expected enough memory (set max_memory, or use fewer --workers), "
+            f"worker {team.rank_in_team}: expected enough memory (set max_memory, or use {FEWER_WORKERS}), "
             f"got: {found}",
         )
     if faults:

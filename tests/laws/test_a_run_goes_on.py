@@ -90,7 +90,8 @@ def test_it_goes_on_after_memory_was_short(
     module, name = (sweep, "rank") if candidates == "all" else (buckets, "bucket_pass")
     with short_of_memory(module, name, k):
         first = evaluate(case, tmp_path / "output", candidates)
-    message = "worker 0: expected enough memory (set max_memory, or use fewer --workers), got: MemoryError"
+    advice = "set max_memory, or use fewer --workers (in Python: workers)"
+    message = f"worker 0: expected enough memory ({advice}), got: MemoryError"
     assert (first.status, lacking(first.err, message, "Run the same command again to resume.")) == (75, [])
     assert evaluate(case, tmp_path / "output", candidates).printed == ""
     assert numbers == results_of(tmp_path / "output")

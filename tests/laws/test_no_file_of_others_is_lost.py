@@ -274,7 +274,7 @@ def test_a_page_of_somebody_else_stays(case: TinyCase, more: tuple[str, ...]) ->
     write_others(output, ("report.html",))
 
     fault = run_main("report", "output", *more, cwd=case.root).fault
-    assert "report.html: this file is not a page of kgeval-dist; give another --output" in fault
+    assert "report.html: this file is not a page of kgeval-dist; choose another file (--output)" in fault
     assert run(case, "seed=1", overwrite=True).status == 0
     assert (case.root / "output.earlier" / "report.html").read_text() == "mine: report.html"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,3 +110,32 @@ def test_no_module_is_named_after_nothing_in_particular() -> None:
 def test_importing_the_package_or_the_command_does_not_import_torch(module: str) -> None:
     program = f"import sys, {module}; print('torch' in sys.modules)"
     assert start([sys.executable, "-c", program], REPOSITORY).printed == "False\n"
+
+
+# Rooms that only the command enters; a module with options of its own; help texts of the command.
+ONLY_COMMANDS = ("cli.py", "command_line/", "cluster/submit.py", "integrations/torchbiggraph.py", "config/schema.py")
+OF_BOTH = re.compile(r"--(workers|overwrite|output|device)\b(?!\))")  # arguments of `evaluate`; not "output (--output)"
+
+
+def test_messages_that_name_an_option_of_the_command_name_the_argument_of_python() -> None:
+    faults = []
+    for path, tree in modules().items():
+        if not path.startswith(ONLY_COMMANDS):
+            docstrings = {ast.get_docstring(of, clean=False) for of in ast.walk(tree) if isinstance(of, DOCUMENTED)}
+            texts = ["".join(_constants(of)) for of in ast.walk(tree) if isinstance(of, ast.JoinedStr | ast.Constant)]
+            in_longer = {part for of in ast.walk(tree) if isinstance(of, ast.JoinedStr) for part in _constants(of)}
+            faults += [
+                (path, text)
+                for text in texts
+                if text not in docstrings and text not in in_longer
+                if OF_BOTH.search(text) and "in Python" not in text and "kgeval-dist" not in text
+            ]
+
+    assert faults == []
+
+
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _constants(node: ast.AST) -> list[str]:
+    return [of.value for of in ast.walk(node) if isinstance(of, ast.Constant) and isinstance(of.value, str)]

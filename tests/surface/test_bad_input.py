@@ -184,7 +184,10 @@ FLAGS = [
             (("--workers", "0"), "--workers 0: the number of processes must be at least 1…"),
             (("--workers", "-2"), "--workers -2: the number of processes must be at least 1…"),
             (("--workers", "two"), "…--workers…int…--help…"),
-            (("--workers", "1000000"), "--workers 1000000: at most 1,024 processes can run on one host"),
+            (
+                ("--workers", "1000000"),
+                "--workers 1000000 (in Python: workers=1000000): at most 1,024 processes can run on one host",
+            ),
             (("--workers", "9" * 5000), "…Invalid value for '--workers'…"),
             (("--wrokers", "2"), "No such option: --wrokers (Possible options: --workers); see kgeval-dist --help"),
             (

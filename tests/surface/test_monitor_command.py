@@ -32,7 +32,10 @@ def test_a_table_is_printed_and_a_page_is_written(records: Path) -> None:
     report = run_main("report", str(records), "-o", str(records / "same.html"), cwd=Path())
     assert (report.status, (records / "same.html").read_text(encoding="utf-8")) == (0, page), "one page for one run"
     (records / "report.html").write_text("<p>my thesis</p>")
-    assert run(records).err == f"{records}/report.html: this file is not a page of kgeval-dist; give another --output\n"
+    assert (
+        run(records).err
+        == f"{records}/report.html: this file is not a page of kgeval-dist; choose another file (--output)\n"
+    )
     assert (records / "report.html").read_text() == "<p>my thesis</p>"
 
 

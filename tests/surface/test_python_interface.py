@@ -367,3 +367,10 @@ def test_documented_imports_are_of_public_modules() -> None:
         for module in imported.findall(path.read_text(encoding="utf-8"))
         if not public.fullmatch(module)
     ] == []
+
+
+@pytest.mark.parametrize("workers", [0, 2000])
+def test_a_wrong_number_of_workers_is_named_as_the_argument(workers: int, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path / "case")
+    with pytest.raises(EvalError, match=rf"(^workers 0: |\(in Python: workers={workers}\): )"):
+        evaluate(case.config, output=tmp_path / "output", workers=workers)
