@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from pbgeval.errors import MismatchError, StorageError, raise_first
 from pbgeval.storage.arrays import MappedRows, NumberRows, Table, TensorRows
-from pbgeval.storage.hdf5 import ALIGNMENT_BYTES, Hdf5Dataset, Hdf5File
+from pbgeval.storage.hdf5 import ALIGNMENT_BYTES, Hdf5Dataset, Hdf5File, state_of
 from pbgeval.storage.objects import Hdf5Source, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import listed, one_line, read_small_text
 
@@ -61,7 +62,8 @@ class EmbeddingFile(Hdf5Source):
 
     num_rows: int
     dimension: int
-    is_mapped: bool  # `load` maps the file, unless there is an object; else it reads a copy
+    offset: int | None  # byte of row 0 where all rows lie as torch maps them
+    state: tuple[int, int] | None  # of the file when its header was checked; None: an object is read in its place
 
     def load(self) -> Tensor:
         """Return the embeddings, float32 (num_rows, dimension); not checked for NaN.
@@ -69,10 +71,14 @@ class EmbeddingFile(Hdf5Source):
         Raises:
             StorageError: the file is gone, truncated, damaged, or no longer what its header was.
         """
+        mapped = self._mapped()
+        if mapped is not None:
+            return mapped.load()
         with open_hdf5_at(self.path, self.of) as file:
             dataset = self._checked_dataset(file)
-            if self.is_mapped and self.of is None and dataset.offset is not None:
-                return MappedRows(self.path, dataset.offset, self.num_rows, self.dimension).load()
+            offset = _mapped_offset(dataset)
+            if offset is not None and self.of is None:
+                return MappedRows(self.path, offset, self.num_rows, self.dimension).load()
             return self._read(dataset, 0, self.num_rows)
 
     def read_rows(self, start: int, stop: int) -> Tensor:
@@ -81,13 +87,25 @@ class EmbeddingFile(Hdf5Source):
         Raises:
             StorageError: as `load`.
         """
+        mapped = self._mapped()
+        if mapped is not None:
+            return mapped.read_rows(start, stop)
         with open_hdf5_at(self.path, self.of) as file:
             return self._read(self._checked_dataset(file), start, stop)
+
+    def _mapped(self) -> MappedRows | None:
+        """Return the rows without HDF5; None where it has to be asked: for other layouts, and if the file changed."""
+        if self.offset is None or self.state is None:
+            return None
+        with suppress(OSError):  # HDF5 meets it, too, and reports it
+            if state_of(os.stat(self.path)) == self.state:
+                return MappedRows(self.path, self.offset, self.num_rows, self.dimension)
+        return None
 
     def _checked_dataset(self, file: Hdf5File) -> Hdf5Dataset:
         shape = (self.num_rows, self.dimension)
         dataset = file.require(_EMBEDDINGS)
-        if dataset.shape != shape or _is_mappable(dataset) != self.is_mapped:
+        if dataset.shape != shape or (_mapped_offset(dataset) is None) != (self.offset is None):
             raise StorageError(
                 f"{self.path}: dataset {_EMBEDDINGS}: expected shape {shape} and the layout seen at the start,"
                 f" found shape {dataset.shape}; the file changed during the run: start it again"
@@ -164,13 +182,14 @@ def open_embeddings(
             f" {one_line(entity_type)} in partition {partition}; check entity_path and checkpoint_path",
         ),
     )
-    return EmbeddingFile(file.path, int(shape[0]), dimension, _is_mappable(dataset), of=of)
+    return EmbeddingFile(file.path, int(shape[0]), dimension, _mapped_offset(dataset), file.state, of=of)
 
 
-def _is_mappable(dataset: Hdf5Dataset) -> bool:
-    """Check that torch can map the rows: float32 of this machine, in one aligned piece."""
+def _mapped_offset(dataset: Hdf5Dataset) -> int | None:
+    """Return where rows lie that torch can map: float32 of this machine, in one aligned piece."""
     offset = dataset.offset
-    return dataset.dtype == np.dtype(np.float32) and offset is not None and offset % ALIGNMENT_BYTES == 0
+    is_aligned = offset is not None and offset % ALIGNMENT_BYTES == 0
+    return offset if is_aligned and dataset.dtype == np.dtype(np.float32) else None
 
 
 def _missing(path: Path, names: Sequence[str], entity_type: str, partition: int, version: int) -> MismatchError:

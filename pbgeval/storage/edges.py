@@ -23,7 +23,7 @@ from torch import Tensor
 from pbgeval.errors import DataError, Faults, StorageError, raise_first
 from pbgeval.notation import Bucket
 from pbgeval.storage.arrays import open_npy
-from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
+from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File, state_of
 from pbgeval.storage.objects import Hdf5Source, RemoteObject, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import fingerprint, listed, one_line
 from pbgeval.storage.writing import Check, write_atomically
@@ -42,7 +42,7 @@ class PlainColumns:
     """The positions of a file's columns, and its size and time to detect changes."""
 
     columns: tuple[tuple[np.dtype, int, tuple[int, ...]], ...]  # numbers, rows per piece, byte of each piece
-    state: tuple[int, int]  # of the file: its bytes, and when it was written
+    state: tuple[int, int]  # of the file
 
     @classmethod
     def from_datasets(cls, file: Hdf5File, datasets: Sequence[Hdf5Dataset]) -> PlainColumns | None:
@@ -53,16 +53,15 @@ class PlainColumns:
             if dataset.file is file and dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows
             if (offsets := dataset.piece_offsets()) is not None
         ]
-        if file.stat is None or len(columns) < len(datasets):
+        if file.state is None or len(columns) < len(datasets):
             return None
-        return cls(tuple(columns), (file.stat.st_size, file.stat.st_mtime_ns))
+        return cls(tuple(columns), file.state)
 
     def read(self, path: Path, start: int, stop: int) -> list[Tensor] | None:
         """Return rows start to stop of each column, int64; None where HDF5 has to be asked what is wrong."""
         try:
             with path.open("rb", buffering=0) as file:
-                stat = os.fstat(file.fileno())
-                if (stat.st_size, stat.st_mtime_ns) != self.state:
+                if state_of(os.fstat(file.fileno())) != self.state:
                     return None
                 return [_read_plain(file, *column, start, stop) for column in self.columns]
         except (OSError, EOFError):  # HDF5 meets it, too, and reports it
@@ -224,10 +223,11 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None, *, w
         num_edges = rel.num_rows
         lhs, *others = (_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rhs", *times))
         columns = [lhs, rel, *others]
-        has_weight = file.find("weight") is not None
+        names = file.names()
+        has_weight = "weight" in names and file.find("weight") is not None
         if has_weight:
             _column(file, "weight", _NUMBERS, num_edges)
-        lhs_featurized, rhs_featurized = (_is_featurized(file, prefix, num_edges) for prefix in ("lhsd", "rhsd"))
+        lhs_featurized, rhs_featurized = (_is_featurized(file, names, prefix, num_edges) for prefix in ("lhsd", "rhsd"))
         has_more = of is not None or has_weight or lhs_featurized or rhs_featurized
         return BucketFile(
             path,
@@ -243,28 +243,28 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None, *, w
         )
 
 
-def _is_featurized(file: Hdf5File, prefix: str, num_edges: int) -> bool:
-    names = (f"{prefix}_offsets", f"{prefix}_data")
-    if all(file.find(name) is None for name in names):
+def _is_featurized(file: Hdf5File, names: Sequence[str], prefix: str, num_edges: int) -> bool:
+    offsets, data = f"{prefix}_offsets", f"{prefix}_data"
+    if all(name not in names or file.find(name) is None for name in (offsets, data)):
         return False
-    _column(file, names[0], _INTEGERS, num_edges + 1)
-    _column(file, names[1], _INTEGERS)
+    _column(file, offsets, _INTEGERS, num_edges + 1)
+    _column(file, data, _INTEGERS)
     return True
 
 
 def _column(file: Hdf5File, name: str, kinds: str, length: int | None = None) -> Hdf5Dataset:
     """Return a dataset that is one-dimensional, of one of numpy's `kinds`, and of the length given."""
     dataset = file.require(name)
-    reason = "one more than the edges" if name.endswith("_offsets") else "as many as rel"
-    numbers = f"{'integers' if kinds == _INTEGERS else 'numbers'}, found {one_line(dataset.dtype)}"
-    for is_wrong, fault in (
-        (len(dataset.shape or ()) != 1, f"one dimension, found shape {dataset.shape}"),
-        (dataset.dtype.kind not in kinds, numbers),
-        (length not in (None, dataset.num_rows), f"{length} rows ({reason}), found {dataset.num_rows}"),
-    ):
-        if is_wrong:
-            raise StorageError(f"{file.path}: dataset {name}: expected {fault}; write the file again")
-    return dataset
+    if len(dataset.shape or ()) != 1:
+        fault = f"one dimension, found shape {dataset.shape}"
+    elif dataset.dtype.kind not in kinds:
+        fault = f"{'integers' if kinds == _INTEGERS else 'numbers'}, found {one_line(dataset.dtype)}"
+    elif length not in (None, dataset.num_rows):
+        reason = "one more than the edges" if name.endswith("_offsets") else "as many as rel"
+        fault = f"{length} rows ({reason}), found {dataset.num_rows}"
+    else:
+        return dataset
+    raise StorageError(f"{file.path}: dataset {name}: expected {fault}; write the file again")
 
 
 def _read_features(file: Hdf5File, prefix: str, start: int, stop: int, num_edges: int) -> FeatureLists:

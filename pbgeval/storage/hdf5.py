@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,6 +45,11 @@ _NOT_READ: dict[type[Exception], str] = {
 _ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError, SystemError)
 
 
+def state_of(stat: os.stat_result) -> tuple[int, int]:
+    """Return what tells that a file has changed: its bytes, and when it was written."""
+    return stat.st_size, stat.st_mtime_ns
+
+
 @attrs.frozen(eq=False)
 class Hdf5File:
     """An open file; `open_hdf5` makes them."""
@@ -51,6 +57,11 @@ class Hdf5File:
     path: Path
     stat: os.stat_result | None  # None: a stream
     _file: h5py.File
+
+    @property
+    def state(self) -> tuple[int, int] | None:
+        """What tells that the file has changed; None of a stream."""
+        return None if self.stat is None else state_of(self.stat)
 
     def attribute(self, name: str) -> object:
         """Return an attribute of the file, None where there is none."""
@@ -82,21 +93,23 @@ class Hdf5File:
         """
         with _faults(f"{self.path}: dataset {name}"):
             item = self._found(name)
-            if not isinstance(item, h5py.Dataset):
-                return None
-            properties = item.id.get_create_plist()
+        return self._checked(item, name) if isinstance(item, h5py.h5d.DatasetID) else None
+
+    def _checked(self, item: h5py.h5d.DatasetID, name: str) -> Hdf5Dataset:
+        with _faults(f"{self.path}: dataset {name}"):
+            properties, kind = item.get_create_plist(), item.get_type()
             layout = properties.get_layout()
             dataset = Hdf5Dataset(
                 self,
                 name,
                 item.shape,
-                item.dtype,
+                kind.dtype,
                 rows_per_chunk=int(properties.get_chunk()[0]) if layout == h5py.h5d.CHUNKED else None,
                 num_filters=int(properties.get_nfilters()),
-                offset=item.id.get_offset() if layout == h5py.h5d.CONTIGUOUS else None,
-                dataset=item,
+                offset=item.get_offset() if layout == h5py.h5d.CONTIGUOUS else None,
+                id=item,
             )
-        dataset.check(properties)
+        dataset.check(kind, properties)
         return dataset
 
     def require(self, name: str) -> Hdf5Dataset:
@@ -127,38 +140,42 @@ class Hdf5File:
                 place, within = pending.pop()
                 for step in within:
                     path = f"{place}/{step}"
-                    self._refuse_link(within, step, path)
-                    item = within[step]
+                    self._refuse_link(within.get(step, getlink=True), path)
+                    item = _opened(within, step)
                     if isinstance(item, h5py.Group):
                         if item.id not in seen:  # a hard link may lead back to a group above
                             seen.add(item.id)
                             pending.append((path, item))
-                    elif (dataset := self.find(path)) is not None:
-                        datasets[path.removeprefix(f"{root}/")] = dataset
+                    elif isinstance(item, h5py.h5d.DatasetID):
+                        datasets[path.removeprefix(f"{root}/")] = self._checked(item, path)
         return datasets
 
     def _found(self, name: str) -> object:
         """Return what has a name, None if nothing has."""
         item: Any = self._file
         for step in filter(None, name.split("/")):
-            if not isinstance(item, h5py.Group) or item.get(step, getlink=True) is None:
+            link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
+            if link is None:
                 return None
-            self._refuse_link(item, step, name)
+            self._refuse_link(link, name)
             item = _opened(item, step)
         return item
 
-    def _refuse_link(self, group: h5py.Group, step: str, name: str) -> None:
+    def _refuse_link(self, link: object, name: str) -> None:
         """Refuse soft and external links, which HDF5 would follow to any file."""
-        if not isinstance(group.get(step, getlink=True), h5py.HardLink):
+        if not isinstance(link, h5py.HardLink):
             raise StorageError(f"{self.path}: {one_line(name)}: expected a dataset, found a link; {_COPY}")
 
 
 def _opened(group: h5py.Group, step: str) -> object:
     """Return what a hard link leads to, as `group[step]` does; that asks for the file, too, which takes longer."""
     found = h5py.h5o.open(group.id, step.encode())
-    if isinstance(found, h5py.h5d.DatasetID):
-        return h5py.Dataset(found, readonly=True)
     return h5py.Group(found) if isinstance(found, h5py.h5g.GroupID) else found
+
+
+@cache
+def _type_in_files(dtype: np.dtype) -> h5py.h5t.TypeID:
+    return h5py.h5t.py_create(dtype, logical=True)
 
 
 @attrs.frozen(eq=False)
@@ -172,12 +189,16 @@ class Hdf5Dataset:
     rows_per_chunk: int | None  # rows that are stored together, None if all are
     num_filters: int  # that rows pass when they are read, compression for instance
     offset: int | None  # byte at which all rows lie as they are; None if not in one piece
-    _dataset: h5py.Dataset
+    _id: h5py.h5d.DatasetID
 
     @property
     def num_rows(self) -> int:
         """Length of the first dimension."""
         return self.shape[0] if self.shape else 0
+
+    @cached_property
+    def _dataset(self) -> h5py.Dataset:
+        return h5py.Dataset(self._id, readonly=True)
 
     @property
     def compression(self) -> str | None:
@@ -204,22 +225,23 @@ class Hdf5Dataset:
         if num_pieces > _MAX_PIECES or self.num_filters:
             return None
         with _faults(self._where):
-            pieces = [self._dataset.id.get_chunk_info(number) for number in range(num_pieces)]
+            pieces = [self._id.get_chunk_info(number) for number in range(num_pieces)]
         return tuple(piece.byte_offset for piece in sorted(pieces, key=lambda piece: int(piece.chunk_offset[0])))
 
-    def check(self, properties: h5py.h5p.PropDCID) -> None:
+    def check(self, kind: h5py.h5t.TypeID, properties: h5py.h5p.PropDCID) -> None:
         """Refuse what HDF5 would read as fill values, and sizes that the file cannot have.
 
         Args:
+            kind: its type in the file.
             properties: with which the dataset was made.
 
         Raises:
             StorageError: see above.
         """
         with _faults(self._where):
-            kind, layout = self._dataset.id.get_type(), properties.get_layout()
+            layout = properties.get_layout()
             is_plain = self.dtype.kind in "iuf" and kind.get_size() > 2  # bfloat16, for example, is converted
-            if is_plain and kind != h5py.h5t.py_create(self.dtype, logical=True):
+            if is_plain and kind != _type_in_files(self.dtype):
                 raise StorageError(f"{self._where}: a type of numbers that numpy does not have; write the file again")
             num_bytes = kind.get_size() * math.prod(self.shape or ())
             if self.shape is None or not num_bytes or layout == h5py.h5d.COMPACT:
@@ -227,14 +249,14 @@ class Hdf5Dataset:
             if layout == h5py.h5d.VIRTUAL or properties.get_external_count():
                 raise StorageError(f"{self._where}: expected rows in this file, found rows in others; {_COPY}")
             if layout == h5py.h5d.CONTIGUOUS:
-                self._check_stored(num_bytes, self._dataset.id.get_storage_size(), "bytes")
-                self._check_size(num_bytes, self._dataset.id.get_offset() + num_bytes)
+                self._check_stored(num_bytes, self._id.get_storage_size(), "bytes")
+                self._check_size(num_bytes, self._id.get_offset() + num_bytes)
             else:
                 chunks = properties.get_chunk()
                 num_chunks = math.prod(-(-length // rows) for length, rows in zip(self.shape, chunks, strict=True))
-                self._check_stored(num_chunks, self._dataset.id.get_num_chunks(), "chunks")
+                self._check_stored(num_chunks, self._id.get_num_chunks(), "chunks")
                 num_bytes = num_chunks * math.prod(chunks) * kind.get_size()
-                stored = self._dataset.id.get_storage_size()
+                stored = self._id.get_storage_size()
                 self._check_size(num_bytes, stored if self.num_filters else max(stored, num_bytes))
 
     def _check_stored(self, expected: int, found: int, unit: str) -> None:
@@ -282,8 +304,7 @@ def open_hdf5(path: Path, stream: IO[bytes] | None = None) -> Iterator[Hdf5File]
     status = None
     try:
         if stream is None:
-            check_regular(path)
-            status = os.stat(path)
+            status = check_regular(path)
         file = h5py.File(os.fspath(path), "r", locking=False) if stream is None else h5py.File(stream, "r")
     except _ERRORS as error:
         fault = (

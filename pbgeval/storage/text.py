@@ -35,13 +35,15 @@ _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 _DAMAGE = (OSError, EOFError, zlib.error)  # that gzip raises
 
 
-def check_regular(path: Path) -> None:
+def check_regular(path: Path) -> os.stat_result:
     """Refuse a pipe, a device or a socket: opening one may wait forever, and reading it may never end.
 
     Raises:
         OSError: `path` is one of these, or there is nothing.
     """
-    _check_mode(path, os.stat(path).st_mode)
+    status = os.stat(path)
+    _check_mode(path, status.st_mode)
+    return status
 
 
 def open_input(path: Path) -> io.BufferedReader:
