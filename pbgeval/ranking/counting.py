@@ -49,7 +49,7 @@ def count(
     num_queries, num_candidates, device = high_Q.numel(), scores_KC.shape[1], scores_KC.device
     if num_candidates > MAX_CANDIDATES:
         raise ValueError(f"a block of {num_candidates} candidates: float32 counts are exact up to 2^24")
-    low_Q = high_Q if low_Q is None else low_Q
+    low_Q, may_hold_own = high_Q if low_Q is None else low_Q, own_Q is not None and num_candidates > 0
     row_Q = torch.arange(num_queries, device=device) if row_Q is None else row_Q
     own_Q = torch.full_like(row_Q, -1) if own_Q is None else own_Q.to(device)
     # The loop takes a block on a CPU, columns next to each other, where it is worth loading.
@@ -57,7 +57,7 @@ def count(
     if is_taken and count_rows.pays_for(num_queries * num_candidates, JIT_MIN_CELLS) and is_installed():
         return count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
     raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), torch.full_like(row_Q, num_candidates))
-    if num_candidates:
+    if may_hold_own:
         raw = raw - _count_own(scores_KC, high_Q, low_Q, row_Q, own_Q)
     if excluded is not None:
         query, column = excluded[0].to(device), excluded[1].to(device)

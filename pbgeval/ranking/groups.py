@@ -190,7 +190,10 @@ def check_range(ids_E: Tensor, high: int, where: str, start: int, of: str, rows_
     Raises:
         DataError: an id is out of range.
     """
-    if not ids_E.numel() or (int(ids_E.min()) >= 0 and int(ids_E.max()) < high):
+    if not ids_E.numel():
+        return
+    lowest, highest = torch.aminmax(ids_E)
+    if int(lowest) >= 0 and int(highest) < high:
         return
     at = int(((ids_E < 0) | (ids_E >= high)).nonzero()[0])
     row = start + (at if rows_E is None else int(rows_E[at]))

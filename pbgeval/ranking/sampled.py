@@ -8,7 +8,7 @@ gathered and scored for as many chunks at a time as stay in cache.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -213,12 +213,12 @@ class ChunkPart:
     hidden: Side
     rows_BQ: Tensor  # position of each query's edge in the unit
     ids_BC: Tensor
-    num_copies_Q: Tensor  # copies of each query's true entity
+    copies: CellIndex  # that hold the query's true entity again
     excluded: CellIndex  # do not compete in any figure: copies of the true entity, entities that may not compete
     left_out: Sequence[CellIndex]  # by filter: known answers among the rest, which do not compete in its figures
     inside_Q: Tensor | None  # whether each query's true entity may compete; None: all may
     sampled: CellIndex | None  # competitors whose scores are sampled for the AUC; None: all
-    true_is_sampled_Q: Tensor  # whether each query's true score is sampled; never where it may not compete
+    true_is_sampled_Q: Tensor | None  # whether each query's true score is sampled: if it may compete; None: all are
     drawn_3Q: Tensor | None  # see `SideResult`
 
     @classmethod
@@ -235,12 +235,11 @@ class ChunkPart:
         if group.competition.sets is not None:
             ends_Q = group.edges.rel[rows_BQ], group.ids_E[hidden][rows_BQ]
             inside_Q = torch.from_numpy(group.may_compete(hidden, *(of.flatten().numpy() for of in ends_Q)))
-        sampled, true_Q = None, torch.ones(num_queries, dtype=torch.bool)
+        sampled, true_Q = None, inside_Q
         if candidates.auc is not None:
             sampled, true_Q = _of_queries(candidates.auc[0], queries), candidates.auc[1][queries]
-        if inside_Q is not None:
-            true_Q = true_Q & inside_Q
-            if sampled is not None:
+            if inside_Q is not None:
+                true_Q = true_Q & inside_Q
                 competes = inside_Q[sampled[0]] & ~are_among(*sampled, excluded, ids_BC.shape[1])
                 sampled = sampled[0][competes], sampled[1][competes]
         return cls(
@@ -249,7 +248,7 @@ class ChunkPart:
             hidden,
             rows_BQ,
             ids_BC,
-            num_copies_Q=torch.bincount(copies[0], minlength=num_queries),
+            copies=copies,
             excluded=excluded,
             left_out=left_out,
             inside_Q=inside_Q,
@@ -275,10 +274,11 @@ class ChunkPart:
         num_candidates = self.ids_BC.shape[1]
         return are_among(*self.sampled, self.known, num_candidates) if self.sampled and self.left_out else None
 
-    def with_own(self, cells: CellIndex) -> CellIndex:
-        """Add to some cells each query's own, where the list holds it."""
+    @cached_property
+    def never_competing(self) -> CellIndex:
+        """The cells excluded, and each query's own where the list holds it."""
         query = torch.arange(self.rows_BQ.numel() if self.block.num_batch else 0)
-        return joined((query, query % self.rows_BQ.shape[1]), cells)
+        return joined((query, query % self.rows_BQ.shape[1]), self.excluded)
 
 
 def _by_query(some: CellIndex, others: CellIndex) -> tuple[CellIndex, Tensor]:
@@ -333,11 +333,9 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
     """
     certified = part.group.relation.scorer.certified
     chunks = None
-    query_Q = torch.arange(part.rows_BQ.numel())
-    own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
     if certified is None:
         true_Q, scores_QC = _scores(part, query_BQD, candidate_BCD)
-        counts = count(scores_QC, true_Q, own_Q=own_Q, excluded=part.excluded, known=_to(part.known, scores_QC.device))
+        counts = count(scores_QC, true_Q, excluded=part.never_competing, known=_to(part.known, scores_QC.device))
         for in_time in part.left_out[1:]:
             query, candidate = _to(in_time, scores_QC.device)
             counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
@@ -345,13 +343,15 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
         rows = query_BQD, candidate_BCD, _true_rows(part, candidate_BCD)
         chunks = CertifiedChunks.score(certified, *rows, values=settings.loss is not None or part.sampled is None)
         true_Q, scores_QC = chunks.queries.true.value_Q, chunks.fast.scores_KC
+        query_Q = torch.arange(part.rows_BQ.numel())
+        own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
         counts = chunks.count(own_Q, part.known, part.excluded)
         for in_time in part.left_out[1:]:
             counts = evolve(counts, in_time=chunks.count(own_Q, in_time, part.excluded).known)
     loss_Q = None
     if settings.loss is not None:
         fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
-        fold.fold(scores_QC, joined(part.with_own(part.excluded), part.known))
+        fold.fold(scores_QC, joined(part.never_competing, part.known))
         lengths_Q = counts.filtered.num_competitors_Q
         if settings.lists.pbg_semantics:
             lengths_Q = torch.full_like(lengths_Q, part.ids_BC.shape[1] + part.block.num_masked)
@@ -396,8 +396,10 @@ def _scores(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor) -> tuple[
 
 def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
-    competes_QC = part.true_is_sampled_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
-    competes_QC[part.with_own(part.excluded)] = False
+    competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
+    if part.true_is_sampled_Q is not None:
+        competes_QC &= part.true_is_sampled_Q.unsqueeze(1)
+    competes_QC[part.never_competing] = False
     return competing_scores(scores_QC, competes_QC, part.left_out[0] if part.left_out else None)
 
 
@@ -511,7 +513,7 @@ def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
     counts, true_Q, (competing, competing_query, is_known), loss_Q = scored
     rows_Q = part.rows_BQ.flatten()
     kept: Tensor | slice = slice(None) if part.inside_Q is None else part.inside_Q
-    num_kept = rows_Q[kept].numel()
+    num_kept, copies = rows_Q[kept].numel(), part.copies[0]
     tops_up = part.block.num_topped_up > 0 and not part.group.tables[part.hidden].featurized
     tally.add_queries(
         rows_Q[kept],
@@ -520,7 +522,8 @@ def _tally(part: ChunkPart, tally: SideTally, scored: Scored) -> None:
         drawn_3Q=None if part.drawn_3Q is None else part.drawn_3Q[:, kept],
         num_outside=rows_Q.numel() - num_kept,
         num_short_lists=num_kept if tops_up else 0,
-        num_excluded=int(part.num_copies_Q[kept].sum()),
+        num_excluded=copies.numel() if part.inside_Q is None else int(part.inside_Q[copies].sum()),
     )
-    tally.add_true_scores(true_Q[part.true_is_sampled_Q.to(true_Q.device)], rows_Q[part.true_is_sampled_Q])
+    sampled: Tensor | slice = slice(None) if part.true_is_sampled_Q is None else part.true_is_sampled_Q
+    tally.add_true_scores(true_Q[sampled], rows_Q[sampled])
     tally.add_scores(competing, rows_Q[competing_query], is_known)

@@ -15,6 +15,7 @@ What a new comparator takes: docs/architecture.md.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
@@ -58,7 +59,7 @@ def check_finite(x_ND: Tensor) -> Tensor:
     Raises:
         OverflowedError: some of them overflow, so that infinity, or the order of a sum, would decide ranks.
     """
-    if not bool(torch.isfinite(x_ND.sum())):
+    if not math.isfinite(float(x_ND.sum())):
         _refuse(~torch.isfinite(x_ND).all(dim=-1), OverflowedError)
     return x_ND
 
