@@ -40,6 +40,8 @@ class Side(Enum):
     RHS = 1
     REL = 2
 
+    __hash__ = object.__hash__  # in C; that of Enum hashes the name, in Python
+
     def pick(self, lhs: T, rhs: T) -> T:
         """Return the argument that belongs to this end."""
         return (lhs, rhs)[self.value]

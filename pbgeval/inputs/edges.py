@@ -25,7 +25,7 @@ class EdgeNumberer:
 
     inputs: Inputs
     numbering: EntityNumbering = field(init=False, default=Factory(lambda self: self.inputs.numbering, takes_self=True))
-    # Number of row 0 and number of rows of a side's partition, by relation of the config.
+    # Number of row 0 and number of rows of a side's partition: by relation of the config, or one for all relations.
     _ranges: dict[tuple[Bucket, Side], tuple[np.ndarray, np.ndarray]] = field(factory=dict, init=False)
 
     def numbered(self, file: EdgeSource, block: EdgeBlock) -> EdgeColumns:
@@ -53,9 +53,10 @@ class EdgeNumberer:
             slots = self.inputs.partitions_at(side, file.bucket)
             offset_R = np.array([self.numbering.offset(*slot) for slot in slots], np.int64)
             size_R = np.array([self.inputs.embeddings[slot].num_rows for slot in slots], np.int64)
-            self._ranges[place] = offset_R, size_R
+            is_one = bool((offset_R == offset_R[0]).all())
+            self._ranges[place] = (offset_R[:1], size_R[:1]) if is_one else (offset_R, size_R)
         offset_R, size_R = self._ranges[place]
-        is_one = len(set(offset_R.tolist())) == 1  # partition for all relations
+        is_one = len(offset_R) == 1
 
         def label_of(at: int) -> str:
             slots = self.inputs.partitions_at(side, file.bucket)

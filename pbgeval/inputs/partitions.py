@@ -218,13 +218,13 @@ def check_sample(
     return held
 
 
-def check_held(limit: int | None, anonymous: int) -> None:
+def check_held(limit: int, anonymous: int) -> None:
     """Refuse to go on with more memory than allowed.
 
     Raises:
         ConfigError: this process holds more than its limit, mapped files aside.
     """
-    if limit is not None and anonymous > limit:
+    if anonymous > limit:
         raise ConfigError(
             f"max_memory: a worker holds {_megabytes(anonymous)}MB, got {limit // 10**6}MB; raise it and run again"
         )

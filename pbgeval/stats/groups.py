@@ -26,12 +26,13 @@ from pbgeval.stats.ranks import RankCounts
 # Scores -> what the pooled AUC compares, as order-preserving integers.
 
 _CLUSTER_BITS = 32
+_LOWEST_INT32 = np.int32(-(2**31))
 
 
 def sortable_int32(scores: Tensor) -> np.ndarray:
     """Map float32 scores to int32 that compare alike; -0.0 and 0.0 become one."""
-    bits = (scores + 0.0).contiguous().view(torch.int32).numpy()
-    return np.where(bits >= 0, bits, np.int32(-(2**31)) - bits)
+    bits = (scores.detach().numpy() + 0.0).view(np.int32)
+    return np.where(bits >= 0, bits, _LOWEST_INT32 - bits)
 
 
 def with_clusters(image_P: np.ndarray, cluster_P: np.ndarray | None) -> np.ndarray:

@@ -389,8 +389,11 @@ class ScratchFolder:
 
     def read(self, name: str, dtype: np.dtype | type) -> np.ndarray:
         """Return what all workers appended to an array, in order of worker; empty if none did."""
-        paths = [self.path / f"{name}.{writer}" for writer in range(self.num_writers)]  # no list of so many files
-        return np.concatenate([np.empty(0, dtype), *(np.fromfile(path, dtype) for path in paths if path.exists())])
+        parts = [np.empty(0, dtype)]
+        for writer in range(self.num_writers):  # no list of so many files
+            with suppress(FileNotFoundError):
+                parts.append(np.fromfile(self.path / f"{name}.{writer}", dtype))
+        return np.concatenate(parts)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -201,7 +201,8 @@ def do_buckets(context: WorkerContext, record: Record, files: PerEdgeFiles) -> t
                     mean_reciprocal_rank = results.add(unit, columns, found)
                     # Before the next unit's are read: tables may be evicted.
                     del edges, columns, competition, tables, found
-                check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
+                if context.inputs.config.max_memory_bytes is not None:
+                    check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 with time_use.spent_on(WRITING):
                     if journal.finish(unit_name(unit)):
                         results.write()
@@ -307,13 +308,13 @@ class _UnitResults:
     def add(self, unit: WorkUnit, columns: EdgeColumns, found: Mapping[Side, SideResult]) -> float | None:
         """Add what was found about the queries of a unit; return their mean reciprocal rank over heads and tails."""
         context = self.context
+        context.journal.journal.check()
         for side, result in found.items():
             rows_Q = result.rows_Q.numpy()
             of_queries = columns.select(rows_Q)
             frequency_Q = None if self.frequencies is None else self.frequencies.look_up(side, unit.bucket, of_queries)
             groups = self.dimensions.groups_of(side, of_queries, frequency_Q)
             key = GroupKey(unit.path_index, unit.bucket, side)
-            context.journal.journal.check()
             add_side(context, self.pending, self.files, key, unit.start + rows_Q, of_queries, result, groups)
         doubled_Q = torch.cat(
             [

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
 from itertools import chain
-from operator import add, itemgetter
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -210,7 +209,7 @@ class KeyFrequencies:
             self._held.pop(hidden, None)  # the last bucket's go before the next ones come
             of_groups = (self.context.scratch.read(_name(hidden, group), np.int64).reshape(2, -1) for group in groups)
             tables = (CodeCounts(codes, counts[:, None]) for codes, counts in of_groups)
-            self._held[hidden] = groups, reduce(add, tables, CodeCounts.zero())
+            self._held[hidden] = groups, CodeCounts.sum(list(tables))
         return key_frequency(self._held[hidden][1], hidden, edges, self.context.numberer.numbering.num_entities)
 
 

@@ -333,7 +333,8 @@ def _rank(
                         rank_given(one, table, first + part.start, given[number].within(part), threads, *left_out)
                     else:
                         rank(one, table, first + part.start, threads, *left_out)
-                check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
+                if context.inputs.config.max_memory_bytes is not None:
+                    check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 if journal.finish(range_name(part)):
                     results.write()
                 watch.tick()
