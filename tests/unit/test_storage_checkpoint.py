@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pbgeval.storage.checkpoint import embedding_path, open_embeddings, read_checkpoint_version
+from pbgeval.storage.objects import open_hdf5_at
 from tests.kit.pbg_files import write_embeddings
 from tests.kit.refusals import fault_of
 
@@ -142,3 +143,25 @@ def test_a_file_that_changed_since_its_header_was_read_is_a_fault(tmp_path, valu
     os.truncate(path, num_bytes or path.stat().st_size)
 
     assert fault in fault_of(file.load)
+
+
+def test_rows_of_an_unchanged_file_are_read_without_hdf5_and_those_of_a_changed_one_as_they_are_now(
+    tmp_path, monkeypatch
+):
+    asked = []
+
+    def open_counted(path, of):
+        asked.append(path)
+        return open_hdf5_at(path, of)
+
+    path = write_embeddings(tmp_path, "all", 0, VALUES, version=3)
+    file = open_all(tmp_path)
+    monkeypatch.setattr("pbgeval.storage.checkpoint.open_hdf5_at", open_counted)
+    assert (file.read_rows(3, 7).tolist(), asked) == (VALUES[3:7].tolist(), [])
+
+    path.unlink()
+    with h5py.File(path, "w") as other:  # the rows begin elsewhere
+        other["before"] = np.ones(1000)
+        other.attrs["format_version"] = 1
+        other["embeddings"] = -VALUES
+    assert (file.read_rows(3, 7).tolist(), asked) == ((-VALUES[3:7]).tolist(), [path])
