@@ -315,7 +315,7 @@ def topk(
     from pbgeval.metrics.given import Absent
     from pbgeval.models.topk import read_topk
     from pbgeval.report.lists import topk_report, topk_table
-    from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
+    from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
     from pbgeval.storage.writing import write_atomically
 
     found = read_topk(ranking, test, known or [], entities=entities, filtering=filtering, ties=ties)

@@ -13,7 +13,6 @@ from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, TopCandidates
 from pbgeval.ranking.kernels import choose_kernel
 from pbgeval.ranking.keys import EdgeColumns
@@ -28,6 +27,7 @@ from pbgeval.ranking.query_edges import (
     entities_of_edges,
 )
 from pbgeval.ranking.ranking_pass import rank
+from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin, LossSettings, PassSettings, Relation
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS

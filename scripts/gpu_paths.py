@@ -16,7 +16,7 @@ import gpu_graph
 import torch
 
 from pbgeval.ranking import counting
-from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring import device_scores, self_check
 from pbgeval.scoring.comparators import COMPARATORS, Comparator

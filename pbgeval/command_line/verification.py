@@ -27,7 +27,7 @@ from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.provenance import provenance_of
 from pbgeval.metrics import classification
-from pbgeval.metrics.popularity import POPULARITY
+from pbgeval.metrics.breakdown_names import POPULARITY
 from pbgeval.metrics.registry import NDCG_PREFIXES, find_metric
 from pbgeval.metrics.topk_metrics import TOPK_METRICS
 from pbgeval.notation import Bucket, WorkUnit, values_between

@@ -19,14 +19,14 @@ from pbgeval.config.schema import (
     keys_of,
 )
 from pbgeval.errors import TRAIN_PATHS
-from pbgeval.metrics.popularity import POPULARITY
+from pbgeval.metrics.breakdown_names import POPULARITY
 from pbgeval.notation import MAX_PARTITIONS, Side
-from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
 from pbgeval.scoring.comparators import COMPARATORS
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.scoring.operators import HALVED, OPERATORS
-from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
+from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
 
 _MAX_CUTOFF = 2**40  # no partition is larger
 _MAX_CUTOFFS = 1000  # each is a column of every table

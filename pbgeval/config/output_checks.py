@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pbgeval.config.faults import Check, Fault, not_one_of, read_relation_groups, refuse, rule, show
 from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig
 from pbgeval.errors import TRAIN_PATHS, ConfigError
+from pbgeval.metrics.breakdown_names import POPULARITY
 from pbgeval.metrics.names import (
     DEFAULT,
     ESTIMATES,
@@ -23,9 +24,8 @@ from pbgeval.metrics.names import (
     check_name,
     target_keys,
 )
-from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.sinks import TENSORBOARD, missing_tensorboard
-from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
+from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
 from pbgeval.storage.text import parse_memory
 
 

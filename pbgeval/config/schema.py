@@ -21,6 +21,7 @@ from attrs import field, frozen
 
 from pbgeval.errors import ConfigError, Faults
 from pbgeval.notation import Side
+from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
 from pbgeval.storage.text import parse_memory
 
 if TYPE_CHECKING:
@@ -504,10 +505,6 @@ class EvalConfig:
         """The headline rank type: optimistic, realistic or pessimistic."""
         if self.rank_type is None:
             return "pessimistic" if self.pbg_semantics else "realistic"
-        from pbgeval.stats.ranks import (
-            RANK_TYPE_SYNONYMS,  # here: it imports torch, which --help-config need not wait for
-        )
-
         return RANK_TYPE_SYNONYMS[self.rank_type].value
 
     @property

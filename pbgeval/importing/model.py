@@ -25,7 +25,7 @@ from pbgeval.models.formulas import TwoOperators
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.notation import ENTITY_TYPE, Bucket, Side, distinct
 from pbgeval.progress import Observer
-from pbgeval.storage.arrays import open_npy, path_of
+from pbgeval.storage.arrays import path_of
 from pbgeval.storage.checkpoint_files import (
     create_bucket,
     write_embeddings,
@@ -34,6 +34,7 @@ from pbgeval.storage.checkpoint_files import (
     write_relations,
 )
 from pbgeval.storage.left_out import UNKNOWN
+from pbgeval.storage.npy_files import open_npy
 from pbgeval.storage.text import edge_file_type, listed, plural
 from pbgeval.storage.writing import new_folder, remove_folder, temporary_folder, write_atomically
 

@@ -16,7 +16,7 @@ from pbgeval.config.faults import show
 from pbgeval.errors import DataError, Faults, MismatchError, StorageError
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import ENDS, Side
-from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, ScorerComparator, ScorerRelation
 from pbgeval.scoring.certified import CertifiedComparator

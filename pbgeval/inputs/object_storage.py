@@ -23,7 +23,7 @@ from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig
 from pbgeval.errors import EvalError, Faults, OutputError, StorageError
 from pbgeval.inputs.opening import edge_paths, with_edge_paths
-from pbgeval.storage.checkpoint import read_checkpoint_version
+from pbgeval.storage.checkpoint_paths import read_checkpoint_version
 from pbgeval.storage.objects import (
     ObjectFolder,
     RemoteObject,

@@ -34,7 +34,8 @@ from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, name_of
 from pbgeval.storage.arrays import NumberRows, Table
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
-from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
+from pbgeval.storage.checkpoint import PartitionRows, open_embeddings
+from pbgeval.storage.checkpoint_paths import read_checkpoint_version
 from pbgeval.storage.edges import FORM_WITH_TIME, Array, ArrayEdges, Edges, EdgeSource, edges_of_file, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 from pbgeval.storage.left_out import LeftOut

@@ -19,8 +19,8 @@ from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.notation import EntityNumbering, Side, WorkUnit, window_units
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.known_answers import TimeWindow
+from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.ranking.settings import LossSettings, PassSettings, Relation
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout

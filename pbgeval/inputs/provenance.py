@@ -20,7 +20,7 @@ from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import EDGE_PATHS, Inputs, grid
 from pbgeval.inputs.protocol import counts_keys
 from pbgeval.models.model import EmbeddingModel
-from pbgeval.storage.checkpoint import model_path
+from pbgeval.storage.checkpoint_paths import model_path
 from pbgeval.storage.edges import fingerprints_of
 from pbgeval.storage.left_out import UNKNOWN
 from pbgeval.storage.objects import read_object_folder

@@ -37,7 +37,8 @@ from pbgeval.report.report import Figures
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.query_metrics import QUERIES, ratio
 from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats, StatsLayout
-from pbgeval.stats.ranks import IndexLists, RankCounts, RankType, from_scores
+from pbgeval.stats.rank_types import RankType
+from pbgeval.stats.ranks import IndexLists, RankCounts, from_scores
 from pbgeval.storage.text import one_line
 
 Numbers = Tensor | np.ndarray | Sequence[Any]

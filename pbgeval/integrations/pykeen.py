@@ -31,7 +31,7 @@ from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
 from pbgeval.notation import ENDS, Side
 from pbgeval.progress import Observer
 from pbgeval.report.report import OF_LAST_CUTOFF, Report, frame_of, items_of
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.checkpoint_files import write_relations
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.writing import temporary_folder

@@ -16,9 +16,10 @@ import numpy as np
 from attrs import frozen
 
 from pbgeval.metrics.classification import NAMES, classification_metrics
-from pbgeval.metrics.intervals import SampleDesign, student_quantile, unseen_ends, variance_of_mean, wilson_ends
+from pbgeval.metrics.intervals import SampleDesign, unseen_ends, variance_of_mean, wilson_ends
 from pbgeval.metrics.names import POOLED_HITS
 from pbgeval.metrics.registry import Value
+from pbgeval.metrics.student import student_quantile
 from pbgeval.stats.groups import SortedPool
 from pbgeval.stats.keyed_sums import first_of_each
 from pbgeval.stats.pooled_counts import PooledCounts

@@ -12,6 +12,7 @@ from operator import add
 import numpy as np
 from attrs import field, frozen
 
+from pbgeval.metrics.breakdown_names import GROUP_COLUMNS
 from pbgeval.notation import Side, grouped
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.rank_stats import RankStats, by_label, rank_metrics
@@ -23,25 +24,6 @@ FREQUENCY_CLASSES = (UNSEEN, "25", "50", "75", "100")  # see `ranking.training_e
 Row = dict[str, str | float | int | None]
 Group = tuple[str | int, ...]  # values of the group's columns
 SideSums = dict[Side, RankStats]
-
-BREAKDOWN_FILES = {
-    "relation": "relations.csv",
-    "entity_types": "entity_types.csv",
-    "cardinality": "cardinality.csv",
-    "relation_frequency": "relation_frequency.csv",
-    "entity_frequency": "entity_frequency.csv",
-    "groups": "relation_groups.csv",
-    "time": "time.csv",
-}
-GROUP_COLUMNS = {
-    "relation": ("relation", "relation_id", "lhs_type", "rhs_type"),
-    "entity_types": ("lhs_type", "rhs_type"),
-    "cardinality": ("cardinality",),
-    "relation_frequency": ("quantile",),
-    "entity_frequency": ("entity_side", "quantile"),
-    "groups": ("group",),
-    "time": ("time_from", "time_until"),
-}
 
 
 @frozen(eq=False)
@@ -60,7 +42,7 @@ def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, side
     """Return the rows of a breakdown, ordered by group; only groups with queries, ranked or not.
 
     Args:
-        name: a key of `BREAKDOWN_FILES`.
+        name: a key of `GROUP_COLUMNS`.
         grouped: statistics by relation and, for `entity_frequency`, by class of the entity at each side.
         classes: of all relations.
         sides: the enabled ones; a disabled one has no columns.

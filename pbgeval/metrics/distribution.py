@@ -13,12 +13,11 @@ from itertools import pairwise
 from math import fsum, inf
 
 import numpy as np
-import torch
 from attrs import field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.notation import Floats, Integers
-from pbgeval.stats.histograms import bin_middles
+from pbgeval.stats.bins import bin_middles
 from pbgeval.stats.keyed_sums import KeyedSums, begins, first_of_each
 from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power
@@ -136,10 +135,10 @@ def _mean_of_pairs(rank_Q: Floats, num_candidates_Q: Integers, weight_Q: Floats 
     metric = find_query_metric(name)
     if metric is None or not metric.needs_pairs:
         return None
-    competitors_Q = torch.from_numpy(num_candidates_Q - 1)
-    columns = metric.of_query(torch.from_numpy(2.0 * rank_Q).long(), competitors_Q), metric.counted(competitors_Q)
+    competitors_Q = num_candidates_Q - 1
+    columns = metric.of_query((2.0 * rank_Q).astype(np.int64), competitors_Q), metric.counted(competitors_Q)
     weights = 1.0 if weight_Q is None else weight_Q
-    numerator, counted = (fsum((of_Q.double().numpy() * weights).tolist()) for of_Q in columns)
+    numerator, counted = (fsum((of_Q.astype(np.float64) * weights).tolist()) for of_Q in columns)
     return metric.mean(numerator, counted, bits=0)  # fractions as they are
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from attrs import frozen
 
 from pbgeval.stats.query_metrics import QUERY_AUC
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.rank_types import RankType
+
+if TYPE_CHECKING:
+    from pbgeval.stats.ranks import RankCounts
 
 
 @frozen

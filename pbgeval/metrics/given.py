@@ -21,7 +21,7 @@ from pbgeval.metrics.names import UnknownMetricError, nearest_names, parse
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, known_rank_metrics
 from pbgeval.notation import Floats, Integers
 from pbgeval.stats.query_metrics import find_query_metric
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.text import plural
 
 ArrayLike = torch.Tensor | NDArray[np.generic] | Sequence[float]

@@ -34,7 +34,7 @@ from pbgeval.metrics.registry import (
 )
 from pbgeval.notation import T
 from pbgeval.stats.query_metrics import keyed_metrics
-from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
+from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS, RankType
 
 SIDES = {"lhs": "head", "rhs": "tail"} | {label: label for label in ("head", "tail", "relation", "both")}
 RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}, EXPECTED: EXPECTED}

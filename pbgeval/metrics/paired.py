@@ -17,14 +17,13 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
-import torch
 from attrs import evolve, frozen
 
-from pbgeval.metrics.intervals import ERROR_RATE, student_quantile, two_sided_probability
+from pbgeval.metrics.student import ERROR_RATE, student_quantile, two_sided_probability
 from pbgeval.notation import distinct
 from pbgeval.stats.paired import PairedStats
 from pbgeval.stats.query_metrics import QueryMetric
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.rank_types import RankType, doubled_rank
 
 VALUE_BITS = 32  # of 1/rank: sums of 2^31 queries fit
 _NEAR = 1e-6  # of a ratio: others this near to it are compared in integers
@@ -33,8 +32,14 @@ _ROUNDING = 1e-12  # variances below this part of the squares are rounding: all 
 
 def values_of(metrics: Sequence[QueryMetric], counts_Q: Sequence[np.ndarray], rank_type: RankType) -> np.ndarray:
     """Return the numerator of each metric for each query, int64 (M, Q); counts are better, tied and all competitors."""
-    counts = RankCounts(*map(torch.from_numpy, counts_Q))
-    return np.stack([metric.numerators(counts, rank_type, VALUE_BITS).numpy() for metric in metrics])
+    better_Q, tied_Q, competitors_Q = counts_Q
+    doubled_MQ = [doubled_rank(better_Q, tied_Q, metric.rank_type or rank_type) for metric in metrics]
+    return np.stack(
+        [
+            metric.numerators_of_doubled(doubled_Q, competitors_Q, VALUE_BITS)
+            for metric, doubled_Q in zip(metrics, doubled_MQ, strict=True)
+        ]
+    )
 
 
 @frozen

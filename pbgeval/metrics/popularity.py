@@ -12,20 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from pbgeval.metrics.breakdown_names import (
+    MEASURES,
+)
 from pbgeval.metrics.summary import weighted_sums
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.histograms import MAX_CLASSES
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QUERIES, ratio
 from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats, StatsLayout, by_label, query_mean
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 
-POPULARITY = "popularity"  # its name among the breakdowns
-# What is counted in training, by name: edges of an entity, at either side, or of an entity at its side of a relation;
-# and whether that is the answer or what is known.
-ANSWER_DEGREE, QUERY_DEGREE = "answer_degree", "query_degree"
-ANSWER_HALF_LINK, QUERY_HALF_LINK = "answer_half_link", "query_half_link"
-MEASURES = (ANSWER_DEGREE, QUERY_DEGREE, ANSWER_HALF_LINK, QUERY_HALF_LINK)
 LIMITS = 10 ** np.arange(19)  # of strata: from how many training edges on a query is in the next
 WEIGHTS: Mapping[str, Callable[[int], float]] = {  # by beta; IEEE arithmetic, so the same bits on any machine
     "0.5": lambda count: 1.0 / math.sqrt(1 + count),

@@ -23,9 +23,10 @@ from pbgeval.metrics.distribution import CandidateGroups, Means, RankDistributio
 from pbgeval.metrics.names import POOLED_HITS, Selection
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, known_rank_metrics
 from pbgeval.notation import Bucket, Side, grouped
+from pbgeval.stats.bins import bin_middles
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, SortedPool
-from pbgeval.stats.histograms import NUM_CANDIDATES, RankHistograms, bin_middles, by_class
+from pbgeval.stats.histograms import NUM_CANDIDATES, RankHistograms, by_class
 from pbgeval.stats.keyed_sums import KeyedSums
 from pbgeval.stats.pooled_counts import PooledCounts
 from pbgeval.stats.query_metrics import COMPETING_QUERIES, QUERIES, QUERY_AUC, ratio
@@ -39,7 +40,7 @@ from pbgeval.stats.rank_stats import (
     query_mean,
     rank_metrics,
 )
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 
 Metrics = dict[str, Value]
 

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from attrs import define, field, frozen
 
+from pbgeval.metrics.breakdown_names import ANSWER_HALF_LINK, QUERY_HALF_LINK
 from pbgeval.metrics.names import OF_LISTS
-from pbgeval.metrics.popularity import ANSWER_HALF_LINK, LIMITS, QUERY_HALF_LINK, limits_of
+from pbgeval.metrics.popularity import LIMITS, limits_of
 from pbgeval.notation import Side, distinct
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.query_metrics import fixed_point, ratio

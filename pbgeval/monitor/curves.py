@@ -11,9 +11,9 @@ import numpy as np
 from attrs import frozen
 
 from pbgeval.errors import DataError
-from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import split
-from pbgeval.monitor.persistence import BucketVisit, Change, GapTest, Judgement
+from pbgeval.metrics.student import ERROR_RATE
+from pbgeval.monitor.gap_test import BucketVisit, Change, GapTest, Judgement
 from pbgeval.monitor.records import (
     PBG_NAMES,
     History,

@@ -19,13 +19,14 @@ from torch import Tensor
 from pbgeval.cluster.resources import threads_put_back
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.metrics.auc import pooled_auc
-from pbgeval.monitor.persistence import MIN_TEETH, TRAINING, ClusterSums, PassSums, PhaseSums, QueryValues
+from pbgeval.monitor.gap_test import MIN_TEETH
+from pbgeval.monitor.persistence import TRAINING, ClusterSums, PassSums, PhaseSums, QueryValues
 from pbgeval.monitor.records import PassKey, PbgFigures, VisitDetails, VisitRecord
 from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
 from pbgeval.notation import ENDS, Bucket, Side, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
+from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables
 from pbgeval.scoring.block_scorer import RowScorer, Scorer, ScorerComparator, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.comparators import Comparator
@@ -37,7 +38,8 @@ from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats.groups import ScorePool
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.rank_types import RankType
+from pbgeval.stats.ranks import RankCounts
 from pbgeval.storage.edges import EdgeBlock
 
 # A model that scores queries by number -> what a monitor reads, in the place of tables of vectors.

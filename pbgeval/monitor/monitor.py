@@ -31,8 +31,9 @@ from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError, DataError, OutputError, raise_first
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric, known_rank_metrics
+from pbgeval.monitor.gap_test import BucketVisit, GapTest
 from pbgeval.monitor.measure import Followed, MonitorProtocol, Visit
-from pbgeval.monitor.persistence import AFTER, BucketVisit, GapTest, PassSums
+from pbgeval.monitor.persistence import AFTER, PassSums
 from pbgeval.monitor.records import (
     LOGGER,
     History,
@@ -49,12 +50,12 @@ from pbgeval.monitor.records import (
 )
 from pbgeval.monitor.schema import Model, ModelSchema, hash_edges, sample_of_rest, threshold_of
 from pbgeval.notation import Bucket, Side, T
-from pbgeval.ranking.chunks import SampledLists
+from pbgeval.ranking.sampled_lists import SampledLists
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import StatsLayout
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.storage.text import plural
 

@@ -1,31 +1,26 @@
-"""Held-out figures of each bucket -> sums that add, and pass after pass whether what training gains is lost again.
-
-A gap alone says little: while a model learns, every visit to a bucket improves it. Overfitting to buckets is a
-sawtooth: the held-out edges of a bucket gain while it is trained and lose while others are, or, where a bucket is
-learned by heart, lose while it is trained and recover while others are. Decision 0017 says why this is the test, and
-what its false-alarm rate means.
-"""
+"""Held-out figures of each bucket -> sums that add: of a pass in all, and a few of each bucket."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.metrics.estimates import Estimate
-from pbgeval.metrics.intervals import student_quantile
-from pbgeval.monitor.records import PBG_NAMES, PbgFigures, Values, Verdict
+from pbgeval.monitor.gap_test import BucketVisit
+from pbgeval.monitor.records import PBG_NAMES, PbgFigures, Values
 from pbgeval.notation import Side
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, QUERY_AUC, QueryMetric, hits_at
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout, by_label, mean_loss, rank_metrics
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.rank_types import RankType
+from pbgeval.stats.ranks import RankCounts
 
 # Values per query, kept together by cluster -> int64 sums that add, and from them a mean with its standard error.
 #
@@ -134,129 +129,6 @@ def _limbs(products_CM: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round to whole numbers and add them up in two parts: low + high * 2^_LIMB, each exact."""
     high_CM = np.floor(products_CM * 2.0**-_LIMB)
     return np.rint(products_CM - high_CM * 2.0**_LIMB).astype(np.int64).sum(0), high_CM.astype(np.int64).sum(0)
-
-
-MIN_BUCKETS = 4  # for an error that comes from the differences between them
-MIN_TEETH = 2  # of every bucket, before anything is said
-
-
-@frozen
-class BucketVisit:
-    """The held-out edges of a bucket at one visit."""
-
-    num_queries: int
-    before: float  # mean reciprocal rank
-    after: float
-
-
-@frozen
-class Judgement:
-    """The verdict of a pass, and what it rests on."""
-
-    verdict: Verdict
-    gained: float | None = None  # mean gap of the last passes, recent ones more
-    lost: float | None = None  # mean fall from one visit to the next, in the same form
-    level: float | None = None  # at which this pass was tested
-
-
-@frozen
-class _Teeth:
-    """The visits to one bucket so far. A tooth is a fall since the last visit and the gain that follows it."""
-
-    visit: BucketVisit  # the last
-    num_teeth: int = 0
-    gained: float = 0.0  # smoothed over the teeth
-    lost: float = 0.0
-    gap_before: float = 0.0  # of the visit before the last
-
-    def then(self, visit: BucketVisit) -> _Teeth:
-        """Add a visit."""
-        gained, lost = visit.after - visit.before, self.visit.after - visit.before
-        if self.num_teeth:  # each tooth counts half as much as the next one
-            gained, lost = (self.gained + gained) / 2, (self.lost + lost) / 2
-        return _Teeth(visit, self.num_teeth + 1, gained, lost, self.visit.after - self.visit.before)
-
-
-@define
-class GapTest:
-    """Judges one pass after the other; all its false alarms together have at most the probability `alarm_rate`."""
-
-    alarm_rate: float = 0.05
-    tolerance: float = 0.1  # share of the metric below which a gap is no overfitting
-    num_tests: int = field(default=0, init=False)
-    _teeth: dict[Hashable, _Teeth] = field(factory=dict, init=False)
-
-    def add(self, visits: Mapping[Any, BucketVisit]) -> None:
-        """Add the visits of a pass, by what comes again: bucket, chunk and edge path."""
-        for key, visit in visits.items():
-            self._teeth[key] = self._teeth[key].then(visit) if key in self._teeth else _Teeth(visit)
-
-    def judge(
-        self,
-        visits: Mapping[Any, BucketVisit],
-        pooled_gained: ClusterSums | None = None,
-        pooled_lost: ClusterSums | None = None,
-    ) -> Judgement:
-        """Add the visits of a pass and judge it.
-
-        Args:
-            visits: as in `add`.
-            pooled_gained: the smoothed gains of all held-out queries, edge by edge, for the error of their sample.
-                None, where edges are not followed from visit to visit: the error comes from differences of buckets.
-            pooled_lost: the smoothed falls, in the same form.
-        """
-        self.add(visits)
-        teeth = [self._teeth[key] for key in visits]
-        if len(teeth) < 2 or min(of.num_teeth for of in teeth) < MIN_TEETH:
-            return Judgement("needs_3_visits")
-        self.num_tests += 1
-        level = self.alarm_rate / (self.num_tests * (self.num_tests + 1))  # over all passes: alarm_rate
-        shares_B = np.array([of.visit.num_queries for of in teeth], np.float64)
-        shares_B /= shares_B.sum()
-        gained = Change.from_buckets(shares_B, [of.gained for of in teeth], pooled_gained)
-        lost = Change.from_buckets(shares_B, [of.lost for of in teeth], pooled_lost)
-        margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
-        sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
-        shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
-        verdict: Verdict = "undecided"
-        if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
-            verdict = "no_bucket_overfitting"
-        elif Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
-            verdict = "shrinking"
-        # Both have to be significant, so the level is that of either; half of it for each direction.
-        elif any(all(of.exceeds(margin, level / 2, sign) for of in (gained, lost)) for sign in (1.0, -1.0)):
-            verdict = "bucket_overfitting"
-        return Judgement(verdict, gained.value, lost.value, level)
-
-
-@frozen
-class Change:
-    """A mean change, and what tells whether it is more than noise."""
-
-    value: float
-    error: float | None
-    degrees_of_freedom: int
-
-    @classmethod
-    def from_buckets(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> Change:
-        """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
-        values_B, num_buckets = np.array(values), len(values)
-        mean = float(shares_B @ values_B)
-        error = None if pooled is None else pooled.estimate(MEAN_RECIPROCAL_RANK).standard_error
-        if pooled is not None and error is not None:
-            return cls(mean, error, pooled.num_clusters - 1)
-        if num_buckets < MIN_BUCKETS:
-            return cls(mean, None, 1)
-        variance = float(np.sum((shares_B * (values_B - mean)) ** 2)) * num_buckets / (num_buckets - 1)
-        # Few large buckets among many small ones are few (Kish's effective number).
-        freedom = max(1, math.floor(1.0 / float(shares_B @ shares_B) + 1e-9) - 1)
-        return cls(mean, math.sqrt(variance), freedom)
-
-    def exceeds(self, margin: float, level: float, sign: float = 1.0) -> bool:
-        """Tell whether the mean times a sign is above a margin, one-sided; never where its error is not known."""
-        if self.error is None:
-            return False
-        return sign * self.value - student_quantile(1.0 - 2.0 * level, self.degrees_of_freedom) * self.error > margin
 
 
 # What visits to buckets found -> int64 sums: of a pass in all, and a few of each bucket. They add in any order.

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pbgeval.errors import ConfigError, DataError, Faults
 from pbgeval.notation import Bucket, Side
+from pbgeval.ranking.keys import split_mix
 from pbgeval.scoring.comparators import COMPARATORS
 from pbgeval.scoring.operators import OPERATORS
 
@@ -215,7 +216,7 @@ def hash_edges(
         part = slice(start, start + ROWS_AT_A_TIME)
         state_E = words_R[schema_E[part]]
         for column_E in (rel_E, lhs_E, rhs_E):
-            state_E = mixed(state_E ^ column_E[part].astype(np.uint64))
+            state_E = split_mix(state_E ^ column_E[part].astype(np.uint64))
         hashes_E[part] = state_E
     return hashes_E
 
@@ -225,14 +226,6 @@ def _word(prefix: str, ends: EndTypes) -> int:
     lhs, lhs_partition, rhs, rhs_partition = ends
     name = f"{prefix} {len(lhs)}:{lhs} {lhs_partition} {len(rhs)}:{rhs} {rhs_partition}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-
-
-def mixed(words: np.ndarray) -> np.ndarray:
-    """Permute 64-bit words so that each bit depends on all (SplitMix64; Steele et al., 2014)."""
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(words ^ (words >> np.uint64(31)))
 
 
 def sample_of_rest(hash_E: np.ndarray, threshold: int, num_edges: int) -> np.ndarray:

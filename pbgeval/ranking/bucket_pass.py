@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pbgeval.notation import Side, values_between
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.chunks import CandidatePolicy, chunk_blocks, group_by_relation
+from pbgeval.ranking.chunks import chunk_blocks, group_by_relation
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
 from pbgeval.ranking.groups import Group, check_range, make_group
 from pbgeval.ranking.kernels import LOSS_CANDIDATES_PER_BLOCK, choose_kernel
@@ -21,6 +21,7 @@ from pbgeval.ranking.query_edges import queries_by_key
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.relations import HiddenRelations, RelationCandidates
 from pbgeval.ranking.sampled import count_sampled
+from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Tables
 from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.scoring.block_scorer import ScorerComparator

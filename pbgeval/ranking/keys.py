@@ -124,6 +124,14 @@ def checked_key_codes(rel_E: np.ndarray, entity_E: np.ndarray, num_entities: int
     return key_codes(rel_E, entity_E, num_entities)
 
 
+def split_mix(words: np.ndarray) -> np.ndarray:
+    """Permute 64-bit words so that each bit depends on all (SplitMix64; Steele et al., 2014)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(words ^ (words >> np.uint64(31)))
+
+
 @define(eq=False)
 class DistinctCodes:
     """A growing set of codes; its memory follows the codes that are distinct, not those that were added."""

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from pbgeval.notation import Bucket, Side, is_among, values_between
 from pbgeval.ranking.auc_sampling import AucSampling
-from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.known_answers import KnownOfEdges
+from pbgeval.ranking.sampled_lists import CandidatePolicy, SampledLists
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.stats.rank_stats import StatsLayout

@@ -16,12 +16,10 @@ from pbgeval.errors import ConfigError, Faults, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, UnknownMetricError, nearest_names, split
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
-from pbgeval.monitor.schema import mixed
 from pbgeval.notation import Side, WorkUnit
-from pbgeval.ranking.chunks import SampledLists, number_chunks
-from pbgeval.ranking.keys import EdgeColumns
+from pbgeval.ranking.keys import EdgeColumns, split_mix
+from pbgeval.ranking.sampled_lists import SampledLists, number_chunks
 from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, model_of, rounded, short_title
-from pbgeval.report.report import Report
 from pbgeval.report.tables import (
     DataTable,
     escape_markdown,
@@ -37,10 +35,11 @@ from pbgeval.report.tables import (
 from pbgeval.report.unlike_runs import DIVIDED, differences_of, told_difference, told_left_out
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.output import differing
+from pbgeval.results.result import Result
 from pbgeval.results.saved_run import SavedRun, buckets_of
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
-from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
+from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS, RankType
 from pbgeval.storage.text import json_text
 
 if TYPE_CHECKING:
@@ -133,13 +132,15 @@ class PairedRuns:
         if hidden is Side.REL:
             words = [crc32(repr(places).encode()) for places in facts.places(hidden, rows.bucket)]
             place_E = np.array(words, np.uint64)[np.zeros_like(edges.rel_n) if facts.dynamic else edges.rel_n]
-            return mixed(mixed(mixed(place_E) ^ edges.lhs_n.astype(np.uint64)) ^ edges.rhs_n.astype(np.uint64))
+            return split_mix(
+                split_mix(split_mix(place_E) ^ edges.lhs_n.astype(np.uint64)) ^ edges.rhs_n.astype(np.uint64)
+            )
         partitions = np.array(
             [rows.bucket.partition_of(known, facts.num_partitions[name]) for name in facts.types(known)]
         )
         partition_E = partitions[0] if facts.dynamic else partitions[edges.rel_n]
         place_E = edges.rel_n.astype(np.uint64) << _ROW_BITS | edges.entity(known).astype(np.uint64)
-        return mixed(mixed(place_E) ^ np.asarray(partition_E).astype(np.uint64))
+        return split_mix(split_mix(place_E) ^ np.asarray(partition_E).astype(np.uint64))
 
 
 # Two runs -> how they differ.
@@ -212,8 +213,8 @@ class Comparison:
 
 
 def compare(
-    a: Report | str | PathLike[str],
-    b: Report | str | PathLike[str],
+    a: Result | str | PathLike[str],
+    b: Result | str | PathLike[str],
     *,
     edge_paths: Sequence[str | PathLike[str]] | None = None,
     metrics: Sequence[str] | None = None,
@@ -251,7 +252,7 @@ def compare(
     ):
         if value not in choices:
             raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
-    reports = [of if isinstance(of, Report) else Report.read(Path(of)) for of in (a, b)]
+    reports = [of if isinstance(of, Result) else Result.read(Path(of)) for of in (a, b)]
     runs = [SavedRun.open(report, None) for report in reports]
     filtered = _check_same(reports, runs, filter)
     settings, facts = reports[0].document["provenance"]["settings"], runs[0].facts
@@ -285,7 +286,7 @@ def _sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
     )
 
 
-def _comparison(pair: PairedRuns, reports: Sequence[Report], *, side: str) -> Comparison:
+def _comparison(pair: PairedRuns, reports: Sequence[Result], *, side: str) -> Comparison:
     if not pair.sides:
         raise ConfigError(
             f"side: expected {' or '.join(of.label for of in pair.a.facts.sides)}, which were ranked, got {side!r}"
@@ -336,7 +337,7 @@ def _metric(name: str) -> QueryMetric:
     )
 
 
-def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str | None) -> bool:
+def _check_same(reports: Sequence[Result], runs: Sequence[SavedRun], wanted: str | None) -> bool:
     """Return whether filtered figures are compared.
 
     Raises:
@@ -361,7 +362,7 @@ def _check_same(reports: Sequence[Report], runs: Sequence[SavedRun], wanted: str
     return filtered
 
 
-def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] | None) -> tuple[Path, ...]:
+def _edge_paths(reports: Sequence[Result], given: Sequence[str | PathLike[str]] | None) -> tuple[Path, ...]:
     """Return where the evaluated edges are: as given, or where one of the runs found them, if they are still there."""
     expected = len(reports[0].document["edge_paths"])
     if given is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pbgeval.metrics.estimates import LEVEL
-from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.storage.left_out import num_left_out
 from pbgeval.storage.text import plural
 

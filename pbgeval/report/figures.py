@@ -11,12 +11,12 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.report.conditions import interval_name, title_of
 from pbgeval.report.notes import notes_of
 from pbgeval.report.tables import DataTable, clipped, fitting, interval_line, left_out, without
 from pbgeval.results.result import Result
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.row_files import KEPT_EDGES
 
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for

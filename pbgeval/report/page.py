@@ -18,8 +18,8 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError, raise_first, required
-from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import UnknownMetricError, resolve, split
+from pbgeval.metrics.student import ERROR_RATE
 from pbgeval.monitor.curves import TRAINING_METRICS, Curves, both_names, pbg_name, read_curves
 from pbgeval.report.charts import (
     Chart,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.ranking.sampled_lists import CandidatePolicy
 
 _BOUNDS = ("pessimistic", "optimistic")
 

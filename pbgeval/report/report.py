@@ -14,17 +14,16 @@ import numpy as np
 from attrs import evolve, frozen
 
 from pbgeval.errors import OutputError
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
+from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES
 from pbgeval.metrics.names import resolve
 from pbgeval.metrics.registry import Value, metric_key
 from pbgeval.notation import Bucket
 from pbgeval.report.conditions import warnings_of
 from pbgeval.report.figures import estimates_by_side, final_table, headline_of, popularity_of, rows_table, topk_of
 from pbgeval.report.tables import DataTable, Table, data_frame, to_html, to_terminal, to_text
-from pbgeval.results.recompute import ReportQuery, recompute
 from pbgeval.results.result import Result
 from pbgeval.results.shape import SIDES
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 
 if TYPE_CHECKING:
     import pandas
@@ -306,6 +305,8 @@ class Report(Result):
             StorageError: a file is missing or damaged, or edges are not those of the run.
             DataError: an id in the edges is out of range.
         """
+        from pbgeval.results.recompute import ReportQuery, recompute  # needs torch, which nothing else here does
+
         return report_of(
             recompute(
                 self,

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pbgeval.errors import OutputError
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.storage.text import cell_of, name_of, open_input, reason_of
 
 MAX_DIGITS = 18  # of a count

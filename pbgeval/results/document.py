@@ -14,7 +14,8 @@ from attrs import define, evolve, frozen
 from torch import Tensor
 
 from pbgeval.metrics.auc import AucSample
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS, GroupClasses, breakdown_rows
+from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.metrics.breakdowns import GroupClasses, breakdown_rows
 from pbgeval.metrics.estimates import DrawSums, interval_of
 from pbgeval.metrics.intervals import Interval, SampleDesign
 from pbgeval.metrics.names import ALL_BY_DEFAULT, Selection

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import define, field, frozen
@@ -28,9 +28,8 @@ from pbgeval.notation import Side
 from pbgeval.results.csv_tables import to_csv
 from pbgeval.results.result import METRICS, RUN, SCHEMA_VERSION, TABLES, Result, Row
 from pbgeval.sinks import TENSORBOARD, LoggedRun, line_of, open_tensorboard
-from pbgeval.stats.groups import GroupStats
-from pbgeval.stats.histograms import EXACT_BINS, bin_edges
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.bins import EXACT_BINS, bin_edges
+from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.row_files import KEPT_EDGES
 from pbgeval.storage.text import json_text, listed, open_input
 from pbgeval.storage.writing import (
@@ -44,6 +43,9 @@ from pbgeval.storage.writing import (
     rename_folder,
     write_atomically,
 )
+
+if TYPE_CHECKING:
+    from pbgeval.stats.groups import GroupStats
 
 # A result -> what sinks get of it: the run, a step, and its headline figures as named values.
 

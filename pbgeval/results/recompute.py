@@ -20,15 +20,10 @@ from attrs.converters import optional
 
 from pbgeval.errors import OutputError, raise_first
 from pbgeval.metrics.auc import AucSample
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses
+from pbgeval.metrics.breakdown_names import ANSWER_HALF_LINK, BREAKDOWN_FILES, POPULARITY, QUERY_HALF_LINK
+from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.metrics.names import DEFAULT, RANK, Selection
-from pbgeval.metrics.popularity import (
-    ANSWER_HALF_LINK,
-    POPULARITY,
-    QUERY_HALF_LINK,
-    popularity_groups,
-    popularity_section,
-)
+from pbgeval.metrics.popularity import popularity_groups, popularity_section
 from pbgeval.metrics.topk_metrics import TOPK_METRICS, AnswerPlaces, TopkSums
 from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
@@ -42,7 +37,8 @@ from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool
 from pbgeval.stats.keyed_sums import begins
 from pbgeval.stats.query_metrics import ratio
 from pbgeval.stats.rank_stats import StatsLayout, by_label
-from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, QueryCounts, RankCounts
+from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
+from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.storage.edges import EdgeFiles, fingerprints_of
 from pbgeval.storage.row_files import open_query_file
 from pbgeval.version import __version__

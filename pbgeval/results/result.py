@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias
 from attrs import field, frozen
 
 from pbgeval.errors import OutputError
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
+from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES
 from pbgeval.results.csv_tables import read_csv
 from pbgeval.results.shape import RUN as RUN_SHAPE
 from pbgeval.results.shape import shape_of

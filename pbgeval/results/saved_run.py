@@ -13,8 +13,13 @@ import numpy as np
 from attrs import frozen
 
 from pbgeval.errors import OVERWRITE, DataError, Faults, OutputError, StorageError
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
-from pbgeval.metrics.popularity import ANSWER_DEGREE, ANSWER_HALF_LINK, QUERY_DEGREE, QUERY_HALF_LINK
+from pbgeval.metrics.breakdown_names import (
+    ANSWER_DEGREE,
+    ANSWER_HALF_LINK,
+    BREAKDOWN_FILES,
+    QUERY_DEGREE,
+    QUERY_HALF_LINK,
+)
 from pbgeval.notation import ENDS, Bucket, Side, WorkUnit, grouped, window_units
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.results.csv_tables import read_csv
@@ -254,8 +259,7 @@ class SavedRun:
             DataError: an id is out of range.
             StorageError: the file is damaged.
         """
-        block = file.read(start, stop)
-        edges = EdgeColumns(block.lhs.numpy(), block.rel.numpy(), block.rhs.numpy())
+        edges = EdgeColumns(*file.read_ids(start, stop))
         lowest = -1 if self.facts.featurized else 0
         for name, id_E, low, high in (
             ("rel", edges.rel_n, 0, self.facts.num_relations or MAX_RELATIONS),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.shapes import COUNT, FLAG, NUMBER, POSITIVE, TEXT, Items, Keys, OrNull, Shape, one_of
 
 SIDES = ("head", "tail", "relation", "both")

@@ -1,7 +1,7 @@
 """Rank counts -> histograms of ranks and of numbers of candidates.
 
-Ranks below EXACT_BINS have a bin of their own; beyond, 2^10 bins to the octave, a relative width of 2^-10.
-Realistic ranks are doubled, so that they are integers. Numbers of candidates are kept exactly: chance levels need them.
+`bins` says which ranks are in a bin. Realistic ranks are doubled, so that they are integers. Numbers of candidates are
+kept exactly: chance levels need them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.stats.bins import BINS_PER_OCTAVE_BITS, EXACT_BINS
 from pbgeval.stats.keyed_sums import KeyedSums
-from pbgeval.stats.ranks import RankCounts, RankType
-
-EXACT_BINS = 1 << 21
-BINS_PER_OCTAVE_BITS = 10
+from pbgeval.stats.rank_types import RankType
+from pbgeval.stats.ranks import RankCounts
 
 
 def rank_bins(ranks: Tensor) -> Tensor:
@@ -30,24 +29,6 @@ def rank_bins(ranks: Tensor) -> Tensor:
     octave = exponent.long() - 1 - exact_bits
     within = (ranks >> shift) - (1 << BINS_PER_OCTAVE_BITS)
     return torch.where(ranks < EXACT_BINS, ranks, EXACT_BINS + (octave << BINS_PER_OCTAVE_BITS) + within)
-
-
-def bin_edges(bin_index: int) -> tuple[int, int]:
-    """Return the lowest and the highest rank of a bin."""
-    if bin_index < EXACT_BINS:
-        return bin_index, bin_index
-    octave, within = divmod(bin_index - EXACT_BINS, 1 << BINS_PER_OCTAVE_BITS)
-    shift = EXACT_BINS.bit_length() - 1 + octave - BINS_PER_OCTAVE_BITS
-    low = ((1 << BINS_PER_OCTAVE_BITS) + within) << shift
-    return low, low + (1 << shift) - 1
-
-
-def bin_middles(bins_B: np.ndarray) -> np.ndarray:
-    """Return the middle of each of some increasing bins, float64 (B,): the rank itself where a bin holds one."""
-    middles = bins_B.astype(np.float64)
-    for wide in range(int(np.searchsorted(bins_B, EXACT_BINS)), len(bins_B)):  # at most 2^10 to the octave
-        middles[wide] = sum(bin_edges(int(bins_B[wide]))) / 2.0
-    return middles
 
 
 NUM_CANDIDATES = "num_candidates"  # beside the rank types

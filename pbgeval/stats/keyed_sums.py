@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import torch
 from attrs import frozen
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Values are counted in a dense table first if it has at most so many places, and so many for each value.
 MAX_DENSE_VALUES = 1 << 21
@@ -34,7 +35,7 @@ class KeyedSums:
         if times is not None:
             return cls._added_up(values.numpy(), times[:, None])
         if int(values.max()) < min(MAX_DENSE_VALUES, MAX_PLACES_PER_VALUE * values.numel()):
-            dense = torch.bincount(values).numpy()
+            dense = np.bincount(values.numpy())
             keys = np.flatnonzero(dense)
             return cls(keys, dense[keys, None])
         keys, counts = np.unique(values.numpy(), return_counts=True)

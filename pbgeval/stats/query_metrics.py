@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from attrs import frozen
-from torch import Tensor
 
 from pbgeval.notation import Floats
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.rank_types import Array, RankType
 from pbgeval.stats.series import mean_reciprocal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pbgeval.stats.ranks import RankCounts
 
 # What a metric is a mean over, by the name of the column that counts it
 QUERIES = "num_queries"
@@ -30,7 +34,8 @@ class QueryMetric:
 
     name: str
     direction: int  # 1: higher is better; -1: lower
-    of_query: Callable[[Tensor, Tensor], Tensor]  # (doubled rank, competitors) -> int64 in units, or float64 in [0, 1]
+    # (doubled rank, competitors), tensors or arrays -> whole numbers of units, or float64 in [0, 1]
+    of_query: Callable[[Any, Any], Any]
     units: int | None = None  # of a numerator in 1; None: it is a fraction, of which a reader keeps some bits
     per: str = QUERIES  # what is counted by the denominator
     start: int = 0
@@ -52,10 +57,10 @@ class QueryMetric:
             counts.doubled_rank(self.rank_type or rank_type), counts.num_competitors_Q, bits
         )
 
-    def numerators_of_doubled(self, doubled_Q: Tensor, num_competitors_Q: Tensor, bits: int) -> Tensor:
-        """Return `numerators` from twice the ranks."""
-        found_Q = self.of_query(doubled_Q, num_competitors_Q)
-        return fixed_point(found_Q, bits) if self.units is None else found_Q.long()
+    def numerators_of_doubled(self, doubled_Q: Array, num_competitors_Q: Array, bits: int) -> Array:
+        """Return `numerators` from twice the ranks, tensors or arrays."""
+        found_Q: Array = self.of_query(doubled_Q, num_competitors_Q)
+        return fixed_point(found_Q, bits) if self.units is None else as_int64(found_Q)
 
     def numerator(self, sums: Callable[[str], int], rank_type: RankType) -> int:
         """Return the sum of numerators from the columns of `StatsLayout`."""
@@ -63,11 +68,11 @@ class QueryMetric:
             return (self.units or 0) * sums(self.per) - self.rest_of.numerator(sums, rank_type)
         return sums(self.name if self.rank_type is not None else f"{rank_type.value}.{self.name}")
 
-    def counted(self, num_competitors_Q: Tensor) -> Tensor:
+    def counted(self, num_competitors_Q: Array) -> Array:
         """Return what each query counts for in the denominator, int64 (Q,)."""
-        if self.per == QUERIES:
-            return torch.ones_like(num_competitors_Q)
-        return num_competitors_Q if self.per == COMPETITORS else (num_competitors_Q > 0).long()
+        if self.per == COMPETITORS:
+            return num_competitors_Q
+        return as_int64(num_competitors_Q >= (0 if self.per == QUERIES else 1))
 
     def mean(self, numerator: float, counted: float, bits: int) -> float | None:
         """Return the metric from sums of `numerators` and `counted`, rounded once; None where nothing was counted."""
@@ -80,9 +85,19 @@ def ratio(numerator: float, denominator: float) -> float | None:
     return numerator / denominator if denominator else None  # Python rounds the quotient of integers correctly
 
 
-def fixed_point(values: Tensor, bits: int) -> Tensor:
+def fixed_point(values: Array, bits: int) -> Array:
     """Round float64 values to integers of 2^-bits: IEEE division and rounding, the same bits on any machine."""
-    return torch.round(values * 2.0**bits).to(torch.int64)
+    return as_int64((values * 2.0**bits).round())  # half to even, as both libraries round
+
+
+def as_int64(values: Array) -> Array:
+    """Return a tensor or an array of integers."""
+    return values.astype(np.int64) if isinstance(values, np.ndarray) else values.long()
+
+
+def as_float64(values: Array) -> Array:
+    """Return a tensor or an array of doubles."""
+    return values.astype(np.float64) if isinstance(values, np.ndarray) else values.double()
 
 
 MEAN_RANK = QueryMetric(
@@ -97,7 +112,7 @@ MEAN_RANK = QueryMetric(
 MEAN_RECIPROCAL_RANK = QueryMetric(
     "mean_reciprocal_rank",
     1,
-    lambda doubled_Q, _: 2.0 / doubled_Q.double(),
+    lambda doubled_Q, _: 2.0 / as_float64(doubled_Q),
     over_ties=lambda best_Q, worst_Q, _: mean_reciprocal(best_Q, worst_Q),
 )
 ADJUSTED_MEAN_RANK_INDEX = QueryMetric(  # twice the share of all competitors that are beaten, less 1
@@ -114,8 +129,8 @@ QUERY_AUC = QueryMetric(  # the mean share of competitors that are beaten, ties 
     "query_auc",
     1,
     lambda doubled_Q, num_competitors_Q: (
-        1.0 - (doubled_Q - 2).double() / (2 * num_competitors_Q).clamp(min=1)
-    ).masked_fill_(num_competitors_Q == 0, 0.0),
+        (1.0 - as_float64(doubled_Q - 2) / (2 * num_competitors_Q).clip(min=1)) * (num_competitors_Q > 0)
+    ),
     per=COMPETING_QUERIES,
     rank_type=RankType.REALISTIC,
     needs_pairs=True,

@@ -27,7 +27,8 @@ from pbgeval.stats.query_metrics import (
     query_metrics,
     ratio,
 )
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.rank_types import RankType
+from pbgeval.stats.ranks import RankCounts
 
 FRACTION_BITS = 58  # of 1/rank and of shares: values up to 1
 LOSS_FRACTION_BITS = 30  # of losses: values below 2^28

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Sized
-from enum import Enum
 from functools import cached_property
 from operator import add, sub
 from typing import Any, Generic, TypeVar
@@ -20,28 +19,12 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.stats.keyed_sums import KeyedSums
+from pbgeval.stats.rank_types import RankType, doubled_rank
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 MIN_REPEATED = 4096  # queries whose counts are looked through for equal ones
 CODES_PER_QUERY = 8  # most numbers that a table of what occurs may have; beyond, nothing is gained
 IndexLists = Sequence[Sequence[int] | Tensor | np.ndarray]
-
-
-class RankType(Enum):
-    """How ties are resolved (PyKEEN's words; OpenBioLink and PBG report the pessimistic one)."""
-
-    OPTIMISTIC = "optimistic"  # the true entity comes first among its ties
-    REALISTIC = "realistic"  # the mean of the other two
-    PESSIMISTIC = "pessimistic"  # the true entity comes last among its ties
-
-
-RANK_TYPE_SYNONYMS = {
-    "best": RankType.OPTIMISTIC,
-    "avg": RankType.REALISTIC,
-    "average": RankType.REALISTIC,
-    "worst": RankType.PESSIMISTIC,
-    **{rank_type.value: rank_type for rank_type in RankType},
-}
 
 
 @frozen(eq=False)
@@ -91,10 +74,7 @@ class RankCounts:
 
     def doubled_rank(self, rank_type: RankType) -> Tensor:
         """Return twice the rank of each query, an int64 tensor (Q,): realistic ranks may be half-integral."""
-        doubled_optimistic_Q = 2 + 2 * self.better_Q
-        if rank_type is RankType.OPTIMISTIC:
-            return doubled_optimistic_Q
-        return doubled_optimistic_Q + (1 if rank_type is RankType.REALISTIC else 2) * self.tied_Q
+        return doubled_rank(self.better_Q, self.tied_Q, rank_type)
 
     @cached_property
     def repeated(self) -> RepeatedCounts | None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import tokenize
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -29,15 +28,10 @@ from torch.nn.functional import normalize
 
 from pbgeval.errors import StorageError
 from pbgeval.storage.hdf5 import ALIGNMENT_BYTES, open_hdf5
+from pbgeval.storage.npy_files import open_npy
 from pbgeval.storage.parquet import ParquetRows
 from pbgeval.storage.row_slice import RowSlice
-from pbgeval.storage.text import check_regular, fingerprint, joint_fingerprint, one_line, unreadable
-
-# What numpy raises of a damaged header, which it parses as Python; OverflowError: of a shape of many digits.
-_DAMAGED = (
-    *(ValueError, EOFError, TypeError, OverflowError),
-    *(SyntaxError, tokenize.TokenError, RecursionError, MemoryError),
-)
+from pbgeval.storage.text import fingerprint, joint_fingerprint, one_line, unreadable
 
 BFLOAT16 = "<u2"  # numpy has no such type: the upper halves of float32
 
@@ -219,34 +213,6 @@ def path_of(table: object) -> Path | None:
     if isinstance(table, ParquetRows):
         return table.paths[0] if len(table.paths) == 1 else table.paths[0].parent
     return path_of(table.shards[0].table) if isinstance(table, ShardedRows) else None
-
-
-def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
-    """Map an array of a .npy file that holds plain numbers; return it and the byte at which its values begin.
-
-    Args:
-        path: the file.
-        kinds: numpy's letters of the types that are expected: f floats, i and u integers.
-
-    Raises:
-        StorageError: it is missing, no such file, holds objects, or its values are not laid out row by row.
-    """
-    with (
-        unreadable(path, "expected a .npy file of numbers, found", "", _DAMAGED),
-        unreadable(path, "cannot read the .npy file", "; check the path"),
-        np.errstate(over="ignore"),  # of a shape that no memory holds, which is refused
-    ):
-        check_regular(path)
-        array = np.lib.format.open_memmap(path, mode="r")
-    if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
-        expected, dtype = ("floating-point numbers", "float32") if kinds == "f" else ("integers", "int64")
-        is_complex = kinds == "f" and array.dtype.kind == "c"
-        halves = "write real parts, then imaginary parts: np.concatenate([v.real, v.imag], axis=1)"
-        advice = halves if is_complex else f"save it as {dtype}: x.astype('{dtype}')"
-        raise StorageError(f"{path}: expected {expected}, found {array.dtype}; {advice}")
-    if not array.flags.c_contiguous:
-        raise StorageError(f"{path}: expected values row by row, found Fortran order; write np.ascontiguousarray(...)")
-    return array, array.offset
 
 
 def npy_rows(path: Path) -> MappedRows:

@@ -13,7 +13,8 @@ import numpy as np
 from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.checkpoint import PartitionRows, embedding_path, model_path
+from pbgeval.storage.checkpoint import PartitionRows
+from pbgeval.storage.checkpoint_paths import embedding_path, model_path
 from pbgeval.storage.edges import bucket_path
 from pbgeval.storage.entities import entity_count_path, entity_names_path
 from pbgeval.storage.hdf5 import ColumnLayout, write_hdf5

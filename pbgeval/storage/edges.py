@@ -13,20 +13,21 @@ import re
 from collections.abc import Mapping, Sequence
 from io import BytesIO, FileIO
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import numpy as np
-import torch
-from torch import Tensor
 
 from pbgeval.errors import DataError, Faults, StorageError, raise_first
 from pbgeval.notation import Bucket
-from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File, state_of
+from pbgeval.storage.npy_files import open_npy
 from pbgeval.storage.objects import Hdf5Source, RemoteObject, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import fingerprint, listed, one_line
 from pbgeval.storage.writing import Check, write_atomically
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Datasets whose pieces lie in their file as arrays of 32- or 64-bit integers -> rows of them, without HDF5.
 #
@@ -57,7 +58,7 @@ class PlainColumns:
             return None
         return cls(tuple(columns), file.state)
 
-    def read(self, path: Path, start: int, stop: int) -> list[Tensor] | None:
+    def read(self, path: Path, start: int, stop: int) -> list[np.ndarray] | None:
         """Return rows start to stop of each column, int64; None where HDF5 has to be asked what is wrong."""
         try:
             with path.open("rb", buffering=0) as file:
@@ -70,7 +71,7 @@ class PlainColumns:
 
 def _read_plain(
     file: FileIO, number: np.dtype, rows_per_piece: int, offsets: Sequence[int], start: int, stop: int
-) -> Tensor:
+) -> np.ndarray:
     numbers = np.empty(stop - start, number)
     row = start
     while row < stop:
@@ -80,7 +81,7 @@ def _read_plain(
         if file.readinto(part.data.cast("B")) != part.nbytes:
             raise EOFError
         row += len(part)
-    return torch.from_numpy(numbers.astype(np.int64, copy=False))
+    return numbers.astype(np.int64, copy=False)
 
 
 _INTEGERS = "iu"  # numpy's kinds: signed, unsigned
@@ -121,6 +122,36 @@ class EdgeBlock:
         return len(self.rel)
 
 
+_Lists: TypeAlias = tuple[np.ndarray, np.ndarray]  # offsets and data of `FeatureLists`
+
+
+@attrs.frozen(eq=False)
+class _Rows:
+    """Rows of a file as arrays, checked. Torch is imported when a block of tensors is made of them, not to read ids."""
+
+    start: int
+    columns: Sequence[np.ndarray]  # lhs, rel, rhs, and the time if it was read
+    weight: np.ndarray | None
+    lhs_features: _Lists | None
+    rhs_features: _Lists | None
+
+    @property
+    def ids(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        lhs, rel, rhs, *_ = self.columns
+        return lhs, rel, rhs
+
+    def block(self) -> EdgeBlock:
+        from torch import from_numpy
+
+        lhs, rel, rhs, *times = map(from_numpy, self.columns)
+        weight = None if self.weight is None else from_numpy(self.weight)
+        lhs_features, rhs_features = (
+            None if lists is None else FeatureLists(*map(from_numpy, lists))
+            for lists in (self.lhs_features, self.rhs_features)
+        )
+        return EdgeBlock(self.start, lhs, rel, rhs, weight, lhs_features, rhs_features, *times)
+
+
 @attrs.frozen
 class BucketFile(Hdf5Source):
     """A bucket's file whose header has been checked; `find_buckets` makes them."""
@@ -141,9 +172,20 @@ class BucketFile(Hdf5Source):
             StorageError: the file is gone, damaged, or no longer what its header was.
             DataError: an edge has both an entity and features on one side, or a negative time.
         """
+        return self._read(start, stop).block()
+
+    def read_ids(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Read left entity, relation and right entity of rows start to stop, int64, without torch.
+
+        Raises:
+            EvalError: as `read`.
+        """
+        return self._read(start, stop).ids
+
+    def _read(self, start: int, stop: int) -> _Rows:
         columns = self.plain.read(self.path, start, stop) if self.plain is not None else None
         if columns is not None:
-            return _checked_block(self.path, start, columns)
+            return _checked(self.path, start, columns)
         with open_hdf5_at(self.path, self.of) as file:
             columns = [
                 _read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop)
@@ -158,7 +200,7 @@ class BucketFile(Hdf5Source):
                 _read_features(file, prefix, start, stop, self.num_edges) if is_featurized else None
                 for prefix, is_featurized in (("lhsd", self.lhs_featurized), ("rhsd", self.rhs_featurized))
             ]
-        return _checked_block(self.path, start, columns, weights, *features)
+        return _checked(self.path, start, columns, weights, *features)
 
 
 def bucket_path(edge_path: Path, bucket: Bucket) -> Path:
@@ -267,29 +309,31 @@ def _column(file: Hdf5File, name: str, kinds: str, length: int | None = None) ->
     raise StorageError(f"{file.path}: dataset {name}: expected {fault}; write the file again")
 
 
-def _read_features(file: Hdf5File, prefix: str, start: int, stop: int, num_edges: int) -> FeatureLists:
+def _read_features(file: Hdf5File, prefix: str, start: int, stop: int, num_edges: int) -> _Lists:
     offsets_name, data_name = f"{prefix}_offsets", f"{prefix}_data"
     data = _column(file, data_name, _INTEGERS)
     offsets = _read_range(_column(file, offsets_name, _INTEGERS, num_edges + 1), start, stop + 1)
     first, last = int(offsets[0]), int(offsets[-1])
-    wrong = torch.nonzero(offsets[1:] < offsets[:-1])
+    wrong = np.flatnonzero(offsets[1:] < offsets[:-1])
     if first < 0 or last > data.num_rows or len(wrong):
         row = start + (int(wrong[0]) if len(wrong) else 0)
         raise StorageError(
             f"{file.path}: dataset {offsets_name}: row {row}: expected offsets that do not decrease, from 0 to"
             f" {data.num_rows} (the length of {data_name}), found {first} to {last}; write the file again"
         )
-    return FeatureLists(offsets - first, _read_range(data, first, last))
+    return offsets - first, _read_range(data, first, last)
 
 
-def _read_range(dataset: Hdf5Dataset, start: int, stop: int, dtype: type[np.int64 | np.float64] = np.int64) -> Tensor:
-    """Read rows start to stop into a fresh tensor of `dtype`."""
+def _read_range(
+    dataset: Hdf5Dataset, start: int, stop: int, dtype: type[np.int64 | np.float64] = np.int64
+) -> np.ndarray:
+    """Read rows start to stop into a fresh array of `dtype`."""
     # HDF5 converts types in small strips, at a third of the speed of reading as it is and converting here.
     stored = np.empty(stop - start, dataset.dtype)
     dataset.read_into(stored, start)
     if dtype is np.int64:
         _check_size(f"{dataset.file.path}: dataset {dataset.name}", start, stored)
-    return torch.from_numpy(stored.astype(dtype, copy=False))
+    return stored.astype(dtype, copy=False)
 
 
 def _check_size(where: str, start: int, numbers: np.ndarray) -> None:
@@ -307,37 +351,34 @@ def _check_size(where: str, start: int, numbers: np.ndarray) -> None:
         )
 
 
-def _checked_block(
+def _checked(
     path: Path,
     start: int,
-    columns: Sequence[Tensor],
-    weight: Tensor | None = None,
-    lhs_features: FeatureLists | None = None,
-    rhs_features: FeatureLists | None = None,
-) -> EdgeBlock:
-    """Make a block of columns: lhs, rel, rhs, and the time if it was read.
+    columns: Sequence[np.ndarray],
+    weight: np.ndarray | None = None,
+    lhs_features: _Lists | None = None,
+    rhs_features: _Lists | None = None,
+) -> _Rows:
+    """Check columns: lhs, rel, rhs, and the time if it was read.
 
     Edges that name an entity where they also have features are refused: PBG reads one and drops the other.
     """
-    lhs, rel, rhs, *times = columns
+    lhs, _, rhs, *times = columns
     for name, ids, features in (("lhs", lhs, lhs_features), ("rhs", rhs, rhs_features)):
-        wrong: Tensor | list[int] = (
-            [] if features is None else torch.nonzero((ids != -1) & (features.offsets.diff() > 0))
-        )
-        if len(wrong):
-            row = int(wrong[0])
+        if features is not None and (wrong := (ids != -1) & (np.diff(features[0]) > 0)).any():
+            row = int(np.argmax(wrong))
             raise DataError(
                 f"{path}: dataset {name}: row {start + row}: expected -1 (the edge has features in {name}d_data),"
                 f" found {int(ids[row])}; write the file again with one or the other"
             )
     for time in times:
         if bool((time < 0).any()):
-            row = int(torch.nonzero(time < 0)[0])
+            row = int(np.argmax(time < 0))
             raise DataError(
                 f"{path}: time of row {start + row}: expected an integer from 0 to 2^63 - 1, got {int(time[row])}; "
                 "count times from the first one"
             )
-    return EdgeBlock(start, lhs, rel, rhs, weight, lhs_features, rhs_features, *times)
+    return _Rows(start, columns, weight, lhs_features, rhs_features)
 
 
 # Edges in an array, in memory or in a .npy file -> what a bucket file is: of a graph in one partition.
@@ -365,10 +406,21 @@ class ArrayEdges:
             StorageError: the file is gone or damaged.
             DataError: a number is larger than int64 holds, or a time is negative.
         """
+        return self._read(start, stop).block()
+
+    def read_ids(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Read left entity, relation and right entity of rows start to stop, int64, without torch.
+
+        Raises:
+            EvalError: as `read`.
+        """
+        return self._read(start, stop).ids
+
+    def _read(self, start: int, stop: int) -> _Rows:
         array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
         _check_size(str(self.path), start, array_E3[start:stop])
-        columns = [torch.from_numpy(np.ascontiguousarray(of)) for of in array_E3[start:stop].astype(np.int64).T]
-        return _checked_block(self.path, start, columns)
+        columns = [np.ascontiguousarray(of) for of in array_E3[start:stop].astype(np.int64).T]
+        return _checked(self.path, start, columns)
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the edges do."""
@@ -393,7 +445,7 @@ class ArrayEdges:
 
 EdgeSource: TypeAlias = BucketFile | ArrayEdges
 EdgeFiles: TypeAlias = Mapping[Bucket, EdgeSource]  # of one path
-Array: TypeAlias = np.ndarray | Tensor | Sequence[Sequence[int]]
+Array: TypeAlias = "np.ndarray | Tensor | Sequence[Sequence[int]]"
 
 
 @attrs.frozen(eq=False)
@@ -413,6 +465,8 @@ class Edges:
         Raises:
             DataError: an array is of the wrong form.
         """
+        from torch import Tensor
+
         arrays: dict[str, tuple[str, Sequence[Array]]] = {
             "edge_paths": ("edges", [self.evaluated]),
             "filter_paths": ("known edges", self.filter),

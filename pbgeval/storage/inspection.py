@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pbgeval.errors import StorageError, raise_first
-from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoint_version
+from pbgeval.storage.checkpoint_paths import embedding_path, model_path, read_checkpoint_version
 from pbgeval.storage.edges import bucket_of_name, find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 from pbgeval.storage.hdf5 import open_hdf5
@@ -120,8 +120,8 @@ def _describe_bucket(path: Path) -> Description:
                 bounds += [values.min().item(), values.max().item()]
             span = f"{min(bounds)} to {max(bounds)}" if bounds else "no rows"
             lines.append((name, f"{span}, {dataset.dtype}, {layout}"))
-    block = file.read(0, min(_SHOWN_ROWS, file.num_edges))
-    rows = zip(block.lhs.tolist(), block.rel.tolist(), block.rhs.tolist(), strict=True)
+    ids = file.read_ids(0, min(_SHOWN_ROWS, file.num_edges))
+    rows = zip(*(of_side.tolist() for of_side in ids), strict=True)
     return lines + [(f"row {number}", "left {}, relation {}, right {}".format(*row)) for number, row in enumerate(rows)]
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pbgeval.errors import DataError, Faults, MismatchError, StorageError
 from pbgeval.notation import Side
-from pbgeval.storage.checkpoint import model_path
+from pbgeval.storage.checkpoint_paths import model_path
 from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
 from pbgeval.storage.text import listed, one_line
 

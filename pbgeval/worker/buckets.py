@@ -31,7 +31,7 @@ from pbgeval.ranking.settings import CandidateSets, Competition, EdgeOrigin
 from pbgeval.ranking.tally import SideResult
 from pbgeval.results.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 from pbgeval.storage.checkpoint import num_bytes_of
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, WorkerContext

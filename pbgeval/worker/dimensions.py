@@ -16,9 +16,9 @@ from pbgeval.inputs.edges import numbered_files
 from pbgeval.inputs.names import relation_groups, relation_labels
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import ENDS, Side, distinct
-from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns
+from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.training_edges import SlotCounts, class_limits, frequency_classes
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION, TIME
 from pbgeval.worker.context import WorkerContext

@@ -15,7 +15,7 @@ import pytest
 from pbgeval.metrics.paired import Difference, differences, values_of
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 
 NUM_TRIALS = 1_000
 METRICS = (MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at(1), hits_at(10))

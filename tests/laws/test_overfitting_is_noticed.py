@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 from pbgeval.monitor.curves import judge_history, read_curves
-from pbgeval.monitor.persistence import BucketVisit, GapTest, Verdict
+from pbgeval.monitor.gap_test import BucketVisit, GapTest, Verdict
 from pbgeval.monitor.records import read_history
 from pbgeval.notation import Bucket
 from tests.kit.training import MIXED, OVERFIT, train

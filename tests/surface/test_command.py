@@ -27,7 +27,7 @@ from pbgeval.metrics.ndcg import Discount
 from pbgeval.metrics.taxonomy import TypeGain
 from pbgeval.models.topk import TopKFilter, TopKTies
 from pbgeval.report.comparison import CLUSTERS, FORMATS
-from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
+from pbgeval.stats.rank_types import RANK_TYPE_SYNONYMS
 from pbgeval.version import __version__
 from tests.kit import pbg_files
 from tests.kit.case import VERSION, TinyCase

@@ -10,7 +10,7 @@ import pytest
 from pbgeval import Report, compare
 from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import Curves, PassRow, read_curves
-from pbgeval.monitor.persistence import BucketVisit
+from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.records import PassKey
 from pbgeval.report.page import Source, comparison_page, page_of
 from tests.browsers import Show, Shown

@@ -1,4 +1,4 @@
-"""What a run imports: readers of foreign models and importers of edges by name only where they are asked for."""
+"""What a run imports: torch only to compute; foreign readers and importers of edges by name only where asked for."""
 
 from __future__ import annotations
 
@@ -6,22 +6,66 @@ import json
 import sys
 from pathlib import Path
 
-from tests.kit.case import TinyCase
-from tests.kit.commands import run_program
+import pytest
 
-EVALUATION = """
+from tests.kit.case import TinyCase
+from tests.kit.commands import run_command, run_program
+
+LOADED = 'print(); print(json.dumps(sorted(name for name in sys.modules if name.startswith(("pbgeval.", "torch")))))'
+EVALUATION = f"""
 import json, sys
 import pbgeval
 pbgeval.evaluate("eval.py", output="output", workers=1, device="cpu")
-print(json.dumps(sorted(name for name in sys.modules if name.startswith("pbgeval."))))
+{LOADED}
+"""
+COMMAND = f"""
+import json, sys
+from pbgeval import cli
+try:
+    cli.main()
+except SystemExit as end:
+    assert not end.code, end.code
+{LOADED}
 """
 
 
 def test_an_evaluation_of_buckets_imports_no_importer_and_no_reader_of_foreign_models(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path)
 
-    found = json.loads(run_program(sys.executable, "-c", EVALUATION, cwd=case.root))
+    *_, loaded = run_program(sys.executable, "-c", EVALUATION, cwd=case.root).splitlines()
+    found = json.loads(loaded)
 
     unasked = ("pbgeval.importing", "pbgeval.models.opening", "pbgeval.models.arrays", "pbgeval.models.pickles")
     assert "pbgeval.evaluation" in found
     assert [name for name in found if name.startswith(unasked)] == []
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a dataset with two results, `a` and `b`."""
+    case = TinyCase.write(tmp_path_factory.mktemp("finished"), save_ranks=True)
+    for output in ("a", "b"):
+        done = run_command(case, "--workers", "1", "--quiet", "--output", output)
+        assert done.status == 0, done.err
+        case.spoil_embeddings("user", 1, row=3, value=0.5)  # so that `b` differs from `a`
+    return case.root
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("metrics",),
+        ("metrics", "hits@10"),
+        *(("inspect", path) for path in ("edges", "edges/edges_0_0.h5", "entity", "checkpoint")),
+        ("report", "a"),
+        *(("report", "a", "--format", form) for form in ("md", "latex")),
+        ("compare", "a", "b"),
+        *(("compare", "a", "b", "--format", form) for form in ("json", "html")),
+        ("--help-config",),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_computes_no_scores_does_not_import_torch(arguments: tuple[str, ...], finished: Path) -> None:
+    *_, loaded = run_program(sys.executable, "-c", COMMAND, *arguments, cwd=finished).splitlines()
+
+    assert [name for name in json.loads(loaded) if name.startswith("torch")] == []

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval.ranking.chunks import SampledLists, chunk_blocks
+from pbgeval.ranking.chunks import chunk_blocks
+from pbgeval.ranking.sampled_lists import SampledLists
 
 
 @pytest.mark.parametrize("lists", [SampledLists(2, 3), SampledLists(2, 1, num_degree_negs=2)])

@@ -17,12 +17,11 @@ from pbgeval.metrics.intervals import (
     round_level,
     round_needed,
     sample_intervals,
-    student_quantile,
-    two_sided_probability,
     unseen_ends,
     variance_of_mean,
     wilson_ends,
 )
+from pbgeval.metrics.student import student_quantile, two_sided_probability
 from pbgeval.notation import Side
 from pbgeval.ranking.edge_sample import allocate, doubling_rounds
 from pbgeval.stats.query_metrics import keyed_metrics

@@ -8,12 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.breakdowns import (
-    BREAKDOWN_FILES,
-    GROUP_COLUMNS,
-    GroupClasses,
-    breakdown_rows,
-)
+from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.metrics.breakdowns import GroupClasses, breakdown_rows
 from pbgeval.notation import ENDS, Side
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, TIME, GroupedStats
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, rank_metrics

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights, weighted_median
 from pbgeval.stats.histograms import RankHistograms
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.rank_types import RankType
+from pbgeval.stats.ranks import RankCounts
 from tests import rank_metrics_reference as reference
 
 WEIGHTS = st.one_of(st.integers(0, 4).map(lambda quarters: quarters / 4), st.floats(2.0**-20, 2.0**20))

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.metrics.intervals import student_quantile, two_sided_probability
 from pbgeval.metrics.paired import Difference, differences, holm
 from pbgeval.metrics.paired import values_of as paired_values
+from pbgeval.metrics.student import student_quantile, two_sided_probability
 from pbgeval.stats import paired
 from pbgeval.stats.paired import PairedEdges, PairedKeys, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import query_metrics
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_types import RankType
 from tests import paired_reference
 from tests.examples import examples
 from tests.paired_reference import Query, value_of

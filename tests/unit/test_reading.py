@@ -27,10 +27,10 @@ from pbgeval.models.triple_lines import triples_of
 from pbgeval.models.type_lists import read_type_lists
 from pbgeval.monitor.records import read_history
 from pbgeval.report.report import Report
-from pbgeval.storage.arrays import open_npy
-from pbgeval.storage.checkpoint import read_checkpoint_version
+from pbgeval.storage.checkpoint_paths import read_checkpoint_version
 from pbgeval.storage.entities import read_entity_count, read_entity_names
 from pbgeval.storage.hdf5 import open_hdf5
+from pbgeval.storage.npy_files import open_npy
 from pbgeval.storage.text import check_compressed, fingerprint, read_small_text, text_lines
 from tests.kit.commands import with_peak
 

@@ -16,7 +16,7 @@ import pytest
 from attrs import evolve
 
 from pbgeval.monitor.curves import Curves, PassRow
-from pbgeval.monitor.persistence import BucketVisit
+from pbgeval.monitor.gap_test import BucketVisit
 from pbgeval.monitor.records import PassKey
 from pbgeval.report import figures
 from pbgeval.report import page as report_page

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.stats.histograms import EXACT_BINS, RankHistograms, bin_edges, rank_bins
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.bins import EXACT_BINS, bin_edges
+from pbgeval.stats.histograms import RankHistograms, rank_bins
+from pbgeval.stats.rank_types import RankType
 from tests.kit.counts import counts_of
 
 LARGEST = 1 << 40

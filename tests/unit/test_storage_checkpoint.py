@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval.storage.checkpoint import embedding_path, open_embeddings, read_checkpoint_version
+from pbgeval.storage.checkpoint import open_embeddings
+from pbgeval.storage.checkpoint_paths import embedding_path, read_checkpoint_version
 from pbgeval.storage.objects import open_hdf5_at
 from tests.kit.pbg_files import write_embeddings
 from tests.kit.refusals import fault_of

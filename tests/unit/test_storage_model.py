@@ -5,7 +5,7 @@ import torch
 
 from pbgeval.errors import DataError
 from pbgeval.notation import ENDS, Side
-from pbgeval.storage.checkpoint import model_path
+from pbgeval.storage.checkpoint_paths import model_path
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
 from tests.kit.pbg_files import write_model
 from tests.kit.refusals import fault_of, faults_of
