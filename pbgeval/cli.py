@@ -47,6 +47,7 @@ from pbgeval.storage.text import did_you_mean, is_url, plural, printable, withou
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
+    from pbgeval.report.comparison import Comparison
     from pbgeval.report.report import Report
     from pbgeval.report.tables import DataTable
 
@@ -443,7 +444,6 @@ def compare(
     Prints paired differences with 95% intervals and p-values, overall and by relation.
     """
     from pbgeval.report import comparison
-    from pbgeval.report.page import comparison_page
     from pbgeval.storage.writing import write_atomically
 
     with options_in_place_of(_OPTIONS_OF_COMPARE):
@@ -454,7 +454,7 @@ def compare(
         _show(*comparison.comparison_tables(found))  # as wide as the terminal
         return
     form = format_ or FORMAT_OF_SUFFIX.get("" if output is None else output.suffix.lower(), "text")
-    text = comparison_page(found).render() if form == "html" else comparison.FORMATS[form](found)
+    text = _page_of(found) if form == "html" else comparison.FORMATS[form](found)
     if output is None:
         print(text, end="")
     else:
@@ -537,6 +537,12 @@ def report(
         print(text, end="")
     else:
         print(printable(save(text, f"report.{'tex' if form == 'latex' else form}", output)))
+
+
+def _page_of(comparison: Comparison) -> str:
+    from pbgeval.report.page import comparison_page
+
+    return comparison_page(comparison).render()
 
 
 def _warn(message: str) -> None:

@@ -1,4 +1,4 @@
-"""Times the command's help and evaluations of a tiny graph beside Python's own start and torch's import.
+"""Times commands that compute nothing and evaluations of a tiny graph beside Python's own start and torch's import.
 
     python benchmarks/start_up/main.py              # seven turns
     python benchmarks/start_up/main.py --smoke      # one, of the tiny graph: does it run?
@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import shlex
 import statistics
 import subprocess
@@ -34,6 +35,8 @@ PROTOCOL = Protocol(num_batch_negs=10, num_uniform_negs=10, batch_size=100, work
 LARGER_SIZE = evolve(SIZE, num_edges=400_000)
 FIRST, LATER = "evaluation of 400,000 edges, 1 worker, the first on a machine", "the same, later"
 NUM_PACKAGES = 10
+RESULTS = ("result-a", "result-b")  # of the tiny graph, for commands that read one or two
+WITHOUT_SCORES = ("metrics", "inspect edges", "report result-a", "compare result-a result-b")
 # Python is to keep bytecode, and torch's threads to wait, as they do unless they are told otherwise.
 LEFT_OUT = ("PYTHONDONTWRITEBYTECODE", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 # import time: self [us] | cumulative | imported package
@@ -42,9 +45,10 @@ IMPORT_LINE = re.compile(r"import time:\s*(\d+) \|\s*\d+ \|\s*([^.\s]+)")
 
 @frozen
 class Run:
-    """How long a command took, by the clock, and the metrics of an evaluation."""
+    """How long a command took, by the clock and by its CPU time, and the metrics of an evaluation."""
 
     seconds: float
+    cpu_seconds: float
     metrics: dict[str, float] | None = None
 
 
@@ -55,6 +59,7 @@ class Program:
     name: str
     words: tuple[str, ...]
     limit: float | None = None  # seconds that are asked for
+    cpu_limit: float | None = None  # the same, of CPU time
     is_evaluation: bool = False
     variables: Mapping[str, str] = field(factory=dict)  # added to its environment
 
@@ -64,13 +69,13 @@ class Program:
             output = Path(name) / "output"
             further = ["--output", str(output)] if self.is_evaluation else []
             variables = {**self.variables, "NUMBA_CACHE_DIR": name} if self.name == FIRST else self.variables
-            begun = time.perf_counter()
+            begun, cpu_before = time.perf_counter(), _cpu_seconds()
             _run([*self.words, *further], folder, variables)
-            seconds = time.perf_counter() - begun
+            times = time.perf_counter() - begun, _cpu_seconds() - cpu_before
             if not self.is_evaluation:
-                return Run(seconds)
+                return Run(*times)
             document = json.loads((output / "metrics.json").read_text(encoding="utf-8"))
-            return Run(seconds, document["metrics"])
+            return Run(*times, document["metrics"])
 
 
 def main() -> None:
@@ -81,6 +86,8 @@ def main() -> None:
         folder = Path(name).resolve() / "graph"
         make_graph(folder, SIZE)
         config = write_config(folder, SIZE, PROTOCOL)
+        for result in RESULTS:
+            _run([*_evaluation(config, 1), "-p", "save_ranks=True", "--output", result], folder, {})
         programs = _programs(config)
         if not options.smoke:
             make_graph(folder / "larger", LARGER_SIZE)
@@ -100,7 +107,7 @@ def main() -> None:
         f"OMP_NUM_THREADS: {os.environ.get('OMP_NUM_THREADS', 'not set')}; "
         f"MRR of every evaluation: {_mean_reciprocal_rank(runs):.10f}\n"
     )
-    _print_times(programs, {name: [run.seconds for run in of_program] for name, of_program in runs.items()})
+    _print_times(programs, runs)
     _print_imports(imports)
 
 
@@ -120,6 +127,7 @@ def _programs(config: Path) -> list[Program]:
     return [
         Program("`python -c pass`", (sys.executable, "-c", "pass")),
         Program("`kgeval-dist --help`", (str(COMMAND), "--help"), 0.3),
+        *(Program(f"`kgeval-dist {words}`", (str(COMMAND), *words.split()), cpu_limit=0.7) for words in WITHOUT_SCORES),
         Program("`python -c 'import torch'`", (sys.executable, "-c", "import torch")),
         Program("evaluation, 1 worker", one, 3.0, is_evaluation=True),
         Program("evaluation, 2 workers", two, 6.0, is_evaluation=True),
@@ -150,6 +158,12 @@ def _run(command: list[str], folder: Path, variables: Mapping[str, str]) -> subp
     return done
 
 
+def _cpu_seconds() -> float:
+    """Return the CPU time of all commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def _mean_reciprocal_rank(runs: dict[str, list[Run]]) -> float:
     """Return the MRR of the tiny graph; all evaluations of a graph must share its metrics: what was timed is right."""
     found: dict[bool, list[dict[str, float]]] = defaultdict(list)
@@ -172,16 +186,20 @@ def _imports(config: Path, folder: Path) -> dict[str, float]:
     return seconds
 
 
-def _print_times(programs: list[Program], seconds: dict[str, list[float]]) -> None:
-    of_torch = seconds["`python -c 'import torch'`"]
-    print("| | s | asked for: less than | times torch's import, median of turns |")
-    print("|---|---|---|---|")
+def _print_times(programs: list[Program], runs: dict[str, list[Run]]) -> None:
+    of_torch = [run.seconds for run in runs["`python -c 'import torch'`"]]
+    print("| | s | asked for: less than | CPU s | asked for: at most | times torch's import, median of turns |")
+    print("|---|---|---|---|---|---|")
     for program in programs:
-        taken = seconds[program.name]
+        taken = [run.seconds for run in runs[program.name]]
         times = statistics.median(one / other for one, other in zip(taken, of_torch, strict=True))
-        limit = "" if program.limit is None else f"{program.limit:g}"
-        spread = f"{min(taken):.2f} to {max(taken):.2f}"
-        print(f"| {program.name} | {statistics.median(taken):.2f} ({spread}) | {limit} | {times:.2f} |")
+        limit, cpu_limit = ("" if of is None else f"{of:g}" for of in (program.limit, program.cpu_limit))
+        cpu = _spread([run.cpu_seconds for run in runs[program.name]])
+        print(f"| {program.name} | {_spread(taken)} | {limit} | {cpu} | {cpu_limit} | {times:.2f} |")
+
+
+def _spread(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
 
 
 def _print_imports(seconds: dict[str, float]) -> None:

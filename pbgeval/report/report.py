@@ -305,25 +305,25 @@ class Report(Result):
             StorageError: a file is missing or damaged, or edges are not those of the run.
             DataError: an id in the edges is out of range.
         """
-        from pbgeval.results.recompute import ReportQuery, recompute  # needs torch, which nothing else here does
-
-        return report_of(
-            recompute(
-                self,
-                ReportQuery(
-                    hits_at=hits_at,
-                    filter=filter,
-                    headline=headline,
-                    edge_paths=edge_paths,
-                    train_paths=train_paths,
-                    keep=keep,
-                    breakdowns=breakdowns,
-                    relation_groups=relation_groups,
-                    metrics=metrics,
-                    topk_metrics=topk_metrics,
-                ),
-            )
+        return _recomputed(
+            self,
+            hits_at=hits_at,
+            filter=filter,
+            headline=headline,
+            edge_paths=edge_paths,
+            train_paths=train_paths,
+            keep=keep,
+            breakdowns=breakdowns,
+            relation_groups=relation_groups,
+            metrics=metrics,
+            topk_metrics=topk_metrics,
         )
+
+
+def _recomputed(report: Report, **asked: Any) -> Report:  # noqa: ANN401 - fields of `ReportQuery`
+    from pbgeval.results.recompute import ReportQuery, recompute  # here: it imports torch, which pages do not need
+
+    return report_of(recompute(report, ReportQuery(**asked)))
 
 
 def report_of(result: Result) -> Report:
