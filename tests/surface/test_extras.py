@@ -16,7 +16,6 @@ from tests.kit.reports import write_records
 
 pytestmark = pytest.mark.slow
 
-TOOLS = {"dev", "browser", "docs", "moto"}  # what tests need; the package asks for none of them
 ELSEWHERE = {"s3"}  # tried with the extra by tests/surface/test_object_storage.py
 
 TO_DF = """
@@ -220,7 +219,7 @@ def ended(installed: InstalledWheel, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_every_extra_is_tried(installed: InstalledWheel) -> None:
-    assert extras_of(installed.wheel) == {use.extra for use in USES.values()} | TOOLS
+    assert extras_of(installed.wheel) == {use.extra for use in USES.values()}
 
 
 def test_without_any_extra_a_case_is_evaluated(ended: Ended) -> None:

@@ -7,11 +7,10 @@ import functools
 import importlib.util
 import itertools
 import re
-import runpy
 import shlex
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import typer
@@ -58,10 +57,10 @@ _EXTRAS = re.compile(r"(?:pbgeval|\.)\[([a-z][\w,]*)\]'")
 
 @functools.cache
 def extras() -> set[str]:
-    """Return the extras of setup.py."""
-    with mock.patch("setuptools.setup") as setup:
-        runpy.run_path(str(REPOSITORY / "setup.py"))
-    return set(setup.call_args.kwargs["extras_require"])
+    """Return the extras of pyproject.toml."""
+    return set(
+        tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)

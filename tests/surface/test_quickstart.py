@@ -27,7 +27,7 @@ def rows_of(text: str) -> dict[str, list[float]]:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout whose .venv is this environment, so that nothing is installed."""
     folder = tmp_path_factory.mktemp("checkout")
-    for name in ("setup.py", "constraints.txt"):
+    for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(REPOSITORY / name, folder)
     for name in ("configs", "scripts"):
         shutil.copytree(REPOSITORY / name, folder / name)
@@ -36,7 +36,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, program in (("python", sys.executable), ("kgeval-dist", COMMAND)):
         (programs / name).write_text(f'#!/bin/sh\nexec "{program}" "$@"\n', encoding="utf-8")
         (programs / name).chmod(0o755)
-    wanted = "".join((folder / name).read_text(encoding="utf-8") for name in ("setup.py", "constraints.txt"))
+    wanted = "".join((folder / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "constraints.txt"))
     (folder / ".venv" / ".installed").write_text(f"{folder}\n{wanted}", encoding="utf-8")
     return folder
 

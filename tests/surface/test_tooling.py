@@ -41,9 +41,10 @@ def test_every_requirement_has_a_lowest_version_and_one_that_is_pinned_without_l
     lines = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
     pinned = {name.lower().replace("_", "-"): version for name, version in pairs}
-    setup = (REPOSITORY / "setup.py").read_text(encoding="utf-8")
-    texts = re.findall(r'"([^"\s]+)"(?=[,\]])', setup[setup.index("install_requires") : setup.index("entry_points")])
-    needed = [Requirement(text) for text in texts]
+    made = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    project = made["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values(), *made["dependency-groups"].values()]
+    needed = [Requirement(text) for texts in lists for text in texts]
 
     assert pinned["torch"] == "2.13.0"
     assert {"torch", "typer", "pytest", "import-linter"} <= {of.name for of in needed}
@@ -64,8 +65,12 @@ def test_no_message_or_page_advises_to_install_a_package_that_is_on_no_index() -
     assert found == set()
 
 
-def test_pyproject_configures_tools_only() -> None:
-    assert set(tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))) == {"build-system", "tool"}
+def test_setup_is_one_call_and_tools_are_no_extras() -> None:
+    made = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+
+    assert (REPOSITORY / "setup.py").read_text(encoding="utf-8").endswith("\n\nsetup()\n")
+    assert set(made["dependency-groups"]) == {"dev", "docs", "browser", "moto"}
+    assert set(made["project"]["optional-dependencies"]).isdisjoint(made["dependency-groups"])
 
 
 def test_the_version_stands_in_one_place_and_in_the_changelog() -> None:
@@ -73,7 +78,8 @@ def test_the_version_stands_in_one_place_and_in_the_changelog() -> None:
 
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
     assert "## [Unreleased]" in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert version not in (REPOSITORY / "setup.py").read_text(encoding="utf-8")
+    made = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    assert (made["project"].get("version"), made["project"]["dynamic"]) == (None, ["version"])
 
 
 def test_no_file_names_a_path_of_one_machine_or_a_registry() -> None:
