@@ -20,6 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -94,7 +95,9 @@ def start_local_workers(
     check_room(num_workers, os.environ)
     for restart in range(MAX_RESTARTS + 1):
         try:
-            return (_run_spawned if _server is None else _server.run)(function, arguments, num_workers)
+            server = _SERVER.get()
+            run = _run_spawned if server is None or server.requests.closed else server.run
+            return run(function, arguments, num_workers)
         except _LostWorkerError as error:
             if restart == MAX_RESTARTS:
                 raise IncompleteError(f"{error}; gave up after {MAX_RESTARTS} restarts; try {FEWER_WORKERS}") from None
@@ -135,13 +138,11 @@ class _Server:
 
     def stop(self) -> None:
         """End it, and its workers before it."""
-        global _server
-        _server = None
         self.requests.close()
         self.process.join()
 
 
-_server: _Server | None = None
+_SERVER: ContextVar[_Server | None] = ContextVar("server", default=None)  # of the enclosing `worker_server`
 
 
 @contextmanager
@@ -150,7 +151,6 @@ def worker_server() -> Iterator[None]:
 
     Only for a process that is ours from its first line and has done nothing but import.
     """
-    global _server
     if "fork" not in multiprocessing.get_all_start_methods() or sys.platform == "darwin":
         yield  # forked processes are not safe on macOS
         return
@@ -159,10 +159,12 @@ def worker_server() -> Iterator[None]:
     with ended_at_once():
         process.start()
     theirs.close()
-    server = _server = _Server(process, ours)
+    server = _Server(process, ours)
+    token = _SERVER.set(server)
     try:
         yield
     finally:
+        _SERVER.reset(token)
         server.stop()
 
 
