@@ -21,7 +21,17 @@ def workers_option(number: int) -> str:
 
 
 class EvalError(Exception):
-    """One or more faults of the user's: each line says where, what was expected, what was found."""
+    """One or more faults of the user's: each line says where, what was expected, what was found.
+
+    Examples:
+        >>> import pbgeval
+        >>> try:
+        ...     pbgeval.evaluate("eval.py", overrides=["hits_at=0"])
+        ... except pbgeval.EvalError as error:
+        ...     print(error.faults[0])
+        ...
+        -p hits_at=0: hits_at[0]: expected an int >= 1, got 0
+    """
 
     def __init__(self, *faults: str) -> None:
         super().__init__("\n".join(faults))

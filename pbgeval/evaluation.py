@@ -110,6 +110,12 @@ def evaluate(
 
     Raises:
         EvalError: all errors in the input, one per line; the output folder is left as it was.
+
+    Examples:
+        >>> import pbgeval
+        >>> report = pbgeval.evaluate("eval.py", overrides=["hits_at=1,10"], output="results/hits", workers=1)
+        >>> 0 < report["mrr"] <= report["hits@10"] <= 1
+        True
     """
     url = output if isinstance(output, str) and is_url(output) else None
     if url is not None:
@@ -168,6 +174,16 @@ def evaluate_triples(
 
     Raises:
         EvalError: all errors in the input, one per line.
+
+    Examples:
+        >>> import pbgeval
+        >>> def score(lhs, rel, rhs):
+        ...     return -(lhs + 1 - rhs).abs().float()  # the tail is the next entity
+        ...
+        >>> model = pbgeval.edge_scorer(score, num_entities=5, num_relations=1)
+        >>> report = pbgeval.evaluate_triples(model, [(0, 0, 1), (1, 0, 3)])
+        >>> report["mrr"], report["tail.mean_rank"]
+        (0.7, 1.75)
     """
     for key in sorted({"filtered", "filter", "valid", "validation"} & settings.keys()):
         raise ConfigError(f"{key}: unknown key; give the triples to filter out, train=[train] and known=[valid]")

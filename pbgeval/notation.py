@@ -34,7 +34,13 @@ MAX_PARTITIONS = 10_000  # of an entity type: there are as many buckets as pairs
 
 
 class Side(Enum):
-    """One end of an edge, or its relation; as the side of a query, what is hidden."""
+    """One end of an edge, or its relation; as the side of a query, what is hidden.
+
+    Examples:
+        >>> from pbgeval import Side
+        >>> Side.RHS.label, Side.RHS.pick("left", "right")
+        ('tail', 'right')
+    """
 
     LHS = 0
     RHS = 1

@@ -32,7 +32,17 @@ class UnitReport:
 
 
 class Observer:
-    """Is told what happens; must not change it. This one says nothing: subclasses say what they want to."""
+    """Is told what happens; must not change it. This one says nothing: subclasses say what they want to.
+
+    Examples:
+        >>> import pbgeval
+        >>> class Titles(pbgeval.Observer):
+        ...     def phase(self, title):
+        ...         print(title)
+        ...
+        >>> report = pbgeval.evaluate("eval.py", output="results/observed", workers=1, observer=Titles())
+        scoring
+    """
 
     def warn(self, message: str) -> None:
         """Take note of something the user should know that is not an error."""

@@ -149,6 +149,12 @@ class Team:
     """This worker's place among the workers, and what they do together.
 
     With one worker, no process group exists and every call returns at once.
+
+    Examples:
+        >>> from pbgeval import Team
+        >>> team = Team()  # of one; `Team.join()` where torchrun, srun or mpirun started this process
+        >>> team.rank_in_team, team.size
+        (0, 1)
     """
 
     rank_in_team: int = 0
@@ -223,7 +229,13 @@ class Team:
         return values
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Return this worker's share of items that all workers have: one in turn for each."""
+        """Return this worker's share of items that all workers have: one in turn for each.
+
+        Examples:
+            >>> from pbgeval import Team
+            >>> Team(rank_in_team=1, size=2).share(["a", "b", "c"])
+            ['b']
+        """
         return items[self.rank_in_team :: self.size]
 
     def part(self, length: int) -> tuple[int, int]:

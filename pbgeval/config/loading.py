@@ -341,6 +341,12 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
 
     Raises:
         ConfigError: With all faults, a line each, which starts with the name of the file or with `-p KEY=VALUE`.
+
+    Examples:
+        >>> import pbgeval
+        >>> config = pbgeval.load_config("eval.py", ["hits_at=1,10"])
+        >>> config.hits_at
+        [1, 10]
     """
     source, working_directory = Path(os.path.abspath(path)), Path.cwd()
     raw, is_ours = _read_file(source, str(path))

@@ -151,7 +151,14 @@ TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_fr
 @checks_names
 @frozen(kw_only=True)
 class EntitySchema:
-    """One entity type."""
+    """One entity type.
+
+    Examples:
+        >>> from pbgeval import EntitySchema, EvalConfig
+        >>> config = EvalConfig(entities={"user": EntitySchema(num_partitions=4)})
+        >>> config.entities["user"].num_partitions
+        4
+    """
 
     num_partitions: int = key(
         attrs.NOTHING,
@@ -165,7 +172,14 @@ class EntitySchema:
 @checks_names
 @frozen(kw_only=True)
 class RelationSchema:
-    """One relation type; the id in edge files is its index in `relations`."""
+    """One relation type; the id in edge files is its index in `relations`.
+
+    Examples:
+        >>> from pbgeval import EvalConfig, RelationSchema
+        >>> likes = RelationSchema(name="likes", lhs="user", rhs="item", operator="translation")
+        >>> EvalConfig(relations=[likes], candidates="all").relations[0].operator
+        'translation'
+    """
 
     name: str = key(attrs.NOTHING, GRAPH, "Name of the relation. Two relations may have the same name.")
     lhs: str = key(attrs.NOTHING, GRAPH, "Entity type of the left-hand side: a name in `entities`.")
@@ -187,7 +201,18 @@ class RelationSchema:
 @checks_names
 @frozen(kw_only=True)
 class EvalConfig:
-    """Every setting of an evaluation. `load_config` checks it; paths are absolute from then on."""
+    """Every setting of an evaluation. `load_config` checks it; paths are absolute from then on.
+
+    Examples:
+        >>> import pbgeval
+        >>> def score(lhs, rel, rhs):
+        ...     return -(lhs + 1 - rhs).abs().float()
+        ...
+        >>> model = pbgeval.edge_scorer(score, num_entities=5, num_relations=1)
+        >>> config = pbgeval.EvalConfig(candidates="all", breakdowns=["relation"])
+        >>> pbgeval.evaluate(config, model=model, edges=[(0, 0, 1)]).tables
+        ('buckets', 'rank_histogram', 'relations')
+    """
 
     # graph
     entities: dict[str, EntitySchema] = key(

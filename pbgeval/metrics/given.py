@@ -126,6 +126,12 @@ def from_ranks(
 
     Raises:
         ValueError: not such numbers, or not equally many; the message says where.
+
+    Examples:
+        >>> import pbgeval
+        >>> figures = pbgeval.from_ranks(optimistic=[1, 2], pessimistic=[1, 4], num_candidates=[10, 10])
+        >>> figures["mean_rank"], figures["optimistic.hits@1"]
+        (2.0, 0.5)
     """
     num_candidates_Q = _whole_numbers("num_candidates", num_candidates)
     pessimistic_Q = _whole_numbers("pessimistic", pessimistic, len(num_candidates_Q))

@@ -207,6 +207,17 @@ def edge_scorer(
 
     Raises:
         ScorerError: a module in training mode.
+
+    Examples:
+        >>> import torch
+        >>> import pbgeval
+        >>> entities = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+        >>> def score(lhs, rel, rhs):
+        ...     return (entities[lhs] * entities[rhs]).sum(-1)
+        ...
+        >>> model = pbgeval.edge_scorer(score, num_entities=3, num_relations=1)
+        >>> pbgeval.evaluate_triples(model, [(0, 0, 1)])["tail.mean_rank"]
+        1.5
     """
     return EdgeFunctionScorer(score, num_entities, num_relations, broadcasts, cells_per_call, _device_of(score, device))
 
@@ -231,6 +242,17 @@ def batch_scorer(
 
     Raises:
         ScorerError: a module in training mode; no batch size.
+
+    Examples:
+        >>> import torch
+        >>> import pbgeval
+        >>> entities = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+        >>> def score_batch(edges):
+        ...     return entities[edges[:, 2]] @ entities.T, entities[edges[:, 0]] @ entities.T
+        ...
+        >>> model = pbgeval.batch_scorer(score_batch, num_entities=3, num_relations=1)
+        >>> pbgeval.evaluate_triples(model, [(0, 0, 1)])["tail.mean_rank"]
+        1.5
     """
     return side_scorer(
         _BothSides(score_batch, num_entities),
@@ -263,6 +285,18 @@ def side_scorer(
 
     Raises:
         ScorerError: a module in training mode; no batch size.
+
+    Examples:
+        >>> import torch
+        >>> import pbgeval
+        >>> entities = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+        >>> def score_side(hidden, edges):
+        ...     known = edges[:, 2] if hidden is pbgeval.Side.LHS else edges[:, 0]
+        ...     return entities[known] @ entities.T
+        ...
+        >>> model = pbgeval.side_scorer(score_side, num_entities=3, num_relations=1)
+        >>> pbgeval.evaluate_triples(model, [(0, 0, 1)])["tail.mean_rank"]
+        1.5
     """
     on = _device_of(score_side, device)
     if batch_size < 1:

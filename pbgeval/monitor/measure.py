@@ -60,6 +60,14 @@ class ScoredModel:
     """Any model that is asked for the scores of queries (`Scorer`): one entity type, one partition, any relations.
 
     One object serves all visits: the self-check of the model's kernels is made at the first of them.
+
+    Examples:
+        >>> import pbgeval
+        >>> def score(lhs, rel, rhs):
+        ...     return -(lhs + 1 - rhs).abs().float()
+        ...
+        >>> model = pbgeval.ScoredModel(pbgeval.edge_scorer(score, num_entities=5, num_relations=1))
+        >>> monitor = pbgeval.Monitor(model.schema(), eval_fraction=0.5)
     """
 
     scorer: Scorer

@@ -169,7 +169,24 @@ def _bucket_edges(columns: list[np.ndarray], rows: np.ndarray) -> EdgeBlock:
 
 
 class Monitor:
-    """Watches the training of a partitioned model; one for each worker."""
+    """Watches the training of a partitioned model; one for each worker.
+
+    Examples:
+        >>> import torch
+        >>> from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
+        >>> edges = torch.tensor([(number % 20, 0, number % 19) for number in range(200)])
+        >>> schema = ModelSchema([MonitoredRelation("likes", "all", "all")], {"all": 1}, "dot")
+        >>> monitor = Monitor(schema, eval_fraction=0.1)
+        >>> training, held_out = monitor.split(edges, (0, 0))
+        >>> len(training) + len(held_out)
+        200
+        >>> with monitor.watch(0, (0, 0), ModelTensors({("all", 0): torch.eye(20)})):
+        ...     pass  # train on `training`
+        ...
+        >>> record = monitor.end_pass(0)
+        >>> monitor.best_epoch("mrr"), monitor.should_stop("mrr", patience=3)
+        (0, False)
+    """
 
     def __init__(
         self,

@@ -345,6 +345,12 @@ def read_history(path: str | os.PathLike[str], warn: Callable[[str], None] = LOG
 
     Raises:
         StorageError: there is no such file, it cannot be read, or not one line of it is a record.
+
+    Examples:
+        >>> import pbgeval
+        >>> history = pbgeval.read_history("run/monitor")
+        >>> len(history.visits) > 0
+        True
     """
     path, main = Path(path), Path(path)
     others = []
@@ -452,6 +458,11 @@ class TensorBoardSink:
 
     Raises:
         ConfigError: the package tensorboard is not there.
+
+    Examples:
+        >>> from pbgeval import ModelSchema, Monitor, MonitoredRelation, TensorBoardSink
+        >>> schema = ModelSchema([MonitoredRelation("likes", "user", "item")], {"user": 4, "item": 1}, "dot")
+        >>> monitor = Monitor(schema, "run/watched", sinks=[TensorBoardSink("run/events")])
     """
 
     folder: Path = field(converter=Path)

@@ -25,7 +25,13 @@ from pbgeval.scoring.operators import OPERATORS
 
 @frozen
 class MonitoredRelation:
-    """A relation: the types of its ends, and how its edges are scored."""
+    """A relation: the types of its ends, and how its edges are scored.
+
+    Examples:
+        >>> from pbgeval import MonitoredRelation
+        >>> MonitoredRelation("likes", lhs="user", rhs="item", operator="translation")
+        MonitoredRelation(name='likes', lhs='user', rhs='item', operator='translation', all_negs=False)
+    """
 
     name: str
     lhs: str  # entity type
@@ -54,6 +60,13 @@ class ModelSchema:
         num_dynamic_relations: their number; None if relations are not dynamic.
         bias: as in PyTorch-BigGraph's config, like `max_norm`.
         max_norm: the same.
+
+    Examples:
+        >>> from pbgeval import ModelSchema, MonitoredRelation
+        >>> likes = MonitoredRelation("likes", "user", "item", "translation")
+        >>> schema = ModelSchema([likes], {"user": 4, "item": 1}, "dot")
+        >>> schema.num_relations, schema.grid
+        (1, Bucket(lhs=4, rhs=1))
     """
 
     relations: tuple[MonitoredRelation, ...] = field(converter=_as_tuple)  # one if dynamic
@@ -149,6 +162,14 @@ class ModelTensors:
         operators: the parameters of a relation by PBG's names (`Model.operator_parameters`), by relation index and
             `Side.RHS`: `{(0, Side.RHS): {"translation": shift}}`. Relations without parameters are left out.
         global_embeddings: a vector (D,) per entity type that has one.
+
+    Examples:
+        >>> import torch
+        >>> from pbgeval import ModelTensors, Side
+        >>> shift = torch.zeros(8)
+        >>> model = ModelTensors({("all", 0): torch.randn(20, 8)}, {(0, Side.RHS): {"translation": shift}})
+        >>> model.operator_parameters(0, Side.RHS)["translation"] is shift
+        True
     """
 
     tables: Mapping[tuple[str, int], Tensor]  # (N, D) by entity type and partition

@@ -160,7 +160,14 @@ class RelationDifferences:
 
 @frozen(eq=False, repr=False)
 class Comparison:
-    """How run B differs from run A. It prints as the tables of the command."""
+    """How run B differs from run A. It prints as the tables of the command.
+
+    Examples:
+        >>> import pbgeval
+        >>> comparison = pbgeval.compare("results/run", "results/other")
+        >>> comparison["mrr"].direction, comparison["mean_rank"].direction  # 1: higher is better
+        (1, -1)
+    """
 
     a: str
     b: str
@@ -208,7 +215,13 @@ class Comparison:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it, ready for JSON."""
+        """Return all of it, ready for JSON.
+
+        Examples:
+            >>> import pbgeval
+            >>> sorted(pbgeval.compare("results/run", "results/other").to_dict())[:3]
+            ['a', 'a_model', 'b']
+        """
         return asdict(self)
 
 
@@ -242,6 +255,12 @@ def compare(
         ConfigError: an argument is wrong in itself.
         OutputError: a run is unfinished or has no ranks, or they differ in more than the model; says in what.
         StorageError: a file is missing or damaged.
+
+    Examples:
+        >>> import pbgeval
+        >>> of_mrr = pbgeval.compare("results/run", "results/other", metrics=["mrr"])["mrr"]
+        >>> of_mrr.low < of_mrr.difference < of_mrr.high
+        True
     """
     chosen = [_metric(name) for name in metrics or ()]
     for name, value, choices in (

@@ -142,7 +142,14 @@ class Figures(Mapping[str, Value]):
 
 @frozen(eq=False, repr=False)
 class Report(Result):
-    """A finished evaluation. It prints as the table of its headline metrics, in a notebook too."""
+    """A finished evaluation. It prints as the table of its headline metrics, in a notebook too.
+
+    Examples:
+        >>> import pbgeval
+        >>> report = pbgeval.evaluate("eval.py", output="results/run", workers=1)
+        >>> report["mrr"] == report["both.realistic.mean_reciprocal_rank"]
+        True
+    """
 
     def __getitem__(self, name: str) -> Value:
         """Return a metric: `report["mrr"]`, `report["both.realistic.hits@10"]`; None where it is undefined.
@@ -154,7 +161,12 @@ class Report(Result):
 
     @property
     def raw(self) -> Figures:
-        """The metrics without a filter: those of the report itself where nothing is filtered."""
+        """The metrics without a filter: those of the report itself where nothing is filtered.
+
+        Examples:
+            >>> report.raw["mrr"] <= report["mrr"]  # known answers compete
+            True
+        """
         return self._figures("raw_metrics" if "raw_metrics" in self.document else "metrics")
 
     @property
@@ -163,6 +175,17 @@ class Report(Result):
 
         Raises:
             OutputError: this report has none.
+
+        Examples:
+            >>> import pbgeval
+            >>> def score(lhs, rel, rhs):
+            ...     return -(lhs + 1 - rhs).abs().float()
+            ...
+            >>> model = pbgeval.edge_scorer(score, num_entities=5, num_relations=1)
+            >>> test = [(1, 0, 3, 2020), (1, 0, 2, 2021)]  # the second edge is of another year, so 2 competes with 3
+            >>> report = pbgeval.evaluate_triples(model, test, known=[test], time_window=0)
+            >>> report["tail.mean_rank"], report.time_filtered["tail.mean_rank"]
+            (1.25, 1.75)
         """
         return self._figures("time_filtered_metrics")
 
@@ -172,6 +195,10 @@ class Report(Result):
 
         Raises:
             OutputError: this report has none.
+
+        Examples:
+            >>> 0 < report.macro["mrr"] <= 1
+            True
         """
         return self._figures("macro_metrics")
 
@@ -181,6 +208,10 @@ class Report(Result):
 
         Raises:
             OutputError: this report has none.
+
+        Examples:
+            >>> 0 < report.relation_macro["mrr"] <= 1
+            True
         """
         return self._figures("relation_macro_metrics")
 
@@ -190,6 +221,17 @@ class Report(Result):
 
         Raises:
             OutputError: this report has none.
+
+        Examples:
+            >>> import pbgeval
+            >>> def score(lhs, rel, rhs):
+            ...     return -(lhs + 1 - rhs).abs().float()
+            ...
+            >>> model = pbgeval.edge_scorer(score, num_entities=5, num_relations=1)
+            >>> train = [(0, 0, 1)]
+            >>> report = pbgeval.evaluate_triples(model, [(1, 0, 2)], train=[train], topk_metrics=True, hits_at=[1])
+            >>> report.topk["recall@1"]
+            1.0
         """
         return self._figures("topk_metrics")
 
@@ -201,12 +243,22 @@ class Report(Result):
 
     @property
     def intervals(self) -> Mapping[str, Mapping[str, float]]:
-        """Standard error and 95% interval of the metrics that are estimated."""
+        """Standard error and 95% interval of the metrics that are estimated.
+
+        Examples:
+            >>> report.intervals  # all edges were evaluated and all scores kept, so nothing is estimated
+            {}
+        """
         return dict(self.document["intervals"])
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The names that `table` takes."""
+        """The names that `table` takes.
+
+        Examples:
+            >>> report.tables
+            ('buckets', 'rank_histogram', 'relations')
+        """
         return tuple(self.rows)
 
     def table(self, name: str) -> Table:
@@ -214,6 +266,11 @@ class Report(Result):
 
         Raises:
             OutputError: there is no such table, or its file is not as it was written.
+
+        Examples:
+            >>> rows = list(report.table("buckets"))
+            >>> rows[0]["edge_path"], rows[0]["lhs_partition"], rows[0]["rhs_partition"]
+            ('edges', 0, 0)
         """
         if name not in self.rows:
             near = BREAKDOWN_FILES.get(name, name).removesuffix(".csv")
@@ -225,7 +282,12 @@ class Report(Result):
         return Table(rows, partial(rows_table, name, rows, self.document["headline"]))
 
     def shown(self) -> list[DataTable]:
-        """Return the tables that are printed: the headline metrics and the sections that were asked for."""
+        """Return the tables that are printed: the headline metrics and the sections that were asked for.
+
+        Examples:
+            >>> [table.columns for table in report.shown()]
+            [('realistic ranks', 'both', 'head', 'tail')]
+        """
         sections = (estimates_by_side, popularity_of, topk_of)
         return [final_table(self.document), *(table for of in sections for table in of(self.document))]
 
@@ -247,7 +309,12 @@ class Report(Result):
         return "".join(map(to_html, self._with_warnings()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a copy of the content of metrics.json."""
+        """Return a copy of the content of metrics.json.
+
+        Examples:
+            >>> report.to_dict()["complete"]
+            True
+        """
         return dict(json.loads(self.to_json()))
 
     def to_df(self, *, macro: bool = False) -> pandas.DataFrame:
@@ -258,6 +325,10 @@ class Report(Result):
 
         Raises:
             OutputError: pandas is not installed, or there are no macro averages.
+
+        Examples:
+            >>> report.to_df().columns.tolist()
+            ['Side', 'Rank_type', 'Metric', 'Value']
         """
         figures = self._figures("macro_metrics" if macro else "metrics")
         return frame_of(items_of(figures.by_key, cutoffs_of(figures)))
@@ -304,6 +375,11 @@ class Report(Result):
             OutputError: there is no output directory, it has no ranks, those of another run, or no filtered ones.
             StorageError: a file is missing or damaged, or edges are not those of the run.
             DataError: an id in the edges is out of range.
+
+        Examples:
+            >>> other = report.recompute(hits_at=[5], metrics=["hits@5", "mrr"])
+            >>> other["mrr"] == report["mrr"], 0 <= other["hits@5"] <= 1
+            (True, True)
         """
         return _recomputed(
             self,

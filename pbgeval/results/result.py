@@ -62,7 +62,12 @@ class Result:
     path: Path | None = None  # the output directory
 
     def to_json(self) -> str:
-        """Return the content of metrics.json: sorted keys, shortest round-trip floats, no NaN."""
+        """Return the content of metrics.json: sorted keys, shortest round-trip floats, no NaN.
+
+        Examples:
+            >>> report.to_json().splitlines()[1]
+            '  "complete": true,'
+        """
         return json_text(self.document)
 
     @classmethod
@@ -71,6 +76,11 @@ class Result:
 
         Raises:
             OutputError: there is no metrics.json, or a file is not one of ours.
+
+        Examples:
+            >>> import pbgeval
+            >>> pbgeval.Report.read("results/run")["mrr"] == report["mrr"]
+            True
         """
         path = Path(folder) / METRICS
         if not path.exists():

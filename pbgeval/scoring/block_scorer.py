@@ -45,6 +45,18 @@ class Scorer(Protocol):
 
     One whose attribute `scores_relations` is true also scores relations: for `Side.REL`, (known, ?, relation), the
     arguments are left entities, right entities and relations.
+
+    Examples:
+        >>> import torch
+        >>> import pbgeval
+        >>> class NextEntity:
+        ...     num_entities, num_relations = 5, 1
+        ...     def scores(self, side, known_Q, relation_Q, candidate_C):
+        ...         step = 1 if side is pbgeval.Side.RHS else -1
+        ...         return -(known_Q[:, None] + step - candidate_C).abs().float()
+        ...
+        >>> pbgeval.evaluate_triples(NextEntity(), [(0, 0, 1)])["mrr"]
+        1.0
     """
 
     @property

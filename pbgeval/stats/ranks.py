@@ -215,6 +215,14 @@ def from_scores(
 
     Raises:
         ValueError: the shapes do not fit, an index is out of range, or a score that is compared is NaN; names the row.
+
+    Examples:
+        >>> import numpy as np
+        >>> import pbgeval
+        >>> scores = np.array([[0.9, 0.5, 0.5], [0.1, 0.2, 0.3]])
+        >>> ranks = pbgeval.from_scores(scores, true_index_Q=[1, 2], excluded=[[0], []])
+        >>> ranks.optimistic_Q.tolist(), ranks.pessimistic_Q.tolist()
+        ([1, 1], [2, 1])
     """
     if scores_QC.ndim != 2:
         raise ValueError(f"scores: expected an array (queries, candidates), got {scores_QC.ndim} axes")

@@ -453,6 +453,17 @@ class Edges:
     """Edges in memory, in place of the paths of a config.
 
     Each array has integers (edges, 3): lhs, rel, rhs; or (edges, 4): then the time.
+
+    Examples:
+        >>> import pbgeval
+        >>> def score(lhs, rel, rhs):
+        ...     return -(lhs + 1 - rhs).abs().float()
+        ...
+        >>> model = pbgeval.edge_scorer(score, num_entities=5, num_relations=1)
+        >>> edges = pbgeval.Edges([(1, 0, 3)], filter=[[(1, 0, 2)]])  # (1, 0, 2) is known: 2 does not compete with 3
+        >>> report = pbgeval.evaluate(pbgeval.EvalConfig(candidates="all"), model=model, edges=edges)
+        >>> report["tail.mean_rank"], report.raw["tail.mean_rank"]
+        (1.5, 2.5)
     """
 
     evaluated: Array
