@@ -1,10 +1,20 @@
 """The whole run: config -> inputs -> units -> statistics -> report. Read this first.
 
-open_inputs      every file's header, checked: most faults end here, before anything starts
-make_protocol    lists of candidates, work units, their order
-claim            the output directory is ours, or already holds this very result
-do_work          on each worker: its units, one after the other; then one sum over all workers
-write            the report, once
+open_inputs                          every file's header, checked: most faults end here, before anything starts
+make_protocol                        lists of candidates, work units, their order
+claim                                the output directory is ours, or already holds this very result
+do_work, on each worker              worker/run.py
+    do_rounds                        worker/rounds.py: all edges at once, or a sample round by round
+        do_buckets                   worker/buckets.py: the loop over units
+            while there is a unit to claim:
+                read                 its edges; the partitions that they touch
+                bucket_pass          ranking/bucket_pass.py: counts of each query
+                add, write           into this worker's statistics and the journal
+        or do_sweep                  worker/sweep.py: where all entities compete, ranges of candidates
+    sum_over                         one sum over all workers: int64, so order does not matter
+    make_result, on worker 0         results/document.py
+write                                the result, once
+report_of                            what the caller gets
 """
 
 from __future__ import annotations
