@@ -27,7 +27,8 @@ from pbgeval.evaluation import in_buckets
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.progress import Observer
-from pbgeval.report.report import Report
+from pbgeval.report.report import Report, report_of
+from pbgeval.results.result import Result
 from pbgeval.stats.keyed_sums import MAX_DENSE_VALUES, KeyedSums
 from pbgeval.stats.rank_stats import (
     FRACTION_BITS,
@@ -148,8 +149,8 @@ def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
             outcome, *_ = pool.map(work_as, range(team_size))
     finally:
         owner.release()
-    assert isinstance(outcome, Report), outcome
-    return outcome
+    assert isinstance(outcome, Result), outcome
+    return report_of(outcome)
 
 
 def comparable(report: Report) -> str:
