@@ -41,36 +41,36 @@ from pbgeval.stats.ranks import QueryCounts, RankCounts
 # Statistics of queries for types -> their part of `metrics.json` and of relations.csv.
 
 
-def add_types(document: dict[str, Any], results: Results, names: Sequence[str]) -> None:
+def add_types(document: dict[str, Any], stats: RunStats, names: Sequence[str]) -> None:
     """Put NDCG beside the other metrics, and a section about the queries for types; nothing where there are none.
 
     Args:
         document: the content of `metrics.json` without it.
-        results: the statistics.
+        stats: the statistics.
         names: of all relations.
     """
-    stats = results.filtered_types or results.raw_types
-    if stats is None or results.raw_types is None:
+    types = stats.filtered_types or stats.raw_types
+    if types is None or stats.raw_types is None:
         return
-    cutoffs = results.grouped.layout.cutoffs
-    for key, of_key in (("metrics", stats), ("raw_metrics", results.raw_types)):
+    cutoffs = stats.grouped.layout.cutoffs
+    for key, of_key in (("metrics", types), ("raw_metrics", stats.raw_types)):
         if key in document:
             found = type_metrics(of_key, cutoffs)
             document[key] |= {f"{label}.{name}": value for label in ("tail", "both") for name, value in found.items()}
-    rows = results.grouped.rows(RELATION)
+    rows = stats.grouped.rows(RELATION)
     ranks = reduce(
         add,
-        (rows[relation][Side.RHS] for relation in stats.relations if relation in rows),
-        RankStats.zero(results.grouped.layout),
+        (rows[relation][Side.RHS] for relation in types.relations if relation in rows),
+        RankStats.zero(stats.grouped.layout),
     )
-    num_queries, num_undefined = stats.counts()
+    num_queries, num_undefined = types.counts()
     document["types"] = {
-        "relations": [names[relation] for relation in stats.relations],
+        "relations": [names[relation] for relation in types.relations],
         "num_queries": num_queries,
         "num_undefined": num_undefined,
         "metrics": {
             f"tail.{name}": value
-            for name, value in {**rank_metrics(ranks.total, cutoffs), **type_metrics(stats, cutoffs)}.items()
+            for name, value in {**rank_metrics(ranks.total, cutoffs), **type_metrics(types, cutoffs)}.items()
             if name != "query_auc"
         },
     }
@@ -120,7 +120,7 @@ class SideOfEdges:
 
 
 @define
-class Results:
+class RunStats:
     """The statistics of what has been found or read so far."""
 
     raw: GroupStats
@@ -231,11 +231,11 @@ class ReportContext:
 
 
 def make_result(
-    results: Results, context: ReportContext, provenance: Mapping[str, Any], run: Mapping[str, Any]
+    stats: RunStats, context: ReportContext, provenance: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Result:
     """Compute all metrics from merged statistics. `run` may differ between equal runs; nothing else may."""
-    pools = SortedPools.from_groups(results.headline, context.auc_samples)  # sorted once
-    parts = _summaries(results.headline, pools, context)
+    pools = SortedPools.from_groups(stats.headline, context.auc_samples)  # sorted once
+    parts = _summaries(stats.headline, pools, context)
     total = parts()
     estimate = context.estimate
     chosen = context.selection.select
@@ -247,21 +247,21 @@ def make_result(
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "complete": True,
-        "filter": "raw" if results.filtered is None else "filtered",
+        "filter": "raw" if stats.filtered is None else "filtered",
         "headline": context.headline,
         "num_edges": total.num_edges,
         **_before_restrictions(context),
         "num_queries": total.num_queries,
         "metrics": total.metrics,
-        "macro_metrics": chosen(macro_over_keys(results.grouped, context.sides)) if context.with_macro else None,
-        "relation_macro_metrics": chosen(macro_over_relations(results.grouped, context.sides)),
+        "macro_metrics": chosen(macro_over_keys(stats.grouped, context.sides)) if context.with_macro else None,
+        "relation_macro_metrics": chosen(macro_over_relations(stats.grouped, context.sides)),
         "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
         "estimates": estimates_section(context.drawn),
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
             for path, of_path in zip(context.edge_paths, paths, strict=True)
         ],
-        "diagnostics": diagnose(results.headline, context.sides),
+        "diagnostics": diagnose(stats.headline, context.sides),
         "edge_diagnostics": context.edges,
         **_of_inputs(provenance),
     }
@@ -269,21 +269,21 @@ def make_result(
         document["sample"] = _sample_section(estimate)
         for of_path, intervals in zip(document["edge_paths"], estimate.intervals_of_paths, strict=True):
             of_path["intervals"] = _sample_intervals(intervals, of_path["metrics"])
-    if results.filtered is not None:
-        of_raw = SortedPools.from_groups(results.raw, context.auc_samples)
-        document["raw_metrics"] = _summaries(results.raw, of_raw, context)(with_loss=False).metrics
-    if results.in_time is not None:  # scores are not kept for a third filter
-        no_scores = SortedPools.from_groups(results.in_time, context.auc_samples)
+    if stats.filtered is not None:
+        of_raw = SortedPools.from_groups(stats.raw, context.auc_samples)
+        document["raw_metrics"] = _summaries(stats.raw, of_raw, context)(with_loss=False).metrics
+    if stats.in_time is not None:  # scores are not kept for a third filter
+        no_scores = SortedPools.from_groups(stats.in_time, context.auc_samples)
         of_ranks = evolve(context, selection=context.selection.of_ranks)
-        document["time_filtered_metrics"] = _summaries(results.in_time, no_scores, of_ranks)(with_loss=False).metrics
-    add_types(document, results, context.classes.names)
+        document["time_filtered_metrics"] = _summaries(stats.in_time, no_scores, of_ranks)(with_loss=False).metrics
+    add_types(document, stats, context.classes.names)
     return Result(
         document | ({"refused": total.refused} if total.refused else {}),
         run,
         {
-            BUCKETS: _bucket_rows(results.headline, pools, context),
-            HISTOGRAM: HistogramRows.from_groups(results.headline, context.sides),
-            **_breakdown_tables(results, context),
+            BUCKETS: _bucket_rows(stats.headline, pools, context),
+            HISTOGRAM: HistogramRows.from_groups(stats.headline, context.sides),
+            **_breakdown_tables(stats, context),
         },
     )
 
@@ -330,11 +330,11 @@ def _summaries(groups: GroupStats, pools: SortedPools, context: ReportContext) -
     )
 
 
-def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
+def _breakdown_tables(stats: RunStats, context: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """Return the rows of each table of breakdowns, by name."""
     is_chosen = cache(context.selection.has)  # the same keys in every row
-    types = results.filtered_types or results.raw_types
-    cutoffs = results.grouped.layout.cutoffs
+    types = stats.filtered_types or stats.raw_types
+    cutoffs = stats.grouped.layout.cutoffs
 
     def of_types(row: Mapping[str, Any]) -> dict[str, float | None]:
         """Return further figures of a relation: None where it asks for no types."""
@@ -347,7 +347,7 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
                 **{key: value for key, value in row.items() if key in GROUP_COLUMNS[name] or is_chosen(key)},
                 **(of_types(row) if name == "relation" else {}),
             }
-            for row in breakdown_rows(name, results.grouped, context.classes, context.sides)
+            for row in breakdown_rows(name, stats.grouped, context.classes, context.sides)
         )
         for name in context.breakdowns
         if name in BREAKDOWN_FILES

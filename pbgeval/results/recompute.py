@@ -29,7 +29,7 @@ from pbgeval.notation import Bucket, Side, WorkUnit
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, key_codes
 from pbgeval.ranking.known_answers import key_frequency, repeated_keys
 from pbgeval.ranking.tally import SideResult
-from pbgeval.results.document import ReportContext, Results, SideOfEdges, make_result
+from pbgeval.results.document import ReportContext, RunStats, SideOfEdges, make_result
 from pbgeval.results.result import Result
 from pbgeval.results.saved_run import MAX_ROWS, Places, RunFacts, SavedRun, TrainingCounts, in_places
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, TIME, GroupedStats
@@ -374,11 +374,11 @@ def _edges_in(
 
 def _statistics(
     run: SavedRun, layout: StatsLayout, kept: _Kept | None, popularity: TrainingCounts | None, *, filtered: bool
-) -> Results:
+) -> RunStats:
     """Return the statistics of all edges that count."""
     keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in run.facts.sides]
     raw, of_known = (GroupStats.zero(layout, keys) for _ in range(2))
-    stats = Results(raw, of_known if filtered else None, GroupedStats(layout))
+    stats = RunStats(raw, of_known if filtered else None, GroupedStats(layout))
     key_tables = None if run.edges is None or run.facts.featurized else _count_keys(run, kept)
     for rows in run.row_ranges():
         columns = {side: run.read_counts(rows, side) for side in run.facts.sides}
@@ -411,7 +411,7 @@ def _statistics(
 NO_SCORES = "ranks are saved, scores are not"
 
 
-def _context(result: Result, query: ReportQuery, run: SavedRun, stats: Results) -> ReportContext:
+def _context(result: Result, query: ReportQuery, run: SavedRun, stats: RunStats) -> ReportContext:
     facts, num_relations = run.facts, run.facts.num_relations
     if num_relations is None:
         num_relations = max(stats.grouped.rows(RELATION), default=-1) + 1

@@ -18,7 +18,7 @@ from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import Side
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.tally import SideResult
-from pbgeval.results.document import Results, SideOfEdges
+from pbgeval.results.document import RunStats, SideOfEdges
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats
 from pbgeval.stats.ranks import RankCounts
@@ -119,7 +119,7 @@ MAX_WAITING_QUERIES = 1 << 14  # of small units, which are added up together
 
 
 @define
-class Record(Results):
+class Record(RunStats):
     """What a worker has found so far; what waits is added up before anything leaves the record."""
 
     sample: SampleTable = field(factory=SampleTable)

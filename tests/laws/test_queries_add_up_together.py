@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.tally import SideResult
-from pbgeval.results.document import Results, SideOfEdges
+from pbgeval.results.document import RunStats, SideOfEdges
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, share_of
 from pbgeval.stats.rank_stats import StatsLayout
@@ -51,7 +51,7 @@ def some_queries(seed: int, key: GroupKey, num_queries: int) -> SideOfEdges:
 
 def packed(parts: list[list[SideOfEdges]], *, filtered: bool) -> list[list[int]]:
     """Add parts, those of a list at once; return all statistics."""
-    results = Results(
+    results = RunStats(
         GroupStats.zero(LAYOUT, KEYS), GroupStats.zero(LAYOUT, KEYS) if filtered else None, GroupedStats(LAYOUT)
     )
     for together in parts:
