@@ -49,9 +49,14 @@ class CompiledLoop:
     may_reorder: bool = False
     _compiled: Any = field(default=None, init=False)
 
-    def pays_for(self, amount: int, least: int) -> bool:
-        """Tell whether it has been called before, or so much work pays for loading it: `least` or more."""
-        return self._compiled is not None or amount >= least
+    def is_worth_compiling(self, amount: int, least: int) -> bool:
+        """Return whether numba is installed, and the loop has been called before or there is so much work for it.
+
+        Args:
+            amount: of work.
+            least: that makes up for loading the loop.
+        """
+        return is_installed() and (self._compiled is not None or amount >= least)
 
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the loop takes and returns
         with _COMPILING:

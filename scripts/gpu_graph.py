@@ -11,10 +11,10 @@ from torch import Tensor
 
 from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side
 from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.ranking.backend import backend_for
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, TopCandidates
-from pbgeval.ranking.kernels import choose_kernel
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.known_answers import KnownAnswers, KnownOfEdges
 from pbgeval.ranking.query_edges import (
@@ -157,8 +157,8 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
     for side in ENDS:
         [contest] = contests([relation.scorer], side)
         queries = contest_queries(edges, contest, sets, 500)
-        kernel = choose_kernel(
-            relation.scorer, device, graph.dtype, wants_scores=with_scores, num_cells=num_edges * num_entities
+        backend = backend_for(
+            relation.scorer, device, graph.dtype, keeps_scores=with_scores, num_cells=num_edges * num_entities
         )
         width = contest.width(graph.embeddings_ND.shape[1])
         key_P, number_P = graph.keys(side)[1]
@@ -167,7 +167,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
         state = ContestState(
             queries,
             CompetingEntities(0, num_entities, lambda _: None),
-            kernel,
+            backend,
             source,
             MemoryRows(torch.empty(queries.num_keys, width, dtype=graph.dtype)),
             MemoryRows(torch.empty(queries.num_queries, TrueScores.width(graph.dtype), dtype=graph.dtype)),

@@ -45,7 +45,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "count": (
         "pbgeval.ranking.sampled:score_chunks",
-        "pbgeval.ranking.sampled:score_block",
+        "pbgeval.ranking.cpu_backend:CpuBackend.count_lists",
         "pbgeval.ranking.ranking_pass:rank",
     ),
     "pairs": (

@@ -222,15 +222,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="module", params=["general", "compiled"])
 def counting_path(request: pytest.FixtureRequest) -> Iterator[str]:
     """Counts on the general path alone, then on the compiled one for blocks of any size."""
-    from pbgeval.ranking import blocks, counting, gathered_chunks
+    from tests.kit.loops import loops_used
 
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (counting, blocks, gathered_chunks):
-            if request.param == "general":
-                patch.setattr(module, "is_installed", lambda: False)
-            else:
-                assert module.is_installed(), "numba comes with the package"
-                patch.setattr(module, "JIT_MIN_CELLS", 0)
+    with loops_used(request.param == "compiled"):
         yield request.param
 
 
@@ -241,7 +235,7 @@ def kernel_device(monkeypatch: pytest.MonkeyPatch) -> str:
         return "cuda"
     import torch
 
-    from pbgeval.ranking import blocks
+    from pbgeval.ranking import cpu_counting
     from pbgeval.scoring import device_scores, self_check
 
     assert device_scores.is_installed(), "triton comes with the extra 'gpu', which scripts/test installs"
@@ -250,7 +244,7 @@ def kernel_device(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(device_scores, "TILES", device_scores.Tiles(rows=16, columns=32))
     monkeypatch.setattr(device_scores, "LOOP_TILES", device_scores.Tiles(rows=32, columns=16))
     monkeypatch.setattr(device_scores, "PAIRS_PER_PROGRAM", 1024)
-    for module, name in ((blocks, "_agrees"), (self_check, "_check_device")):  # what they find is not kept
+    for module, name in ((cpu_counting, "_agrees"), (self_check, "_check_device")):  # what they find is not kept
         monkeypatch.setattr(module, name, functools.cache(getattr(module, name).__wrapped__))
     monkeypatch.setattr(self_check, "DEVICE_DIMENSIONS", (16, 33))
     monkeypatch.setattr(self_check, "DEVICE_SHAPES", ((1, 1), (3, 17), (20, 40)))

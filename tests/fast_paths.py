@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,15 +16,16 @@ import torch
 from attrs import evolve, frozen
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.ranking import blocks, certified, chunk_loops, counting, gathered_chunks
+from pbgeval.ranking import cpu_backend, cpu_counting, cpu_loops
 from pbgeval.ranking import known_answers as semi_join
-from pbgeval.scoring import block_sizes, device_scores, distances, fast_products
+from pbgeval.scoring import block_sizes, device_scores, fast_products
 from pbgeval.scoring import certified as exact
 from pbgeval.scoring.comparators import COMPARATORS, L1
 from pbgeval.scoring.scorer import SharedCandidates, contests
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats import ranks as ranking
 from pbgeval.worker import sweep
+from tests.kit.loops import use_loops
 
 Note = Callable[[], None]
 
@@ -41,9 +41,8 @@ class FastPath:
     needs: tuple[str, ...] = ()  # other paths, without which it has nothing to do
 
 
-def by_loops(module: ModuleType, threshold: str, *loops: CompiledLoop) -> FastPath:
-    """A path by compiled loops: off where numba is not installed, on from a size that a constant names."""
-    assert hasattr(module, threshold)
+def by_loops(*loops: CompiledLoop) -> FastPath:
+    """A path by compiled loops, which are called for any amount of work, or never."""
 
     def watch(patch: pytest.MonkeyPatch, note: Note) -> None:
         call = CompiledLoop.__call__
@@ -56,8 +55,8 @@ def by_loops(module: ModuleType, threshold: str, *loops: CompiledLoop) -> FastPa
         patch.setattr(CompiledLoop, "__call__", watched)
 
     return FastPath(
-        turn_on=lambda patch: patch.setattr(module, threshold, 0),
-        turn_off=lambda patch: patch.setattr(module, "is_installed", lambda: False),
+        turn_on=lambda patch: use_loops(patch, True, *loops),
+        turn_off=lambda patch: use_loops(patch, False, *loops),
         watch=watch,
         loops=loops,
     )
@@ -84,12 +83,12 @@ COLUMN_DISTANCES = tuple(of.distance for of in COMPARATORS.values() if isinstanc
 
 
 def multiply_bfloat16(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(blocks, "multiplies_bfloat16", lambda: True)
-    patch.setattr(certified, "MAX_OPEN_SHARE", 1.0)  # never given up
+    patch.setattr(cpu_counting, "multiplies_bfloat16", lambda: True)
+    patch.setattr(cpu_backend, "MAX_OPEN_SHARE", 1.0)  # never given up
 
 
 def watch_bfloat16(patch: pytest.MonkeyPatch, note: Note) -> None:
-    watch_calls(patch, blocks, "count", note, lambda query_KD, *_, **__: query_KD.dtype is torch.bfloat16)
+    watch_calls(patch, cpu_counting, "count", note, lambda query_KD, *_, **__: query_KD.dtype is torch.bfloat16)
 
 
 # Scores in float32 for certified ranks, where blocks of them are kept.
@@ -141,17 +140,16 @@ def leave_as_it_is(_: pytest.MonkeyPatch) -> None:
     """Whatever the size, the package takes the path by itself."""
 
 
-WORTH_COMPILING = "JIT_MIN_CELLS"
 PATHS: Mapping[str, FastPath] = {
-    "compiled": by_loops(counting, WORTH_COMPILING, chunk_loops.count_rows),
-    "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block, chunk_loops.multiply),
-    "gathered_chunks": by_loops(gathered_chunks, WORTH_COMPILING, chunk_loops.count_gathered),
-    "distances": by_loops(distances, "JIT_MIN_TERMS", *(of.loop for of in COLUMN_DISTANCES)),
-    "pairs": by_loops(exact, "JIT_MIN_NUMBERS", exact._sums),
-    "semi_join": by_loops(semi_join, "JIT_MIN_ROWS", semi_join._passes),
+    "compiled": by_loops(cpu_loops.count_rows),
+    "blocks": by_loops(cpu_loops.count_block, cpu_loops.multiply),
+    "lists": by_loops(cpu_loops.count_gathered),
+    "distances": by_loops(*(of.loop for of in COLUMN_DISTANCES)),
+    "pairs": by_loops(exact._sums),
+    "semi_join": by_loops(semi_join._passes),
     "bfloat16": FastPath(
         turn_on=multiply_bfloat16,
-        turn_off=lambda patch: patch.setattr(blocks, "multiplies_bfloat16", lambda: False),
+        turn_off=lambda patch: patch.setattr(cpu_counting, "multiplies_bfloat16", lambda: False),
         watch=watch_bfloat16,
         needs=("blocks",),
     ),
@@ -195,7 +193,7 @@ def switch(patch: pytest.MonkeyPatch, *on: str) -> set[str]:
         The names of the paths that are taken from now on, as they are.
     """
     check_kernels(torch.device("cpu"))
-    blocks.product_is_callable()  # its self-check calls a loop, which is not what counts
+    cpu_counting.product_is_callable()  # its self-check calls a loop, which is not what counts
     taken: set[str] = set()
     wanted = set().union(*map(with_needs, on))
     for name, path in PATHS.items():

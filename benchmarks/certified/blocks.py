@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import torch
 
-from pbgeval.ranking.certified import CertifiedQueries, UndecidedCells, count_by_bounds
-from pbgeval.ranking.counting import count as count_scores
+from pbgeval.ranking.block import Block, CandidateRows, QueryRows
+from pbgeval.ranking.certified import decided
+from pbgeval.ranking.cpu_backend import CpuBackend
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
-from pbgeval.scoring.fast_products import PreparedRows, fast_scores
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 
 NUM_BLOCKS = 4
+CPU = torch.device("cpu")
 
 
 def block_seconds(name: str, shape: tuple[int, int, int], agreement: float, repeats: int) -> tuple[float, float, float]:
@@ -42,17 +43,11 @@ def block_seconds(name: str, shape: tuple[int, int, int], agreement: float, repe
 def _in_float32(
     comparator: Comparator, query_QD: torch.Tensor, candidate_CD: torch.Tensor, true_QD: torch.Tensor, columns: int
 ) -> Callable[[], None]:
-    queries_QD = comparator.prepare_queries(query_QD)
-    blocks = [comparator.prepare_candidates(block) for block in candidate_CD.split(columns)]
-    true = TrueScores.from_pairs(comparator, queries_QD, comparator.prepare_candidates(true_QD))
-    row_Q = torch.arange(len(query_QD))
-
-    def count() -> None:
-        for block_CD in blocks:
-            scores_QC = comparator.scores(queries_QD.unsqueeze(0), block_CD.unsqueeze(0))[0]
-            count_scores(scores_QC, true.score_Q, row_Q=row_Q)
-
-    return count
+    query_QD = comparator.prepare_queries(query_QD)
+    true = TrueScores.from_pairs(comparator, query_QD, comparator.prepare_candidates(true_QD))
+    backend = CpuBackend(comparator, None, CPU, torch.float32, keeps_scores=True, counts_products=False)
+    parts = [comparator.prepare_candidates(part_CD) for part_CD in candidate_CD.split(columns)]
+    return _counting(backend, QueryRows(query_QD[None], torch.arange(len(query_QD)), true), parts)
 
 
 def _certified(
@@ -63,19 +58,22 @@ def _certified(
     columns: int,
 ) -> Callable[[], None]:
     query_QL = comparator.prepare_queries(query_QD.double())
-    prepared = PreparedRows(comparator, query_QL, of_queries=True)
-    blocks = [
-        PreparedRows(comparator, comparator.prepare_candidates(block.double()), of_queries=False)
-        for block in candidate_CD.split(columns)
-    ]
     true = CertifiedTrue.from_pairs(comparator, query_QL, comparator.prepare_candidates(true_QD.double()))
-    queries = CertifiedQueries(prepared, torch.arange(len(query_QD)), true)
-    own_Q = torch.full((len(query_QD),), -1)
+    scores = Comparator(comparator.name, comparator.bias)
+    backend = CpuBackend(scores, comparator, CPU, torch.float64, keeps_scores=False, counts_products=False)
+    parts = [comparator.prepare_candidates(part_CD.double()) for part_CD in candidate_CD.split(columns)]
+    return _counting(backend, QueryRows(query_QL[None], torch.arange(len(query_QD)), true, comparator), parts)
+
+
+def _counting(backend: CpuBackend, queries: QueryRows, parts: list[torch.Tensor]) -> Callable[[], None]:
+    of_parts = [CandidateRows(part_CD[None], queries.certified) for part_CD in parts]
+    own_Q = torch.full((queries.num_queries,), -1)
 
     def count() -> None:
-        for block in blocks:
-            undecided = UndecidedCells(queries, block.rows_NL)
-            undecided.add(*count_by_bounds(queries, fast_scores(prepared, block), own_Q, None), 0, None)
-            undecided.decide()
+        for candidates in of_parts:
+            found = backend.count(Block(queries, candidates, own_Q, None))
+            if queries.certified is not None:
+                assert found.open is not None, "blocks of scores list all of them"
+                decided(queries, candidates, found.counts, found.open, None)
 
     return count

@@ -24,8 +24,8 @@ from job import JobSize, write_job
 
 import pbgeval.worker.sweep as sweep
 from pbgeval import evaluate, load_config
-from pbgeval.ranking import blocks
-from pbgeval.ranking.kernels import load_compiled
+from pbgeval.ranking import cpu_counting
+from pbgeval.ranking.backend import load_compiled
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -98,10 +98,10 @@ def _run(config: Path, way: str, metrics: str, output: Path) -> Run:
         return result
 
     sweep._rank = timed
-    multiplies_bfloat16 = blocks.multiplies_bfloat16
+    multiplies_bfloat16 = cpu_counting.multiplies_bfloat16
     try:
         if way == BY_FLOAT32:
-            blocks.multiplies_bfloat16 = lambda: False  # type: ignore[assignment]
+            cpu_counting.multiplies_bfloat16 = lambda: False  # type: ignore[assignment]
         loaded = load_config(
             config, [f"precision={'float32' if way == FLOAT32 else 'certified'}", f"metrics={metrics}"]
         )
@@ -109,7 +109,7 @@ def _run(config: Path, way: str, metrics: str, output: Path) -> Run:
         report = evaluate(loaded, output=output, workers=1, device="cpu")
         seconds = time.perf_counter() - begun
     finally:
-        sweep._rank, blocks.multiplies_bfloat16 = rank, multiplies_bfloat16
+        sweep._rank, cpu_counting.multiplies_bfloat16 = rank, multiplies_bfloat16
     ((of_sweep, cpu_of_sweep),) = seconds_of_sweep
     return Run(seconds, of_sweep, cpu_of_sweep, report["mrr"], report.run.get("certified", {}))
 
@@ -119,7 +119,8 @@ def _print_head(options: argparse.Namespace, size: JobSize, load: float, limit: 
     print(
         f"Job: {2 * size.num_edges:,} queries against {size.num_entities:,} entities, dot, D={size.dimension}; "
         f"{options.threads} threads; medians of {options.repeats} runs of each, in turn; "
-        f"float32 matmul limit {limit:.2f} s; products in bfloat16: {'yes' if blocks.multiplies_bfloat16() else 'no'}\n"
+        f"float32 matmul limit {limit:.2f} s;"
+        f"products in bfloat16: {'yes' if cpu_counting.multiplies_bfloat16() else 'no'}\n"
     )
 
 

@@ -21,7 +21,7 @@ import torch  # noqa: E402
 import pbgeval.results.document  # noqa: E402, F401 - what evaluate imports late
 import pbgeval.worker.sweep as sweep  # noqa: E402
 from pbgeval import evaluate, load_config  # noqa: E402
-from pbgeval.ranking.kernels import load_compiled  # noqa: E402
+from pbgeval.ranking.backend import load_compiled  # noqa: E402
 
 
 def main() -> None:

@@ -11,11 +11,11 @@ from attrs import evolve
 from torch import Tensor
 
 from pbgeval.notation import Side, values_between
+from pbgeval.ranking.backend import backend_for
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.chunks import chunk_blocks, group_by_relation
 from pbgeval.ranking.contest_state import CellSample, ContestState, SampledCells, drawn_cells
 from pbgeval.ranking.groups import Group, check_range, make_group
-from pbgeval.ranking.kernels import LOSS_CANDIDATES_PER_BLOCK, choose_kernel
 from pbgeval.ranking.known_answers import KnownOfEdges
 from pbgeval.ranking.query_edges import queries_by_key
 from pbgeval.ranking.ranking_pass import rank
@@ -24,6 +24,7 @@ from pbgeval.ranking.sampled import count_sampled
 from pbgeval.ranking.sampled_lists import CandidatePolicy
 from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Tables
 from pbgeval.ranking.tally import SideResult, SideTally
+from pbgeval.ranking.torch_backend import LOSS_CANDIDATES_PER_BLOCK
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.scorer import SharedCandidates
@@ -150,11 +151,11 @@ def _state(
 ) -> ContestState:
     scorer, table = group.relation.scorer, group.tables[hidden]
     competing = group.competing(hidden)
-    kernel = choose_kernel(
+    backend = backend_for(
         scorer,
         table.device,
         group.relation.dtype,
-        wants_scores=settings.loss is not None or settings.auc.exact,
+        keeps_scores=settings.loss is not None or settings.auc.exact,
         num_cells=rows_E.numel() * table.num_rows,
     )
     contest = SharedCandidates(hidden, table.entity_type, {0: scorer}, moved=False, has_constant=False)
@@ -170,7 +171,7 @@ def _state(
         (rel_E, known_E, true_E),
         np.zeros_like(rel_E),
         int(known_E.max(initial=0)) + 1,
-        kernel.queries_per_block(scorer.comparator, table.device),
+        backend.queries_per_block,
         by_relation=competing.by_relation,
         in_order=settings.loss is not None,  # the last bits of a loss depend on the queries beside it
         apart_E=filters[0].key_E if group.competition.knows_past_alone and filters else None,
@@ -184,7 +185,7 @@ def _state(
     return ContestState(
         queries,
         competing,
-        kernel,
+        backend,
         group,
         MemoryRows(torch.empty((queries.num_keys, contest.width(dimension)), dtype=dtype)),
         MemoryRows(torch.empty((queries.num_queries, contest.true_width(dimension, dtype)), dtype=dtype)),

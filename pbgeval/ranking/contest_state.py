@@ -15,8 +15,9 @@ from torch import Tensor
 from pbgeval.errors import EvalError
 from pbgeval.notation import Side, distinct, is_among
 from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.ranking.backend import Backend
+from pbgeval.ranking.block import QueryRows
 from pbgeval.ranking.groups import QuerySource, refuse_nan_of_pairs, refused_by_name
-from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_answers import KnownAnswers, positions_of_lists
 from pbgeval.ranking.pooled_scores import PooledScores
 from pbgeval.ranking.query_edges import (
@@ -31,7 +32,6 @@ from pbgeval.ranking.type_gains import TypeGains, passing_cells, with_listed
 from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.fast_products import Bfloat16Use, GridProduct
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.storage.rows import Rows
@@ -263,7 +263,7 @@ class ContestState:
 
     queries: ContestQueries
     competing: CompetingEntities
-    kernel: Kernel
+    backend: Backend
     source: QuerySource
     prepared: Rows  # (K, D'): a prepared query per key
     true_scores: Rows  # a packed `TrueScores`, or `CertifiedTrue`, per query
@@ -274,7 +274,6 @@ class ContestState:
     in_time_Q: np.ndarray | None = None  # int64: position of each query's key in the time-aware filter; None: none
     result: ContestResult = field(init=False)
     losses: dict[int, LossFold] = field(factory=dict, init=False)  # by the first query of a block
-    bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
     # Of a model that scores all entities for a query at once: true scores are read when a block meets candidates.
     _is_read_Q: np.ndarray | None = field(default=None, init=False)  # bool
@@ -299,11 +298,6 @@ class ContestState:
         return self.queries.contest.scorer.certified
 
     @property
-    def wants_all_scores(self) -> bool:
-        """Whether every score of a block is asked for."""
-        return bool(self.result.sinks) or self.loss is not None or self.pool is not None
-
-    @property
     def pool(self) -> ScoreCollector | PooledScores | None:
         """What takes every competitor's score, from any thread; None: a sample of them is enough."""
         if self.result.pooled is not None:
@@ -323,11 +317,17 @@ class ContestState:
         """Return the prepared rows of a block's keys."""
         return self.prepared.read(block.first_key, block.stop_key).to(device)
 
-    def certified_true(self, block: QueryBlock, query_QL: Tensor) -> CertifiedTrue:
-        """Return what a block's true scores are computed from, given its prepared queries, if ranks are certified."""
-        assert self.certified is not None, "the caller has asked"
-        rows_QW = self.true_scores.read(block.first, block.stop).to(query_QL.device)
-        return CertifiedTrue.unpacked(self.certified, rows_QW, query_QL)
+    def query_rows(self, block: QueryBlock) -> QueryRows:
+        """Return a block's prepared queries, and what candidates are compared with."""
+        query_KD = self.prepared_queries(block, self.device)
+        row_Q = torch.from_numpy(self.queries.key_Q[block.first : block.stop] - block.first_key)
+        true: TrueScores | CertifiedTrue
+        if self.certified is None:
+            true = self.true(block.first, block.stop)
+        else:
+            rows_QW = self.true_scores.read(block.first, block.stop).to(self.device)
+            true = CertifiedTrue.unpacked(self.certified, rows_QW, query_KD[row_Q.to(self.device)])
+        return QueryRows(query_KD[None], row_Q, true, self.certified)
 
     def true_values(self) -> Tensor:
         """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
@@ -336,12 +336,6 @@ class ContestState:
         for block in () if self._is_read_Q is None else self.queries.blocks:  # those that met no candidate
             self.true(block.first, block.stop)
         return TrueScores.unpacked(self.true_scores.read(0, self.queries.num_queries), "cpu").kernel_Q.float()
-
-    def paired_scores(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
-        """Return the score of each prepared query with its own candidate, with the bits that are counted."""
-        if self.certified is not None:
-            return GridProduct(self.certified).paired(query_PD, candidate_PD)
-        return self.comparator.paired_scores(query_PD, candidate_PD)
 
     def prepared_candidates(self, x_CD: Tensor, numbers_C: np.ndarray) -> Tensor:
         """Return the prepared rows of candidates; one that cannot be prepared is the user's fault."""
@@ -429,7 +423,7 @@ class ContestState:
             if self.certified is not None:
                 self.true_scores.write(at, CertifiedTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
                 continue
-            true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.paired_scores)
+            true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.backend.pairs)
             cells = np.arange(at, until), true_Q
             refuse_nan_of_pairs(self.comparator, (queries_QD, candidates_QD), true.score_Q, cells, self.nan_score)
             self.true_scores.write(at, true.packed())

@@ -2,23 +2,20 @@
 
 Queries with one key (side, relation, known entity) share a row of scores and a list of known answers; only their true
 entities differ. This is the general way, for any device and block shape; on a CPU a compiled loop does the same in one
-reading. Loading numba takes half a second, so a process begins without it and small blocks.
+reading (`cpu_counting`). Loading numba takes half a second, so a process begins without it and small blocks.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from pbgeval.jit import is_installed
-from pbgeval.ranking.chunk_loops import count_rows
 from pbgeval.scoring.block_sizes import sizes_on
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a block, int64
+NO_CELLS: CellIndex = (torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
 MAX_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
-JIT_MIN_CELLS = 1 << 18  # of the first block for which numba is imported
 EXPANDED_AT_A_TIME = 1 << 23  # known answers, for each query that has them; changes no number
 FEW_COMPARISONS = 1 << 16
 
@@ -52,10 +49,6 @@ def count(
     low_Q, may_hold_own = high_Q if low_Q is None else low_Q, own_Q is not None and num_candidates > 0
     row_Q = torch.arange(num_queries, device=device) if row_Q is None else row_Q
     own_Q = torch.full_like(row_Q, -1) if own_Q is None else own_Q.to(device)
-    # The loop takes a block on a CPU, columns next to each other, where it is worth loading.
-    is_taken = scores_KC.device.type == "cpu" and (scores_KC.stride(1) == 1 or num_candidates <= 1)
-    if is_taken and count_rows.pays_for(num_queries * num_candidates, JIT_MIN_CELLS) and is_installed():
-        return count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
     raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), torch.full_like(row_Q, num_candidates))
     if may_hold_own:
         raw = raw - _count_own(scores_KC, high_Q, low_Q, row_Q, own_Q)
@@ -182,43 +175,3 @@ def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_co
     if codes.numel() * code_P.numel() <= FEW_COMPARISONS:  # a sort's calls would take longer
         return (code_P.unsqueeze(1) == codes).any(1)
     return torch.isin(code_P, codes)
-
-
-# The same by the compiled loop.
-
-
-def count_compiled(
-    scores_KC: Tensor,
-    queries: tuple[Tensor, Tensor, Tensor],
-    row_Q: Tensor,
-    excluded: CellIndex | None,
-    known: CellIndex | None,
-) -> QueryCounts:
-    """Count a block; `queries` are high_Q, low_Q and own_Q."""
-    num_rows, num_columns = scores_KC.shape
-    length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
-    counts_6Q = np.zeros((6, row_Q.numel()), np.int64)
-    known_start_R, known_P = by_row(known, num_rows, num_columns)
-    count_rows(
-        scores_KC.as_strided((length,), (1,)).numpy(),  # the memory of the block, from its first to its last score
-        scores_KC.stride(0),
-        num_columns,
-        row_Q.contiguous().numpy(),
-        tuple(of_query.contiguous().numpy() for of_query in queries),
-        by_row(excluded, row_Q.numel(), num_columns),
-        (known_start_R, known_P, np.empty(known_P.size, queries[0].numpy().dtype)),
-        counts_6Q,
-    )
-    return QueryCounts.of_rows(torch.from_numpy(counts_6Q))
-
-
-def by_row(cells: CellIndex | None, num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each row's cells start, and all columns by row, ascending; None: there are no cells."""
-    if cells is None:
-        return np.zeros(num_rows + 1, np.int64), np.empty(0, np.int64)
-    row_P, column_P = (index.contiguous().numpy() for index in cells)
-    code_P = row_P * num_columns + column_P
-    if code_P.size > 1 and bool((code_P[1:] < code_P[:-1]).any()):
-        order = np.argsort(code_P)
-        row_P, column_P = row_P[order], column_P[order]
-    return np.searchsorted(row_P, np.arange(num_rows + 1)), column_P

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.jit import CompiledLoop, is_installed
+from pbgeval.jit import CompiledLoop
 from pbgeval.notation import ENDS, EntityNumbering, Side, distinct, is_among, sort_distinct, values_between
 from pbgeval.ranking.keys import (
     LARGEST_INT64,
@@ -62,7 +62,7 @@ class SemiJoin:
 
     def _feed_rows(self, block: EdgeColumns) -> None:
         self._num_rows += block.num_edges
-        compiled = is_installed() and _passes.pays_for(self._num_rows, JIT_MIN_ROWS)
+        compiled = _passes.is_worth_compiling(self._num_rows, JIT_MIN_ROWS)
         found: list[list[tuple[np.ndarray, ...]]] = [[] for _ in self._sides]
         for start in range(0, block.num_edges, ROWS_PER_STEP):
             rows = block.select(slice(start, start + ROWS_PER_STEP))

@@ -1,4 +1,4 @@
-"""A range of candidates in runs, and the blocks of queries that meet them: what a kernel that counts is given."""
+"""A range of candidates in runs, and the blocks of queries that meet them: what a backend is asked to count."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.ranking.certified import decide
+from pbgeval.ranking.block import Block, CandidateRows, QueryRows
 from pbgeval.ranking.contest_state import CellSample, ContestState
-from pbgeval.ranking.counting import CellIndex
-from pbgeval.ranking.groups import first_nan, largest
-from pbgeval.ranking.kernels import Kernel
+from pbgeval.ranking.counting import NO_CELLS, CellIndex
 from pbgeval.ranking.known_answers import KnownAnswers, known_by_run, positions
 from pbgeval.ranking.query_edges import QueryBlock
-from pbgeval.scoring import device_scores
-from pbgeval.scoring.fast_products import PreparedRows
-from pbgeval.scoring.true_scores import CertifiedTrue, DuplicateRows, TrueScores, row_hashes
+from pbgeval.scoring.block_sizes import sizes_on
 
 TASKS_PER_THREAD = 4  # so that none waits long for the last
 
@@ -30,15 +26,11 @@ class RangeWork:
     state: ContestState
     queries: list[QueryBlock]
     numbers_C: np.ndarray
-    prepared_CD: Tensor
+    candidates: CandidateRows
     width: int
     known: KnownAnswers | None  # in this range; None: nothing is filtered
     in_time: KnownAnswers | None  # what a time-aware filter leaves out, if it is read from blocks
-    runs: Sequence[Tensor]  # prepared rows of each
-    largest: tuple[float, ...]  # magnitude in each run; empty: ranks are certified
-    certified: tuple[PreparedRows, ...]  # the runs, if ranks are certified
-    duplicates: DuplicateRows | None  # None: ranks are certified, or a GPU counts
-    columns: tuple[device_scores.Columns, ...]  # the runs, if a GPU counts
+    runs: Sequence[CandidateRows]
     known_of: Sequence[KnownAnswers] | None  # in each run, by columns
     cells: CellSample  # whose scores are read from blocks, by query; some may not compete here
 
@@ -55,53 +47,54 @@ class RangeWork:
         cells: CellSample,
     ) -> RangeWork:
         """Cut candidates in runs, and make what blocks share while the candidates are in cache."""
-        comparator, runs, on_gpu = state.certified, torch.split(prepared_CD, width), state.kernel is Kernel.DEVICE
+        candidates = CandidateRows(prepared_CD[None], state.certified)
+        runs = [candidates.between(start, start + width) for start in range(0, len(numbers_C), width)]
+        state.backend.prepare(runs)
         of_keys = None if known is None else known.of_keys(queries[0].first_key, queries[-1].stop_key)
-        return cls(
-            state,
-            queries,
-            numbers_C,
-            prepared_CD,
-            width,
-            known,
-            in_time,
-            runs,
-            largest=tuple(map(largest, runs)) if comparator is None else (),
-            certified=()
-            if comparator is None
-            else tuple(PreparedRows(comparator, run, of_queries=False) for run in runs),
-            duplicates=DuplicateRows.from_rows(prepared_CD) if comparator is None and not on_gpu else None,
-            columns=tuple(device_scores.Columns.from_rows(run, row_hashes(run)) for run in runs) if on_gpu else (),
-            known_of=None if of_keys is None else known_by_run(of_keys, numbers_C, width),
-            cells=cells,
-        )
+        known_of = None if of_keys is None else known_by_run(of_keys, numbers_C, width)
+        return cls(state, queries, numbers_C, candidates, width, known, in_time, runs, known_of, cells)
 
-    @property
-    def device(self) -> torch.device:
-        return self.prepared_CD.device
+    def numbers(self, run: int) -> np.ndarray:
+        """Return the numbers of a run's candidates."""
+        return self.numbers_C[run * self.width : (run + 1) * self.width]
+
+    def block(self, queries: QueryRows, block: QueryBlock, own_Q: Tensor, run: int, read: CellIndex | None) -> Block:
+        """Return the block of some queries and a run of candidates; `own_Q` are columns of the range."""
+        return Block(queries, self.runs[run], own_Q - run * self.width, self.known_in(run, block), read=read)
 
     def known_in(self, run: int, block: QueryBlock) -> CellIndex | None:
         """Return (row, column) of the known answers of a block's keys in a run of columns; None: no filter."""
         if self.known_of is None:
             return None
         known = self.known_of[run].of_keys(block.first_key, block.stop_key)
-        row_P, column_P = torch.from_numpy(known.key_P - block.first_key), torch.from_numpy(known.number_P)
-        return row_P.to(self.device), column_P.to(self.device)
+        return torch.from_numpy(known.key_P - block.first_key), torch.from_numpy(known.number_P)
 
     def sampled_in(self, run: int, block: QueryBlock) -> tuple[np.ndarray, np.ndarray, CellIndex]:
         """Return the sampled cells of a block in a run of columns: query, is known, and (row, column), which ascend.
 
         No cell is of a true entity.
         """
-        queries, numbers_C = self.state.queries, self.numbers_C[run * self.width : (run + 1) * self.width]
+        queries = self.state.queries
         query, number = self.cells.of_queries(block.first, block.stop)
-        row, column = queries.key_Q[query] - block.first_key, positions(numbers_C, number)
+        row, column = queries.key_Q[query] - block.first_key, positions(self.numbers(run), number)
         order = np.argsort(row * self.width + column)
         order = order[((column >= 0) & (number != queries.true_Q[query]))[order]]
         query, number = query[order], number[order]
-        row_P, column_P = (torch.from_numpy(index[order]).to(self.device) for index in (row, column))
         known = self.known and self.known.of_keys(block.first_key, block.stop_key)
-        return query, are_known(self.state, known, query, number), (row_P, column_P)
+        cells = torch.from_numpy(row[order]), torch.from_numpy(column[order])
+        return query, are_known(self.state, known, query, number), cells
+
+    def in_time_in(self, run: int, block: QueryBlock) -> tuple[Tensor, CellIndex]:
+        """Return the cells of a block in a run that a time-aware filter leaves out: query, and (row, column)."""
+        if self.in_time is None:
+            return NO_CELLS[0], NO_CELLS
+        most = sizes_on(self.state.device).pairs
+        parts = [np.empty((2, 0), np.int64), *map(np.stack, self.state.in_time_cells(block, self.in_time, most))]
+        query, number = np.concatenate(parts, axis=1)
+        column = positions(self.numbers(run), number)
+        query, column = query[column >= 0], column[column >= 0]
+        row = self.state.queries.key_Q[block.first + query] - block.first_key
+        return torch.from_numpy(query), (torch.from_numpy(row), torch.from_numpy(column))
 
     def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
         """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
@@ -110,62 +103,6 @@ class RangeWork:
         length = -(-num_runs // tasks_per_block)
         parts = [range(at, min(at + length, num_runs)) for at in range(0, num_runs, length)]
         return [(block, runs) for block in self.queries for runs in parts]
-
-
-@frozen(eq=False)
-class BlockQueries:
-    """What a block of queries brings."""
-
-    state: ContestState
-    block: QueryBlock
-    query_KD: Tensor  # prepared
-    row_Q: Tensor  # row of each query's key
-    true: TrueScores | CertifiedTrue
-
-    @classmethod
-    def read(cls, state: ContestState, block: QueryBlock, device: torch.device) -> BlockQueries:
-        query_KD = state.prepared_queries(block, device)
-        row_Q = torch.from_numpy(state.queries.key_Q[block.first : block.stop] - block.first_key).to(device)
-        if state.certified is None:
-            return cls(state, block, query_KD, row_Q, state.true(block.first, block.stop))
-        return cls(state, block, query_KD, row_Q, state.certified_true(block, query_KD[row_Q]))
-
-    def compare(
-        self, query_P: Tensor, row_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Tell whether candidates are better than true entities, and whether they tie, bool (P,) each.
-
-        Args:
-            query_P: query in the block.
-            row_P: row of its key.
-            pairs: prepared candidates, and their scores.
-            at_P: which of these is meant.
-        """
-        candidate_UD, score_U = pairs
-        true = self.true
-        if isinstance(true, CertifiedTrue):
-            assert self.state.certified is not None, "ranks are certified"
-            signs_P = decide(self.state.certified, (self.query_KD, row_P), (candidate_UD, at_P), true, query_P)
-            return signs_P > 0, signs_P == 0
-        score_P = score_U[at_P]
-        is_twin = score_P == true.kernel_Q[query_P]
-        of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
-        is_twin[of_equal] = row_hashes(candidate_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
-        return true.compare(query_P, score_P, is_twin)
-
-
-def scores_of_run(
-    work: RangeWork, rows: BlockQueries, run: int, *, may_overflow: bool, first: int = 0, stop: int | None = None
-) -> Tensor:
-    """Return the scores (K, C) of a run of candidates, or of some of them, none of them NaN."""
-    state, candidates_CD = work.state, work.runs[run][first:stop]
-    scores_KC = state.comparator.scores(rows.query_KD[None], candidates_CD[None])[0]
-    if may_overflow:
-        found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
-        if found is not None:
-            query = int(np.searchsorted(state.queries.key_Q, rows.block.first_key + found[1]))
-            raise state.nan_score(query, int(work.numbers_C[run * work.width + first + found[2]]))
-    return scores_KC
 
 
 def are_known(state: ContestState, known: KnownAnswers | None, query: np.ndarray, number: np.ndarray) -> np.ndarray:

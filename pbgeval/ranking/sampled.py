@@ -16,19 +16,28 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.notation import ENDS, Side
-from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.certified import CertifiedChunks
+from pbgeval.ranking.backend import Backend, backend_for
+from pbgeval.ranking.block import Block, CandidateRows, ChunkLists, Counted, NotANumberError, QueryRows
+from pbgeval.ranking.certified import decided, signs_of
 from pbgeval.ranking.chunks import ChunkBlock
-from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, competing_scores, count, count_cells, joined
+from pbgeval.ranking.counting import (
+    NO_CELLS,
+    CellIndex,
+    are_among,
+    competing_scores,
+    count_cells,
+    count_compared,
+    joined,
+)
 from pbgeval.ranking.draws import DrawStream, uniform_below
-from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
-from pbgeval.ranking.groups import Group, first_nan, refuse_nan_of_pairs
+from pbgeval.ranking.groups import Group, refuse_nan_of_pairs
 from pbgeval.ranking.known_answers import KnownAnswers, concatenated_ranges
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import LossFold, SideTally
 from pbgeval.scoring.block_sizes import sizes_on
+from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.keyed_sums import begins
-from pbgeval.stats.ranks import QueryCounts
+from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 # Queries and lists of candidates -> the cells that are special: known answers, copies of true entities.
 #
@@ -151,8 +160,6 @@ def _drawn_from(group: Group, hidden: Side, rows_BQ: Tensor) -> Tensor:
 
 # Blocks of chunks -> lists of sampled candidates and the cells of them that are special, for a whole block at once.
 
-NONE = torch.empty(0, dtype=torch.int64)
-
 
 @frozen(eq=False)
 class CandidateList:
@@ -186,7 +193,7 @@ def make_list(
         if block.num_degree:
             parts.append(group.degree_weights(side).draw(words_BN[:, block.num_draws :]))
     ids_BC = torch.cat(parts, dim=1)
-    copies = (NONE, NONE) if settings.lists.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
+    copies = NO_CELLS if settings.lists.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
     auc = None
     if auc_words_EW is not None:
         words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
@@ -260,13 +267,22 @@ class ChunkPart:
     @property
     def known(self) -> CellIndex:
         """What the filter of the filtered figures leaves out."""
-        return self.left_out[0] if self.left_out else (NONE, NONE)
+        return self.left_out[0] if self.left_out else NO_CELLS
 
     @property
     def read(self) -> tuple[CellIndex, Tensor]:
         """The cells whose scores are read, by query; and where each is in `sampled` and then those in time."""
-        assert self.sampled is not None, "the caller has asked"
-        return _by_query(self.sampled, self.left_out[1]) if self.left_out[1:] else (self.sampled, NONE)
+        sampled = NO_CELLS if self.sampled is None else self.sampled
+        return _by_query(sampled, self.left_out[1]) if self.left_out[1:] else (sampled, NO_CELLS[0])
+
+    def split(self, read_P: Tensor, order_P: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores of the sampled cells, and of those in time; arguments are of the cells of `read`."""
+        if not self.left_out[1:]:
+            return read_P, read_P[:0]
+        in_order_P = torch.empty_like(read_P)
+        in_order_P[order_P] = read_P
+        num_in_time = self.left_out[1][0].numel()
+        return in_order_P[: read_P.numel() - num_in_time], in_order_P[read_P.numel() - num_in_time :]
 
     @property
     def sampled_is_known(self) -> Tensor | None:
@@ -316,38 +332,77 @@ def _special(
     return excluded, left_out
 
 
-# Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
-#
-# From a block of scores, or exactly, for certified ranks.
+# Chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
 
 # What is found about some queries: counts, true scores; scores that the AUC compares with those, the query of each and
 # which are of known answers (None: nothing is filtered); losses (None: not asked for).
 Scored = tuple[QueryCounts, Tensor, tuple[Tensor, Tensor, Tensor | None], Tensor | None]
 
 
-def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, settings: PassSettings) -> Scored:
+def score_chunks(
+    part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, settings: PassSettings, backend: Backend
+) -> Scored:
     """Score every query of some chunks with its list; rows are prepared.
 
     Raises:
         UnrankableError: a score is not a number.
     """
-    certified = part.group.relation.scorer.certified
-    chunks = None
-    if certified is None:
-        true_Q, scores_QC = _scores(part, query_BQD, candidate_BCD)
-        counts = count(scores_QC, true_Q, excluded=part.never_competing, known=_to(part.known, scores_QC.device))
-        for in_time in part.left_out[1:]:
-            query, candidate = _to(in_time, scores_QC.device)
-            counts = evolve(counts, in_time=count_cells(scores_QC[query, candidate], query, true_Q, true_Q))
+    query_Q = torch.arange(part.rows_BQ.numel())
+    own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
+    queries = QueryRows(query_BQD, query_Q, _true(part, query_BQD, candidate_BCD, backend), backend.certified)
+    candidates = CandidateRows(candidate_BCD, backend.certified)
+    block = Block(queries, candidates, own_Q, part.known, part.excluded, part.read[0])
+    try:
+        counted = backend.count(block)
+    except NotANumberError as error:
+        chunk, query = divmod(error.row, part.rows_BQ.shape[1])
+        edge, candidate = int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, error.column])
+        raise part.group.nan_score(part.hidden, edge, candidate) from error
+    counts, in_time = counted.counts, None
+    if backend.certified is not None:
+        assert counted.open is not None, "lists are short enough"
+        counts = decided(queries, candidates, counts, counted.open, block.known_on_device)
+        if part.left_out[1:]:
+            query_P, column_P = (of.to(backend.device) for of in part.left_out[1])
+            signs_P = signs_of(queries, candidates, query_P, column_P)
+            in_time = count_compared(query_P, signs_P > 0, signs_P == 0, query_Q.numel())
+    return _scored(part, evolve(counted, counts=counts), settings, in_time)
+
+
+def _true(
+    part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, backend: Backend
+) -> TrueScores | CertifiedTrue | None:
+    """Return what candidates are compared with; None: the scores of the true entities with which lists begin."""
+    if part.block.num_batch and backend.certified is None:
+        return None
+    query_QD = query_BQD.flatten(0, 1)
+    rows_Q = part.rows_BQ.flatten()
+    ids_Q = part.group.ids_E[part.hidden][rows_Q]
+    if part.block.num_batch:
+        true_QD = candidate_BCD[:, : part.block.num_batch].flatten(0, 1)
     else:
-        rows = query_BQD, candidate_BCD, _true_rows(part, candidate_BCD)
-        chunks = CertifiedChunks.score(certified, *rows, values=settings.loss is not None or part.sampled is None)
-        true_Q, scores_QC = chunks.queries.true.value_Q, chunks.fast.scores_KC
-        query_Q = torch.arange(part.rows_BQ.numel())
-        own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
-        counts = chunks.count(own_Q, part.known, part.excluded)
-        for in_time in part.left_out[1:]:
-            counts = evolve(counts, in_time=chunks.count(own_Q, in_time, part.excluded).known)
+        true_QD = part.group.candidates(part.hidden, part.group.rows(part.hidden, ids_Q), ids_Q)
+    if backend.certified is not None:
+        return CertifiedTrue.from_pairs(backend.certified, query_QD, true_QD)
+    true_Q = backend.pairs(query_QD, true_QD)
+    cells = rows_Q.numpy(), ids_Q.numpy()
+    refuse_nan_of_pairs(
+        backend.comparator, (query_QD, true_QD), true_Q, cells, partial(part.group.nan_score, part.hidden)
+    )
+    return TrueScores(true_Q, true_Q, torch.zeros_like(ids_Q))
+
+
+def _scored(part: ChunkPart, counted: Counted, settings: PassSettings, in_time: RankCounts | None = None) -> Scored:
+    """Return what was found, from counts and the scores that were read or kept; `in_time`: counted already."""
+    counts, true_Q, scores_QC = counted.counts, counted.true_Q, counted.scores_KC
+    sampled_P, in_time_P = part.split(counted.read_P, part.read[1].to(counted.read_P.device))
+    if part.left_out[1:]:
+        if in_time is None:
+            in_time = count_cells(in_time_P, part.left_out[1][0].to(true_Q.device), true_Q, true_Q)
+        counts = evolve(counts, in_time=in_time)
+    if scores_QC is None:
+        assert part.sampled is not None, "no score is kept"
+        return counts, true_Q, (sampled_P, part.sampled[0], part.sampled_is_known), None
     loss_Q = None
     if settings.loss is not None:
         fold = LossFold(settings.loss, part.group.relation.scorer.comparator, true_Q)
@@ -358,40 +413,7 @@ def score_chunks(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor, sett
         loss_Q = fold.finish(lengths_Q, part.group.weights(part.rows_BQ.flatten()))
     if part.sampled is None:
         return counts, true_Q, _all_competing(part, scores_QC), loss_Q
-    cells = _to(part.sampled, scores_QC.device)
-    score_P = scores_QC[cells] if chunks is None else chunks.values_of(*cells)
-    return counts, true_Q, (score_P, part.sampled[0], part.sampled_is_known), loss_Q
-
-
-def _to(cells: CellIndex, device: torch.device) -> CellIndex:
-    return cells[0].to(device), cells[1].to(device)
-
-
-def _true_rows(part: ChunkPart, candidate_BCD: Tensor) -> Tensor:
-    """Return the prepared rows of all queries' true entities."""
-    if part.block.num_batch:
-        return candidate_BCD[:, : part.block.num_batch].flatten(0, 1)
-    ids_Q = part.group.ids_E[part.hidden][part.rows_BQ.flatten()]
-    return part.group.candidates(part.hidden, part.group.rows(part.hidden, ids_Q), ids_Q)
-
-
-def _scores(part: ChunkPart, query_BQD: Tensor, candidate_BCD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the true scores (Q,), by the kernel of all scores, and all scores (Q, C)."""
-    comparator = part.group.relation.scorer.comparator
-    scores_BQC = comparator.scores(query_BQD, candidate_BCD)
-    not_a_number = first_nan(comparator, query_BQD, candidate_BCD, scores_BQC)
-    if not_a_number is not None:
-        chunk, query, candidate = not_a_number
-        raise part.group.nan_score(part.hidden, int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, candidate]))
-    if part.block.num_batch:
-        true_Q = scores_BQC[:, :, : part.block.num_batch].diagonal(dim1=1, dim2=2).reshape(-1)
-        return true_Q, scores_BQC.flatten(0, 1)
-    pairs = query_BQD.flatten(0, 1), _true_rows(part, candidate_BCD)
-    true_Q = comparator.paired_scores(*pairs)
-    rows_Q = part.rows_BQ.flatten()
-    cells = rows_Q.numpy(), part.group.ids_E[part.hidden][rows_Q].numpy()
-    refuse_nan_of_pairs(comparator, pairs, true_Q, cells, partial(part.group.nan_score, part.hidden))
-    return true_Q, scores_BQC.flatten(0, 1)
+    return counts, true_Q, (sampled_P, part.sampled[0], part.sampled_is_known), loss_Q
 
 
 def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -403,63 +425,18 @@ def _all_competing(part: ChunkPart, scores_QC: Tensor) -> tuple[Tensor, Tensor, 
     return competing_scores(scores_QC, competes_QC, part.left_out[0] if part.left_out else None)
 
 
-# A whole block of chunks -> what is found about its queries, by the loop that also gathers; where that serves.
-
-
-def score_block(parts: Mapping[Side, ChunkPart]) -> dict[Side, Scored]:
-    """Score every query of a block that `_serves` takes with its list, on all sides at once.
-
-    Returns:
-        What was found, by hidden side; nothing where scores are no numbers: the general way names them.
-    """
-    part = next(iter(parts.values()))
-    group, block = part.group, part.block
-    ends = {side: _end(group, block, side, parts.get(side)) for side in ENDS}
-    chunks = GatheredChunks(ends, group.rel(block.rows_BQ), group.relation.scorer.operator, block.rows_BQ.shape)
-    threads = BlockThreads.of_device(torch.device("cpu"))
-    found: dict[Side, Scored] = {}
-    if not all(threads.map(chunks.count, threads.split(block.rows_BQ.shape[0]))):
-        return found
-    for side, part in parts.items():
-        assert part.sampled is not None, "`_serves` has asked"
-        (counts, true_Q, score_P), (query, _) = chunks.found(side), part.sampled
-        for in_time in part.left_out[1:]:
-            in_order = torch.empty_like(score_P)
-            in_order[part.read[1]] = score_P
-            score_P, in_time_P = torch.split(in_order, [query.numel(), in_time[0].numel()])
-            counts = evolve(counts, in_time=count_cells(in_time_P, in_time[0], true_Q, true_Q))
-        found[side] = counts, true_Q, (score_P, query, part.sampled_is_known), None
-    return found
-
-
-def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:
-    """Tell whether prepared rows are those of the tables, and nothing is asked for but counts and a few scores."""
-    scorer = group.relation.scorer
-    tables = group.tables.values()
-    tensors = [
-        *(table.embeddings_ND for table in tables),
-        *(table.global_embedding_D for table in tables if table.global_embedding_D is not None),
-        *(value for of_side in scorer.parameters.values() for value in of_side.values()),
-    ]
-    lengths = [candidates.ids_BC.shape[1] for candidates in lists.values()]
-    return (
-        (settings.loss is None and block.num_batch > 0 and group.competition.sets is None)
-        and (scorer.certified is None and scorer.operator in OPERATORS)
-        and (scorer.comparator.name == "dot" and not scorer.comparator.bias)
-        and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
-        and not any(candidates.auc is None for candidates in lists.values())
-        and max(lengths) <= MAX_CANDIDATES
-        and not any(table.featurized or table.max_norm is not None for table in tables)
-        and group.relation.dtype is torch.float32
-        and supports(block.rows_BQ.numel() * sum(lengths), tensors)
+def _chunk_lists(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]) -> ChunkLists:
+    """Return a block's lists as a backend is given them that gathers rows by itself."""
+    own = {side: group.ids_E[side][block.rows_BQ] for side in ENDS}
+    return ChunkLists(
+        group.relation.scorer,
+        group.tables,
+        ids={side: lists[side].ids_BC if side in lists else own[side] for side in ENDS},
+        hidden=tuple(lists),
+        rel_BQ=group.rel(block.rows_BQ),
+        shape=block.rows_BQ.shape,
+        begin_with_own=block.num_batch > 0,
     )
-
-
-def _end(group: Group, block: ChunkBlock, side: Side, part: ChunkPart | None) -> ChunkEnd:
-    table, parameters = group.tables[side], group.relation.scorer.parameters.get(side, {})
-    if part is None:
-        return ChunkEnd(table, group.ids_E[side][block.rows_BQ], parameters, None)
-    return ChunkEnd(table, part.ids_BC, parameters, (part.excluded, part.known, part.read[0]))
 
 
 def count_sampled(
@@ -472,12 +449,18 @@ def count_sampled(
     """Score one block of chunks on every enabled side and tally its queries."""
     lists = {side: make_list(group, block, side, settings, auc_words[side]) for side in settings.sides}
     num_chunks, num_queries = block.rows_BQ.shape
-    if _serves(group, block, lists, settings):
+    table, keeps_scores = group.tables[Side.LHS], settings.loss is not None or settings.auc.exact
+    backend = backend_for(
+        group.relation.scorer, table.device, group.relation.dtype, keeps_scores=keeps_scores, num_cells=0
+    )
+    chunk_lists = _chunk_lists(group, block, lists)
+    if backend.gathers(chunk_lists):
         parts = {side: ChunkPart.select(group, block, side, of, slice(0, num_chunks)) for side, of in lists.items()}
-        found = score_block(parts)
-        for hidden, scored in found.items():
-            _tally(parts[hidden], tallies[hidden], scored)
-        if found:
+        cells = {side: (part.excluded, part.known, part.read[0]) for side, part in parts.items()}
+        found = backend.count_lists(chunk_lists, cells)
+        for hidden, counted in (found or {}).items():
+            _tally(parts[hidden], tallies[hidden], _scored(parts[hidden], counted, settings))
+        if found is not None:
             return
     step = _chunks_at_a_time(group, num_queries, max(candidates.ids_BC.shape[1] for candidates in lists.values()))
     for start in range(0, num_chunks, step):
@@ -492,7 +475,9 @@ def count_sampled(
                 else _rows(group, known, group.ids_E[known][part.rows_BQ])
             )
             query_BQD = group.queries(hidden, known_BQD, part.rows_BQ)
-            scored = score_chunks(part, query_BQD, group.candidates(hidden, rows[hidden], part.ids_BC), settings)
+            scored = score_chunks(
+                part, query_BQD, group.candidates(hidden, rows[hidden], part.ids_BC), settings, backend
+            )
             _tally(part, tallies[hidden], scored)
 
 

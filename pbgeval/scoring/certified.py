@@ -27,7 +27,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from pbgeval.jit import CompiledLoop, is_installed
+from pbgeval.jit import CompiledLoop
 from pbgeval.scoring.comparators import check_finite, refuse_zero_vectors
 from pbgeval.scoring.fixed_order import norms_in_order, sum_in_order
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, Parameters, move_to_query
@@ -143,8 +143,8 @@ def sums_in_float64(
         Two tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
     """
     takes = all(x.device.type == "cpu" and x.dtype is torch.float32 and x.stride(-1) == 1 for x in (x_NL, y_NL))
-    is_worth_it = _sums.pays_for(row_P.numel() * y_NL.shape[-1], JIT_MIN_NUMBERS)
-    if not (takes and is_worth_it and is_installed()):
+    is_worth_it = _sums.is_worth_compiling(row_P.numel() * y_NL.shape[-1], JIT_MIN_NUMBERS)
+    if not (takes and is_worth_it):
         return None
     sums_2P = np.empty((2, row_P.numel()), np.float64)
     _sums(x_NL.numpy(), y_NL.numpy(), row_P.contiguous().numpy(), other_P.contiguous().numpy(), of_squares, sums_2P)

@@ -18,7 +18,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.jit import CompiledLoop, is_installed
+from pbgeval.jit import CompiledLoop
 from pbgeval.scoring.block_sizes import sizes_on
 
 JIT_MIN_TERMS = 1 << 22  # of the first block for which numba is imported
@@ -39,9 +39,9 @@ class ColumnDistance:
         sums_BQC = query_BQD.new_zeros((num_products, num_queries, num_candidates))
         if not sums_BQC.numel() or not dimension:
             return sums_BQC
-        is_worth_it = self.loop.pays_for(query_BQD.numel() * num_candidates, JIT_MIN_TERMS)
+        is_worth_it = self.loop.is_worth_compiling(query_BQD.numel() * num_candidates, JIT_MIN_TERMS)
         is_taken = query_BQD.device.type == "cpu" and query_BQD.dtype in (torch.float32, torch.float64)
-        if is_worth_it and is_taken and is_installed():
+        if is_worth_it and is_taken:
             of_column_BDC = candidate_BCD.transpose(1, 2).contiguous()  # a column's candidates next to each other
             self.loop(query_BQD.contiguous().numpy(), of_column_BDC.numpy(), sums_BQC.numpy())
             return sums_BQC.neg_()

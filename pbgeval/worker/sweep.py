@@ -29,6 +29,7 @@ from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, pl
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import distinct, is_among
+from pbgeval.ranking.backend import Backend, backend_for, load_compiled
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.contest_state import (
     CellSample,
@@ -38,7 +39,6 @@ from pbgeval.ranking.contest_state import (
     TopCandidates,
     sample_cells,
 )
-from pbgeval.ranking.kernels import Kernel, choose_kernel, load_compiled
 from pbgeval.ranking.keys import QueryKeys, mixed_bits
 from pbgeval.ranking.known_answers import KnownAnswers, KnownFilter
 from pbgeval.ranking.query_edges import (
@@ -101,16 +101,15 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
     candidates = relation_candidates(context, sets)
     vectors = EntityVectors(context.global_embeddings, config.max_norm, relation.dtype, context.device)
     wants_best = config.save_topk is not None or context.inputs.types is not None
-    kernel = choose_kernel(
+    backend = backend_for(
         relation.scorer,
         context.device,
         relation.dtype,
-        wants_scores=wants_best or context.settings.auc.takes_all or bool(context.inputs.candidate_files),
+        keeps_scores=wants_best or context.settings.auc.takes_all or bool(context.inputs.candidate_files),
         num_cells=edges.num_edges * edges.numbering.num_entities,
     )
-    queries_per_block = kernel.queries_per_block(relation.scorer.comparator, context.device)
     of_contests = [
-        contest_queries(edges, contest, sets, queries_per_block, by_time=config.known_until is not None)
+        contest_queries(edges, contest, sets, backend.queries_per_block, by_time=config.known_until is not None)
         for side in context.settings.ends
         for contest in contests([relation.scorer for relation in context.settings.relations], side)
     ]
@@ -129,7 +128,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> tup
     if team.rank_in_team == 0:
         team.add(f"{journal.part}rows", sum(part.num_rows for part in done))
     ranges = candidate_ranges(edges.numbering, team, plan.rows_per_range, done)
-    states = _states(context, edges, of_contests, sets, kernel, plan, source, filters)
+    states = _states(context, edges, of_contests, sets, backend, plan, source, filters)
     with context.collectively():
         given = [
             read_given(context, edges, one, number, ranges, plan.pairs_bytes)
@@ -170,7 +169,7 @@ def _states(
     edges: QueryEdges,
     of_contests: list[ContestQueries],
     sets: CandidateSets,
-    kernel: Kernel,
+    backend: Backend,
     plan: MemoryPlan,
     source: GatheredVectors,
     filters: Sequence[KnownFilter],
@@ -201,7 +200,7 @@ def _states(
         state = ContestState(
             queries,
             competing[number],
-            kernel,
+            backend,
             source,
             _rows(context, f"queries-{number}", queries.num_keys, contest.width(dimension), dtype, plan),
             _rows(context, f"true-{number}", queries.num_queries, contest.true_width(dimension, dtype), dtype, plan),

@@ -181,7 +181,7 @@ class ScorerContract(ABC):
         edges = Edges(some_edges(self.num_entities, self.num_relations, 30, seed=6))
         whole = self.evaluate(tmp_path / "whole", edges).document
         monkeypatch.setattr("pbgeval.scoring.block_sizes.CPU.queries", 7)
-        monkeypatch.setattr("pbgeval.ranking.kernels.SCORER_CANDIDATES_PER_BLOCK", 11)
+        monkeypatch.setattr("pbgeval.ranking.torch_backend.SCORER_CANDIDATES_PER_BLOCK", 11)
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
 
         assert whole["metrics"] == self.evaluate(tmp_path / "small", edges).document["metrics"]

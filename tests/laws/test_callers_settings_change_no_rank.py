@@ -14,10 +14,11 @@ from torch import Tensor
 
 from pbgeval import evaluate_triples
 from pbgeval.notation import Side
-from pbgeval.ranking import auc_sampling, blocks
+from pbgeval.ranking import auc_sampling
 from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
+from tests.kit.loops import use_loops
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def test_products_are_not_those_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str, precision: str, setting: str
 ) -> None:
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # certified values are of float64
-    monkeypatch.setattr(blocks, "is_installed", lambda: False)  # compiled loops know of no setting
+    use_loops(monkeypatch, False)  # compiled loops know of no setting
     case = TinyCase.write(tmp_path / "case", partition_sizes=(300, 300), edges_per_bucket=60, dimension=32)
     asked = (f"candidates={candidates}", f"precision={precision}", "num_uniform_negs=100")
     expected = evaluated(case, *asked, output="expected")

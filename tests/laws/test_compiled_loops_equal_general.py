@@ -14,15 +14,18 @@ import numpy as np
 import pytest
 import torch
 
+from pbgeval.jit import CompiledLoop
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking import auc_sampling, blocks, certified, gathered_chunks, kernels, ranking_pass
+from pbgeval.ranking import auc_sampling, cpu_backend, cpu_counting, cpu_lists, cpu_loops, ranking_pass
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.contest_state import ScoreCollector
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.scoring import block_sizes
+from pbgeval.worker import sweep
 from tests.examples import crossed
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
+from tests.kit.loops import loops_used, use_loops
 from tests.saved_ranks import counts_of, read_ranks
 
 FILTERED = ("filter_paths=edges",)  # known answers do not compete
@@ -67,21 +70,22 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyCase:
 
 
 def count_at_a_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "BYTES_PER_BLOCK", 1)  # as few candidates as there may be
-    for module in (kernels, ranking_pass):
-        monkeypatch.setattr(module, "COLUMNS_AT_A_TIME", width)
+    monkeypatch.setattr(cpu_backend, "BYTES_PER_BLOCK", 1)  # as few candidates as there may be
+    monkeypatch.setattr(cpu_backend, "COLUMNS_AT_A_TIME", width)
 
 
-def num_calls_of(case: TinyCase, *overrides: str, module: Any = blocks, owner: Any = blocks) -> int:
+def num_calls_of(
+    case: TinyCase, *overrides: str, loop: CompiledLoop = cpu_loops.count_block, owner: Any = cpu_counting
+) -> int:
     """Compare what both ways find, and return how often the loop was called."""
     with (
-        mock.patch.object(module, "JIT_MIN_CELLS", 0),
+        loops_used(True, loop),
         mock.patch.object(owner, "count", autospec=True, side_effect=owner.count) as count,
     ):
         found = evaluated(case, *overrides, "save_ranks=True", output="compiled")
     with (
-        mock.patch.object(module, "is_installed", return_value=False),
-        mock.patch.object(kernels, "is_installed", return_value=False),
+        loops_used(False),
+        mock.patch.object(sweep, "load_compiled"),
         mock.patch.object(owner, "count", None),
     ):
         expected = evaluated(case, *overrides, "save_ranks=True", output="general")  # a call of `count` is a fault
@@ -90,8 +94,8 @@ def num_calls_of(case: TinyCase, *overrides: str, module: Any = blocks, owner: A
 
 
 def num_gathered(case: TinyCase, *overrides: str) -> int:
-    chunks = gathered_chunks.GatheredChunks
-    return num_calls_of(case, "candidates=sampled", *overrides, module=gathered_chunks, owner=chunks)
+    chunks = cpu_lists.GatheredChunks
+    return num_calls_of(case, "candidates=sampled", *overrides, loop=cpu_loops.count_gathered, owner=chunks)
 
 
 @pytest.mark.one_case
@@ -123,8 +127,8 @@ def test_certified_ranks_are_those_of_the_general_path(
     in_bfloat16: float | None,
 ) -> None:
     """A product in bfloat16 may leave any share of the cells open, some, or is not tried."""
-    monkeypatch.setattr(blocks, "multiplies_bfloat16", lambda: in_bfloat16 is not None)
-    monkeypatch.setattr(certified, "MAX_OPEN_SHARE", in_bfloat16 or 0.0)
+    monkeypatch.setattr(cpu_counting, "multiplies_bfloat16", lambda: in_bfloat16 is not None)
+    monkeypatch.setattr(cpu_backend, "MAX_OPEN_SHARE", in_bfloat16 or 0.0)
     count_at_a_time(7 if settings == "filtered" else 576, monkeypatch)
     overrides = (f"candidates={candidates}", "precision=certified", f"comparator={comparator}", *SETTINGS[settings])
 
@@ -136,7 +140,7 @@ def test_certified_ranks_are_those_of_the_general_path(
 def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
 ) -> None:
-    monkeypatch.setattr(certified, "MAX_OPEN", 37)
+    monkeypatch.setattr(cpu_backend, "MAX_OPEN", 37)
     case.spoil_embeddings("user", 1, slice(0, 30), 0.25)  # nearly all are twins
     overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
 
@@ -165,8 +169,7 @@ def test_candidates_with_a_true_entitys_vector_tie_with_it(
     comparator: str, is_compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its score is compared with: a sum that need not have the last bits of the kernel's."""
-    monkeypatch.setattr(blocks, "JIT_MIN_CELLS", 0)
-    monkeypatch.setattr(blocks, "is_installed", lambda: is_compiled)
+    use_loops(monkeypatch, is_compiled)
     case = TinyCase.write(tmp_path, dynamic=True, partition_sizes=(120,), edges_per_bucket=90, dimension=34)
     case.spoil_embeddings("user", 0, slice(None, None, 3), np.random.default_rng(0).standard_normal(34))
     evaluated(case, "candidates=all", f"comparator={comparator}", "metrics=rank", "save_ranks=True")
@@ -183,7 +186,7 @@ def test_sampled_scores_have_the_bits_of_pairs(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, is_compiled: bool
 ) -> None:
     """Read from blocks by whoever counts them, and made again from each query and its candidate."""
-    monkeypatch.setattr(blocks, "is_installed", lambda: is_compiled)
+    use_loops(monkeypatch, is_compiled)
     monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(1)))  # one after the other
     sampled_in, add = ranking_pass.RangeWork.sampled_in, ScoreCollector.add
     read: list[torch.Tensor] = []
@@ -192,8 +195,9 @@ def test_sampled_scores_have_the_bits_of_pairs(
     def cells_in(work: ranking_pass.RangeWork, run: int, block: QueryBlock) -> Any:
         found = sampled_in(work, run, block)
         row_P, column_P = found[-1]
-        queries_KD = work.state.prepared_queries(block, work.device)
-        of_pairs.append(work.state.paired_scores(queries_KD[row_P], work.runs[run][column_P]))
+        queries_KD = work.state.query_rows(block).rows_KD
+        if row_P.numel():
+            of_pairs.append(work.state.backend.pairs(queries_KD[row_P], work.runs[run].rows_CD[column_P]))
         return found
 
     def added(scores: ScoreCollector, query_P: np.ndarray, score_P: torch.Tensor, known_P: np.ndarray | None) -> None:
@@ -210,10 +214,15 @@ def test_sampled_scores_have_the_bits_of_pairs(
 
 def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_sizes.CPU, "queries", 1 << 20)
-    monkeypatch.setattr(ranking_pass, "COLUMNS_AT_A_TIME", 4)
+    monkeypatch.setattr(cpu_backend, "COLUMNS_AT_A_TIME", 4)
     widths = []
-    width = ranking_pass._width
-    monkeypatch.setattr(ranking_pass, "_width", lambda *args: widths.append(width(*args)) or widths[-1])
+    width = cpu_backend.CpuBackend.candidates_per_block
+
+    def noted(*arguments: Any, **named: Any) -> int:
+        widths.append(width(*arguments, **named))
+        return widths[-1]
+
+    monkeypatch.setattr(cpu_backend.CpuBackend, "candidates_per_block", noted)
     monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(2)))
 
     num_calls = num_calls_of(case, "candidates=all")
@@ -245,16 +254,16 @@ def test_threads_share_a_block_of_lists(case: TinyCase, monkeypatch: pytest.Monk
 
 
 def test_without_the_routine_of_torch_the_general_path_serves(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks.blas, "find_sgemm", lambda: None)
+    monkeypatch.setattr(cpu_counting.blas, "find_sgemm", lambda: None)
 
     assert not num_gathered(case)
 
 
 def test_other_bits_than_those_of_products_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks._agrees.cache_clear()
-    other = blocks.product
-    monkeypatch.setattr(blocks, "product", lambda q, c: torch.nextafter(other(q, c), torch.tensor(9.0)))
+    cpu_counting._agrees.cache_clear()
+    other = cpu_counting.product
+    monkeypatch.setattr(cpu_counting, "product", lambda q, c: torch.nextafter(other(q, c), torch.tensor(9.0)))
     try:
-        assert not blocks.product_is_callable()
+        assert not cpu_counting.product_is_callable()
     finally:
-        blocks._agrees.cache_clear()
+        cpu_counting._agrees.cache_clear()

@@ -153,7 +153,7 @@ def evaluated(
         others = [graph.buckets for graph in graphs[1:]]
         keys = protocol.settings() | rules.settings(graphs[0], protocol.sides) | more
         config = write_graph(graphs[0], Path(folder) / "data", more_edge_paths=others, save_ranks=True, **keys)
-        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
+        with_constants(stack, {"ranking.sampled_lists.WINDOW_ROWS": protocol.window_rows})
         if small:
             with_constants(stack, SMALL_BLOCKS)
         evaluate(config, output=Path(folder) / "out", workers=1, device="cpu")

@@ -112,7 +112,7 @@ def test_a_score_that_overflows_both_ways_is_refused(
 TAKEN_BY: dict[str, tuple[str, ...]] = {
     "compiled": tuple(policy for policy in POLICIES if policy != "given"),
     "blocks": ("partition", "all"),
-    "gathered_chunks": ("sampled", "sampled, as PBG"),
+    "lists": ("sampled", "sampled, as PBG"),
     "repeated_counts": ("sampled", "partition", "all", "given"),
     "tiles": ("partition", "all"),
     **dict.fromkeys(("distances", "pairs", "semi_join", "bfloat16", "float32", "moved_operators"), ()),

@@ -5,18 +5,16 @@ Their ranks: test_evaluation_equals_reference.py and test_partitions_change_no_r
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import ConfigError
-from pbgeval.scoring import distances
 from tests.examples import examples
 from tests.fast_paths import COLUMN_DISTANCES
 from tests.kit.graphs import OWN_OPERATORS
+from tests.kit.loops import loops_used
 from tests.kit.refusals import fault_of
 from tests.laws.test_partitions_change_no_rank import assert_same_ranks, plain_graph
 
@@ -43,9 +41,9 @@ def test_compiled_distances_have_the_bits_of_the_general_path(batches, queries, 
     query_BQD, candidate_BCD = rows(queries), rows(candidates)
     candidate_BCD[:, 0] = query_BQD[:, 0]
     for distance in COLUMN_DISTANCES:
-        with mock.patch.object(distances, "is_installed", return_value=False):
+        with loops_used(False):
             general_BQC = distance(query_BQD, candidate_BCD)
-        with mock.patch.object(distances, "JIT_MIN_TERMS", 0):
+        with loops_used(True):
             assert torch.equal(general_BQC, distance(query_BQD, candidate_BCD))
         assert bool((general_BQC[:, 0, 0] == 0).all())
 

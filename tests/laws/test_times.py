@@ -22,6 +22,7 @@ from tests.examples import among, crossed, examples
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command, run_main
 from tests.kit.graphs import TinyGraph, edge_lists, tiny_graphs
+from tests.kit.loops import loops_used
 from tests.kit.on_disk import write_graph
 from tests.kit.refusals import fault_of
 from tests.laws.competition import expected_cases, of_label, rank_figures
@@ -71,8 +72,7 @@ def test_a_window_of_all_times_and_one_time_are_the_filter_without(candidates, c
     now = [{bucket: [7] * len(times) for bucket, times in path.items()} for path in rules.times]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         if data.draw(st.booleans()):
-            loops = ("counting", "blocks", "gathered_chunks")
-            with_constants(stack, {f"ranking.{loop}.JIT_MIN_CELLS": 0 for loop in loops})
+            stack.enter_context(loops_used(True))
         keys = protocol.settings() | rules.settings(graph, protocol.sides) | {"sample_edges": 4 if sampled else None}
         any_times = write_graph(graph, Path(folder) / "any", **keys)
         one_time = write_graph(graph, Path(folder) / "one", **keys | {"times": now})
@@ -101,7 +101,7 @@ def test_rows_by_time_are_the_references(candidates, data):
     rules, width = data.draw(timed([graph], rules, latest=9)), data.draw(st.sampled_from([1, 3, LONG]))
     cases = expected_cases([graph], protocol, rules)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
+        with_constants(stack, {"ranking.sampled_lists.WINDOW_ROWS": protocol.window_rows})
         keys = protocol.settings() | rules.settings(graph, protocol.sides) | {"breakdowns": ["time"], "time_bin": width}
         report = evaluate(write_graph(graph, Path(folder), **keys), output=Path(folder) / "out", workers=1)
         read = Report.read(Path(folder) / "out").rows["time"]
@@ -139,7 +139,7 @@ def test_edges_of_the_future_change_no_figure(candidates, data):
     more |= {"save_topk": 2} if candidates == "all" else {}
     figures = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
+        with_constants(stack, {"ranking.sampled_lists.WINDOW_ROWS": protocol.window_rows})
         for number, of in enumerate((rules, both)):
             keys = protocol.settings() | of.settings(graph, protocol.sides) | more
             config = write_graph(graph, Path(folder) / str(number), **keys)

@@ -26,6 +26,7 @@ from pbgeval.inputs.partitions import MemoryPlan, plan_memory
 from tests.examples import examples
 from tests.kit.case import TinyCase
 from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.loops import loops_used
 from tests.kit.on_disk import write_graph
 from tests.kit.refusals import fault_of
 from tests.laws.test_evaluation_equals_reference import (
@@ -75,7 +76,7 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
         if rules.train_edges and not rules.until_query:
             more["breakdowns"] += ["cardinality", "relation_frequency", "entity_frequency"]
         keys = protocol.settings() | rules.settings(graph, protocol.sides) | more
-        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
+        with_constants(stack, {"ranking.sampled_lists.WINDOW_ROWS": protocol.window_rows})
         config = write_graph(graph, Path(folder), save_ranks=True, **keys)
         if data.draw(st.booleans()):
             with_constants(stack, {"ranking.auc_sampling.EXACT_CELLS": 0, "ranking.auc_sampling.SAMPLED_CELLS": 40})
@@ -86,8 +87,7 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
         stack.enter_context(mock.patch("pbgeval.worker.sweep.plan_memory", spilled))
         assert alone == result(config, 1, graph, protocol.sides)
         stack.enter_context(mock.patch.dict(os.environ, OMP_NUM_THREADS="3"))
-        loops = ("counting", "blocks", "gathered_chunks")
-        with_constants(stack, {f"ranking.{loop}.JIT_MIN_CELLS": 0 for loop in loops})
+        stack.enter_context(loops_used(True))
         assert alone == result(config, 1, graph, protocol.sides)
 
 

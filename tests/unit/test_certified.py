@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.ranking import blocks as compiled_blocks
-from pbgeval.ranking import certified
-from pbgeval.ranking.certified import CertifiedQueries, count_by_bounds, decided
+from pbgeval.ranking import cpu_counting, torch_backend
+from pbgeval.ranking.block import Block, CandidateRows, QueryRows
+from pbgeval.ranking.certified import decided
+from pbgeval.ranking.cpu_backend import CpuBackend
+from pbgeval.ranking.torch_backend import TorchBackend
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import ZeroVectorError
 from pbgeval.scoring.fast_products import (
@@ -77,18 +81,23 @@ def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> Fas
     return None if operands is None else operands.kind.scores(operands.queries, operands.candidates)
 
 
-def counted(
-    kind: str, queries: CertifiedQueries, prepared: PreparedRows, block_CL: torch.Tensor, own: torch.Tensor
-) -> RankCounts | None:
+def counted(kind: str, queries: QueryRows, candidate_CL: torch.Tensor, own_Q: torch.Tensor) -> RankCounts | None:
     """The counts of one block."""
-    candidates = PreparedRows(prepared.comparator, block_CL, of_queries=False)
+    candidates = CandidateRows(candidate_CL[None], queries.certified)
+    block = Block(queries, candidates, own_Q, None)
+    backend = CpuBackend(None, queries.certified, torch.device("cpu"), torch.float64, False, True)
     if kind in ("compiled", "bfloat16"):
-        operands = operands_of(prepared, candidates, in_bfloat16=kind == "bfloat16")
-        return None if operands is None else certified._counted_in_parts(queries, block_CL, operands, own, None).raw
-    fast = scores_by(kind, prepared, candidates)
-    if fast is None:
-        return None
-    return decided(queries, block_CL, 0, len(block_CL), *count_by_bounds(queries, fast, own, None), None).raw
+        operands = operands_of(queries.prepared, candidates.prepared, in_bfloat16=kind == "bfloat16")
+        if operands is None:
+            return None
+        found = backend._count_operands(block, operands, own_Q.numel() * len(candidate_CL))
+    else:
+        fast = scores_by(kind, queries.prepared, candidates.prepared)
+        if fast is None:
+            return None
+        with mock.patch.object(torch_backend, "fast_scores", return_value=fast):
+            found = TorchBackend.count(backend, block)
+    return decided(queries, candidates, found.counts, found.open, None).raw
 
 
 def counts_of(
@@ -96,11 +105,10 @@ def counts_of(
 ) -> list[tuple[int, int]] | None:
     """(better, tied) of queries, candidates in two blocks, each query with a row of its own."""
     of_true = CertifiedTrue.from_pairs(comparator, query_KL, candidate_CL[true])
-    prepared = PreparedRows(comparator, query_KL, of_queries=True)
-    queries = CertifiedQueries(prepared, torch.arange(len(of_true.score_Q)), of_true)
+    queries = QueryRows(query_KL[None], torch.arange(len(true)), of_true, comparator)
     cut = (len(candidate_CL) + 1) // 2
     blocks = zip((0, cut), torch.split(candidate_CL, cut), strict=False)
-    parts = [counted(kind, queries, prepared, block_CL, torch.tensor(true) - start) for start, block_CL in blocks]
+    parts = [counted(kind, queries, block_CL, torch.tensor(true) - start) for start, block_CL in blocks]
     if None in parts:
         return None
     better, tied = (sum(getattr(part, name) for part in parts).tolist() for name in ("better_Q", "tied_Q"))
@@ -202,7 +210,7 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
             PreparedRows(comparator, query_KL, True), PreparedRows(comparator, block_CL, False), in_bfloat16=True
         )
         assert (operands.kind.in_bfloat16, operands.queries.rows_NW.dtype) == (True, torch.bfloat16)
-        scores_KC = compiled_blocks.multiplied(operands.queries.rows_NW, operands.candidates.rows_NW)
+        scores_KC = cpu_counting.multiplied(operands.queries.rows_NW, operands.candidates.rows_NW)
         offset_K, error_K = operands.kind.bounds(operands.queries, operands.candidates)
         q_KL, c_CL = query_KL[:, :-1].double(), block_CL.double()
         exact_KC = -torch.cdist(q_KL, c_CL, compute_mode="donot_use_mm_for_euclid_dist").square()

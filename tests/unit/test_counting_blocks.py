@@ -10,8 +10,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pbgeval.ranking import blocks, counting
-from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME
+from pbgeval.ranking import counting, cpu_counting
+from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import product
 from pbgeval.scoring.self_check import check_kernels
@@ -92,7 +92,7 @@ def test_counts_and_open_cells_are_those_of_the_general_path(shape: dict[str, An
 
     sampled = tuple(map(torch.from_numpy, drawn["sampled"]))
 
-    found, open_cells, score_P = blocks.count(
+    found, open_cells, score_P = cpu_counting.count(
         drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, sampled, room
     )
 
@@ -115,7 +115,7 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
     true_Q = torch.tensor([torch.inf, -torch.inf])
     none = torch.empty(0, dtype=torch.int64)
 
-    found, _, none_sampled = blocks.count(
+    found, _, none_sampled = cpu_counting.count(
         block["query_KD"],
         block["candidate_CD"],
         (true_Q, true_Q),
@@ -147,21 +147,21 @@ def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: py
     true_Q = torch.full((200,), 12.0)
     row_and_own_Q = torch.arange(200), torch.full((200,), -1)
     exact_KC = query_KD.float() @ candidate_CD.float().T
-    for find in (blocks.blas.find_bfloat16_gemm, lambda: None):
-        monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", find)
-        found = blocks.count(query_KD, candidate_CD, (true_Q, true_Q), row_and_own_Q, None)[0].raw
+    for find in (cpu_counting.blas.find_bfloat16_gemm, lambda: None):
+        monkeypatch.setattr(cpu_counting.blas, "find_bfloat16_gemm", find)
+        found = cpu_counting.count(query_KD, candidate_CD, (true_Q, true_Q), row_and_own_Q, None)[0].raw
 
         expected = (exact_KC > 12).sum(1).tolist(), (exact_KC == 12).sum(1).tolist()
         assert (found.better_Q.tolist(), found.tied_Q.tolist()) == expected
 
 
 def test_a_routine_that_is_off_by_more_than_its_roundings_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert blocks.product_is_callable()  # which is remembered
+    assert cpu_counting.product_is_callable()  # which is remembered
     routines = iter([object()])  # there is one, which the loop does not call
-    monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", lambda: next(routines, None))
-    monkeypatch.setattr(blocks, "multiplied", lambda q, c: (q.float() @ c.float().T) * 1.01)
-    blocks.multiplies_bfloat16.cache_clear()
+    monkeypatch.setattr(cpu_counting.blas, "find_bfloat16_gemm", lambda: next(routines, None))
+    monkeypatch.setattr(cpu_counting, "multiplied", lambda q, c: (q.float() @ c.float().T) * 1.01)
+    cpu_counting.multiplies_bfloat16.cache_clear()
     try:
-        assert not blocks.multiplies_bfloat16()
+        assert not cpu_counting.multiplies_bfloat16()
     finally:
-        blocks.multiplies_bfloat16.cache_clear()
+        cpu_counting.multiplies_bfloat16.cache_clear()

@@ -11,6 +11,7 @@ from pbgeval.notation import ENDS, Side
 from pbgeval.ranking import known_answers as semi_join
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import SemiJoin, observed_entities
+from tests.kit.loops import use_loops
 
 Edge = tuple[int, int, int]
 NUM_ENTITIES = 6
@@ -57,8 +58,7 @@ def joined(
 ) -> list[tuple[Side, int, int]]:
     pairs: list[tuple[Side, int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(semi_join, "JIT_MIN_ROWS", 0)
-        patch.setattr(semi_join, "is_installed", lambda: compiled)
+        use_loops(patch, compiled)
         patch.setattr(semi_join, "ROWS_PER_STEP", step)
         patch.setattr(semi_join, "STEPS_PER_HANDOVER", 2)
         join = SemiJoin(keys_of(evaluated), adding_to(pairs))

@@ -14,6 +14,7 @@ from pbgeval.scoring import certified
 from pbgeval.scoring.certified import CertifiedComparator, squared_lengths
 from pbgeval.scoring.fast_products import FloatProduct
 from tests.examples import examples
+from tests.kit.loops import loops_used
 
 numbers = st.one_of(
     st.sampled_from([0.0, -0.0, 1.0, 2.0**-100, 2.0**-149, 2.0**63, -(2.0**63)]), st.floats(-4, 4, width=32)
@@ -41,10 +42,10 @@ def test_scores_are_within_their_bounds(name: str, data: st.DataObject) -> None:
     index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2)
     queries, candidates = (torch.tensor(query_KL), index[:, 0]), (torch.tensor(candidate_CL), index[:, 1])
 
-    with mock.patch.object(certified, "JIT_MIN_NUMBERS", 0):
+    with loops_used(True):
         assert certified.sums_in_float64(queries[0], index[:, 0], candidates[0], index[:, 1], of_squares=False)
         found = comparator.pair_scores_in_float64(queries, candidates)
-    with mock.patch.object(certified, "is_installed", return_value=False):
+    with loops_used(False):
         plain = comparator.pair_scores_in_float64(queries, candidates)
 
     for score_P, error_P in (found, plain):
@@ -76,11 +77,8 @@ def test_lengths_are_exact_but_for_roundings_and_bounds_no_shorter(data: st.Data
     x_NL = torch.tensor(rows).reshape(-1, dimension)
     shorter_NL = x_NL.bfloat16().float()
     whole, lost = ([_square(*of) for of in zip(x_NL.tolist(), y.tolist(), strict=True)] for y in (0 * x_NL, shorter_NL))
-    for is_installed in (True, False):
-        with (
-            mock.patch.object(certified, "JIT_MIN_NUMBERS", 0),
-            mock.patch.object(certified, "is_installed", return_value=is_installed),
-        ):
+    for is_compiled in (True, False):
+        with loops_used(is_compiled):
             squares = squared_lengths(x_NL), squared_lengths(x_NL, shorter_NL)
             operand = FloatProduct(CertifiedComparator("dot"), torch.bfloat16).operand(x_NL, of_queries=False)
         for found_N, expected in zip(squares, (whole, lost), strict=True):
@@ -97,7 +95,7 @@ def _square(x_L: list[float], y_L: list[float]) -> Fraction:
 
 def test_what_the_loop_does_not_take_is_left_to_torch() -> None:
     every = torch.arange(2)
-    with mock.patch.object(certified, "JIT_MIN_NUMBERS", 0):
+    with loops_used(True):
         assert certified.sums_in_float64(torch.zeros(2, 3), every, torch.zeros(2, 3), every, of_squares=True)
         for other in (torch.zeros(2, 3, dtype=torch.float64), torch.zeros(3, 2).t()):
             assert certified.sums_in_float64(other, every, other, every, of_squares=True) is None

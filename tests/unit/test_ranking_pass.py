@@ -12,34 +12,40 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.ranking import blocks, chunks
-from pbgeval.ranking.kernels import Kernel, choose_kernel
+from pbgeval.ranking import cpu_counting, sampled_lists
+from pbgeval.ranking.backend import backend_for
+from pbgeval.ranking.cpu_backend import CpuBackend
+from pbgeval.ranking.gpu_backend import GpuBackend
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.true_scores import DuplicateRows, row_hashes
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, run_command
+from tests.kit.loops import use_loops
 
 
-def chosen(
-    name: str = "dot", device: str = "cpu", dtype: torch.dtype = torch.float32, wants_scores: bool = False, **more: Any
-) -> Kernel:
+def way(
+    name: str = "dot", device: str = "cpu", dtype: torch.dtype = torch.float32, keeps_scores: bool = False, **more: Any
+) -> str:
+    """How inner products are counted."""
     scorer = RelationScorer("likes", "none", {}, Comparator(name, **more), False, "user", "user")
-    return choose_kernel(scorer, torch.device(device), dtype, wants_scores=wants_scores, num_cells=1)
+    backend = backend_for(scorer, torch.device(device), dtype, keeps_scores=keeps_scores, num_cells=1)
+    if isinstance(backend, GpuBackend):
+        return "tiles" if backend.counts_by_tiles else "scores"
+    return "loop" if isinstance(backend, CpuBackend) and backend.counts_products else "scores"
 
 
-def test_streams_take_inner_products_in_float32_of_which_nobody_wants_the_scores(
+def test_inner_products_in_float32_of_which_nobody_wants_the_scores_are_counted_and_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(blocks, "JIT_MIN_CELLS", 0)
-    for device, streaming in (("cpu", Kernel.COMPILED), ("cuda", Kernel.DEVICE), ("meta", Kernel.SCORES)):
-        others = chosen("l1", device), chosen("l2", device, bias=True)
-        in_float64 = chosen("dot", device, torch.float64)
-        assert in_float64 is (Kernel.DEVICE if device == "cuda" else Kernel.SCORES)
-        assert {*others, chosen("dot", device, wants_scores=True)} == {Kernel.SCORES}
-        assert [streaming] * 3 == [chosen(name, device) for name in ("dot", "cos", "l2")]
-    monkeypatch.setattr(blocks.blas, "find_sgemm", lambda: None)
-    assert Kernel.SCORES is chosen()
+    use_loops(monkeypatch, True)
+    for device, forgetting in (("cpu", "loop"), ("cuda", "tiles"), ("meta", "scores")):
+        assert way("dot", device, torch.float64) == ("tiles" if device == "cuda" else "scores")
+        others = way("l1", device), way("l2", device, bias=True), way("dot", device, keeps_scores=True)
+        assert {*others} == {"scores"}
+        assert [forgetting] * 3 == [way(name, device) for name in ("dot", "cos", "l2")]
+    monkeypatch.setattr(cpu_counting.blas, "find_sgemm", lambda: None)
+    assert way() == "scores"
 
 
 @given(
@@ -71,7 +77,7 @@ def test_the_edge_of_a_vector_without_a_direction_is_named_by_its_row_of_the_fil
         for name in ("real", "imag"):
             file[f"model/relations/3/operator/rhs/{name}"][:] = 0.0
         row_E, rhs_E = np.flatnonzero(edges["rel"][:] == 3), edges["rhs"][:]
-    monkeypatch.setattr(chunks, "WINDOW_ROWS", 3)
+    monkeypatch.setattr(sampled_lists, "WINDOW_ROWS", 3)
     assert row_E.min() > 3
 
     done = run_command(case, "--workers", "1", *flags([f"candidates={candidates}", "batch_size=3"]))

@@ -1,7 +1,7 @@
 """Compiled loops that count: blocks that are multiplied, and chunks whose rows are gathered and transformed as well.
 
 A part of a block, or a chunk of some hundred queries and candidates, fits into a core's cache, and calls of Python for
-each would take longer than its product. All count by `count_row`. `blocks` and `gathered_chunks` call them.
+each would take longer than its product. All count by `count_row`. `cpu_counting` and `cpu_lists` call them.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def count_rows(
     known: Compiled,
     counts_6Q: Compiled,
 ) -> None:
-    """Count all candidates for all queries; `counting.count` says what the arrays are."""
+    """Count all candidates for all queries; `cpu_counting.count_scores` says what the arrays are."""
     high_Q, low_Q, own_Q = queries
     excluded_start_Q, excluded_P = excluded
     known_start_R, known_P, known_score_P = known
@@ -204,7 +204,7 @@ def count_block(
     scores: Compiled,
     counts_6Q: Compiled,
 ) -> Compiled:
-    """Count all candidates for all queries; return how many cells are open. `blocks.count` says what the arrays are."""
+    """Count all candidates for all queries; return how many cells are open. Arrays: see `cpu_counting.count`."""
     high_Q, low_Q, own_Q = queries
     _, _, known_P, known_score_P = known
     arguments, num_candidates, num_open = multiplication[1], candidate_CD.shape[0], 0

@@ -14,20 +14,14 @@ import torch
 from torch import Tensor
 
 from pbgeval.jit import is_installed
-from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME, count_block, multiply
-from pbgeval.ranking.counting import JIT_MIN_CELLS, CellIndex, by_row
+from pbgeval.ranking.counting import CellIndex
+from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME, count_block, count_rows, multiply
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import BlockRule, block_rule, longest_inner, padded_in_chunks, padded_rows, product
 from pbgeval.stats.ranks import QueryCounts
 
 CHECKED_SHAPES = ((1, 1), (1, 40), (3, 17), (16, 107), (50, 100), (64, 129), (100, 200), (130, 300))
 CHECKED_DIMENSIONS = (16, 101, 257)
-
-
-def is_worth_it(device: torch.device, num_cells: int) -> bool:
-    """Tell whether the loop counts inner products in float32 on a device, and so many scores pay for loading it."""
-    pays = count_block.pays_for(num_cells, JIT_MIN_CELLS)
-    return device.type == "cpu" and pays and is_installed() and product_is_callable()
 
 
 def product_is_callable() -> bool:
@@ -157,3 +151,43 @@ def count(
 def _numbers(x_ND: Tensor) -> np.ndarray:
     """Return rows as an array, of which the loop knows the address and shape; numpy has no bfloat16."""
     return np.asarray((x_ND.view(torch.int16) if x_ND.dtype is torch.bfloat16 else x_ND).numpy())
+
+
+# Blocks of scores -> counts, by a compiled loop.
+
+
+def count_scores(
+    scores_KC: Tensor,
+    queries: tuple[Tensor, Tensor, Tensor],
+    row_Q: Tensor,
+    excluded: CellIndex | None,
+    known: CellIndex | None,
+) -> QueryCounts:
+    """Count a block; `queries` are high_Q, low_Q and own_Q."""
+    num_rows, num_columns = scores_KC.shape
+    length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
+    counts_6Q = np.zeros((6, row_Q.numel()), np.int64)
+    known_start_R, known_P = by_row(known, num_rows, num_columns)
+    count_rows(
+        scores_KC.as_strided((length,), (1,)).numpy(),  # the memory of the block, from its first to its last score
+        scores_KC.stride(0),
+        num_columns,
+        row_Q.contiguous().numpy(),
+        tuple(of_query.contiguous().numpy() for of_query in queries),
+        by_row(excluded, row_Q.numel(), num_columns),
+        (known_start_R, known_P, np.empty(known_P.size, queries[0].numpy().dtype)),
+        counts_6Q,
+    )
+    return QueryCounts.of_rows(torch.from_numpy(counts_6Q))
+
+
+def by_row(cells: CellIndex | None, num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each row's cells start, and all columns by row, ascending; None: there are no cells."""
+    if cells is None:
+        return np.zeros(num_rows + 1, np.int64), np.empty(0, np.int64)
+    row_P, column_P = (index.contiguous().numpy() for index in cells)
+    code_P = row_P * num_columns + column_P
+    if code_P.size > 1 and bool((code_P[1:] < code_P[:-1]).any()):
+        order = np.argsort(code_P)
+        row_P, column_P = row_P[order], column_P[order]
+    return np.searchsorted(row_P, np.arange(num_rows + 1)), column_P

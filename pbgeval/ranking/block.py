@@ -1,0 +1,204 @@
+"""Prepared queries and the candidates that they meet -> what a backend is asked to count, and what it found.
+
+A block is B grids of queries and candidates. Where all queries meet the same candidates B is 1; where candidates are
+sampled each chunk is a grid. Which cells are special is decided here, on the host; how scores are made and compared is
+the backend's business alone (`backend`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import torch
+from attrs import evolve, frozen
+from torch import Tensor
+
+from pbgeval.notation import Side
+from pbgeval.ranking.counting import CellIndex
+from pbgeval.ranking.groups import largest, overflow_is_impossible
+from pbgeval.scoring import device_scores
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.fast_products import PreparedRows
+from pbgeval.scoring.scorer import EdgeScorer
+from pbgeval.scoring.true_scores import CertifiedTrue, DuplicateRows, TrueScores, row_hashes
+from pbgeval.stats.ranks import QueryCounts
+
+
+class NotANumberError(Exception):
+    """A score that is not a number; whoever made the block knows what its rows and columns are."""
+
+    def __init__(self, row: int, column: int) -> None:
+        super().__init__(row, column)
+        self.row, self.column = row, column
+
+
+@frozen(eq=False)
+class QueryRows:
+    """Some queries and the prepared rows that they share."""
+
+    rows_BKD: Tensor
+    row_Q: Tensor  # int64, on the CPU, ascending: each query's row among all B * K
+    # What candidates are compared with, of all queries; None: each query's own cell in the block.
+    true: TrueScores | CertifiedTrue | None
+    certified: CertifiedComparator | None = None
+
+    @property
+    def num_queries(self) -> int:
+        return self.row_Q.numel()
+
+    @property
+    def rows_KD(self) -> Tensor:
+        """The rows of all grids, one after the other."""
+        return self.rows_BKD.flatten(0, 1)
+
+    @cached_property
+    def row_on_device_Q(self) -> Tensor:
+        return self.row_Q.to(self.rows_BKD.device)
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest magnitude."""
+        return largest(self.rows_BKD)
+
+    @cached_property
+    def prepared(self) -> PreparedRows:
+        """What fast products make of the rows, if ranks are certified."""
+        assert self.certified is not None, "the caller has asked"
+        return PreparedRows(self.certified, self.rows_BKD, of_queries=True)
+
+
+@frozen(eq=False)
+class CandidateRows:
+    """Prepared rows of candidates; what blocks that meet the same ones need of them is made once."""
+
+    rows_BCD: Tensor
+    certified: CertifiedComparator | None = None
+
+    @property
+    def num_columns(self) -> int:
+        return self.rows_BCD.shape[1]
+
+    @property
+    def rows_CD(self) -> Tensor:
+        """The rows of all grids, one after the other."""
+        return self.rows_BCD.flatten(0, 1)
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest magnitude."""
+        return largest(self.rows_BCD)
+
+    @cached_property
+    def prepared(self) -> PreparedRows:
+        """What fast products make of the rows, if ranks are certified."""
+        assert self.certified is not None, "the caller has asked"
+        return PreparedRows(self.certified, self.rows_BCD, of_queries=False)
+
+    @cached_property
+    def duplicates(self) -> DuplicateRows:
+        """The rows of one grid by their hashes."""
+        return DuplicateRows.from_rows(self.rows_BCD[0])
+
+    @cached_property
+    def columns(self) -> device_scores.Columns:
+        """The rows of one grid as a GPU's kernels read them."""
+        return device_scores.Columns.from_rows(self.rows_BCD[0], row_hashes(self.rows_BCD[0]))
+
+    def between(self, start: int, stop: int) -> CandidateRows:
+        """Return some of the columns."""
+        return CandidateRows(self.rows_BCD[:, start:stop], self.certified)
+
+
+@frozen(eq=False)
+class Block:
+    """What a backend is asked to count. Cells are on the CPU, columns are numbered within a grid."""
+
+    queries: QueryRows
+    candidates: CandidateRows
+    own_Q: Tensor  # column of each query's true entity, which does not compete; out of range where it is none of these
+    known: CellIndex | None  # (row, column) of known answers, each once, by row; None: nothing is filtered
+    excluded: CellIndex | None = None  # (query, column) of others that do not compete, each once, none of them known
+    read: CellIndex | None = None  # (row, column), by row, of cells whose scores are asked for; None: of none
+
+    @property
+    def device(self) -> torch.device:
+        return self.queries.rows_BKD.device
+
+    @cached_property
+    def own_on_device_Q(self) -> Tensor:
+        return self.own_Q.to(self.device)
+
+    @cached_property
+    def known_on_device(self) -> CellIndex | None:
+        return self.known and moved(self.known, self.device)
+
+    @cached_property
+    def excluded_on_device(self) -> CellIndex | None:
+        return self.excluded and moved(self.excluded, self.device)
+
+    @property
+    def is_one_grid(self) -> bool:
+        return self.queries.rows_BKD.shape[0] == 1
+
+    @property
+    def num_columns(self) -> int:
+        return self.candidates.num_columns
+
+    @property
+    def may_overflow(self) -> bool:
+        """Whether a score might not be a number."""
+        width = self.queries.rows_BKD.shape[2]
+        return not overflow_is_impossible(self.queries.largest, self.candidates.largest, width)
+
+    def between(self, start: int, stop: int) -> Block:
+        """Return the part of a block of one grid that some columns are, without the cells that are read."""
+        known = self.known
+        if known is not None:
+            here = (known[1] >= start) & (known[1] < stop)
+            known = known[0][here], known[1][here] - start
+        return evolve(
+            self, candidates=self.candidates.between(start, stop), own_Q=self.own_Q - start, known=known, read=None
+        )
+
+
+@frozen(eq=False)
+class Counted:
+    """What a backend found."""
+
+    counts: QueryCounts
+    true_Q: Tensor  # the score of each query's true entity, as it was compared or as it is reported
+    read_P: Tensor  # scores of the cells that were asked for
+    # (query, column) of cells that count as tied until they are decided, if ranks are certified; None: too many to list
+    open: CellIndex | None
+    scores_KC: Tensor | None  # all of them, if the backend keeps them
+
+
+@frozen(eq=False)
+class ChunkLists:
+    """Chunks of edges that share lists of candidates, by their ids, for a backend that gathers rows by itself."""
+
+    scorer: EdgeScorer
+    tables: Mapping[Side, EntityTable]
+    ids: Mapping[Side, Tensor]  # (B, K) by end: the lists where it is hidden, else the chunks' own entities
+    hidden: tuple[Side, ...]  # the sides that queries hide
+    rel_BQ: Tensor | None  # None: relations are not dynamic
+    shape: torch.Size  # chunks, queries of each
+    begin_with_own: bool  # whether lists begin with the chunk's own entities
+
+    @property
+    def num_chunks(self) -> int:
+        return self.shape[0]
+
+    @property
+    def num_queries(self) -> int:
+        return self.shape.numel()
+
+
+Cells = tuple[CellIndex, CellIndex, CellIndex]  # of a side: excluded, known, read; (query, column), by query
+
+
+def moved(cells: CellIndex, device: torch.device) -> CellIndex:
+    """Return cells on a device."""
+    return cells[0].to(device), cells[1].to(device)

@@ -1,0 +1,148 @@
+"""Blocks -> counts on a CPU, by compiled loops where they serve and are worth loading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from pbgeval.notation import Side
+from pbgeval.ranking import counting, cpu_counting
+from pbgeval.ranking.block import Block, Cells, ChunkLists, Counted
+from pbgeval.ranking.block_threads import BlockThreads
+from pbgeval.ranking.certified import limits
+from pbgeval.ranking.cpu_lists import OPERATORS, GatheredChunks
+from pbgeval.ranking.cpu_loops import COLUMNS_AT_A_TIME, count_block, count_gathered, count_rows
+from pbgeval.ranking.torch_backend import TorchBackend
+from pbgeval.scoring.block_scorer import ScorerComparator
+from pbgeval.scoring.fast_products import Bfloat16Use, Operands, operands_of
+from pbgeval.scoring.scorer import EdgeScorer
+from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
+from pbgeval.stats.ranks import QueryCounts
+
+# Of the candidates that the compiled loop counts at a time: enough that calls of Python cost nothing beside it, few
+# enough that what is made of them needs little room.
+BYTES_PER_BLOCK = 1 << 24
+JIT_MIN_CELLS = 1 << 18  # of the first block for which numba is imported
+MAX_OPEN = 1 << 18  # cells of a block that are listed at once; changes no number
+# Of cells, by a product in bfloat16: deciding one takes as long as hundreds of products.
+MAX_OPEN_SHARE = 2.0**-9
+
+
+@frozen(eq=False)
+class CpuBackend(TorchBackend):
+    """Counts inner products by a loop that forgets the scores, and other scores by a loop over their rows."""
+
+    counts_products: bool  # whether blocks are counted by the loop that also multiplies
+    bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)
+
+    @classmethod
+    def of_scorer(cls, scorer: EdgeScorer, dtype: torch.dtype, *, keeps_scores: bool, num_cells: int) -> CpuBackend:
+        """Decide whether a loop multiplies; few cells do not pay for loading it."""
+        comparator, certified = scorer.comparator, scorer.certified
+        is_product = comparator.is_inner_product and dtype is torch.float32
+        counts_products = (
+            not keeps_scores
+            and (is_product if certified is None else not certified.has_root)
+            and count_block.is_worth_compiling(num_cells, JIT_MIN_CELLS)
+            and cpu_counting.product_is_callable()
+        )
+        return cls(comparator, certified, torch.device("cpu"), dtype, keeps_scores, counts_products)
+
+    def candidates_per_block(self, num_candidates: int, num_columns: int, num_tasks: int, *, with_loss: bool) -> int:
+        if with_loss or not self.counts_products or isinstance(self.comparator, ScorerComparator):
+            return super().candidates_per_block(num_candidates, num_columns, num_tasks, with_loss=with_loss)
+        most = max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1)
+        return min(-(-num_candidates // (num_tasks * COLUMNS_AT_A_TIME)), most) * COLUMNS_AT_A_TIME
+
+    def count(self, block: Block) -> Counted:
+        counted = None
+        if self.counts_products and block.is_one_grid and block.excluded is None:
+            if self.certified is not None:
+                counted = self._count_products_between_limits(block)
+            elif not block.may_overflow:
+                counted = self._count_products(block)
+        return super().count(block) if counted is None else counted
+
+    def gathers(self, lists: ChunkLists) -> bool:
+        """Tell whether prepared rows are those of the tables, and nothing is asked for but counts and a few scores."""
+        scorer, tables = lists.scorer, lists.tables.values()
+        tensors = [
+            *(table.embeddings_ND for table in tables),
+            *(table.global_embedding_D for table in tables if table.global_embedding_D is not None),
+            *(value for of_side in scorer.parameters.values() for value in of_side.values()),
+        ]
+        lengths = [lists.ids[side].shape[1] for side in lists.hidden]
+        return (
+            (not self.keeps_scores and lists.begin_with_own and self.certified is None)
+            and (self.comparator.name == "dot" and not self.comparator.bias and scorer.operator in OPERATORS)
+            and (scorer.dynamic or Side.LHS not in scorer.parameters)  # the loop transforms one side
+            and max(lengths) <= counting.MAX_CANDIDATES
+            and not any(table.featurized or table.max_norm is not None for table in tables)
+            and self.dtype is torch.float32
+            and all(x.device.type == "cpu" and x.dtype is torch.float32 and x.is_contiguous() for x in tensors)
+            and lists.num_queries * sum(lengths) > 0
+            and count_gathered.is_worth_compiling(lists.num_queries * sum(lengths), JIT_MIN_CELLS)
+            and cpu_counting.product_is_callable()
+        )
+
+    def count_lists(self, lists: ChunkLists, cells: Mapping[Side, Cells]) -> dict[Side, Counted] | None:
+        chunks = GatheredChunks(lists, cells)
+        threads = BlockThreads.of_device(self.device)
+        if not all(threads.map(chunks.count, threads.split(lists.num_chunks))):
+            return None
+        return {side: chunks.found(side) for side in lists.hidden}
+
+    def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
+        # Columns must lie next to each other.
+        is_by_row = scores_KC.stride(1) == 1 or scores_KC.shape[1] <= 1
+        num_cells = block.queries.num_queries * scores_KC.shape[1]
+        if is_by_row and count_rows.is_worth_compiling(num_cells, JIT_MIN_CELLS):
+            of_queries = high_Q, low_Q, block.own_Q
+            return cpu_counting.count_scores(scores_KC, of_queries, block.queries.row_Q, block.excluded, block.known)
+        return super().count_scores(block, scores_KC, high_Q, low_Q)
+
+    def _count_products(self, block: Block) -> Counted:
+        queries, true = block.queries, block.queries.true
+        assert isinstance(true, TrueScores), "ranks are not certified"
+        counts, _, read_P = cpu_counting.count(
+            queries.rows_KD,
+            block.candidates.rows_CD,
+            (true.score_Q, true.score_Q),
+            (queries.row_Q, block.own_Q),
+            block.known,
+            block.read,
+        )
+        return Counted(counts + self.duplicates_tie(block, true), true.score_Q, read_P, counting.NO_CELLS, None)
+
+    def _count_products_between_limits(self, block: Block) -> Counted | None:
+        """Count as far as the bounds of a product decide: bfloat16's where that is faster, else float32's."""
+        queries, use = block.queries, self.bfloat16
+        num_cells = queries.num_queries * block.num_columns
+        if use.num_given_up <= 2 + use.num_blocks // 2 and cpu_counting.multiplies_bfloat16():
+            operands = operands_of(queries.prepared, block.candidates.prepared, in_bfloat16=True)
+            if operands is not None:
+                counted = self._count_operands(block, operands, int(num_cells * MAX_OPEN_SHARE) + 1)
+                use.num_blocks += 1
+                use.num_given_up += counted.open is None
+                if counted.open is not None:
+                    return counted
+        operands = operands_of(queries.prepared, block.candidates.prepared)
+        # There is room at least for a column.
+        return None if operands is None else self._count_operands(block, operands, max(MAX_OPEN, queries.num_queries))
+
+    def _count_operands(self, block: Block, operands: Operands, most_open: int) -> Counted:
+        queries, true = block.queries, block.queries.true
+        assert isinstance(true, CertifiedTrue), "ranks are certified"
+        offset_K, error_K = (of.flatten() for of in operands.kind.bounds(operands.queries, operands.candidates))
+        counts, cells, read_P = cpu_counting.count(
+            operands.queries.rows_NW[0],
+            operands.candidates.rows_NW[0],
+            limits((offset_K, error_K), true, queries.row_Q, queries.rows_BKD.dtype),
+            (queries.row_Q, block.own_Q),
+            block.known,
+            room_for_open=most_open,
+        )
+        return Counted(counts, true.value_Q, read_P, cells, None)

@@ -1,0 +1,201 @@
+"""Blocks -> counts, by blocks of scores that torch makes and compares: the general way, on any device.
+
+Other backends take a faster way for the blocks that it serves, and this one for the others; counts are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from pbgeval.notation import Side
+from pbgeval.ranking import counting
+from pbgeval.ranking.block import Block, CandidateRows, Cells, ChunkLists, Counted, NotANumberError, QueryRows, moved
+from pbgeval.ranking.certified import cells_between, decide, limits
+from pbgeval.ranking.groups import first_nan
+from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
+from pbgeval.scoring.block_sizes import BlockSizes, sizes_on
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.fast_products import GridProduct, fast_scores
+from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores, row_hashes
+from pbgeval.stats.ranks import QueryCounts, RankCounts
+
+SCORER_CANDIDATES_PER_BLOCK = 1 << 13  # a model may score all entities for each block; changes no number
+LOSS_CANDIDATES_PER_BLOCK = 1024  # changes the last bits of a loss, so it is fixed
+
+
+@frozen(eq=False)
+class TorchBackend:
+    """How scores are made and counted."""
+
+    comparator: RowComparator
+    certified: CertifiedComparator | None  # None: ranks are not certified
+    device: torch.device
+    dtype: torch.dtype  # of vectors
+    keeps_scores: bool  # whether every score of a block is asked for
+    sizes: BlockSizes = field(init=False)
+
+    @sizes.default
+    def _of_device(self) -> BlockSizes:
+        return sizes_on(self.device)
+
+    @property
+    def queries_per_block(self) -> int:
+        """How many queries are counted together; of a model that keeps their scores, as many as it wants."""
+        if isinstance(self.comparator, ScorerComparator) and self.comparator.by_rows is not None:
+            return self.comparator.by_rows.queries_per_block
+        return self.sizes.queries
+
+    def candidates_per_block(self, num_candidates: int, num_columns: int, num_tasks: int, *, with_loss: bool) -> int:
+        """Return how many candidates are counted together.
+
+        Args:
+            num_candidates: of the range that is cut.
+            num_columns: of their prepared rows.
+            num_tasks: so many parts keep all threads busy.
+            with_loss: whether a loss is folded over the parts.
+        """
+        if isinstance(self.comparator, ScorerComparator):
+            return SCORER_CANDIDATES_PER_BLOCK
+        return LOSS_CANDIDATES_PER_BLOCK if with_loss else self.sizes.candidates
+
+    def prepare(self, runs: Sequence[CandidateRows]) -> None:
+        """Make what many blocks need of some candidates, while these are in cache."""
+        for run in runs if self.certified is None else ():
+            _ = run.largest, run.duplicates
+
+    def pairs(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
+        """Return the score (P,) of each prepared query with its own candidate: the bits of `Counted.read_P`."""
+        if self.certified is not None:
+            return GridProduct(self.certified).paired(query_PD, candidate_PD)
+        return self.comparator.paired_scores(query_PD, candidate_PD)
+
+    def count(self, block: Block) -> Counted:
+        """Count every candidate of a block for every query.
+
+        Raises:
+            NotANumberError: a score is not a number.
+        """
+        if self.certified is not None:
+            return self._count_between_limits(block)
+        scores_KC = self._scores(block)
+        true = block.queries.true
+        if true is None:  # lists begin with the true entities of their queries
+            true_Q = scores_KC[block.queries.row_on_device_Q, block.own_on_device_Q]
+            return self._counted(block, self.count_scores(block, scores_KC, true_Q, true_Q), true_Q, scores_KC)
+        assert isinstance(true, TrueScores), "ranks are not certified"
+        counts = self.count_scores(block, scores_KC, true.score_Q, true.score_Q)
+        return self._counted(block, counts + self.duplicates_tie(block, true), true.score_Q, scores_KC)
+
+    def gathers(self, lists: ChunkLists) -> bool:
+        """Tell whether `count_lists` takes lists; else their rows are prepared and given to `count`."""
+        return False
+
+    def count_lists(self, lists: ChunkLists, cells: Mapping[Side, Cells]) -> dict[Side, Counted] | None:
+        """Count lists that name their candidates by id, on all sides at once; None: a score may be no number."""
+        raise NotImplementedError
+
+    def count_scores(self, block: Block, scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor) -> QueryCounts:
+        """Count a block of which all scores are there: above `high_Q` is better, from `low_Q` up to it ties."""
+        return counting.count(
+            scores_KC,
+            high_Q,
+            low_Q,
+            row_Q=block.queries.row_on_device_Q,
+            own_Q=block.own_on_device_Q,
+            excluded=block.excluded_on_device,
+            known=block.known_on_device,
+        )
+
+    def compare(
+        self, queries: QueryRows, query_P: Tensor, pairs: tuple[Tensor, Tensor], at_P: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Tell whether candidates are better than true entities, and whether they tie, bool (P,) each.
+
+        Args:
+            queries: whose true entities are meant.
+            query_P: the query of each.
+            pairs: prepared candidates, and their scores with the rows of their queries.
+            at_P: which of these is meant.
+        """
+        candidate_UD, score_U = pairs
+        true = queries.true
+        if isinstance(true, CertifiedTrue):
+            assert self.certified is not None, "ranks are certified"
+            of_queries = queries.rows_KD, queries.row_on_device_Q[query_P]
+            signs_P = decide(self.certified, of_queries, (candidate_UD, at_P), true, query_P)
+            return signs_P > 0, signs_P == 0
+        assert true is not None, "true scores are known"
+        score_P = score_U[at_P]
+        is_twin = score_P == true.kernel_Q[query_P]
+        of_equal = is_twin.nonzero().squeeze(1)  # few: hashes take longer than scores
+        is_twin[of_equal] = row_hashes(candidate_UD[at_P[of_equal]]) == true.hash_Q[query_P[of_equal]]
+        return true.compare(query_P, score_P, is_twin)
+
+    def _scores(self, block: Block) -> Tensor:
+        """Return the scores of a block, rows of all grids one after the other, none of them NaN."""
+        query_BKD, candidate_BCD = block.queries.rows_BKD, block.candidates.rows_BCD
+        scores_BKC = self.comparator.scores(query_BKD, candidate_BCD)
+        if block.may_overflow:
+            found = first_nan(self.comparator, query_BKD, candidate_BCD, scores_BKC)
+            if found is not None:
+                grid, row, column = found
+                raise NotANumberError(grid * query_BKD.shape[1] + row, column)
+        return scores_BKC.flatten(0, 1)
+
+    def _counted(self, block: Block, counts: QueryCounts, true_Q: Tensor, scores_KC: Tensor) -> Counted:
+        read_P = scores_KC.new_empty(0)
+        if block.read is not None and block.read[0].numel():
+            read_P = scores_KC[moved(block.read, self.device)]
+        return Counted(counts, true_Q, read_P, counting.NO_CELLS, scores_KC if self.keeps_scores else None)
+
+    def duplicates_tie(self, block: Block, true: TrueScores) -> QueryCounts:
+        """Return the correction that makes candidates with a true entity's very vector tie with it.
+
+        Products give them the bits that they give the true entity, but the score that counts may be another sum. A
+        vector that only shares the hash has another score: one of each query's duplicates is asked for it.
+        """
+        kernel_Q, true_Q, num_queries = true.kernel_Q, true.score_Q, block.queries.num_queries
+        none = QueryCounts.unfiltered(RankCounts.zero(num_queries, self.device))
+        differs_Q = (kernel_Q != true_Q).cpu()
+        if not differs_Q.any():  # as on most machines: then nothing need be looked for
+            return none
+        found = block.candidates.duplicates.of_queries(true.hash_Q.cpu().numpy(), block.own_Q.numpy())
+        query_P, column_P = map(torch.from_numpy, found)
+        query_P, column_P = query_P[differs_Q[query_P]], column_P[differs_Q[query_P]]
+        if not query_P.numel():
+            return none
+        is_first_P = query_P.diff(prepend=query_P[:1] - 1) != 0  # of each query's
+        query_F, column_F = query_P[is_first_P], column_P[is_first_P]
+        rows = block.queries.rows_KD[block.queries.row_Q[query_F]], block.candidates.rows_CD[column_F]
+        is_duplicate_Q = torch.zeros_like(true_Q, dtype=torch.bool)
+        query_F = query_F.to(self.device)
+        is_duplicate_Q[query_F] = self.pairs(*rows) == kernel_Q[query_F]
+
+        def correction(query_P: Tensor) -> RankCounts:
+            tied_Q = torch.bincount(query_P, minlength=num_queries).to(self.device) * is_duplicate_Q
+            return RankCounts(-tied_Q * (kernel_Q > true_Q), tied_Q, torch.zeros_like(tied_Q))
+
+        row_P = block.queries.row_Q[query_P]
+        is_known_P = counting.are_among(row_P, column_P, block.known, block.num_columns)
+        return QueryCounts(correction(query_P), correction(query_P[is_known_P]))
+
+    def _count_between_limits(self, block: Block) -> Counted:
+        """Count as far as the bounds of fast scores decide."""
+        queries, true = block.queries, block.queries.true
+        assert isinstance(true, CertifiedTrue), "ranks are certified"
+        fast = fast_scores(queries.prepared, block.candidates.prepared, values=self.keeps_scores)
+        scores_KC = fast.scores_KC.flatten(0, 1)
+        bounds_K = fast.offset_K.flatten(), fast.error_K.flatten()
+        high_Q, low_Q = limits(bounds_K, true, queries.row_on_device_Q, scores_KC.dtype)
+        counts = self.count_scores(block, scores_KC, high_Q, low_Q)
+        read_P = scores_KC.new_empty(0)
+        if block.read is not None and block.read[0].numel():
+            row_P, column_P = moved(block.read, self.device)
+            candidate_P = row_P // queries.rows_BKD.shape[1] * block.num_columns + column_P
+            read_P = self.pairs(queries.rows_KD[row_P], block.candidates.rows_CD[candidate_P])
+        cells = cells_between(block, scores_KC, high_Q, low_Q, counts)
+        return Counted(counts, true.value_Q, read_P, cells, scores_KC if self.keeps_scores else None)

@@ -1,0 +1,193 @@
+"""What every backend does, whatever multiplies and compares: the same counts, bits that depend on two rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from attrs import frozen
+
+from pbgeval.ranking.backend import Backend, backend_for
+from pbgeval.ranking.block import Block, CandidateRows, NotANumberError, QueryRows
+from pbgeval.ranking.certified import decided
+from pbgeval.ranking.torch_backend import TorchBackend
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.scoring.self_check import check_kernels
+from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
+from tests import reference
+from tests.kit.loops import loops_used
+
+MakeBackend = Callable[..., Backend]
+# (rows, queries of each, candidates, columns): one of each, and more than a tile has; no block is empty.
+SHAPES = ((1, 1, 1, 1), (5, 3, 40, 7), (20, 1, 70, 33))
+
+
+@pytest.fixture(params=["torch", "cpu", "cpu with loops", "gpu"])
+def make_backend(request: pytest.FixtureRequest) -> Iterator[MakeBackend]:
+    """What makes a backend of a kind, as a run would ask for it."""
+    device = torch.device(request.getfixturevalue("kernel_device") if request.param == "gpu" else "cpu")
+    check_kernels(device)
+
+    def make(name: str = "dot", *, certified: bool = False, keeps_scores: bool = False) -> Backend:
+        exactly = CertifiedComparator(name) if certified else None
+        scorer = RelationScorer("likes", "none", {}, Comparator(name), False, "user", "user", certified=exactly)
+        dtype = torch.float64 if certified else torch.float32
+        if request.param == "torch":
+            return TorchBackend(scorer.comparator, scorer.certified, device, dtype, keeps_scores)
+        return backend_for(scorer, device, dtype, keeps_scores=keeps_scores, num_cells=1)
+
+    with loops_used(request.param == "cpu with loops"):
+        yield make
+
+
+@frozen(eq=False)
+class Drawn:
+    """Rows before they are prepared, and the cells that are special."""
+
+    query_KD: torch.Tensor
+    candidate_CD: torch.Tensor
+    row_Q: np.ndarray
+    own_Q: np.ndarray  # -1: the true entity is none of the candidates
+    true_QD: torch.Tensor
+    known: list[tuple[int, int]]  # (row, column), in order
+    excluded: list[tuple[int, int]]  # (query, column), none of them known or a query's own
+
+    def block(self, backend: Backend, *, excludes: bool = False) -> Block:
+        """Prepare the rows for a backend, which reads the scores of known answers."""
+        precise = backend.certified is not None
+        comparator = backend.certified if precise else backend.comparator
+        query_KD, candidate_CD, true_QD = (
+            rows.to(backend.device, torch.float64 if precise else torch.float32)
+            for rows in (self.query_KD, self.candidate_CD, self.true_QD)
+        )
+        query_KD = comparator.prepare_queries(query_KD)
+        candidate_CD, true_QD = comparator.prepare_candidates(candidate_CD), comparator.prepare_candidates(true_QD)
+        pairs = query_KD[torch.from_numpy(self.row_Q)], true_QD
+        true = (
+            CertifiedTrue.from_pairs(backend.certified, *pairs)
+            if precise
+            else TrueScores.from_pairs(backend.comparator, *pairs, backend.pairs)
+        )
+        return Block(
+            QueryRows(query_KD[None], torch.from_numpy(self.row_Q), true, backend.certified),
+            CandidateRows(candidate_CD[None], backend.certified),
+            torch.from_numpy(self.own_Q),
+            cells(self.known),
+            cells(self.excluded) if excludes else None,
+            cells(self.known),
+        )
+
+    def counts(self, score: Callable[[int, int], float], true: Callable[[int], float], excluded: set) -> list:
+        """(better, tied, competing) of each query: of all candidates, and of the known ones; by sorting."""
+        found = []
+        for query, row in enumerate(self.row_Q.tolist()):
+            others = [at for at in range(len(self.candidate_CD)) if at != self.own_Q[query]]
+            competing = [at for at in others if (query, at) not in excluded]
+            known = [at for of, at in self.known if of == row and at in others]
+            for columns in (competing, known):
+                scores = [score(row, at) for at in columns]
+                found.append((*reference.counts_by_sorting(true(query), scores), len(scores)))
+        return found
+
+
+def cells(of: list[tuple[int, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor(of, dtype=torch.int64).reshape(-1, 2).unbind(1)
+
+
+def drawn(shape: tuple[int, int, int, int], *, in_quarters: bool) -> Drawn:
+    """Rows of quarters, whose products are exact and tie often, or of normal numbers; with duplicates."""
+    num_rows, queries_of_each, num_candidates, dimension = shape
+    random = np.random.default_rng(num_candidates)
+
+    def rows(number: int) -> torch.Tensor:
+        x_ND = random.standard_normal((number, dimension))
+        return torch.from_numpy(np.round(4 * x_ND) / 4 if in_quarters else x_ND).float()
+
+    candidate_CD, row_Q = rows(num_candidates), np.repeat(np.arange(num_rows), queries_of_each)
+    candidate_CD[::5] = candidate_CD[:1].clone()
+    own_Q = random.integers(-1, num_candidates, row_Q.size) if num_candidates else np.full(row_Q.size, -1)
+    true_QD = rows(row_Q.size)
+    true_QD[own_Q >= 0] = candidate_CD[own_Q[own_Q >= 0]]
+    every = [(row, at) for row in range(num_rows) for at in range(num_candidates)]
+    known = [cell for cell in every if random.random() < 0.3]
+    free = [(query, at) for query, row in enumerate(row_Q.tolist()) for at in range(num_candidates)]
+    excluded = [
+        (query, at)
+        for query, at in free
+        if at != own_Q[query] and (int(row_Q[query]), at) not in known and random.random() < 0.2
+    ]
+    return Drawn(rows(num_rows), candidate_CD, row_Q, own_Q, true_QD, known, excluded)
+
+
+def as_tuples(counts) -> list[tuple[int, int, int]]:
+    of_all, of_known = (zip(*(of.tolist() for of in one.columns), strict=True) for one in (counts.raw, counts.known))
+    return [of for both in zip(of_all, of_known, strict=True) for of in both]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("certified", "keeps_scores", "excludes"),
+    [(False, False, False), (False, True, False), (False, False, True), (True, False, False), (True, True, True)],
+)
+def test_counts_are_those_by_sorting(make_backend, shape, certified, keeps_scores, excludes) -> None:
+    """Scores of quarters are exact in any type of numbers, so exact and rounded counts are alike."""
+    backend, of = make_backend(certified=certified, keeps_scores=keeps_scores), drawn(shape, in_quarters=True)
+    block = of.block(backend, excludes=excludes)
+    exact_KC, true_Q = of.query_KD @ of.candidate_CD.T, (of.query_KD[of.row_Q] * of.true_QD).sum(1)
+
+    found = backend.count(block)
+
+    counts = found.counts
+    if certified:
+        counts = decided(block.queries, block.candidates, counts, found.open, block.known_on_device)
+    excluded = set(of.excluded) if excludes else set()
+    expected = of.counts(lambda row, at: float(exact_KC[row, at]), lambda query: float(true_Q[query]), excluded)
+    assert as_tuples(counts.cpu()) == expected
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["dot", "cos", "l2", "l1"])
+def test_a_score_has_the_same_bits_alone_read_or_kept(make_backend, shape, name) -> None:
+    of = drawn(shape, in_quarters=False)
+    row_P, column_P = cells(of.known)
+    kept, forgotten = make_backend(name, keeps_scores=True), make_backend(name)
+    block = of.block(kept)
+
+    scores_KC = kept.count(block).scores_KC
+    read_P = forgotten.count(of.block(forgotten)).read_P
+
+    of_pairs_P = kept.pairs(block.queries.rows_KD[row_P], block.candidates.rows_CD[column_P])
+    assert torch.equal(scores_KC[row_P, column_P], of_pairs_P)
+    assert torch.equal(read_P, of_pairs_P)
+
+
+@pytest.mark.parametrize("name", ["dot", "cos", "l2", "l1"])
+def test_duplicates_of_a_true_entity_tie_with_it(make_backend, name) -> None:
+    """Whatever the last bits of the score that it is compared by."""
+    backend, of = make_backend(name), drawn((20, 1, 70, 33), in_quarters=False)
+
+    counts = backend.count(of.block(backend)).counts.cpu()
+
+    is_first_Q = (of.own_Q >= 0) & (of.own_Q % 5 == 0)
+    assert is_first_Q.any()
+    assert (counts.raw.tied_Q.numpy()[is_first_Q] >= 70 / 5 - 1).all()
+
+
+def test_a_score_that_is_no_number_is_named(make_backend) -> None:
+    backend, of = make_backend(), drawn((5, 3, 40, 7), in_quarters=True)
+    of.query_KD[3, :2] = torch.tensor([3e38, -3e38])
+    of.candidate_CD[[11, 30], :2] = 3e38
+
+    with pytest.raises(NotANumberError) as raised:
+        backend.count(of.block(backend))
+
+    assert (raised.value.row, raised.value.column) == (3, 11)
+
+
+def test_a_comparator_in_exact_arithmetic_is_asked_of_certified_backends_alone(make_backend) -> None:
+    assert isinstance(make_backend(certified=True).certified, CertifiedComparator)
+    assert make_backend().certified is None
