@@ -82,7 +82,7 @@ class Protocol:
             auc = self.relation_auc if side is Side.REL else self.auc
             reason = self.uncounted if side is not Side.REL or share < 1.0 else "those of relations are not counted"
             is_whole = auc.exact and share >= 1.0
-            told = "" if is_whole else f"there are too many scores to keep, and {reason}"
+            told = f"there are too many scores to keep, and {reason}" if reason and not is_whole else ""
             samples[side] = AucSample(auc.true_rate >= 1.0 and share >= 1.0, is_whole, design, level, told)
         return samples
 

@@ -265,7 +265,7 @@ def _pool_metrics(
     intervals = {} if interval is None else {"auc": interval}
     if not names:
         return metrics, intervals, {}
-    if not sample.is_whole:
+    if sample.reason:
         return {**dict.fromkeys(names), **metrics}, intervals, dict.fromkeys(names, sample.reason)
     pool = pools.union(keys)
     of_classifier, of_estimates = pooled_classification(pool, sample) if selection.classification else ({}, {})

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -96,6 +97,21 @@ def test_lists_of_candidates_are_counted_too(tmp_path: Path, counts: pytest.Monk
     counts.setattr(auc_sampling, "EXACT_CELLS", 0)
 
     assert of_pools(evaluated(case, *overrides, output="counted")) == of_pools(kept)
+
+
+def test_a_side_without_queries_has_no_figures_and_no_reason(tmp_path: Path, counts: pytest.MonkeyPatch) -> None:
+    """The only tail that may compete is no tail of an edge."""
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(17,), edges_per_bucket=14)
+    with h5py.File(case.edges(0, 0)) as file:
+        [absent, *_] = set(range(17)) - set(file["rhs"][:].tolist())
+    overrides = ("candidates=all", CHOSEN, f"tail_candidates=user:0:{absent}")
+    kept = evaluated(case, *overrides, output="kept")
+    counts.setattr(auc_sampling, "EXACT_CELLS", 0)
+
+    counted = evaluated(case, *overrides, output="counted")
+
+    assert "refused" not in counted
+    assert of_pools(counted) == of_pools(kept)
 
 
 @settings(max_examples=examples(8, quick=2), suppress_health_check=list(HealthCheck))
