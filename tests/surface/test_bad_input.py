@@ -269,7 +269,7 @@ HEADERS = [
         *(write(f"edges/edges_{lhs}_{rhs}.h5", "") for lhs in range(5) for rhs in range(5)),
         partition_sizes=(3,) * 5,
     ),
-    fault("…found other files…", args=["--output", "edges"]),
+    fault("edges: expected an empty directory or one of an earlier run, found …", args=["--output", "edges"]),
 ]
 
 CONTENT = [

@@ -438,7 +438,7 @@ def test_a_limit_of_open_files_that_workers_cannot_run_with_is_one_line(case: Ti
     shell = 'ulimit -n 24; exec "$@"'
     command = ["bash", "-c", shell, "bash", COMMAND, "--config", case.config, "--workers", "2", "--quiet"]
     line = "Too many open files: 2 workers need up to 56, and the limit is 24; raise it (ulimit -n 56), or use"
-    assert f"{line} --workers 1" == start(command, case.root).fault
+    assert f"{line} --workers 1 (in Python: workers=1)" == start(command, case.root).fault
 
 
 @pytest.mark.parametrize(
