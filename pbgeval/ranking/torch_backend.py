@@ -163,7 +163,8 @@ class TorchBackend:
         differs_Q = (kernel_Q != true_Q).cpu()
         if not differs_Q.any():  # as on most machines: then nothing need be looked for
             return none
-        found = block.candidates.duplicates.of_queries(true.hash_Q.cpu().numpy(), block.own_Q.numpy())
+        own_Q = block.own_Q.where(block.own_Q < block.num_columns, -1)
+        found = block.candidates.duplicates.of_queries(true.hash_Q.cpu().numpy(), own_Q.numpy())
         query_P, column_P = map(torch.from_numpy, found)
         query_P, column_P = query_P[differs_Q[query_P]], column_P[differs_Q[query_P]]
         if not query_P.numel():

@@ -51,7 +51,7 @@ class Drawn:
     query_KD: torch.Tensor
     candidate_CD: torch.Tensor
     row_Q: np.ndarray
-    own_Q: np.ndarray  # -1: the true entity is none of the candidates
+    own_Q: np.ndarray  # below zero, or beyond the candidates: the true entity is none of them
     true_QD: torch.Tensor
     known: list[tuple[int, int]]  # (row, column), in order
     excluded: list[tuple[int, int]]  # (query, column), none of them known or a query's own
@@ -112,6 +112,7 @@ def drawn(shape: tuple[int, int, int, int], *, in_quarters: bool) -> Drawn:
     own_Q = random.integers(-1, num_candidates, row_Q.size) if num_candidates else np.full(row_Q.size, -1)
     true_QD = rows(row_Q.size)
     true_QD[own_Q >= 0] = candidate_CD[own_Q[own_Q >= 0]]
+    own_Q[::4] += num_candidates  # that entity is elsewhere: whoever has its row is a duplicate
     every = [(row, at) for row in range(num_rows) for at in range(num_candidates)]
     known = [cell for cell in every if random.random() < 0.3]
     free = [(query, at) for query, row in enumerate(row_Q.tolist()) for at in range(num_candidates)]
@@ -172,9 +173,10 @@ def test_duplicates_of_a_true_entity_tie_with_it(make_backend, name) -> None:
 
     counts = backend.count(of.block(backend)).counts.cpu()
 
-    is_first_Q = (of.own_Q >= 0) & (of.own_Q % 5 == 0)
-    assert is_first_Q.any()
-    assert (counts.raw.tied_Q.numpy()[is_first_Q] >= 70 / 5 - 1).all()
+    is_same_QC = (of.true_QD[:, None] == of.candidate_CD).all(-1).numpy()
+    is_same_QC &= of.own_Q[:, None] != np.arange(70)
+    assert set(is_same_QC.sum(1).tolist()) >= {0, 13, 14}
+    assert (counts.raw.tied_Q.numpy() >= is_same_QC.sum(1)).all()
 
 
 def test_a_score_that_is_no_number_is_named(make_backend) -> None:
