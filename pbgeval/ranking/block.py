@@ -43,6 +43,7 @@ class QueryRows:
     # What candidates are compared with, of all queries; None: each query's own cell in the block.
     true: TrueScores | CertifiedTrue | None
     certified: CertifiedComparator | None = None
+    each_own: bool = False  # whether each query has a row of its own, in order
 
     @property
     def num_queries(self) -> int:
@@ -55,7 +56,8 @@ class QueryRows:
 
     @cached_property
     def row_on_device_Q(self) -> Tensor:
-        return self.row_Q.to(self.rows_BKD.device)
+        device = self.rows_BKD.device
+        return torch.arange(self.num_queries, device=device) if self.each_own else self.row_Q.to(device)
 
     @cached_property
     def largest(self) -> float:

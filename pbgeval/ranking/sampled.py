@@ -349,7 +349,8 @@ def score_chunks(
     """
     query_Q = torch.arange(part.rows_BQ.numel())
     own_Q = query_Q % part.rows_BQ.shape[1] if part.block.num_batch else torch.full_like(query_Q, -1)
-    queries = QueryRows(query_BQD, query_Q, _true(part, query_BQD, candidate_BCD, backend), backend.certified)
+    true = _true(part, query_BQD, candidate_BCD, backend)
+    queries = QueryRows(query_BQD, query_Q, true, backend.certified, each_own=True)
     candidates = CandidateRows(candidate_BCD, backend.certified)
     block = Block(queries, candidates, own_Q, part.known, part.excluded, part.read[0])
     try:

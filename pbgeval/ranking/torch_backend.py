@@ -139,7 +139,7 @@ class TorchBackend:
         """Return the scores of a block, rows of all grids one after the other, none of them NaN."""
         query_BKD, candidate_BCD = block.queries.rows_BKD, block.candidates.rows_BCD
         scores_BKC = self.comparator.scores(query_BKD, candidate_BCD)
-        if block.may_overflow:
+        if not block.is_one_grid or block.may_overflow:  # of several grids a sum of the scores may tell sooner
             found = first_nan(self.comparator, query_BKD, candidate_BCD, scores_BKC)
             if found is not None:
                 grid, row, column = found

@@ -15,7 +15,7 @@ from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdown_names import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.storage.text import cell_of, name_of, open_input, reason_of
 
-MAX_DIGITS = 18  # of a count
+MAX_DIGITS = 19  # of a count or a time: int64
 _TEXT_COLUMNS = {"edge_path", "side", "rank_type", *chain.from_iterable(GROUP_COLUMNS.values())} - {
     "relation_id",
     *GROUP_COLUMNS["time"],
