@@ -88,10 +88,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="one thread each [%(default)s]")
     parser.add_argument("--max-memory", default="2GB", help="of each worker [%(default)s]")
     parser.add_argument("--data", type=Path, help="folder that keeps the models [a temporary one, removed]")
-    parser.add_argument("--smoke", action="store_true", help="a tiny graph, one worker")
+    parser.add_argument("--smoke", action="store_true", help="a tiny graph")
     options = parser.parse_args()
     if options.smoke:
-        options.nodes, options.dimension, options.edges, options.known, options.workers = 3000, 8, 50, 500, 1
+        options.nodes, options.dimension, options.edges, options.known = 3000, 8, 50, 500
     return options
 
 

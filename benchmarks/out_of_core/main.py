@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from attrs import frozen
-from ours import STEPS
+from noting import STEPS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import machine, made_graph
@@ -79,12 +79,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--max-memory", default="1.5GB", help="of each worker [%(default)s]")
     parser.add_argument("--workers", type=int, default=2, help="one thread each [%(default)s]")
     parser.add_argument("--data", type=Path, help="folder that keeps the graph [a temporary one, removed]")
-    parser.add_argument("--smoke", action="store_true", help="a tiny graph, one worker")
+    parser.add_argument("--smoke", action="store_true", help="a tiny graph")
     options = parser.parse_args()
     if options.smoke:
         options.partitions, options.entities, options.dimension, options.relations = 2, 2000, 8, 10
         options.known, options.edges, options.hub_answers, options.hub_edges = 20_000, 200, 1000, 8
-        options.workers = 1
     return options
 
 
